@@ -1,0 +1,1 @@
+"""Saying afterwards what was captured, and whether it still is."""

@@ -1,0 +1,73 @@
+"""What a component is: a frozen, validated record with a `kind` tag that carries its own work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import BaseModel, ConfigDict
+
+from probes.signature import Signature
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Component(BaseModel):
+    """A record read from a spec under a `kind` tag. Every field has a description; unknown keys are refused.
+
+    A component's module imports neither torch nor numpy at its top: a spec is checked without them. The work imports
+    them where it begins.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+    family: ClassVar[str]
+    kind: str
+
+
+Work = Callable[["Tensor"], "Tensor"]
+
+
+class Transform(Component):
+    """Turns the tensor that a hook saw into the tensor that is stored."""
+
+    family: ClassVar[str] = "transform"
+
+    def out(self, signature: Signature) -> Signature:
+        """The signature of the result, as far as that of the input tells it.
+
+        Args:
+            signature: what is known of the input; any part may be unknown.
+
+        Raises:
+            SignatureError: the transform cannot take such a value, whatever the unknown parts turn out to be.
+        """
+        raise NotImplementedError
+
+    def begin(self, signature: Signature) -> Work:
+        """Take every decision that the signature allows and return the work.
+
+        Called once for each (dtype, rank) a value shows; sizes may differ from call to call.
+
+        Args:
+            signature: dtype, rank and names of the axes are known; sizes are those of the first value.
+
+        Returns:
+            A callable from a detached tensor, on its own device and owned by the model (never write to it, never keep
+            it), to a new tensor on the same device. It may return a view of its input; the caller copies it.
+            It draws from no global generator and changes no global state.
+        """
+        raise NotImplementedError
+
+
+class Sink(Component):
+    """Where captures go."""
+
+    family: ClassVar[str] = "sink"
+
+
+class Edit(Component):
+    """Rewrites a value in place of the model's own."""
+
+    family: ClassVar[str] = "edit"

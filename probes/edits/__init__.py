@@ -1,0 +1,1 @@
+"""Rewriting what a hook sees, one file per kind."""

@@ -1,0 +1,153 @@
+"""What can go wrong, as values: a `Problem` says what was found and where; an error carries problems to a person."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong, where it stands, and what to do about it.
+
+    Attributes:
+        code: kebab-case name of the kind of problem, the same in every release.
+        message: one sentence: what was found, in quotes, and what is allowed.
+        hint: the nearest name, or the command or key that mends it; may be empty.
+        file: the file as the user named it; empty where there is none.
+        line: 1-based line, 0 where unknown.
+        column: 1-based column, 0 where unknown.
+        width: number of characters the caret line underlines.
+        source: the text of the line, without its end.
+        path: the place in dotted YAML keys, such as `probes.acts.when`.
+    """
+
+    code: str
+    message: str
+    hint: str = ""
+    file: str = ""
+    line: int = 0
+    column: int = 0
+    width: int = 1
+    source: str = ""
+    path: str = ""
+
+    @property
+    def place(self) -> str:
+        """`file:line:column`, as far as it is known."""
+        numbers = [str(n) for n in (self.line, self.column) if n]
+        return ":".join([self.file, *numbers]) if self.file else self.path
+
+    def at(self, **where: object) -> Problem:
+        """The same problem at another place."""
+        return replace(self, **where)  # type: ignore[arg-type]  # dataclasses.replace takes the fields by name
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain data for `--json`."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        head = f"{self.place}: " if self.place else ""
+        lines = [f"{head}error[{self.code}]: {self.message}"]
+        if self.source and self.line:
+            number = f"{self.line:>5}"
+            lines.append(f"{number} | {self.source}")
+            lines.append(f"{' ' * len(number)} | {' ' * (self.column - 1)}{'^' * max(self.width, 1)} {self.hint}".rstrip())
+        elif self.hint:
+            lines[0] += f"; {self.hint}"
+        return "\n".join(lines)
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A hint naming the known name closest to `name`, or an empty text."""
+    close = difflib.get_close_matches(name, list(known), 1)
+    return f"did you mean `{close[0]}`?" if close else ""
+
+
+class ProbesError(Exception):
+    """Any error this package raises on purpose; `exit_code` is what the command line ends with."""
+
+    exit_code = 4
+
+
+class ProblemsError(ProbesError):
+    """An error that carries every problem found, not just the first.
+
+    Attributes:
+        problems: the problems, in the order of their places.
+    """
+
+    exit_code = 2
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("\n".join(str(problem) for problem in self.problems))
+
+
+class SpecError(ProblemsError, ValueError):
+    """A spec does not say what a spec may say."""
+
+
+class PlanError(ProblemsError, LookupError):
+    """A spec and a model do not fit together."""
+
+
+class UsageError(ProbesError, ValueError):
+    """A call or a command line that cannot be meant."""
+
+    exit_code = 2
+
+
+class RunError(ProbesError, RuntimeError):
+    """A run that ended, but not with what its spec asked for."""
+
+    exit_code = 1
+
+
+class EditError(ProbesError, RuntimeError):
+    """An edit that cannot be applied to the value it met; training stops."""
+
+    exit_code = 1
+
+
+class StorageError(ProbesError, OSError):
+    """The disk, the directory or a file of the run does not let us go on."""
+
+    exit_code = 3
+
+
+class MissingExtra(ProbesError, ImportError):
+    """A feature needs a package that an extra brings."""
+
+    exit_code = 3
+
+
+class FileRefused(ProbesError, ValueError):
+    """A file is not a capture file, is damaged, or holds what a capture file never holds.
+
+    Attributes:
+        code: kebab-case name of what is wrong.
+    """
+
+    exit_code = 1
+
+    def __init__(self, code: str, message: str) -> None:
+        self.code = code
+        super().__init__(f"error[{code}]: {message}")
+
+
+class SeriesNotFound(ProbesError, LookupError):
+    """No series has the asked probe, target and leaf."""
+
+    exit_code = 2
+
+
+class AmbiguousSeries(SeriesNotFound):
+    """More than one series fits; the message lists them."""
+
+
+class RaggedSeries(ProbesError, ValueError):
+    """The captures of a series differ in shape, so they are not one array."""
+
+    exit_code = 2

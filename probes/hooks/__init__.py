@@ -1,0 +1,1 @@
+"""The hooks that are put on modules and tensors, one file per kind."""

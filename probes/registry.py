@@ -1,0 +1,41 @@
+"""The table of kinds: family -> kind -> where its class lives. Adding a built-in kind is one line here."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from probes.component import Component
+
+KINDS: dict[str, dict[str, str]] = {
+    "transform": {
+        "cast": "probes.transforms.cast:Cast",
+        "einops": "probes.transforms.einops:Einops",
+        "histogram": "probes.transforms.histogram:Histogram",
+        "reduce": "probes.transforms.reduce:Reduce",
+        "sample": "probes.transforms.sample:Sample",
+        "select": "probes.transforms.select:Select",
+        "stats": "probes.transforms.stats:Stats",
+    },
+    "edit": {},
+    "sink": {
+        "hdf5": "probes.sinks.hdf5:Hdf5",
+    },
+}
+
+
+def kinds(family: str) -> tuple[str, ...]:
+    """The known kinds of a family, sorted."""
+    return tuple(sorted(KINDS[family]))
+
+
+def component(family: str, kind: str) -> type[Component]:
+    """The class of a kind.
+
+    Raises:
+        KeyError: the family has no such kind.
+    """
+    module, _, name = KINDS[family][kind].partition(":")
+    found = getattr(import_module(module), name)
+    if not (isinstance(found, type) and issubclass(found, Component)):
+        raise TypeError(f"{KINDS[family][kind]} is not a Component")
+    return found

@@ -1,0 +1,115 @@
+"""What is known of a tensor without having it: dtype, shape, names of its axes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import NamedTuple
+
+Coord = tuple[str | float, ...]
+
+
+class Dtype(NamedTuple):
+    """How a torch dtype is laid out in bytes.
+
+    Attributes:
+        itemsize: bytes of one element.
+        numpy: name of the numpy dtype that holds the exact bits, little-endian.
+        lanes: how many numpy elements make one element (2 for complex numbers).
+    """
+
+    itemsize: int
+    numpy: str
+    lanes: int = 1
+
+
+# Names are torch's, without the `torch.` prefix. Where numpy has no such type the bits are held as unsigned integers.
+DTYPES: dict[str, Dtype] = {
+    "bool": Dtype(1, "u1"),
+    "uint8": Dtype(1, "u1"),
+    "uint16": Dtype(2, "u2"),
+    "uint32": Dtype(4, "u4"),
+    "uint64": Dtype(8, "u8"),
+    "int8": Dtype(1, "i1"),
+    "int16": Dtype(2, "i2"),
+    "int32": Dtype(4, "i4"),
+    "int64": Dtype(8, "i8"),
+    "float16": Dtype(2, "f2"),
+    "float32": Dtype(4, "f4"),
+    "float64": Dtype(8, "f8"),
+    "bfloat16": Dtype(2, "u2"),
+    "float8_e4m3fn": Dtype(1, "u1"),
+    "float8_e4m3fnuz": Dtype(1, "u1"),
+    "float8_e5m2": Dtype(1, "u1"),
+    "float8_e5m2fnuz": Dtype(1, "u1"),
+    "float8_e8m0fnu": Dtype(1, "u1"),
+    "float4_e2m1fn_x2": Dtype(1, "u1"),
+    "complex32": Dtype(4, "f2", 2),
+    "complex64": Dtype(8, "f4", 2),
+    "complex128": Dtype(16, "f8", 2),
+    "quint8": Dtype(1, "u1"),
+    "qint8": Dtype(1, "i1"),
+    "qint32": Dtype(4, "i4"),
+}
+
+
+class SignatureError(ValueError):
+    """A transform cannot take a value of this signature; the message says why."""
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What is known of a tensor.
+
+    Attributes:
+        dtype: torch's name without prefix, or None where only a forward tells.
+        shape: sizes, None for a size that is not known; None where even the rank is not known.
+        dims: names of the axes; None where nobody named them.
+        coords: labels of an axis by its name, such as `stat` -> (`mean`, `std`).
+    """
+
+    dtype: str | None = None
+    shape: tuple[int | None, ...] | None = None
+    dims: tuple[str, ...] | None = None
+    coords: dict[str, Coord] = field(default_factory=dict)
+
+    @property
+    def ndim(self) -> int | None:
+        """Number of axes, or None."""
+        if self.shape is not None:
+            return len(self.shape)
+        return len(self.dims) if self.dims is not None else None
+
+    @property
+    def nbytes(self) -> int | None:
+        """Bytes of one capture, or None where dtype or a size is not known."""
+        if self.dtype is None or self.shape is None or None in self.shape:
+            return None
+        return DTYPES[self.dtype].itemsize * prod(size for size in self.shape if size is not None)
+
+    def axis(self, dim: str | int) -> int:
+        """The index of an axis given by name or number.
+
+        Raises:
+            SignatureError: the axes have no names, or none of this name or number.
+        """
+        if isinstance(dim, int):
+            if self.ndim is not None and not -self.ndim <= dim < self.ndim:
+                raise SignatureError(f"axis {dim} is out of range for a value with {self.ndim} axes")
+            return dim % self.ndim if self.ndim is not None else dim
+        if self.dims is None:
+            raise SignatureError(f"axis {dim!r} is named, but the axes of the value have no names; give the probe `dims`")
+        if dim not in self.dims:
+            raise SignatureError(f"axis {dim!r} is not one of {', '.join(self.dims)}")
+        return self.dims.index(dim)
+
+    def replace(self, **changes: object) -> Signature:
+        """The same signature with some fields changed."""
+        return replace(self, **changes)  # type: ignore[arg-type]  # dataclasses.replace takes the fields by name
+
+    def __str__(self) -> str:
+        if self.shape is None:
+            return f"{self.dtype or 'unknown'}[{', '.join(self.dims or ['...'])}]"
+        names = self.dims or ("",) * len(self.shape)
+        sizes = [f"{name}={size if size is not None else '?'}".lstrip("=") for name, size in zip(names, self.shape, strict=True)]
+        return f"{self.dtype or 'unknown'}[{', '.join(sizes)}]"

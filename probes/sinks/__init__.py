@@ -1,0 +1,1 @@
+"""Where captures go, one file per kind."""

@@ -1,0 +1,1 @@
+"""Journal, seal, file and reader."""
