@@ -1,0 +1,70 @@
+"""What became of a binding in an epoch: expected, fired, written, and skipped with a reason."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+REASONS = {
+    "not reached": "the module was not called in a step that was due",
+    "no_grad": "the module ran with gradients switched off",
+    "frozen": "the tensor does not require a gradient",
+    "unused output": "no gradient came back to the tensor: nothing of the loss depends on it",
+    "lost in-place": "the tensor was a view that a later in-place operation rewrote, so that PyTorch dropped its hook",
+    "recompute": "the call was a recompute of activation checkpointing, whose values were taken in the first pass",
+    "compiled away": "a compiled graph ran without the hook",
+    "functorch": "the tensor was wrapped by a functorch transform such as vmap",
+    "no data": "the value is not a dense tensor in memory",
+    "filtered": "the schedule left this call out",
+    "limit": "the epoch's byte limit had been reached",
+    "failed": "the probe failed and was switched off",
+}
+"""The closed list of reasons, each with its meaning."""
+
+
+class Account:
+    """The books of one binding in one epoch.
+
+    Attributes:
+        expected: steps in which the binding was due.
+        fired: how often its hook fired, or its tensor hook was armed.
+        returned: how often an armed tensor hook fired for the first time.
+        written: captures handed to the journal.
+        nbytes: their bytes.
+        missed: due steps in which nothing fired.
+        skipped: reason -> how often.
+        error: the first failure, as text.
+    """
+
+    __slots__ = ("armed", "error", "expected", "fired", "mark", "missed", "nbytes", "returned", "skipped", "written")
+
+    def __init__(self) -> None:
+        self.expected = self.fired = self.armed = self.returned = self.written = self.nbytes = self.missed = self.mark = 0
+        self.skipped: Counter[str] = Counter()
+        self.error = ""
+
+    def skip(self, reason: str, count: int = 1) -> None:
+        """Count something that was not captured."""
+        self.skipped[reason] += count
+
+    def step_over(self) -> None:
+        """Close a step that was due."""
+        self.expected += 1
+        if self.fired == self.mark:
+            self.missed += 1
+        self.mark = self.fired
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain data for the journal's END record, the file and the summary."""
+        record: dict[str, object] = {
+            "expected": self.expected,
+            "fired": self.fired,
+            "written": self.written,
+            "bytes": self.nbytes,
+            "missed": self.missed,
+            "skipped": dict(sorted(self.skipped.items())),
+        }
+        if self.armed:
+            record |= {"armed": self.armed, "returned": self.returned}
+        if self.error:
+            record["error"] = self.error
+        return record

@@ -1,0 +1,196 @@
+"""Gradients of a module's values: tensor hooks that a module hook arms, never a full backward hook.
+
+`register_full_backward_hook` changes gradients in branching networks, breaks in-place modules and skips dict outputs;
+a tensor hook on the value does none of it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from probes.hooks.account import Account
+from probes.hooks.recorder import Recorder
+from probes.hooks.tap import Tap
+from probes.tensors import in_backward
+
+
+class GradHook:
+    """A tensor hook armed by one forward call; it keeps that call's clock and dies with its graph."""
+
+    __slots__ = ("account", "alias", "backward", "call", "epoch", "microstep", "phase", "recorder", "reshape", "step", "tap", "version")
+
+    def __init__(self, tap: Tap, recorder: Recorder, call: int) -> None:
+        moment = tap.moment
+        self.tap = tap
+        self.recorder = recorder
+        self.account: Account = tap.account
+        self.epoch = moment.epoch
+        self.phase = moment.phase
+        self.step = moment.step
+        self.microstep = moment.microstep
+        self.call = call
+        self.backward = 0
+        self.reshape: torch.Size | None = None
+        self.alias: Tensor | None = None
+        self.version = 0
+
+    def __call__(self, grad: Tensor | None) -> None:
+        """Store a gradient; None, which PyTorch passes for an unused sibling output, stays unfired."""
+        if grad is None:
+            return
+        backward = self.backward
+        self.backward = backward + 1
+        self.alias = None
+        if not backward:
+            self.account.returned += 1
+        if self.tap.broken:
+            return
+        try:
+            self.recorder.put(grad if self.reshape is None else grad.reshape(self.reshape), self, self.call, backward)
+        except Exception as error:  # the hook boundary: a failing probe must not change training
+            self.tap.on_failure(self.tap, error)
+
+    def watch(self, tensor: Tensor) -> None:
+        """Keep an eye on a view: a later in-place operation makes PyTorch drop its hooks without a word.
+
+        The alias shares the version counter; it is let go when the gradient comes or the step ends.
+        """
+        self.alias = tensor.detach()
+        self.version = tensor._version
+
+    def lost(self) -> bool:
+        """Whether a watched view was rewritten before its gradient came."""
+        alias, self.alias = self.alias, None
+        return alias is not None and self.backward == 0 and alias._version != self.version
+
+
+class Armed:
+    """The tensor hooks that one step armed and that need a look at its end."""
+
+    def __init__(self) -> None:
+        self.views: list[GradHook] = []
+        self.handles: list[Any] = []
+
+    def settle(self) -> None:
+        """End the step: views that were rewritten are counted as lost, hooks on leaves are removed."""
+        for hook in self.views:
+            if hook.lost():
+                hook.account.skip("lost in-place")
+        self.views.clear()
+        for handle in self.handles:
+            handle.remove()
+        self.handles.clear()
+
+
+def whole_base(module: object, tensor: Tensor) -> Tensor | None:
+    """The base of a `Linear`'s output that is nothing but a view of all of it, or None.
+
+    With a bias and a 3-D input `Linear` returns a view of the product; a hook on the base outlives in-place operations
+    on the view, and nobody else can use the base, so its gradient is the output's.
+    """
+    if type(module) is torch.nn.Linear and tensor._is_view():
+        base = tensor._base
+        if base is not None and base.grad_fn is not None and base.numel() == tensor.numel() and base.is_contiguous():
+            return base
+    return None
+
+
+class GradTap(Tap):
+    """Captures the gradient of the value: arms a tensor hook on every tensor of it.
+
+    The value's root gives the leaf names: `grad_output.logits` is the gradient of `output.logits`.
+    """
+
+    __slots__ = ("armed", "first", "module", "passes")
+
+    armed: Armed
+    module: object
+    first: list[tuple[int, int, int]]
+    passes: list[GradHook]
+
+    def begin(self, armed: Armed) -> GradTap:
+        """Give the tap the books of what is armed."""
+        self.armed = armed
+        self.module = None
+        self.first = []
+        self.passes = []
+        return self
+
+    def take_from(self, module: object, value: object, call: int) -> None:
+        """Arm a module's output; the module tells whether a view is its own."""
+        self.module = module
+        self.take(value, call)
+        self.module = None
+
+    def handle(self, value: object, call: int) -> None:
+        """Arm a tensor hook on every tensor that requires a gradient."""
+        self.account.fired += 1
+        recompute = in_backward()
+        if not torch.is_grad_enabled():
+            if not recompute:
+                self.first.append((self.moment.step, self.moment.microstep, call))
+            return
+        if recompute and not self.first:
+            return  # non-reentrant checkpointing: the first pass carries the gradients and is armed
+        some = False
+        for recorder, tensor in self.parts(value):
+            some |= self.arm(recorder, tensor, call, recompute)
+        if not some:
+            self.account.skip("frozen")
+
+    def arm(self, recorder: Recorder, tensor: Tensor, call: int, recompute: bool) -> bool:
+        """Arm one tensor; False where no gradient can come to it."""
+        # Reading grad_fn first matters: registering on a stale view kills the process otherwise (pytorch/pytorch#196459).
+        node = tensor.grad_fn
+        if not tensor.requires_grad:
+            return False
+        hook = Recomputed(self, recorder, call) if recompute else GradHook(self, recorder, call)
+        if recompute:
+            self.passes.append(hook)
+        self.account.armed += 1
+        base = whole_base(self.module, tensor)
+        if base is not None:
+            hook.reshape = tensor.shape
+            base.register_hook(hook)
+            return True
+        handle = tensor.register_hook(hook)  # type: ignore[no-untyped-call]  # untyped in torch
+        if node is None:
+            self.armed.handles.append(handle)
+        elif tensor._is_view():
+            hook.watch(tensor)
+            self.armed.views.append(hook)
+        return True
+
+    def resolve(self) -> None:
+        """Give the hooks of one recompute the clocks of the calls in the first pass that they repeat.
+
+        The k calls of a recompute repeat the last k calls of the first pass that have not been repeated yet.
+        """
+        calls = sorted({hook.call for hook in self.passes})
+        clocks = self.first[len(self.first) - len(calls) :]
+        del self.first[len(self.first) - len(calls) :]
+        for hook in self.passes:
+            hook.step, hook.microstep, hook.call = clocks[calls.index(hook.call)]
+        self.passes = []
+
+    def end_step(self) -> None:
+        """Forget first passes that no backward repeated; they ran without gradients."""
+        if self.first:
+            self.account.skip("no_grad", len(self.first))
+            self.first.clear()
+        self.passes.clear()
+
+
+class Recomputed(GradHook):
+    """A tensor hook armed in a recompute; the clock of the first pass is known when the first gradient comes."""
+
+    __slots__ = ()
+
+    def __call__(self, grad: Tensor | None) -> None:
+        """Settle the clocks of the recompute, then store the gradient."""
+        if isinstance(self.tap, GradTap) and self in self.tap.passes:
+            self.tap.resolve()
+        super().__call__(grad)

@@ -1,0 +1,100 @@
+"""Values that a module is called with, under the names of its `forward`, and gradients of them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+from torch.nn import Module
+
+from probes.hooks.backward import GradTap
+from probes.hooks.moment import Gate, ModuleHook, Moment
+from probes.hooks.tap import Tap
+from probes.tensors import in_backward
+
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
+
+
+def parameters_of(module: Module) -> tuple[tuple[str, ...], str]:
+    """The names of `forward`'s positional parameters, and of its `*args` (or an empty text)."""
+    names, rest = [], ""
+    for name, parameter in inspect.signature(module.forward).parameters.items():
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            rest = name
+        elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            names.append(name)
+    return tuple(names), rest
+
+
+class PreForwardHook(ModuleHook):
+    """The forward pre-hook of one module, serving every binding on its inputs."""
+
+    __slots__ = ("grads", "names", "rest", "shares", "values")
+
+    def __init__(self, target: str, moment: Moment, gate: Gate, taps: Sequence[Tap], module: Module) -> None:
+        super().__init__(target, moment, gate)
+        self.names, self.rest = parameters_of(module)
+        self.values = tuple(tap for tap in taps if not isinstance(tap, GradTap))
+        self.grads = tuple(tap for tap in taps if isinstance(tap, GradTap) and tap.root == "grad_input_total")
+        self.shares = tuple(tap for tap in taps if isinstance(tap, GradTap) and tap.root == "grad_input")
+
+    def __call__(self, module: Module, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs] | None:
+        """Capture the inputs and arm their gradients, where a probe is due."""
+        if not self.gate.due or (self.moment.microstep < 0 and not self.moment.stray(self.target)):
+            return None
+        call = self.count()
+        if in_backward():
+            return self.recompute(args, kwargs, call)
+        inputs = self.bind(args, kwargs)
+        for tap in self.values:
+            if tap.wants(call):
+                tap.take(inputs, call)
+        for grad in self.grads:
+            if grad.wants(call):
+                grad.take(inputs, call)
+        if any(share.wants(call) for share in self.shares):
+            return self.share(args, kwargs, call)
+        return None
+
+    def bind(self, args: Args, kwargs: Kwargs) -> dict[str, Any]:
+        """The inputs under the names of `forward`'s parameters; further positional ones under that of `*args`."""
+        inputs = dict(zip(self.names, args, strict=False))
+        if len(args) > len(self.names):
+            inputs[self.rest or "args"] = args[len(self.names) :]
+        inputs.update(kwargs)
+        return inputs
+
+    def recompute(self, args: Args, kwargs: Kwargs, call: int) -> tuple[Args, Kwargs] | None:
+        """A call that repeats one for activation checkpointing."""
+        for tap in self.values:
+            if tap.wants(call):
+                tap.account.skip("recompute")
+        inputs = self.bind(args, kwargs)
+        for grad in self.grads:
+            if grad.gate.due and not grad.broken:
+                grad.take(inputs, call)
+        if any(share.gate.due for share in self.shares):
+            return self.share(args, kwargs, call)
+        return None
+
+    def share(self, args: Args, kwargs: Kwargs, call: int) -> tuple[Args, Kwargs]:
+        """Hand the module an alias of every input that requires a gradient: the alias gets this module's share alone."""
+        args, kwargs = _aliased(args), _aliased(kwargs)
+        inputs = self.bind(args, kwargs)
+        for tap in self.shares:
+            tap.take(inputs, call)
+        return args, kwargs
+
+
+def _aliased(value: Any) -> Any:
+    """The same structure with a view in place of every tensor that requires a gradient; other objects are kept."""
+    if isinstance(value, Tensor):
+        return value.view_as(value) if value.requires_grad else value
+    if type(value) in (tuple, list):
+        return type(value)(_aliased(member) for member in value)
+    if type(value) is dict:
+        return {key: _aliased(member) for key, member in value.items()}
+    return value

@@ -1,0 +1,179 @@
+"""The live end of one leaf of a binding: transforms, then bytes into the journal, inside the hook."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from probes.clock import SeriesKey
+from probes.component import Transform, Work
+from probes.hooks.account import Account
+from probes.hooks.moment import Moment, Writer
+from probes.signature import Signature
+from probes.tensors import DTYPE_NAMES, NotCapturable, is_wrapped, local
+
+LATE = 1  # journal flag: the capture's step was committed before it arrived
+
+
+class At(Protocol):
+    """The clock a capture carries: the moment itself, or what an armed hook kept of it."""
+
+    epoch: int
+    phase: str
+    step: int
+    microstep: int
+
+
+class Pipeline:
+    """Transforms in a row, begun once for each (dtype, rank) that a value shows."""
+
+    __slots__ = ("begun", "dims", "signatures", "transforms")
+
+    def __init__(self, transforms: Sequence[Transform], dims: tuple[str, ...] | None) -> None:
+        self.transforms = tuple(transforms)
+        self.dims = dims
+        self.begun: dict[tuple[torch.dtype, int], tuple[Work, ...]] = {}
+        self.signatures: dict[tuple[torch.dtype, int], Signature] = {}
+
+    def begin(self, tensor: Tensor) -> tuple[Work, ...]:
+        """Begin every transform for tensors of this dtype and rank.
+
+        Raises:
+            SignatureError: a transform cannot take such a tensor.
+        """
+        key = (tensor.dtype, tensor.ndim)
+        signature = Signature(DTYPE_NAMES[tensor.dtype], tuple(tensor.shape), self.dims)
+        work = []
+        for transform in self.transforms:
+            work.append(transform.begin(signature))
+            signature = transform.out(signature)
+        self.signatures[key] = signature
+        self.begun[key] = tuple(work)
+        return self.begun[key]
+
+    def __call__(self, tensor: Tensor) -> tuple[Tensor, Signature]:
+        """Run the transforms on a tensor that the model owns; the result may share its memory."""
+        key = (tensor.dtype, tensor.ndim)
+        work = self.begun.get(key) or self.begin(tensor)
+        value = tensor.detach()
+        kind = value.device.type
+        if torch.is_autocast_enabled(kind):
+            with torch.autocast(kind, enabled=False):
+                for step in work:
+                    value = step(value)
+        else:
+            for step in work:
+                value = step(value)
+        return value, self.signatures[key]
+
+
+class Recorder:
+    """Stores the captures of one leaf of one binding.
+
+    Attributes:
+        account: the books of the binding; replaced at every epoch.
+    """
+
+    __slots__ = ("account", "attrs", "coords", "descriptor", "dims", "dtype", "key", "known", "moment", "phase", "pipeline", "shape", "writer")
+
+    def __init__(
+        self,
+        key: SeriesKey,
+        moment: Moment,
+        account: Account,
+        transforms: Sequence[Transform],
+        dims: tuple[str, ...] | None,
+        attrs: dict[str, object],
+    ) -> None:
+        self.key = key
+        self.moment = moment
+        self.account = account
+        self.attrs = attrs
+        self.pipeline = Pipeline(transforms, dims) if transforms else None
+        self.dims = dims
+        self.coords: Signature | None = None
+        self.writer: Writer | None = None
+        self.dtype: torch.dtype | None = None
+        self.shape: torch.Size | None = None
+        self.phase = ""
+        self.descriptor = -1
+        self.known: dict[tuple[object, ...], int] = {}
+
+    def put(self, tensor: Tensor, at: At, call: int, backward: int) -> None:
+        """Copy a tensor into the journal before returning.
+
+        Args:
+            tensor: any shape, dtype and device, owned by the model; no reference is kept.
+            at: the clock that the capture carries.
+            call: call of the module within the outermost call.
+            backward: how often this arming has fired before.
+        """
+        if is_wrapped(tensor):
+            self.account.skip("functorch")
+            return
+        if self.pipeline is not None:
+            tensor, self.coords = self.pipeline(tensor)
+        if type(tensor) is not Tensor or not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg() or tensor.device.type != "cpu":
+            tensor = self.dense(tensor)
+        writer = self.moment.writer
+        if writer is None:
+            self.account.skip("filtered")
+            return
+        if (
+            tensor.dtype is not self.dtype
+            or tensor.shape != self.shape
+            or writer is not self.writer
+            or at.phase != self.phase
+            or at.epoch != self.moment.epoch
+        ):
+            self.describe(tensor, at, writer)
+        address, nbytes = tensor.data_ptr(), tensor.nbytes
+        if not address and nbytes:
+            raise NotCapturable("no data", "the tensor has a shape but no memory (a fake tensor, or its storage was freed)")
+        late = LATE if at.step != self.moment.step or at.epoch != self.moment.epoch else 0
+        writer.add(self.descriptor, at.step, at.microstep, call, backward, address, nbytes, late)
+        self.account.written += 1
+        self.account.nbytes += nbytes
+
+    def dense(self, tensor: Tensor) -> Tensor:
+        """The dense tensor on the host whose bytes stand for `tensor`."""
+        tensor = local(tensor)
+        return tensor if tensor.device.type == "cpu" else tensor.cpu()
+
+    def describe(self, tensor: Tensor, at: At, writer: Writer) -> None:
+        """Find or write the descriptor of this (phase, dtype, shape)."""
+        if writer is not self.writer:
+            self.known.clear()
+            self.writer = writer
+        late_epoch = at.epoch if at.epoch != self.moment.epoch else None
+        name = (at.phase, tensor.dtype, tensor.shape, late_epoch)
+        if name not in self.known:
+            self.known[name] = writer.descriptor(
+                self.key._replace(phase=at.phase),
+                DTYPE_NAMES[tensor.dtype],
+                tuple(tensor.shape),
+                self.names(tensor),
+                dict(self.coords.coords) if self.coords else {},
+                self.attrs,
+                late_epoch,
+            )
+        self.descriptor = self.known[name]
+        # A late capture's descriptor is not remembered as the current one: the clock of the next differs.
+        self.dtype, self.shape, self.phase = (tensor.dtype, tensor.shape, at.phase) if late_epoch is None else (None, None, "")
+
+    def names(self, tensor: Tensor) -> tuple[str, ...] | None:
+        """The names of the stored tensor's axes.
+
+        Raises:
+            ValueError: the probe's `dims` do not fit the tensor.
+        """
+        names = self.coords.dims if self.coords else self.dims
+        if names is not None and len(names) != tensor.ndim:
+            raise ValueError(
+                f"`dims` names {len(names)} axes ({', '.join(names)}), but `{self.key.leaf}` of `{self.key.target}` "
+                f"has {tensor.ndim}: {tuple(tensor.shape)}"
+            )
+        return names

@@ -1,0 +1,119 @@
+"""One binding as a module hook serves it: which part of the value, when, and what is done with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from torch import Tensor
+
+from probes.hooks.account import Account
+from probes.hooks.moment import Gate, Moment, Within
+from probes.hooks.recorder import Recorder
+from probes.tensors import LeafNotFound, NotCapturable, follow, leaves
+
+MakeRecorder = Callable[[str], Recorder]
+
+
+class Tap:
+    """One binding on one module.
+
+    Args:
+        root: the root of the value path, such as `output`.
+        keys: the keys after the root.
+        gate: whether the step that is open is due.
+        within: whether (microstep, call) is due; None for always.
+        recorder: makes the recorder of a leaf.
+        account: the books of the binding.
+    """
+
+    __slots__ = ("account", "broken", "gate", "keys", "make", "moment", "on_failure", "recorders", "root", "single", "within")
+
+    def __init__(
+        self,
+        root: str,
+        keys: tuple[str, ...],
+        gate: Gate,
+        within: Within | None,
+        make: MakeRecorder,
+        account: Account,
+        moment: Moment,
+        on_failure: Callable[[Tap, Exception], None],
+    ) -> None:
+        self.root = root
+        self.keys = keys
+        self.gate = gate
+        self.within = within
+        self.make = make
+        self.account = account
+        self.moment = moment
+        self.on_failure = on_failure
+        self.recorders: dict[str, Recorder] = {}
+        self.single: Recorder | None = None
+        self.broken = False
+
+    def open_books(self, account: Account) -> None:
+        """Count into a fresh account from now on."""
+        self.account = account
+        for recorder in self.recorders.values():
+            recorder.account = account
+
+    def wants(self, call: int) -> bool:
+        """Whether this call is due, given that the hook's gate is open."""
+        return self.gate.due and not self.broken and (self.within is None or self.within(self.moment.microstep, call))
+
+    def recorder(self, leaf: str) -> Recorder:
+        """The recorder of a leaf."""
+        found = self.recorders.get(leaf)
+        if found is None:
+            found = self.recorders[leaf] = self.make(leaf)
+        return found
+
+    def parts(self, value: object) -> Iterator[tuple[Recorder, Tensor]]:
+        """The tensors that the tap's path leads to, each with its recorder.
+
+        Raises:
+            LeafNotFound: the path leads to nothing, or to something without a tensor.
+        """
+        for path, member in follow(value, self.keys, self.root):
+            found = False
+            for leaf, tensor in leaves(member, path):
+                found = True
+                yield self.recorder(leaf), tensor
+            if not found and "*" not in self.keys:
+                raise LeafNotFound(f"`{path}` is {_described(member)}, which holds no tensor")
+
+    def take(self, value: object, call: int) -> None:
+        """Do what the binding does with a value; a failure never leaves the hook."""
+        try:
+            self.handle(value, call)
+        except NotCapturable as error:
+            self.account.skip(error.reason)
+            self.account.error = self.account.error or str(error)
+        except Exception as error:  # the hook boundary: a failing probe must not change training
+            self.on_failure(self, error)
+
+    def handle(self, value: object, call: int) -> None:
+        """What this kind of binding does with a value."""
+        raise NotImplementedError
+
+
+class ValueTap(Tap):
+    """Captures the value itself."""
+
+    __slots__ = ()
+
+    def handle(self, value: object, call: int) -> None:
+        """Store every tensor of the value."""
+        self.account.fired += 1
+        if type(value) is Tensor and not self.keys:
+            single = self.single
+            if single is None:
+                single = self.single = self.recorder(self.root)
+            single.put(value, self.moment, call, 0)
+            return
+        for recorder, tensor in self.parts(value):
+            recorder.put(tensor, self.moment, call, 0)
+
+
+def _described(value: object) -> str:
+    return "None" if value is None else f"a {type(value).__qualname__}"

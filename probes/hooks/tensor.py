@@ -1,0 +1,91 @@
+"""Parameters and buffers: their values, and gradients at three named stages."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from probes.hooks.tap import Tap
+
+
+class TensorTap(Tap):
+    """Captures a parameter or buffer, or its gradient.
+
+    `increment` is what one backward adds, `accumulated` is `.grad` after that, `final` is `.grad` as the optimizer used
+    it: after unscaling, clipping and averaging over processes.
+    """
+
+    __slots__ = ("holder", "name", "stage", "times")
+
+    holder: weakref.ref[torch.nn.Module]
+    name: str
+    stage: str
+    times: tuple[int, int]
+
+    def begin(self, holder: torch.nn.Module, name: str, stage: str) -> TensorTap:
+        """Say which tensor: attribute `name` of `holder`, read without going through a parametrization."""
+        self.holder = weakref.ref(holder)  # a parameter's hook that holds its module would keep both alive for ever
+        self.name = name
+        self.stage = stage
+        self.times = (-1, 0)
+        return self
+
+    @property
+    def tensor(self) -> Tensor | None:
+        """The parameter or buffer as it is now."""
+        holder = self.holder()
+        if holder is None:
+            return None
+        found = holder._parameters.get(self.name)
+        return found if found is not None else holder._buffers.get(self.name)
+
+    def handle(self, value: object, call: int) -> None:
+        """Store a tensor."""
+        self.account.fired += 1
+        if isinstance(value, Tensor):
+            self.recorder(self.root).put(value, self.moment, 0, self.time())
+
+    def wants(self, call: int) -> bool:
+        """Whether the step that is open is due."""
+        return self.moment.open and super().wants(call)
+
+    def time(self) -> int:
+        """How often the tap has fired in this step before."""
+        step, times = self.times
+        times = times + 1 if step == self.moment.stamp_of_step else 0
+        self.times = (self.moment.stamp_of_step, times)
+        return times
+
+    def on_increment(self, grad: Tensor | None) -> None:
+        """The tensor hook of stage `increment`."""
+        if grad is not None and self.wants(0):
+            self.take(grad, 0)
+
+    def on_accumulated(self, tensor: Tensor) -> None:
+        """The post-accumulate hook of stage `accumulated`."""
+        if self.wants(0):
+            self.take(tensor.grad, 0)
+
+    def on_final(self) -> None:
+        """The optimizer has stepped."""
+        tensor = self.tensor
+        if tensor is not None and tensor.grad is not None and self.wants(0):
+            self.take(tensor.grad, 0)
+
+    def on_data(self) -> None:
+        """The first call of a step is about to run."""
+        if self.wants(0):
+            self.take(self.tensor, 0)
+
+    def attach(self) -> list[Any]:
+        """Register the hook of the stage and return its handles; `final` and `data` are driven by the run."""
+        tensor = self.tensor
+        if tensor is None or self.root == "data" or self.stage == "final" or not tensor.requires_grad:
+            return []
+        if self.stage == "accumulated":
+            return [tensor.register_post_accumulate_grad_hook(self.on_accumulated)]
+        return [tensor.register_hook(self.on_increment)]  # type: ignore[no-untyped-call]  # untyped in torch
+

@@ -1,0 +1,115 @@
+"""What a plan consists of: bindings, each one probe on one value of one target."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from probes.clock import SeriesKey
+from probes.errors import Problem
+from probes.plan.tree import Tree
+from probes.signature import Signature
+from probes.spec import LoadedSpec, Probe
+
+
+@dataclass(frozen=True)
+class Binding:
+    """One probe on one value of one target.
+
+    Attributes:
+        index: number of the binding in the plan.
+        name: name of the probe.
+        probe: the probe as the spec says it.
+        model: name of the model among several, else empty.
+        target: canonical path of the module; for `grad` and `data` that of the parameter or buffer.
+        module: canonical path of the module that the hook sits on, or that owns the tensor.
+        raw: the module's path with its wrappers.
+        aliases: further canonical paths of the same module.
+        hook: `forward`, `pre-forward`, `backward` or `tensor`.
+        root: the root of the value path.
+        keys: the keys after it.
+        stage: `increment`, `accumulated`, `final` for parameter gradients, else empty.
+        exact: whether the spec names the target itself, rather than a pattern that matches it.
+        kind: class name of the module.
+        seen: what is known of the value before the transforms.
+        stored: what is known of it after them.
+        neutral: whether training goes on bit for bit as without the binding.
+    """
+
+    index: int
+    name: str
+    probe: Probe
+    model: str
+    target: str
+    module: str
+    raw: str
+    aliases: tuple[str, ...]
+    hook: str
+    root: str
+    keys: tuple[str, ...]
+    stage: str
+    exact: bool
+    kind: str
+    seen: Signature
+    stored: Signature
+    neutral: bool = True
+
+    @property
+    def value(self) -> str:
+        """The value path as text."""
+        return ".".join((self.root, *self.keys))
+
+    def key(self, leaf: str, phase: str = "train") -> SeriesKey:
+        """The key of the series of one leaf."""
+        return SeriesKey(self.name, self.target, leaf, phase)
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain data for `probes plan --json` and the manifest."""
+        return {
+            "probe": self.name,
+            "target": self.target,
+            "value": self.value,
+            "hook": self.hook,
+            "class": self.kind,
+            "exact": self.exact,
+            "neutral": self.neutral,
+            "stored": str(self.stored),
+            "bytes": self.stored.nbytes,
+            **({"stage": self.stage} if self.stage else {}),
+            **({"aliases": list(self.aliases)} if self.aliases else {}),
+            **({"raw": self.raw} if self.raw != self.module else {}),
+            **({"model": self.model} if self.model else {}),
+        }
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A spec resolved against a model: every binding, and what was left out and why.
+
+    Attributes:
+        loaded: the spec with its source.
+        trees: the module trees by the name of the model; `""` where there is one.
+        bindings: in the order of the spec, then of the model.
+        dropped: probe -> module paths that its patterns match but whose class has no `forward`.
+        notes: things worth knowing that refuse nothing.
+    """
+
+    loaded: LoadedSpec
+    trees: dict[str, Tree]
+    bindings: tuple[Binding, ...]
+    dropped: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    notes: tuple[Problem, ...] = ()
+
+    @property
+    def bytes_per_step(self) -> int | None:
+        """Bytes of one capture of every binding, or None where a forward has to tell."""
+        sizes = [binding.stored.nbytes for binding in self.bindings]
+        return None if None in sizes else sum(size for size in sizes if size is not None)
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain data for `--json` and the manifest."""
+        return {
+            "bindings": [binding.as_dict() for binding in self.bindings],
+            "dropped": {name: list(paths) for name, paths in self.dropped.items()},
+            "notes": [note.as_dict() for note in self.notes],
+            "bytes_per_step": self.bytes_per_step,
+        }

@@ -1,0 +1,193 @@
+"""Noticing the outermost calls into a model's tree, whether they enter at the root or below it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.nn import Module
+
+from probes.hooks.moment import inert
+from probes.plan.tree import Node, Tree
+from probes.tensors import in_backward
+
+Call = Callable[..., Any]
+
+
+class Edge:
+    """A hook on the module where calls enter; it turns into nothing in a copy of the model."""
+
+    def __init__(self, act: Callable[[], None]) -> None:
+        self.act = act
+
+    def __call__(self, *_args: object) -> None:
+        """Tell that the module's call begins or has returned."""
+        self.act()
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Call:
+        return inert
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_inert, ())
+
+
+def _inert() -> Call:
+    return inert
+
+
+class Entry:
+    """Watches where calls enter the trees.
+
+    Until the first call `Module.__call__` itself is watched, since only there are the module and its keyword inputs seen
+    before any of its hooks run. When that call enters at the root, two hooks on the root are enough from then on. When
+    it enters below (`training_step` of a Lightning module calls `self.net`), the watch stays.
+
+    Args:
+        trees: the trees by the name of the model.
+        on_enter: called with the tree's root and the model's name when an outermost call begins.
+        on_leave: called when it has returned.
+    """
+
+    def __init__(self, trees: dict[str, Tree], on_enter: Callable[[Module], None], on_leave: Callable[[], None]) -> None:
+        self.trees = trees
+        self.on_enter = on_enter
+        self.on_leave = on_leave
+        self.entered: Node | None = None
+        self.tree: Tree | None = None
+        self.frame: FrameType | None = None
+        self.handles: list[Any] = []
+        self.original: Call | None = None
+
+    def start(self) -> None:
+        """Begin to watch."""
+        if self.original is not None:
+            return
+        original: Call = Module.__call__
+        self.original = original
+        watch = self
+
+        def __call__(module: Module, *args: Any, **kwargs: Any) -> Any:  # noqa: N807 - it stands in for Module.__call__
+            return watch.through(original, module, args, kwargs)
+
+        self.installed = __call__
+        Module.__call__ = __call__  # type: ignore[method-assign]  # restored by `stop`
+
+    def stop(self) -> None:
+        """Take everything back."""
+        self.unwatch()
+        for handle in self.handles:
+            handle.remove()
+        self.handles.clear()
+
+    def unwatch(self) -> None:
+        """Restore `Module.__call__`."""
+        if self.original is not None and Module.__call__ is self.installed:
+            Module.__call__ = self.original  # type: ignore[method-assign]  # the very function found there
+            self.original = None
+
+    def through(self, original: Call, module: Module, args: Any, kwargs: Any) -> Any:
+        """One call of any module in the process while we watch."""
+        found = None if in_backward() else self.find(module)
+        if found is None or self.inside(found[1]):
+            return original(module, *args, **kwargs)
+        tree, node = found
+        if node is tree.root and len(self.trees) == 1 and not self.handles:
+            self.guard(node)
+            self.unwatch()
+            return original(module, *args, **kwargs)
+        self.enter(tree, node)
+        try:
+            return original(module, *args, **kwargs)
+        finally:
+            self.leave(node)
+
+    def find(self, module: Module) -> tuple[Tree, Node] | None:
+        """The tree and the node of a module, or None where it is not ours."""
+        for tree in self.trees.values():
+            node = tree.owner(module)
+            if node is not None:
+                return tree, node
+        return None
+
+    def inside(self, node: Node) -> bool:
+        """Whether a call of `node` lies within the outermost call that is open.
+
+        An exception or an interrupt may have ended that call without our hearing of it: then a call of the same module,
+        or of one that is not below it, begins anew.
+        """
+        entered = self.entered
+        if entered is None:
+            return False
+        if self.frame is not None:
+            if _alive(self.frame):
+                return True
+            self.entered = self.frame = None
+            return False
+        return node is not entered and (not entered.path or node.path.startswith(f"{entered.path}."))
+
+    def guard(self, node: Node) -> None:
+        """Put two hooks on the root: ours is the first before and the last after it."""
+        tree = next(tree for tree in self.trees.values() if tree.root is node)
+        before = Edge(lambda: self.enter(tree, node))
+        after = Edge(lambda: self.leave(node))
+        self.handles = [
+            node.module.register_forward_pre_hook(before, prepend=True),
+            node.module.register_forward_hook(after),
+        ]
+
+    def enter(self, tree: Tree, node: Node) -> None:
+        """An outermost call begins."""
+        if in_backward():
+            return
+        self.entered, self.tree, self.frame = node, tree, None
+        self.on_enter(tree.root.module)
+
+    def leave(self, node: Node) -> None:
+        """The outermost call has returned."""
+        if self.entered is node and not in_backward():
+            self.entered = self.frame = None
+            self.on_leave()
+
+    def stray(self, target: str) -> bool:
+        """A hooked module runs outside any outermost call that we saw: the entry is below the root.
+
+        The call that is running is found on the stack, and `Module.__call__` is watched from now on.
+        """
+        found, frame = self.climb()
+        if found is None:
+            return False
+        tree, node = found
+        self.enter(tree, node)
+        self.frame = frame
+        self.start()
+        return True
+
+    def climb(self) -> tuple[tuple[Tree, Node] | None, FrameType | None]:
+        """The outermost module of ours whose call is on the stack, and its frame."""
+        found, at = None, None
+        frame: FrameType | None = sys._getframe()
+        while frame is not None:
+            module = frame.f_locals.get("self") if frame.f_code.co_name == "_call_impl" else None
+            if isinstance(module, Module):
+                here = self.find(module)
+                found, at = (here, frame) if here is not None else (found, at)
+            frame = frame.f_back
+        return found, at
+
+
+def _alive(frame: FrameType) -> bool:
+    """Whether a frame is still on this thread's stack."""
+    current: FrameType | None = sys._getframe()
+    while current is not None:
+        if current is frame:
+            return True
+        current = current.f_back
+    return False
+
+
+def phase_of(root: Module) -> str:
+    """The phase of a call that nobody named: `train` where the model trains and gradients are on."""
+    return "train" if root.training and torch.is_grad_enabled() else "eval"

@@ -1,0 +1,137 @@
+"""A plan made live: taps and hooks on the modules and tensors of a model."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from probes.hooks.account import Account
+from probes.hooks.backward import Armed, GradTap
+from probes.hooks.forward import ForwardHook
+from probes.hooks.moment import Gate, Moment
+from probes.hooks.pre_forward import PreForwardHook
+from probes.hooks.recorder import Recorder
+from probes.hooks.tap import Tap, ValueTap
+from probes.hooks.tensor import TensorTap
+from probes.plan import Binding, Node, Plan
+from probes.runner.schedule import Schedule, within
+
+Failure = Callable[[Tap, Exception], None]
+BEFORE = ("input", "grad_input", "grad_input_total")  # value roots that a pre-forward hook serves
+AFTER = ("output", "grad_output")  # and those of a forward hook
+
+
+class Live:
+    """The taps of a plan, and the hooks that are registered.
+
+    Attributes:
+        taps: one for each binding, in the plan's order.
+        armed: tensor hooks that the open step armed.
+    """
+
+    def __init__(self, plan: Plan, moment: Moment, schedule: Schedule, on_failure: Failure) -> None:
+        self.plan = plan
+        self.moment = moment
+        self.schedule = schedule
+        self.on_failure = on_failure
+        self.armed = Armed()
+        self.taps: list[Tap] = [self._tap(binding) for binding in plan.bindings]
+        self.grads = [tap for tap in self.taps if isinstance(tap, GradTap)]
+        self.tensors = [tap for tap in self.taps if isinstance(tap, TensorTap)]
+        self.finals = [tap for tap in self.tensors if tap.root == "grad" and tap.stage == "final"]
+        self.data = [tap for tap in self.tensors if tap.root == "data"]
+        self.handles: list[Any] = []
+
+    def _tap(self, binding: Binding) -> Tap:
+        when = binding.probe.when
+        kind = _kind(binding)
+        tap = kind(
+            binding.root,
+            binding.keys,
+            self.schedule.gate(when),
+            within(when),
+            partial(self._recorder, binding),
+            Account(),
+            self.moment,
+            self.on_failure,
+        )
+        if isinstance(tap, GradTap):
+            tap.begin(self.armed)
+        if isinstance(tap, TensorTap):
+            node = self._node(binding)
+            tap.begin(node.module, binding.target.rpartition(".")[2], binding.stage)
+        return tap
+
+    def _recorder(self, binding: Binding, leaf: str) -> Recorder:
+        tap = self.taps[binding.index]
+        attrs = {"hook": binding.hook, "module_class": binding.kind, "value": binding.value, "stage": binding.stage}
+        dims = binding.probe.dims
+        known = {name: value for name, value in attrs.items() if value}
+        return Recorder(binding.key(leaf), self.moment, tap.account, binding.probe.transforms, dims, known)
+
+    def _node(self, binding: Binding) -> Node:
+        return self.plan.trees[binding.model].nodes[binding.module]
+
+    def open_books(self) -> list[Account]:
+        """A fresh account for every binding."""
+        for tap in self.taps:
+            tap.open_books(Account())
+        return [tap.account for tap in self.taps]
+
+    def register(self, epoch: int) -> None:
+        """Register the hooks of every binding whose schedule can be due in this epoch, and remove all others."""
+        self.remove()
+        groups: dict[tuple[int, bool], list[Tap]] = defaultdict(list)
+        places: dict[int, Binding] = {}
+        for binding, tap in zip(self.plan.bindings, self.taps, strict=True):
+            if tap.broken or not binding.probe.when.covers(epoch, None, self.moment.rank):
+                continue
+            if isinstance(tap, TensorTap):
+                self.handles += tap.attach()
+                continue
+            module = self._node(binding).module
+            places[id(module)] = binding
+            groups[id(module), tap.root in BEFORE].append(tap)
+        for (module_id, before), taps in groups.items():
+            self._hook(places[module_id], before, taps)
+
+    def _hook(self, binding: Binding, before: bool, taps: list[Tap]) -> None:
+        module = self._node(binding).module
+        gate: Gate = self.schedule.union([tap.gate for tap in taps])
+        if before:
+            pre = PreForwardHook(binding.module, self.moment, gate, taps, module)
+            self.handles.append(module.register_forward_pre_hook(pre, with_kwargs=True))
+        else:
+            self.handles.append(module.register_forward_hook(ForwardHook(binding.module, self.moment, gate, taps)))
+
+    def remove(self) -> None:
+        """Take every hook off the model."""
+        self.armed.settle()
+        for handle in self.handles:
+            handle.remove()
+        self.handles.clear()
+
+    def end_step(self) -> None:
+        """Settle what the step armed, and close its books."""
+        self.armed.settle()
+        for grad in self.grads:
+            grad.end_step()
+        for tap in self.taps:
+            if tap.gate.due and not tap.broken:
+                tap.account.step_over()
+
+    def settle(self) -> None:
+        """At an epoch's end: what was armed and never fired was not used by the loss."""
+        for tap in self.grads:
+            account = tap.account
+            unused = account.armed - account.returned - account.skipped["lost in-place"]
+            if unused > 0:
+                account.skip("unused output", unused)
+
+
+def _kind(binding: Binding) -> type[Tap]:
+    if binding.hook == "tensor" and binding.root in ("grad", "data"):
+        return TensorTap
+    return ValueTap if binding.root in ("input", "output") else GradTap

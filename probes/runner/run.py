@@ -1,0 +1,299 @@
+"""A run: a model with probes attached, from the first epoch to the last sealed file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from torch.nn import Module
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from probes.errors import ProbesError, RunError, StorageError
+from probes.hooks.account import Account
+from probes.hooks.moment import Moment
+from probes.hooks.tap import Tap
+from probes.plan import Plan
+from probes.runner.directory import claim, release
+from probes.runner.entry import Entry, phase_of
+from probes.runner.live import Live
+from probes.runner.recording import Recording
+from probes.runner.schedule import Schedule
+from probes.runner.summary import Summary, verdicts
+from probes.runner.timeline import Timeline
+from probes.spec import Spec
+
+Ids = Callable[[Any], Sequence[Any]]
+
+
+class Run:
+    """A model with probes attached. Use it as a context manager; leaving it takes every hook off the model.
+
+    Attributes:
+        plan: what the spec came to on this model.
+        directory: where the files are.
+        timeline: the run's clock.
+    """
+
+    def __init__(self, plan: Plan, directory: Path, recording: Recording, *, automatic: bool = False, rank: int = 0) -> None:
+        self.plan = plan
+        self.directory = directory
+        self.recording = recording
+        self.moment = Moment(rank)
+        self.schedule = Schedule(rank)
+        spec = plan.loaded.spec
+        self.timeline = Timeline(
+            self.moment, self.schedule, self, rule=spec.clock.step, epoch_steps=spec.clock.epoch_steps, automatic=automatic
+        )
+        self.live = Live(plan, self.moment, self.schedule, self._failed)
+        self.entry = Entry(plan.trees, self._enters, self.timeline.leave)
+        self.moment.stray = self.entry.stray
+        self.accounts: dict[int, list[Account]] = {}
+        self.failure: ProbesError | None = None
+        self.stopped = ""
+        self._owned = {id(parameter) for tree in self._clock_trees() for parameter in tree.model.parameters()}
+        self._pid = os.getpid()
+        self._tick: Any = None
+        self._entered = False
+
+    # The loop's side
+
+    def __enter__(self) -> Run:
+        self.entry.start()
+        self._tick = register_optimizer_step_post_hook(self._optimizer_stepped)
+        self._entered = True
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close(error)
+
+    def close(self, error: BaseException | None = None) -> None:
+        """End the run: the open epoch is closed and sealed, and every hook comes off the model.
+
+        Args:
+            error: what ended the loop early, if anything did; the step that was open is then dropped.
+
+        Raises:
+            RunError: the loop ended well, but the spec was not satisfied.
+        """
+        if not self._entered or os.getpid() != self._pid:
+            return
+        self._entered = False
+        self.detach()
+        try:
+            self.timeline.end_epoch(complete=error is None, reason="" if error is None else f"exception: {type(error).__name__}")
+            self.recording.drain()
+        finally:
+            self.live.remove()
+            release(self.directory)
+        if error is None:
+            self._judge()
+
+    def detach(self) -> None:
+        """Stop watching the model's calls and the optimizers."""
+        self.entry.stop()
+        if self._tick is not None:
+            self._tick.remove()
+            self._tick = None
+
+    def _judge(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+        problems = verdicts(self)
+        if problems:
+            raise RunError("\n".join(str(problem) for problem in problems))
+
+    def epochs(self, count: int, start: int = 0) -> Iterator[int]:
+        """Iterate over epochs `start` to `count - 1`; each ends when the next begins or the iteration is over."""
+        for epoch in range(start, count):
+            self.timeline.begin_epoch(epoch)
+            yield epoch
+            self.timeline.end_epoch()
+            self._raise_pending()
+
+    @contextmanager
+    def epoch(self, index: int) -> Iterator[int]:
+        """One epoch; an exception in its body leaves it incomplete."""
+        self.timeline.begin_epoch(index)
+        try:
+            yield index
+        except BaseException as error:
+            self.timeline.end_epoch(complete=False, reason=f"exception: {type(error).__name__}")
+            raise
+        self.timeline.end_epoch()
+        self._raise_pending()
+
+    def steps(self, batches: Iterable[Any], accumulate: int = 1, ids: Ids | None = None) -> Iterator[Any]:
+        """Iterate over batches, each a step; with `accumulate=n` a step is n batches.
+
+        Args:
+            batches: what the loop iterates over, such as a DataLoader.
+            accumulate: batches that make one step.
+            ids: gives the sample ids of a batch; they are stored beside the captures.
+        """
+        known: list[Any] = []
+        for index, batch in enumerate(batches):
+            if index % accumulate == 0:
+                self.timeline.begin_item()
+                self._raise_pending()
+                known = []
+            if ids is not None:
+                known += list(ids(batch))
+                self.timeline.set_ids(known)
+            yield batch
+        self.timeline.end_step()
+        self._raise_pending()
+
+    @contextmanager
+    def step(self, ids: Sequence[Any] = ()) -> Iterator[None]:
+        """One step; it is committed when its body ends, and dropped when that raises."""
+        self.timeline.begin_item(list(ids))
+        try:
+            yield
+        except BaseException:
+            self.timeline.end_step(keep=False)
+            raise
+        self.timeline.end_step()
+        self._raise_pending()
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Name the phase of the calls in the body; in any phase but `train` every outermost call is a step."""
+        self.timeline.name(name)
+        try:
+            yield
+        finally:
+            self.timeline.unname()
+
+    def summary(self) -> Summary:
+        """What was captured so far, as a table; `str()` of it is for people, `.as_dict()` for programs."""
+        return Summary(self)
+
+    # The model's side
+
+    def _enters(self, root: Module) -> None:
+        self.timeline.enter(phase_of(root))
+        if self.moment.microstep == 0 and self.moment.open:
+            for tap in self.live.data:
+                tap.on_data()
+
+    def _optimizer_stepped(self, optimizer: Optimizer, *_args: object) -> None:
+        if any(id(parameter) in self._owned for group in optimizer.param_groups for parameter in group["params"]):
+            self.ticked(optimizer)
+
+    def ticked(self, optimizer: Optimizer) -> None:
+        """An optimizer of the clock's model has stepped: its gradients are final."""
+        owned = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        for tap in self.live.finals:
+            if id(tap.tensor) in owned:
+                tap.on_final()
+        self.timeline.tick()
+
+    def _clock_trees(self) -> list[Any]:
+        name = self.plan.loaded.spec.clock.model
+        return [self.plan.trees[name]] if name else list(self.plan.trees.values())
+
+    # What the timeline tells
+
+    def epoch_begins(self, epoch: int) -> None:
+        """Open the journal, the books and the hooks of an epoch."""
+        self.accounts[epoch] = self.live.open_books()
+        if not self.stopped:
+            with self._storage():
+                self.moment.writer = self.recording.open(epoch, dict(self.timeline.totals))
+                self.live.register(epoch)
+
+    def epoch_ends(self, epoch: int, complete: bool, reason: str) -> None:
+        """Close the books and hand the journal to the sealer."""
+        self.live.remove()
+        self.live.settle()
+        self.moment.writer = None
+        with self._storage():
+            self.recording.close(complete and not self.stopped, reason or self.stopped, self.closing(epoch))
+
+    def closing(self, epoch: int) -> dict[str, Any]:
+        """What the file says of its epoch at the end: steps of every phase, and the books of every binding."""
+        bindings = [
+            {"probe": binding.name, "target": binding.target, "value": binding.value, **account.as_dict()}
+            for binding, account in zip(self.plan.bindings, self.accounts[epoch], strict=True)
+        ]
+        return {"steps": dict(self.timeline.counts), "accounts": bindings}
+
+    def step_begins(self, phase: str, step: int) -> None:
+        """Nothing is to be done: the gates are set."""
+
+    def step_ends(self, phase: str, step: int, keep: bool, annex: dict[str, Any]) -> None:
+        """Commit a step, or drop it."""
+        self.live.end_step()
+        journal = self.recording.journal
+        if journal is None or self.stopped:
+            return
+        with self._storage():
+            if keep:
+                journal.commit(phase, step, self.timeline.totals[phase] + step, annex)
+            else:
+                journal.abort()
+
+    # Failures
+
+    @contextmanager
+    def _storage(self) -> Iterator[None]:
+        """A disk that fails stops the captures; training goes on unless the spec says otherwise."""
+        try:
+            yield
+        except StorageError as error:
+            self._stop(error)
+
+    def _stop(self, error: ProbesError) -> None:
+        self.stopped = self.stopped or str(error)
+        self.failure = self.failure or error
+        self.live.remove()
+        self.moment.writer = None
+
+    def _failed(self, tap: Tap, error: Exception) -> None:
+        if isinstance(error, StorageError):
+            self._stop(error)
+            return
+        binding = self.plan.bindings[self.live.taps.index(tap)]
+        tap.broken = True
+        tap.account.skip("failed")
+        text = f"probe `{binding.name}` on `{binding.target}` failed in epoch {self.moment.epoch} step {self.moment.step}: {error}"
+        tap.account.error = text
+        if self.plan.loaded.spec.on_error == "raise" and self.failure is None:
+            self.failure = RunError(text)
+
+    def _raise_pending(self) -> None:
+        if self.failure is not None and self.plan.loaded.spec.on_error == "raise":
+            failure, self.failure = self.failure, None
+            raise failure
+
+
+def attach(
+    model: Module | Mapping[str, Module],
+    spec: str | os.PathLike[str] | Mapping[str, Any] | Spec,
+    out: str | os.PathLike[str] | None = None,
+    **options: Any,
+) -> Run:
+    """Check a spec against a model and get its hooks ready; use the result as a context manager.
+
+    Args:
+        model: the model, or several by name where the spec's `models` names them.
+        spec: path of a spec, `preset:NAME`, a mapping or a Spec.
+        out: the run directory, absent or empty; by default `runs/<name>/<run-id>`.
+        options: `vars` and `set` override values of the spec; `tags` are recorded in the manifest.
+
+    Raises:
+        SpecError: the spec does not say what a spec may say.
+        PlanError: the spec does not fit the model.
+        StorageError: the directory cannot be used.
+    """
+    from probes.runner.attach import attached
+
+    return attached(model, spec, out, **options)
+
+
+__all__ = ["Run", "attach", "claim"]

@@ -1,0 +1,147 @@
+"""What became of a run's probes, and whether that is what the spec asked for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from probes.errors import Problem
+
+if TYPE_CHECKING:
+    from probes.runner.run import Run
+
+
+@dataclass(frozen=True)
+class Row:
+    """The books of one probe over all epochs.
+
+    Attributes:
+        probe: its name.
+        hook: its hook kind, or kinds.
+        targets: distinct targets.
+        fired: how often its hooks fired.
+        captures: captures written.
+        nbytes: their bytes.
+        note: why something was not captured.
+    """
+
+    probe: str
+    hook: str
+    targets: int
+    fired: int
+    captures: int
+    nbytes: int
+    note: str
+
+
+class Summary:
+    """A table with a row for each probe, and the files."""
+
+    def __init__(self, run: Run) -> None:
+        self.rows = [_row(run, name) for name in dict.fromkeys(binding.name for binding in run.plan.bindings)]
+        self.files = [sealed.file for sealed in run.recording.sealed]
+        self.head = run.recording.sealed[-1].head if run.recording.sealed else ""
+        self.outside = run.timeline.outside
+        self.directory = run.directory
+        self.problems = verdicts(run)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return {
+            "probes": [vars(row) for row in self.rows],
+            "files": list(self.files),
+            "ledger_head": self.head,
+            "calls_outside_epochs": self.outside,
+            "problems": [problem.as_dict() for problem in self.problems],
+        }
+
+    def __str__(self) -> str:
+        header = ("probe", "hook", "targets", "fired", "captures", "bytes", "note")
+        table = [header, *((r.probe, r.hook, str(r.targets), str(r.fired), str(r.captures), size(r.nbytes), r.note) for r in self.rows)]
+        widths = [max(len(row[column]) for row in table) for column in range(len(header))]
+        right = {2, 3, 4, 5}
+        lines = [
+            "  ".join(cell.rjust(width) if column in right else cell.ljust(width) for column, (cell, width) in enumerate(zip(row, widths, strict=True)))
+            for row in table
+        ]
+        return "\n".join([*(line.rstrip() for line in lines), *self._ending()])
+
+    def _ending(self) -> list[str]:
+        files = f"{len(self.files)} {'epoch' if len(self.files) == 1 else 'epochs'} sealed in {self.directory}"
+        lines = [files + (f", ledger head {self.head[:16]}" if self.head else "")]
+        if self.outside:
+            lines.append(f"{self.outside} calls of the model were outside any epoch and were not captured")
+        return lines
+
+
+def size(nbytes: int) -> str:
+    """Bytes for people: `0 B`, `812 B`, `1.5 KiB`, `2.0 GiB`."""
+    amount, unit = float(nbytes), "B"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if amount < 1024 or unit == "TiB":
+            break
+        amount /= 1024
+    return f"{nbytes} B" if unit == "B" else f"{amount:.1f} {unit}"
+
+
+def _row(run: Run, name: str) -> Row:
+    indices = [binding.index for binding in run.plan.bindings if binding.name == name]
+    bindings = [run.plan.bindings[index] for index in indices]
+    accounts = [epoch[index] for epoch in run.accounts.values() for index in indices]
+    skipped: Counter[str] = Counter()
+    for account in accounts:
+        skipped.update(account.skipped)
+    silent = [index for index in indices if not any(epoch[index].written for epoch in run.accounts.values())]
+    notes = [f"{count} {reason}" for reason, count in sorted(skipped.items()) if reason != "recompute"]
+    if silent and len(silent) < len(indices):
+        notes.append(f"{len(silent)} of {len(indices)} never fired")
+    return Row(
+        name,
+        ", ".join(dict.fromkeys(binding.hook for binding in bindings)),
+        len({binding.target for binding in bindings}),
+        sum(account.fired for account in accounts),
+        sum(account.written for account in accounts),
+        sum(account.nbytes for account in accounts),
+        "; ".join(notes),
+    )
+
+
+def verdicts(run: Run) -> list[Problem]:
+    """Where the run did not do what the spec asked for: probes that captured nothing, targets that missed steps."""
+    found = []
+    for name in dict.fromkeys(binding.name for binding in run.plan.bindings):
+        bindings = [binding for binding in run.plan.bindings if binding.name == name]
+        books = {binding.index: [epoch[binding.index] for epoch in run.accounts.values()] for binding in bindings}
+        where = run.plan.loaded.locate(("probes", name))
+        if not any(account.written for accounts in books.values() for account in accounts):
+            found.append(where.at(code="captured-nothing", message=f"probe `{name}` captured nothing: {_why(books)}", hint=""))
+            continue
+        for binding in bindings:
+            expect = binding.probe.expect.fires if binding.probe.expect else None
+            strict = expect == "each_step" or (expect is None and binding.exact)
+            missed = sum(account.missed for account in books[binding.index])
+            if strict and missed:
+                due = sum(account.expected for account in books[binding.index])
+                message = f"probe `{name}`: `{binding.target}` did not fire in {missed} of {due} steps that were due"
+                found.append(where.at(code="missed-steps", message=message, hint="`expect: {fires: some}` allows it"))
+    return found
+
+
+def _why(books: dict[int, list[Any]]) -> str:
+    """The reason a probe captured nothing, from its books."""
+    accounts = [account for epochs in books.values() for account in epochs]
+    error = next((account.error for account in accounts if account.error), "")
+    if error:
+        return error
+    if not accounts:
+        return "no epoch was begun"
+    skipped: Counter[str] = Counter()
+    for account in accounts:
+        skipped.update(account.skipped)
+    if skipped:
+        return ", ".join(f"{count} times {reason}" for reason, count in skipped.most_common())
+    expected = sum(account.expected for account in accounts)
+    if not expected:
+        return f"its schedule was not due in any step of {len(accounts) // len(books)} epochs"
+    return f"its targets were not reached in any of the {expected} steps that were due"
