@@ -1,0 +1,175 @@
+"""What is hashed, and how: canonical JSON, blocks of captures, series digests and the two roots."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from struct import Struct
+from typing import Any, TypeAlias
+
+from blake3 import blake3
+
+from probes.clock import Clock, SeriesKey
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+Hasher = blake3
+
+ALGORITHM = "blake3"
+BLOCK_BYTES = 64 * 1024
+EPOCH_ROOT_FIELDS = ("captures_root", "spec", "structure", "weights", "code", "environment", "counts", "complete")
+
+_CLOCK = Struct("<IIiIII")
+_READ_BYTES = 1 << 20
+
+
+def canonical(value: Any) -> bytes:
+    """The one JSON text of a value: keys sorted by code point, no spaces, UTF-8.
+
+    Args:
+        value: dicts with text keys, lists, tuples, text, finite numbers, booleans, None.
+
+    Raises:
+        ValueError: a number that is not finite, or text that has no UTF-8 form.
+        TypeError: a value that JSON does not know.
+    """
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return text.encode("utf-8")
+
+
+def blake3_hex(data: Buffer) -> str:
+    """BLAKE3 of some bytes, as 64 hex digits."""
+    return blake3(data).hexdigest()
+
+
+def file_hex(path: Path) -> str:
+    """BLAKE3 of a file's bytes, read in pieces."""
+    hasher = blake3()
+    piece = memoryview(bytearray(_READ_BYTES))
+    with path.open("rb", buffering=0) as file:
+        while size := file.readinto(piece):
+            hasher.update(piece[:size])
+    return hasher.hexdigest()
+
+
+def blocks(sizes: Iterable[int]) -> list[int]:
+    """Where the digest blocks of a series end.
+
+    A block is a run of consecutive captures that ends with the one that brings it to 64 KiB; a capture of 64 KiB or
+    more is a block of its own.
+
+    Args:
+        sizes: bytes of each capture, in clock order.
+
+    Returns:
+        For each block the index behind its last capture; empty for no captures.
+    """
+    ends: list[int] = []
+    filled = count = start = 0
+    for count, size in enumerate(sizes, 1):
+        if size >= BLOCK_BYTES and count - 1 > start:
+            ends.append(count - 1)
+            start, filled = count - 1, 0
+        filled += size
+        if filled >= BLOCK_BYTES:
+            ends.append(count)
+            start, filled = count, 0
+    if count > start:
+        ends.append(count)
+    return ends
+
+
+class BlockDigests:
+    """The block digests of one series, fed capture by capture in clock order, each payload whole or in pieces."""
+
+    def __init__(self) -> None:
+        self._done: list[bytes] = []
+        self._hasher: Hasher | None = None
+        self._filled = 0
+
+    def begin(self, size: int) -> None:
+        """Announce the next capture and its bytes; what `update` is given until the next call belongs to it."""
+        if self._filled >= BLOCK_BYTES or size >= BLOCK_BYTES:
+            self._close()
+        if self._hasher is None:
+            self._hasher = blake3()
+        self._filled += size
+
+    def update(self, piece: Buffer) -> None:
+        """Hash the next bytes of the capture that was announced last."""
+        if self._hasher is None:
+            raise AssertionError("BUG: a payload without a capture")
+        self._hasher.update(piece)
+
+    def add(self, payload: Buffer) -> None:
+        """Announce and hash one capture whose payload is at hand as a whole."""
+        self.begin(len(payload) if isinstance(payload, bytes | bytearray) else payload.nbytes)
+        self.update(payload)
+
+    def finish(self) -> bytes:
+        """All block digests, 32 bytes each, in order."""
+        self._close()
+        return b"".join(self._done)
+
+    def _close(self) -> None:
+        if self._hasher is not None:
+            self._done.append(self._hasher.digest())
+        self._hasher, self._filled = None, 0
+
+
+def clock_row(clock: Clock) -> bytes:
+    """One row of a series' clock table; the phase is in the series' key."""
+    return _CLOCK.pack(clock.epoch, clock.step, clock.microstep, clock.call, clock.backward, clock.rank)
+
+
+def shape_row(shape: tuple[int, ...]) -> bytes:
+    """One row of a series' shape table: the number of axes, then their sizes."""
+    return Struct(f"<I{len(shape)}Q").pack(len(shape), *shape)
+
+
+def series_hex(key: SeriesKey, dtype: str, captures: int, clocks: Buffer, shapes: Buffer, block_digests: Buffer) -> str:
+    """The digest of one series.
+
+    Args:
+        key: probe, target, leaf and phase.
+        dtype: torch's name without prefix.
+        captures: how many there are.
+        clocks: the rows of `clock_row`, one a capture, in clock order.
+        shapes: the rows of `shape_row`, likewise.
+        block_digests: 32 bytes a block, as `BlockDigests.finish` returns them.
+
+    Returns:
+        64 hex digits.
+    """
+    head = {**key._asdict(), "dtype": dtype, "captures": captures, "blocks": len(block_digests) // 32}
+    hasher = blake3(canonical(head) + b"\n")
+    for table in (clocks, shapes, block_digests):
+        hasher.update(table)
+    return hasher.hexdigest()
+
+
+def captures_root(series: Iterable[tuple[SeriesKey, str, str]], gaps: Iterable[tuple[SeriesKey, str, int]]) -> str:
+    """The digest of everything captured, and of nothing else.
+
+    Args:
+        series: key, dtype and series digest of each series, in any order.
+        gaps: key, reason and count of what was due and is not there, in any order.
+
+    Returns:
+        64 hex digits.
+    """
+    rows = sorted([*key, dtype, digest] for key, dtype, digest in series)
+    lacking = sorted([*key, reason, count] for key, reason, count in gaps)
+    return blake3_hex(canonical({"series": rows, "gaps": lacking}))
+
+
+def epoch_root(facts: Mapping[str, Any]) -> str:
+    """The digest of the captures together with what they came from.
+
+    Args:
+        facts: the values of `EPOCH_ROOT_FIELDS`; missing ones count as null, others are left out.
+
+    Returns:
+        64 hex digits.
+    """
+    return blake3_hex(canonical({name: facts.get(name) for name in EPOCH_ROOT_FIELDS}))

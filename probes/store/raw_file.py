@@ -1,0 +1,79 @@
+"""The few system calls that write a journal, in one place, so that a test can let each of them fail."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from errno import EIO
+from pathlib import Path
+
+from probes.digest import Buffer
+
+_VECTORED = hasattr(os, "pwritev")
+_CLOEXEC = getattr(os, "O_CLOEXEC", 0)
+
+
+class RawFile:
+    """A file that is written at offsets of the caller's choice; the descriptor is closed across exec."""
+
+    def __init__(self, path: Path, *, create: bool) -> None:
+        flags = os.O_RDWR | _CLOEXEC | (os.O_CREAT | os.O_EXCL if create else getattr(os, "O_NOFOLLOW", 0))
+        self._descriptor = os.open(path, flags, 0o666)
+
+    def write(self, parts: Sequence[Buffer], offset: int) -> int:
+        """Write parts one behind the other with one system call, and return how many bytes were taken."""
+        if _VECTORED:
+            return os.pwritev(self._descriptor, parts, offset)
+        return os.pwrite(self._descriptor, parts[0], offset)
+
+    def sync(self) -> None:
+        """Wait until the data is on the device."""
+        getattr(os, "fdatasync", os.fsync)(self._descriptor)
+
+    def truncate(self, size: int) -> None:
+        """Cut the file off."""
+        os.ftruncate(self._descriptor, size)
+
+    def status(self) -> os.stat_result:
+        """What the system knows of the open file."""
+        return os.fstat(self._descriptor)
+
+    def close(self) -> None:
+        """Give the descriptor back; a second call does nothing."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def write_all(file: RawFile, parts: Sequence[Buffer], offset: int, total: int) -> None:
+    """Write parts one behind the other, however often the system takes less than it is given.
+
+    Raises:
+        OSError: the system refuses, or takes nothing.
+    """
+    done = file.write(parts, offset)
+    while done < total:
+        # One Linux write takes at most 2 GiB - 4 KiB, so this is the normal way of a large capture.
+        taken = file.write(_rest(parts, done), offset + done)
+        if taken <= 0:
+            raise OSError(EIO, "the system took no bytes")
+        done += taken
+
+
+def _rest(parts: Sequence[Buffer], done: int) -> list[memoryview]:
+    rest = []
+    for part in parts:
+        view = memoryview(part).cast("B")
+        if done < len(view):
+            rest.append(view[done:])
+        done = max(done - len(view), 0)
+    return rest
+
+
+def sync_directory(path: Path) -> None:
+    """Wait until the names in a directory are on the device."""
+    descriptor = os.open(path, os.O_RDONLY | _CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,111 @@
+"""One record of a journal: its header, the chain of checks, and where it may stand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import IntEnum, IntFlag
+from struct import Struct
+from typing import NamedTuple
+from zlib import crc32
+
+from probes.digest import Buffer
+
+FORMAT = "journal.v1"
+MAGIC = b"PRJ1"
+HEADER_BYTES = 64
+ALIGNMENT = 64
+PAGE = 4096
+PAYLOAD_ALIGNMENT = 8
+NO_DIGEST = bytes(32)
+
+FIXED = Struct("<IIIIQ")  # step, phase id, entries, annex bytes, global step
+ENTRY = Struct("<IIIiIIQ")  # descriptor, flags, step, microstep, call, backward, offset
+
+_FIELDS = Struct("<4sBBHQQI32s")
+_CHECK = Struct("<I")
+
+
+class Kind(IntEnum):
+    """What a record holds."""
+
+    HEAD = 1
+    DESCRIPTOR = 2
+    EXTENT = 3
+    FRAME = 4
+    END = 5
+    SYNC = 6
+
+
+class FrameFlag(IntFlag):
+    """What a frame does besides holding captures."""
+
+    COMMIT = 1
+    ABORT = 2
+
+
+class EntryFlag(IntFlag):
+    """What is special about a capture."""
+
+    LATE = 1
+    INLINE = 2
+
+
+class Header(NamedTuple):
+    """The fields of a record's header but for its check.
+
+    Attributes:
+        kind: one of `Kind`.
+        flags: `FrameFlag` of a frame, else 0.
+        sequence: number of the record in its journal, from 0.
+        length: bytes of the body.
+        checked: leading bytes of the body that the check covers.
+        digest: BLAKE3 of the rest of the body, or zeros.
+    """
+
+    kind: int
+    flags: int
+    sequence: int
+    length: int
+    checked: int
+    digest: bytes
+
+    def fields(self) -> bytes:
+        """The header without its check."""
+        return _FIELDS.pack(MAGIC, self.kind, self.flags, 0, self.sequence, self.length, self.checked, self.digest)
+
+
+def place(end: int) -> int:
+    """Where a record starts behind one that ends at `end`."""
+    return -(-end // ALIGNMENT) * ALIGNMENT
+
+
+def extent_place(end: int) -> int:
+    """Where an EXTENT starts behind a record that ends at `end`, so that its payload starts a page."""
+    return -(-(end + HEADER_BYTES) // PAGE) * PAGE - HEADER_BYTES
+
+
+def payload_start(checked: int) -> int:
+    """Where the payloads of a frame start in its body."""
+    return -(-checked // PAYLOAD_ALIGNMENT) * PAYLOAD_ALIGNMENT
+
+
+def link(seed: int, fields: bytes, checked: Iterable[Buffer]) -> int:
+    """The check of a record: the CRC-32 of its header and the checked part of its body, seeded with the check before."""
+    check = crc32(fields, seed)
+    for part in checked:
+        check = crc32(part, check)
+    return check
+
+
+def seal_header(fields: bytes, check: int) -> bytes:
+    """The 64 bytes of a header."""
+    return fields + _CHECK.pack(check)
+
+
+def parse_header(raw: Buffer) -> tuple[Header, int] | None:
+    """A header and its check out of 64 bytes, or None where they cannot be one."""
+    magic, kind, flags, reserved, sequence, length, checked, digest = _FIELDS.unpack_from(raw)
+    if magic != MAGIC or reserved or checked > length:
+        return None
+    (check,) = _CHECK.unpack_from(raw, _FIELDS.size)
+    return Header(kind, flags, sequence, length, checked, digest), check
