@@ -1,0 +1,212 @@
+"""What `run.json` holds: where a run came from, as plain data that needs no torch to be read."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from probes.digest import blake3_hex, canonical
+
+
+class Record(BaseModel):
+    """A part of the manifest: immutable, and strict about its keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class File(Record):
+    """A file that was read."""
+
+    name: str = Field(description="The file as it was named, with the home directory written `~`.")
+    sha256: str = Field(description="SHA-256 of its bytes.")
+
+
+class Plugin(Record):
+    """A component that came from another distribution."""
+
+    kind: str = Field(description="The kind as the spec names it.")
+    distribution: str = Field(description="Name of the distribution that brought it.")
+    version: str = Field(description="Version of that distribution.")
+    file: File = Field(description="The source file of the component.")
+
+
+class SpecRecord(Record):
+    """The spec of the run; its bytes and the resolved spec stand beside the manifest."""
+
+    name: str = Field(description="Name of the spec.")
+    sha256: str = Field(description="SHA-256 of the bytes stored.")
+    resolved_sha256: str = Field(description="SHA-256 of the resolved spec in canonical JSON.")
+    identity: str = Field(description="BLAKE3 of the resolved spec without what does not change a capture.")
+    files: tuple[File, ...] = Field(description="Every file that was read to make the spec.")
+    overrides: tuple[str, ...] = Field(description="What `--set` changed, in order.")
+    probes: tuple[str, ...] = Field(description="Names of the probes in the order of the spec.")
+    edits: tuple[str, ...] = Field(description="Names of the probes that rewrite what they see.")
+    plugins: tuple[Plugin, ...] = Field(default=(), description="Components that other distributions brought.")
+
+
+class ModuleRecord(Record):
+    """One module of the tree."""
+
+    path: str = Field(description="Canonical path; empty for the root.")
+    type: str = Field(description="Class with its module.")
+    same_as: str | None = Field(default=None, description="The path this module was first met at, where it is met again.")
+
+
+class TensorRecord(Record):
+    """One parameter or buffer."""
+
+    name: str = Field(description="Canonical path.")
+    role: Literal["parameter", "buffer"] = Field(description="Whether it is a parameter or a buffer.")
+    dtype: str = Field(description="Torch's name of the dtype, without prefix.")
+    shape: tuple[int, ...] = Field(description="Sizes.")
+    trained: bool = Field(description="Whether it requires a gradient.")
+    same_as: str | None = Field(default=None, description="The name this tensor was first met under, where it is met again.")
+    digest: str | None = Field(default=None, description="BLAKE3 of its bytes, little-endian and contiguous, where asked for.")
+
+
+class ModelRecord(Record):
+    """One probed model."""
+
+    name: str = Field(description="Name of the model in the spec; empty where there is only one.")
+    type: str = Field(description="Class with its module.")
+    modules: tuple[ModuleRecord, ...] = Field(description="The module tree, parents first, in the order of registration.")
+    tensors: tuple[TensorRecord, ...] = Field(description="Parameters and buffers, in the order of the tree.")
+
+    @property
+    def structure(self) -> str:
+        """BLAKE3 of the module tree and the tables of tensors, without what is in the tensors."""
+        modules = [[module.path, module.type, module.same_as] for module in self.modules]
+        tensors = [[one.name, one.role, one.dtype, one.shape, one.trained, one.same_as] for one in self.tensors]
+        return blake3_hex(canonical({"modules": modules, "tensors": tensors}))
+
+    @property
+    def weights(self) -> str:
+        """BLAKE3 of the names, dtypes, shapes and digests of all tensors, sorted by name."""
+        return blake3_hex(canonical(sorted([one.name, one.dtype, one.shape, one.digest] for one in self.tensors)))
+
+
+class GitRecord(Record):
+    """The state of the script's repository."""
+
+    commit: str = Field(description="Hash of the commit.")
+    branch: str | None = Field(description="Name of the branch; null where none is checked out.")
+    dirty: bool = Field(description="Whether a tracked file differs from the commit.")
+    diff: File | None = Field(default=None, description="The difference, saved beside the manifest.")
+    untracked: tuple[str, ...] = Field(default=(), description="Python files that git does not know, at most 100.")
+
+
+class CodeRecord(Record):
+    """The script and its version."""
+
+    script: str | None = Field(description="Script or `-m` module as it was given, with the home directory written `~`.")
+    sha256: str | None = Field(description="SHA-256 of the script.")
+    argv: tuple[str, ...] = Field(description="The script's arguments, home written `~`, values of secret options written `***`.")
+    argv_sha256: str = Field(description="SHA-256 of the arguments as recorded, in canonical JSON.")
+    directory: str = Field(description="Working directory, home written `~`.")
+    git: GitRecord | None = Field(default=None, description="The repository; null where there is none.")
+
+    @property
+    def digest(self) -> str:
+        """BLAKE3 of what ran: script, commit and uncommitted changes."""
+        diff = self.git.diff.sha256 if self.git and self.git.diff else None
+        return blake3_hex(canonical({"script": self.sha256, "commit": self.git.commit if self.git else None, "diff": diff}))
+
+
+class EnvironmentRecord(Record):
+    """What the numbers of a run depend on besides code, spec and weights; all of it is digested."""
+
+    python: str = Field(description="Version of Python.")
+    torch: str = Field(description="Version of PyTorch with its local part.")
+    torch_commit: str | None = Field(description="The commit PyTorch was built from.")
+    cuda: str | None = Field(description="Version of CUDA or ROCm PyTorch was built for.")
+    cudnn: int | None = Field(description="Version of cuDNN.")
+    numpy: str | None = Field(description="Version of numpy.")
+    device: str = Field(description="Kind and model of the device that holds the weights.")
+    cpu: str = Field(description="Architecture and vector instructions that PyTorch uses.")
+    threads: int = Field(description="Threads inside an operator.")
+    interop_threads: int = Field(description="Threads between operators.")
+    deterministic: str = Field(description="`torch.use_deterministic_algorithms`: off, warn or on.")
+    cudnn_deterministic: bool = Field(description="`torch.backends.cudnn.deterministic`.")
+    cudnn_benchmark: bool = Field(description="`torch.backends.cudnn.benchmark`.")
+    matmul_precision: str | None = Field(description="`torch.get_float32_matmul_precision()`.")
+    tf32: dict[str, bool | None] = Field(description="Whether TF32 is allowed for matmul and for cuDNN.")
+    autocast: str | None = Field(description="The autocast dtype where it is on at the start.")
+    world: int = Field(description="Number of processes.")
+
+    @property
+    def digest(self) -> str:
+        """BLAKE3 of this record."""
+        return blake3_hex(canonical(self.model_dump(mode="json")))
+
+
+class RandomRecord(Record):
+    """The random generators at the start."""
+
+    torch_seed: int = Field(description="`torch.initial_seed()`.")
+    digests: dict[str, str] = Field(description="BLAKE3 of each generator's state: torch, cuda:N, python, numpy.")
+
+
+class Identity(Record):
+    """The digests that enter every epoch root."""
+
+    spec: str = Field(description="Identity of the spec.")
+    structure: str = Field(description="Structure of the models.")
+    weights: str | None = Field(description="Weights of the models at the start; null where not asked for.")
+    code: str = Field(description="Script, commit and uncommitted changes.")
+    environment: str = Field(description="The environment record.")
+
+
+class Manifest(Record):
+    """Where a run came from."""
+
+    format: Literal["manifest.v1"] = Field(description="Name and version of this format.")
+    algorithm: Literal["blake3"] = Field(description="Algorithm of every digest that does not carry another name.")
+    probes: str = Field(description="Version of this package.")
+    run_id: str = Field(description="Name of the run.")
+    started: str = Field(description="When the run started, UTC.")
+    rank: int = Field(description="Rank of the process.")
+    tags: dict[str, str] = Field(default_factory=dict, description="What `--tag` gave.")
+    identity: Identity = Field(description="The digests that enter every epoch root.")
+    spec: SpecRecord = Field(description="The spec.")
+    models: tuple[ModelRecord, ...] = Field(description="The probed models.")
+    plan: dict[str, Any] = Field(default_factory=dict, description="What every probe was bound to.")
+    code: CodeRecord = Field(description="Script and version.")
+    environment: EnvironmentRecord = Field(description="What the numbers depend on.")
+    machine: str = Field(description="Operating system, its version and the processor; no name of the host.")
+    torch_build: str = Field(description="`torch.__config__.show()`.")
+    packages: dict[str, str] = Field(description="Installed distributions and their versions.")
+    random: RandomRecord = Field(description="Random generators at the start.")
+    data: dict[str, str] = Field(default_factory=dict, description="Digests of data sets, as the caller gave them.")
+    unknown: dict[str, str] = Field(default_factory=dict, description="What could not be found out, and why.")
+
+    def text(self) -> str:
+        """The manifest as it stands in `run.json`."""
+        return json.dumps(self.model_dump(mode="json"), indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+
+
+def combined(digests: dict[str, str]) -> str:
+    """BLAKE3 of the digests of several models by their names, in canonical JSON."""
+    return blake3_hex(canonical(digests))
+
+
+def identity(manifest: Manifest) -> Identity:
+    """The identity that follows from the rest of a manifest; weights are null where a tensor was not digested."""
+    whole = all(one.digest is not None for model in manifest.models for one in model.tensors if one.same_as is None)
+    return Identity(
+        spec=manifest.spec.identity,
+        structure=combined({model.name: model.structure for model in manifest.models}),
+        weights=combined({model.name: model.weights for model in manifest.models}) if whole else None,
+        code=manifest.code.digest,
+        environment=manifest.environment.digest,
+    )
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON Schema of the manifest, as it stands in `schemas/manifest.v1.json`."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Manifest.model_json_schema(mode="serialization")}
+
+
+if __name__ == "__main__":
+    print(json.dumps(json_schema(), indent=2, ensure_ascii=False))

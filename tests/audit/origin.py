@@ -1,0 +1,19 @@
+"""A run's origin for tests: module trees and a loaded spec, without a plan."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from torch import nn
+
+SPEC = b"version: 1\nprobes:\n  acts: {hook: forward, modules: [fc1]}\n"
+
+
+def tree(model: nn.Module) -> SimpleNamespace:
+    return SimpleNamespace(nodes={path: SimpleNamespace(module=module) for path, module in model.named_modules(remove_duplicate=False)})
+
+
+def loaded(weights: str = "start") -> SimpleNamespace:
+    probes = {"acts": SimpleNamespace(edit=None), "mix": SimpleNamespace(edit={"kind": "mixup"})}
+    spec = SimpleNamespace(name="small", probes=probes, provenance=SimpleNamespace(weights=weights))
+    return SimpleNamespace(spec=spec, source=SPEC, files=[("small.yaml", "00" * 32)], resolved=b"{}", identity_hash="ab" * 32)
