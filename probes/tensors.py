@@ -14,7 +14,7 @@ DTYPE_NAMES: dict[torch.dtype, str] = {
 }
 
 _functorch_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
-_graph_task = torch._C._current_graph_task_id  # -1 outside a backward; torch's own autograd/graph.py asks it too
+graph_task = torch._C._current_graph_task_id  # -1 outside a backward; torch's own autograd/graph.py asks it too
 
 
 class NotCapturable(ValueError):
@@ -35,7 +35,7 @@ class LeafNotFound(LookupError):
 
 def in_backward() -> bool:
     """Whether a backward is running on this thread, so that a forward seen now is a recompute."""
-    return bool(_graph_task() != -1)
+    return bool(graph_task() != -1)
 
 
 def children(value: object) -> list[tuple[str, Any]] | None:

@@ -51,7 +51,7 @@ class GradHook:
         try:
             self.recorder.put(grad if self.reshape is None else grad.reshape(self.reshape), self, self.call, backward)
         except Exception as error:  # the hook boundary: a failing probe must not change training
-            self.tap.on_failure(self.tap, error)
+            self.tap.failed(error, grad)
 
     def watch(self, tensor: Tensor) -> None:
         """Keep an eye on a view: a later in-place operation makes PyTorch drop its hooks without a word.

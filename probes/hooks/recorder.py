@@ -77,7 +77,7 @@ class Recorder:
         account: the books of the binding; replaced at every epoch.
     """
 
-    __slots__ = ("account", "attrs", "coords", "descriptor", "dims", "dtype", "key", "known", "moment", "phase", "pipeline", "shape", "writer")
+    __slots__ = ("account", "attrs", "coords", "descriptor", "dims", "dtype", "key", "known", "moment", "nbytes", "phase", "pipeline", "shape", "writer")
 
     def __init__(
         self,
@@ -100,6 +100,7 @@ class Recorder:
         self.shape: torch.Size | None = None
         self.phase = ""
         self.descriptor = -1
+        self.nbytes = 0
         self.known: dict[tuple[object, ...], int] = {}
 
     def put(self, tensor: Tensor, at: At, call: int, backward: int) -> None:
@@ -111,32 +112,35 @@ class Recorder:
             call: call of the module within the outermost call.
             backward: how often this arming has fired before.
         """
-        if is_wrapped(tensor):
-            self.account.skip("functorch")
-            return
         if self.pipeline is not None:
+            if is_wrapped(tensor):
+                raise NotCapturable("functorch", "the tensor is wrapped by a functorch transform")
             tensor, self.coords = self.pipeline(tensor)
-        if type(tensor) is not Tensor or not tensor.is_contiguous() or tensor.is_conj() or tensor.is_neg() or tensor.device.type != "cpu":
+        if not (type(tensor) is Tensor and tensor.is_cpu and tensor.is_contiguous()) or tensor.is_neg() or tensor.is_conj():
             tensor = self.dense(tensor)
-        writer = self.moment.writer
-        if writer is None:
-            self.account.skip("filtered")
-            return
+        moment = self.moment
+        writer = moment.writer
+        shape = tensor.shape
         if (
-            tensor.dtype is not self.dtype
-            or tensor.shape != self.shape
+            shape != self.shape
+            or tensor.dtype is not self.dtype
             or writer is not self.writer
             or at.phase != self.phase
-            or at.epoch != self.moment.epoch
+            or at.epoch != moment.epoch
         ):
+            if writer is None:
+                raise NotCapturable("filtered", "no epoch is open")
             self.describe(tensor, at, writer)
-        address, nbytes = tensor.data_ptr(), tensor.nbytes
+        address = tensor.data_ptr()
+        nbytes = self.nbytes
         if not address and nbytes:
             raise NotCapturable("no data", "the tensor has a shape but no memory (a fake tensor, or its storage was freed)")
-        late = LATE if at.step != self.moment.step or at.epoch != self.moment.epoch else 0
-        writer.add(self.descriptor, at.step, at.microstep, call, backward, address, nbytes, late)
-        self.account.written += 1
-        self.account.nbytes += nbytes
+        step = at.step
+        late = 0 if step == moment.step and at.epoch == moment.epoch else LATE
+        self.writer.add(self.descriptor, step, at.microstep, call, backward, address, nbytes, late)  # type: ignore[union-attr]  # described above
+        account = self.account
+        account.written += 1
+        account.nbytes += nbytes
 
     def dense(self, tensor: Tensor) -> Tensor:
         """The dense tensor on the host whose bytes stand for `tensor`."""
@@ -161,6 +165,7 @@ class Recorder:
                 late_epoch,
             )
         self.descriptor = self.known[name]
+        self.nbytes = tensor.nbytes
         # A late capture's descriptor is not remembered as the current one: the clock of the next differs.
         self.dtype, self.shape, self.phase = (tensor.dtype, tensor.shape, at.phase) if late_epoch is None else (None, None, "")
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from probes.hooks.account import Account
 from probes.hooks.moment import Gate, Moment, Within
 from probes.hooks.recorder import Recorder
-from probes.tensors import LeafNotFound, NotCapturable, follow, leaves
+from probes.tensors import LeafNotFound, NotCapturable, follow, is_wrapped, leaves
 
 MakeRecorder = Callable[[str], Recorder]
 
@@ -86,10 +86,17 @@ class Tap:
         """Do what the binding does with a value; a failure never leaves the hook."""
         try:
             self.handle(value, call)
-        except NotCapturable as error:
+        except Exception as error:  # the hook boundary: a failing probe must not change training
+            self.failed(error, value)
+
+    def failed(self, error: Exception, value: object) -> None:
+        """Count what could not be captured; anything but a known reason switches the probe off."""
+        if isinstance(value, Tensor) and is_wrapped(value):
+            error = NotCapturable("functorch", "the tensor is wrapped by a functorch transform")
+        if isinstance(error, NotCapturable):
             self.account.skip(error.reason)
             self.account.error = self.account.error or str(error)
-        except Exception as error:  # the hook boundary: a failing probe must not change training
+        else:
             self.on_failure(self, error)
 
     def handle(self, value: object, call: int) -> None:

@@ -27,14 +27,14 @@ class Node:
         raw: the path as `named_modules` says it, wrappers included.
         module: the module that does the work, inside its wrappers.
         aliases: further canonical paths of the same module.
-        wrappers: class names of the wrappers around it, outermost first.
+        wrappers: the wrappers around it, outermost first.
     """
 
     path: str
     raw: str
     module: Module
     aliases: list[str] = field(default_factory=list)
-    wrappers: list[str] = field(default_factory=list)
+    wrappers: list[Module] = field(default_factory=list)
 
     @property
     def kind(self) -> str:
@@ -45,6 +45,12 @@ class Node:
     def runs(self) -> bool:
         """Whether the class has a `forward` of its own; `ModuleList` and `ModuleDict` have none."""
         return type(self.module).forward is not Module.forward
+
+    @property
+    def compiled(self) -> bool:
+        """Whether `torch.compile` or `Module.compile` was applied to this very module."""
+        outer = [type(wrapper).__name__ for wrapper in self.wrappers]
+        return "OptimizedModule" in outer or getattr(self.module, "_compiled_call_impl", None) is not None
 
     @property
     def scripted(self) -> bool:
@@ -67,11 +73,11 @@ class Tree:
         self._walk(model, "", "", [], ())
         self.root = self.nodes[""]
 
-    def _walk(self, module: Module, path: str, raw: str, wrappers: list[str], above: tuple[int, ...]) -> None:
+    def _walk(self, module: Module, path: str, raw: str, wrappers: list[Module], above: tuple[int, ...]) -> None:
         inner = wrapped(module)
         if inner is not None:
             name, child = inner
-            self._walk(child, path, join(raw, name), [*wrappers, type(module).__name__], above)
+            self._walk(child, path, join(raw, name), [*wrappers, module], above)
             return
         self._add(Node(path, raw, module, wrappers=wrappers))
         if id(module) in above:
@@ -85,6 +91,8 @@ class Tree:
         if first is not node:
             first.aliases.append(node.path)
             node.aliases.append(first.path)
+        for wrapper in node.wrappers:
+            self._owners.setdefault(id(wrapper), node)
         self.nodes[node.path] = node
 
     def owner(self, module: Module) -> Node | None:

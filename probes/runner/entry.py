@@ -94,15 +94,22 @@ class Entry:
         if found is None or self.inside(found[1]):
             return original(module, *args, **kwargs)
         tree, node = found
-        if node is tree.root and len(self.trees) == 1 and not self.handles:
-            self.guard(node)
-            self.unwatch()
+        self.unwatch()
+        if node is tree.root and len(self.trees) == 1 and not node.compiled:
+            self.guard(tree, module)
             return original(module, *args, **kwargs)
+        # While the call runs nothing below it concerns us, and a compiler that traces it finds the class as it is.
         self.enter(tree, node)
         try:
-            return original(module, *args, **kwargs)
-        finally:
+            result = original(module, *args, **kwargs)
+        except BaseException:
+            self.entered = None
+            raise
+        else:
             self.leave(node)
+            return result
+        finally:
+            self.start()
 
     def find(self, module: Module) -> tuple[Tree, Node] | None:
         """The tree and the node of a module, or None where it is not ours."""
@@ -128,14 +135,15 @@ class Entry:
             return False
         return node is not entered and (not entered.path or node.path.startswith(f"{entered.path}."))
 
-    def guard(self, node: Node) -> None:
-        """Put two hooks on the root: ours is the first before and the last after it."""
-        tree = next(tree for tree in self.trees.values() if tree.root is node)
-        before = Edge(lambda: self.enter(tree, node))
-        after = Edge(lambda: self.leave(node))
+    def guard(self, tree: Tree, module: Module) -> None:
+        """Put two hooks on the root, or the wrapper that is called in its place: first before, last after the others."""
+        if self.handles:
+            return
+        before = Edge(lambda: self.enter(tree, tree.root))
+        after = Edge(lambda: self.leave(tree.root))
         self.handles = [
-            node.module.register_forward_pre_hook(before, prepend=True),
-            node.module.register_forward_hook(after),
+            module.register_forward_pre_hook(before, prepend=True),
+            module.register_forward_hook(after),
         ]
 
     def enter(self, tree: Tree, node: Node) -> None:

@@ -192,7 +192,7 @@ class Timeline:
             self.begin_epoch(self.next_epoch, implicit=True)
         step = self.step
         if step is not None and self.over(step, phase):
-            self.end_step()
+            self.end_step(keep=not step.single)  # a single step that is still open never returned from its call
             step = self.step
         if step is None and phase == "train":
             self.roll()

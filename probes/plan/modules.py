@@ -1,0 +1,105 @@
+"""The module values that a probe names."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from torch.nn import Module
+
+from probes.errors import nearest
+from probes.pattern import Pattern
+from probes.plan.draft import Draft, Target
+from probes.plan.tree import Node
+
+
+def module_targets(draft: Draft) -> Iterator[Target]:
+    """The module values a probe names, in the order of the model."""
+    probe = draft.probe
+    nodes = list(_modules(draft))
+    for node, exact in nodes:
+        for value in probe.value_paths:
+            yield Target(node.path, node, value.root, value.keys, exact)
+
+
+def _modules(draft: Draft) -> Iterable[tuple[Node, bool]]:
+    probe = draft.probe
+    types = _types(draft)
+    excluded = [Pattern(text) for text in probe.exclude]
+    found: dict[str, tuple[Node, bool]] = {}
+    for index, text in enumerate(probe.modules):
+        pattern = Pattern(text)
+        if pattern.is_exact:
+            node = draft.exact(text, pattern, "modules", index)
+            if node is not None:
+                found[node.path] = (node, True)
+            continue
+        matches = [node for node in draft.tree.nodes.values() if pattern.matches(node.path)]
+        for node in _kept(draft, matches):
+            if not any(other.matches(node.path) for other in excluded) and (types is None or isinstance_of(node.module, types)):
+                found.setdefault(node.path, (node, False))
+        if not any(pattern.matches(path) for path in found):
+            _no_match(draft, text, index, matches, types)
+    order = {path: place for place, path in enumerate(draft.tree.nodes)}
+    return sorted(found.values(), key=lambda pair: order[pair[0].path])
+
+
+def _kept(draft: Draft, matches: list[Node]) -> Iterator[Node]:
+    """The matches that can fire, each module under its first matching path."""
+    seen: set[int] = set()
+    for node in matches:
+        if not node.runs or node.scripted:
+            draft.dropped.append(node.path)
+        elif id(node.module) not in seen:
+            seen.add(id(node.module))
+            yield node
+
+
+def _no_match(draft: Draft, text: str, index: int, matches: list[Node], types: Any) -> None:
+    total = len(draft.tree.nodes)
+    if matches:
+        kinds = ", ".join(sorted({node.kind for node in matches})[:6])
+        why = f"pattern `{text}` matches {len(matches)} modules, but none that can fire and is left by `types` and `exclude` ({kinds})"
+        draft.refuse("no-match", why, "", "modules", index)
+        return
+    close = nearest(text, draft.tree.nodes)
+    deeper = _below(draft, f"**.{text}")
+    hint = f"`**.{text}` matches {len(deeper)}, such as `{deeper[0]}`" if deeper else close
+    draft.refuse("no-match", f"pattern `{text}` matches 0 of {total} modules", hint, "modules", index)
+
+
+def _below(draft: Draft, text: str) -> list[str]:
+    pattern = Pattern(text)
+    return [path for path in draft.tree.nodes if pattern.matches(path)]
+
+
+def _types(draft: Draft) -> tuple[str | type, ...] | None:
+    """What `types` says: bare class names as they are, dotted ones as classes already imported."""
+    if not draft.probe.types:
+        return None
+    found: list[str | type] = []
+    for index, text in enumerate(draft.probe.types):
+        module, _, name = text.rpartition(".")
+        if not module:
+            found.append(text)
+            _known_type(draft, text, index)
+            continue
+        kind = getattr(sys.modules.get(module), name, None)
+        if isinstance(kind, type):
+            found.append(kind)
+        else:
+            draft.refuse("unknown-type", f"type `{text}` is not a class of an imported module", "", "types", index)
+    return tuple(found)
+
+
+def _known_type(draft: Draft, name: str, index: int) -> None:
+    known = {base.__name__ for node in draft.tree.nodes.values() for base in type(node.module).__mro__}
+    if name not in known:
+        draft.refuse("unknown-type", f"no module of the model is a `{name}`", nearest(name, known), "types", index)
+
+
+def isinstance_of(module: Module, types: tuple[str | type, ...]) -> bool:
+    """Whether a module is of one of the types: a class, or a bare class name among its bases."""
+    names = {base.__name__ for base in type(module).__mro__}
+    return any(kind in names if isinstance(kind, str) else isinstance(module, kind) for kind in types)

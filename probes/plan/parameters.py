@@ -1,0 +1,84 @@
+"""The parameters and buffers that a probe names, and values of modules by reference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from probes.errors import nearest
+from probes.pattern import Pattern
+from probes.plan.draft import Draft, Target
+from probes.plan.tree import canonical, join
+from probes.signature import Signature
+from probes.tensors import DTYPE_NAMES
+from probes.value import Reference, ValuePath
+
+
+def tensor_targets(draft: Draft) -> Iterator[Target]:
+    """What a probe's `tensors` name: parameters and buffers, or values of modules."""
+    known = draft.tree.tensors()
+    for index, text in enumerate(draft.probe.tensors):
+        if ":" in text:
+            yield from _referenced(draft, text, index)
+            continue
+        pattern = Pattern(text)
+        excluded = [Pattern(other) for other in draft.probe.exclude]
+        paths = [pattern.exact] if pattern.is_exact else [path for path in known if pattern.matches(path)]
+        paths = [path for path in paths if not any(other.matches(path) for other in excluded)]
+        if not paths:
+            draft.refuse(
+                "no-match", f"pattern `{text}` matches 0 of {len(known)} parameters and buffers", nearest(text, known), "tensors", index
+            )
+        for path in paths:
+            yield from _parameter(draft, path, known, index, pattern.is_exact)
+
+
+def _parameter(draft: Draft, path: str, known: Mapping[str, Any], index: int, exact: bool) -> Iterator[Target]:
+    found = known.get(path) or known.get(canonical(path))
+    if found is None:
+        holder, _, name = path.rpartition(".")
+        original = join(holder, f"parametrizations.{name}.original")
+        hint = nearest(path, known)
+        if original in known or f"{original}0" in known:
+            hint = f"it is parametrized: `{original if original in known else original + '0'}` is the parameter behind it"
+        elif path in draft.tree.nodes:
+            hint = f"it is a module: `modules: [{path}]`, or `{path}:output` for the gradient of its output"
+        draft.refuse("unknown-tensor", f"the model has no parameter or buffer `{path}`", hint, "tensors", index)
+        return
+    node, _, tensor = found
+    for value in draft.probe.value_paths:
+        if value.root == "grad" and not tensor.requires_grad:
+            if exact:
+                message = f"`{path}` has requires_grad=False, so no gradient will reach it"
+                draft.refuse("frozen-parameter", message, "unfreeze it before attaching, or take `values: [data]`", "tensors", index)
+            else:
+                draft.note("frozen-parameter", f"`{path}` is left out: it has requires_grad=False", "tensors", index)
+            continue
+        lazy = isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin)
+        seen = Signature(DTYPE_NAMES[tensor.dtype], None if lazy else tuple(tensor.shape), draft.probe.dims)
+        yield Target(join(node.path, path.rpartition(".")[2]), node, value.root, (), exact, seen)
+
+
+def _referenced(draft: Draft, text: str, index: int) -> Iterator[Target]:
+    """The gradient of a module's value: `block:output` is `grad_output` of `block`, `block:input.x` its total."""
+    reference = Reference.parse(text)
+    node = draft.exact(reference.module, Pattern(reference.module), "tensors", index)
+    if node is None:
+        return
+    roots = {"output": "grad_output", "input": "grad_input_total"}
+    path: ValuePath = reference.value
+    if path.root not in roots:
+        draft.refuse("bad-reference", f"`{text}` names `{path.root}`; a reference names an `output` or `input`", "", "tensors", index)
+        return
+    for value in draft.probe.value_paths:
+        if value.root == "data":
+            draft.refuse(
+                "data-of-value",
+                f"`values: [data]` of `{text}` is the value itself",
+                f"`hook: forward` with `modules: [{reference.module}]`",
+                "values",
+            )
+            continue
+        yield Target(node.path, node, roots[path.root], path.keys, True)

@@ -1,0 +1,1 @@
+"""From a Plan to live hooks, and from a loop to steps and epochs."""
