@@ -5,108 +5,65 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from time import perf_counter_ns
-from typing import Any, NamedTuple
-from zlib import crc32
-
-from blake3 import blake3
+from typing import Any
 
 from probes.clock import SeriesKey
-from probes.digest import Buffer, canonical
-from probes.errors import StorageError
+from probes.digest import canonical
 from probes.store.boot import boot_id
-from probes.store.raw_file import RawFile, sync_directory, write_all
-from probes.store.record import (
-    ENTRY,
-    FIXED,
-    FORMAT,
-    HEADER_BYTES,
-    NO_DIGEST,
-    PAYLOAD_ALIGNMENT,
-    EntryFlag,
-    FrameFlag,
-    Header,
-    Kind,
-    extent_place,
-    link,
-    payload_start,
-    place,
-    seal_header,
-)
+from probes.store.gather import Gather
+from probes.store.raw_file import RawFile, sync_directory
+from probes.store.record import ENTRY, FIXED, FORMAT, EntryFlag, FrameFlag, Kind
+from probes.store.record_log import RecordLog, refusal
 
 DURABILITIES = ("process", "power")
-LARGE_BYTES = 64 * 1024
+LARGE_BYTES = 128 * 1024  # below it, a copy and a share of a frame are cheaper than a page and a system call of its own
 SMALLEST_BUFFER = 4096
 
-_ENTRY_BYTES = ENTRY.size
-_FIXED_BYTES = FIXED.size
 _INLINE = int(EntryFlag.INLINE)
-_PADDING = tuple(bytes(n) for n in range(PAYLOAD_ALIGNMENT))
+_ENTRY_BYTES = ENTRY.size
 _READABLE = 0x100  # PyBUF_READ
 
 _pack_entry = ENTRY.pack_into
 # A PyDLL call keeps the GIL, which makes it faster than ctypes.memmove for the few KiB that are gathered.
-_libc = ctypes.PyDLL(None)
-_copy = _libc.memcpy
+_library = ctypes.PyDLL(None)
+_copy = _library.memcpy
 _copy.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 _copy.restype = None
-_view = _libc.PyMemoryView_FromMemory
+_view = _library.PyMemoryView_FromMemory
 _view.argtypes = (ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int)
 _view.restype = ctypes.py_object
-
-
-class _Tail(NamedTuple):
-    """Where the last good record ends, the number of the next one, and what its check is seeded with."""
-
-    end: int
-    sequence: int
-    check: int
 
 
 class Journal:
     """The log of one epoch (and attempt, and rank) while it runs.
 
     Small captures are copied into a buffer that is written as one frame by `commit`, or earlier when it is full; a
-    capture of 64 KiB or more is written where it stands, with one system call. Memory is bounded by `buffer_bytes` and
+    capture of 128 KiB or more is written where it stands, with one system call. Memory is bounded by `buffer_bytes` and
     an eighth of it for the table. A call that raises `StorageError` has stored nothing, and what was committed before
-    it stays; unless the message says that the journal is closed, a later call may succeed.
+    it stays; unless the message says that the journal takes no more, a later call may succeed.
 
     Attributes:
         path: the file.
         captures: captures taken so far; those of aborted steps do not count.
-        waited_ns: nanoseconds spent in system calls on the file.
     """
 
-    def __init__(self, file: RawFile, path: Path, *, durability: str, buffer_bytes: int, nonce: bytes) -> None:
-        self.path = path
+    def __init__(self, log: RecordLog, *, durability: str, buffer_bytes: int) -> None:
+        self.path = log.path
         self.captures = 0
-        self.waited_ns = 0
-        self._file = file
+        self._log = log
         self._power = durability == "power"
-        self._tail = _Tail(0, 0, crc32(nonce))
-        self._process = os.getpid()
-        self._closed = ""
-        # Set while a record is being written: found set, an interrupt has left bytes behind the tail.
-        self._unsettled = False
-        self._void = False
+        self._gather = Gather(buffer_bytes)
+        self._large = min(LARGE_BYTES, buffer_bytes)
         self._descriptors = 0
         self._phases: dict[str, int] = {}
         self._commits = 0
-        self._kept = 0
+        self._committed = 0
         self._in_frames = 0
+        self._void = False
         # Re-entrant: a signal handler that closes the run while a capture is being taken must not wait for itself.
         self._lock = threading.RLock()
-        self._large = min(LARGE_BYTES, buffer_bytes)
-        self._room = buffer_bytes // PAYLOAD_ALIGNMENT * PAYLOAD_ALIGNMENT
-        self._payload = bytearray(self._room)
-        self._pinned = ctypes.c_char.from_buffer(self._payload)
-        self._base = ctypes.addressof(self._pinned)
-        self._table = bytearray(_FIXED_BYTES + max(buffer_bytes // 256, 64) * _ENTRY_BYTES)
-        self._last_row = len(self._table) - _ENTRY_BYTES
-        self._row = _FIXED_BYTES
-        self._fill = 0
 
     @classmethod
     def create(
@@ -126,7 +83,7 @@ class Journal:
             head: run_id, epoch, attempt, rank, global_step_start, manifest, spec; the format's own keys are added.
             durability: `process` (a commit survives the end of the process) or `power` (and the loss of power).
             buffer_bytes: memory for small captures, at least 4 KiB.
-            spare: a journal that is no longer needed; it is overwritten and takes the name, if it is there.
+            spare: a journal that is no longer needed; where it is there, it is overwritten and takes the name.
             opener: what opens the file.
 
         Raises:
@@ -140,23 +97,28 @@ class Journal:
         try:
             file, recycled = _open(path, spare, opener)
         except OSError as error:
-            raise _refusal(f"cannot create the journal {str(path)!r}: {error.strerror}", error) from error
+            raise refusal(f"cannot create the journal {str(path)!r}: {error.strerror}", error) from error
         nonce = os.urandom(16)
-        own = {"format": FORMAT, "nonce": nonce.hex(), "boot_id": boot_id(), "durability": durability}
-        text = canonical({**head, **own, "recycled_bytes": recycled})
-        journal = cls(file, path, durability=durability, buffer_bytes=buffer_bytes, nonce=nonce)
+        own = {"format": FORMAT, "nonce": nonce.hex(), "boot_id": boot_id(), "durability": durability, "recycled_bytes": recycled}
+        log = RecordLog(file, path, digests=durability == "power", nonce=nonce)
         try:
-            journal._begin(text, spare if recycled else None)
+            log.append(Kind.HEAD, (canonical({**head, **own}),))
+            _publish(log, spare if recycled else None, durability == "power")
         except BaseException:
-            journal.close()
+            log.close()
             path.unlink(missing_ok=True)
             raise
-        return journal
+        return cls(log, durability=durability, buffer_bytes=buffer_bytes)
 
     @property
     def bytes_written(self) -> int:
         """Bytes of the file that this journal has filled."""
-        return self._tail.end
+        return self._log.end
+
+    @property
+    def waited_ns(self) -> int:
+        """Nanoseconds spent in system calls on the file."""
+        return self._log.waited_ns
 
     def descriptor(
         self,
@@ -168,7 +130,7 @@ class Journal:
         attrs: Mapping[str, Any],
         epoch: int | None = None,
     ) -> int:
-        """Say what the captures of a series are, once per (series, dtype, shape), and return the number to add them by.
+        """Say what the captures of a series are, once per (series, dtype, shape).
 
         Args:
             key: the series.
@@ -179,6 +141,9 @@ class Journal:
             attrs: what else is to stand at the series.
             epoch: the epoch of the captures where it is not that of the journal (they arrived late).
 
+        Returns:
+            The number to add them by.
+
         Raises:
             StorageError: the file cannot be written.
         """
@@ -186,7 +151,9 @@ class Journal:
             number = self._descriptors
             about = {"id": number, "key": key._asdict(), "dtype": dtype, "shape": shape, "dims": dims}
             late = {} if epoch is None else {"epoch": epoch}
-            self._append(Kind.DESCRIPTOR, (canonical({**about, "coords": coords, "attrs": attrs, **late}),))
+            text = canonical({**about, "coords": coords, "attrs": attrs, **late})
+            self._tell_void()
+            self._log.append(Kind.DESCRIPTOR, (text,))
             self._descriptors = number + 1
             return number
 
@@ -210,21 +177,23 @@ class Journal:
         if not address and nbytes:
             raise ValueError(f"a capture of {nbytes} bytes has no memory behind it (address 0)")
         with self._lock:
-            gathered = nbytes < self._large
-            if self._row > self._last_row or (gathered and self._fill + nbytes > self._room):
+            gather = self._gather
+            small = nbytes < self._large
+            if gather.row > gather.last_row or (small and gather.fill + nbytes > gather.room):
                 self._flush()
-            if gathered:
-                start = self._fill
+            if small:
+                start = gather.fill
                 stop = (start + nbytes + 7) & -8
-                _copy(self._base + start, address, nbytes)
+                _copy(gather.base + start, address, nbytes)
                 flags |= _INLINE
             else:
-                start = self._append(Kind.EXTENT, (), (_view(address, nbytes, _READABLE),))
-                stop = self._fill
-            _pack_entry(self._table, self._row, descriptor, flags, step, microstep, call, backward, start)
-            # No call stands between these stores, so neither an interrupt nor another thread comes between them.
-            self._fill = stop
-            self._row += _ENTRY_BYTES
+                self._tell_void()
+                start = self._log.append(Kind.EXTENT, (), (_view(address, nbytes, _READABLE),))
+                stop = gather.fill
+            _pack_entry(gather.table, gather.row, descriptor, flags, step, microstep, call, backward, start)
+            # No call stands between these stores, so an interrupt finds either all or none of them done.
+            gather.fill = stop
+            gather.row += _ENTRY_BYTES
             self.captures += 1
 
     def commit(self, phase: str, step: int, global_step: int, annex: Mapping[str, Any] | None = None) -> None:
@@ -244,20 +213,21 @@ class Journal:
             notes = dict(annex or {})
             if number == len(self._phases):
                 notes["phases"] = {str(number): phase}
-            self._write_frame(FrameFlag.COMMIT, (step, number, global_step), canonical(notes) if notes else b"")
+            self._write_frame(FrameFlag.COMMIT, step, number, global_step, canonical(notes) if notes else b"")
             self._phases[phase] = number
             if self._power:
-                self._sync()
+                self._log.sync()
             self._commits += 1
-            self._kept = self.captures
+            self._committed = self.captures
             self._in_frames = 0
+            self._log.safe = f"the {self._commits} steps committed before are safe"
 
     def abort(self) -> None:
         """Make everything since the last commit void; never fails, as the file hears of it with the next record."""
         with self._lock:
             self._void = self._void or self._in_frames > 0
-            self._row, self._fill = _FIXED_BYTES, 0
-            self.captures = self._kept
+            self._gather.clear()
+            self.captures = self._committed
             self._in_frames = 0
 
     def end(self, complete: bool, reason: str, closing: Mapping[str, Any]) -> None:
@@ -266,117 +236,35 @@ class Journal:
         Raises:
             StorageError: the file cannot be written or synced; it is still open, and `close` closes it.
         """
+        text = canonical({"complete": complete, "reason": reason, "closing": closing})
         with self._lock:
             self.abort()
             if not self._power:
-                self._sync()
-                self._append(Kind.SYNC, ())
-            self._append(Kind.END, (canonical({"complete": complete, "reason": reason, "closing": closing}),))
-            self._sync()
-            self.close()
+                self._log.sync()
+                self._log.append(Kind.SYNC, ())
+            self._log.append(Kind.END, (text,))
+            self._log.sync()
+            self._log.close()
 
     def close(self) -> None:
         """Give the file back without a word; committed steps stay, a second call does nothing."""
         with self._lock:
-            self._closed = self._closed or "it was closed"
-            self._file.close()
-
-    def _begin(self, text: bytes, spare: Path | None) -> None:
-        self._append(Kind.HEAD, (text,))
-        if spare is not None:
-            # Were the name durable before the HEAD, a power loss would show the old journal under the new name.
-            self._sync()
-            spare.replace(self.path)
-        if self._power:
-            self._sync()
-            sync_directory(self.path.parent)
+            self._log.close()
 
     def _flush(self) -> None:
-        self._write_frame(FrameFlag(0), (0, 0, 0), b"")
-        self._in_frames = self.captures - self._kept
+        self._write_frame(FrameFlag(0), 0, 0, 0, b"")
+        self._in_frames = self.captures - self._committed
 
-    def _write_frame(self, flags: FrameFlag, commit: tuple[int, int, int], annex: bytes) -> None:
-        rows, fill = self._row, self._fill
-        step, phase, global_step = commit
-        FIXED.pack_into(self._table, 0, step, phase, (rows - _FIXED_BYTES) // _ENTRY_BYTES, len(annex), global_step)
-        checked = rows + len(annex)
-        rest: tuple[Buffer, ...] = ()
-        if fill:
-            rest = (_PADDING[payload_start(checked) - checked], memoryview(self._payload)[:fill])
-        self._append(Kind.FRAME, (memoryview(self._table)[:rows], annex), rest, flags)
+    def _write_frame(self, flags: FrameFlag, step: int, phase: int, global_step: int, annex: bytes) -> None:
+        self._tell_void()
+        checked, rest = self._gather.frame(step, phase, global_step, annex)
+        self._log.append(Kind.FRAME, checked, rest, flags, self._gather)
 
-    def _append(self, kind: Kind, checked: Sequence[Buffer], rest: Sequence[Buffer] = (), flags: int = 0) -> int:
-        """Write a record behind the last one and return where its body starts."""
-        self._settle()
+    def _tell_void(self) -> None:
+        """Tell the file of an abort before anything else is appended."""
         if self._void:
-            self._write(Kind.FRAME, (FIXED.pack(0, 0, 0, 0, 0),), (), FrameFlag.ABORT)
+            self._log.append(Kind.FRAME, (FIXED.pack(0, 0, 0, 0, 0),), (), FrameFlag.ABORT)
             self._void = False
-        return self._write(kind, checked, rest, flags)
-
-    def _write(self, kind: Kind, checked: Sequence[Buffer], rest: Sequence[Buffer], flags: int) -> int:
-        tail = self._tail
-        offset = extent_place(tail.end) if kind is Kind.EXTENT else place(tail.end)
-        lead = sum(map(len, checked))
-        length = lead + sum(map(len, rest))
-        digest = _digest(rest) if self._power and rest else NO_DIGEST
-        fields = Header(kind, flags, tail.sequence, length, lead, digest).fields()
-        check = link(tail.check, fields, checked)
-        body = offset + HEADER_BYTES
-        holds_buffer = kind is Kind.FRAME and flags is not FrameFlag.ABORT
-        self._unsettled = True
-        began = perf_counter_ns()
-        try:
-            write_all(self._file, (seal_header(fields, check), *checked, *rest), offset, HEADER_BYTES + length)
-        except OSError as error:
-            raise self._roll_back(HEADER_BYTES + length, error) from error
-        finally:
-            self.waited_ns += perf_counter_ns() - began
-        tail = _Tail(body + length, tail.sequence + 1, check)
-        # No call stands between these stores, so an interrupt finds either all or none of them done.
-        self._tail = tail
-        self._unsettled = False
-        if holds_buffer:
-            self._row = _FIXED_BYTES
-            self._fill = 0
-        return body
-
-    def _settle(self) -> None:
-        """Refuse where the journal is closed, and cut off what an interrupted write has left."""
-        if self._closed:
-            raise StorageError(f"the journal {str(self.path)!r} takes no more captures: {self._closed}")
-        if os.getpid() != self._process:
-            raise StorageError(f"the journal {str(self.path)!r} belongs to process {self._process}, and a fork of it may not write to it")
-        if self._unsettled:
-            self._cut()
-
-    def _cut(self) -> None:
-        # A whole record may stand behind the tail, and it would still chain if the next one went to another place.
-        try:
-            self._file.truncate(self._tail.end)
-        except OSError as error:
-            self._closed = f"it could not be cut back to its last good record ({error.strerror})"
-            raise _refusal(f"the journal {str(self.path)!r} takes no more captures: {self._closed}", error) from error
-        self._unsettled = False
-
-    def _roll_back(self, needed: int, error: OSError) -> StorageError:
-        self._cut()
-        return _refusal(
-            f"cannot write {needed} bytes to {str(self.path)!r}: {error.strerror}; {_free(self.path)}; "
-            f"the {self._commits} steps committed before are safe; free some space, or lower `limits.bytes_per_epoch`",
-            error,
-        )
-
-    def _sync(self) -> None:
-        began = perf_counter_ns()
-        try:
-            self._file.sync()
-        except OSError as error:
-            # After a failed sync the system may have dropped the pages, so nothing that follows could be promised.
-            self._closed = f"the device did not take what was written ({error.strerror})"
-            safe = f"the {self._commits} steps committed before are safe" if self._power else "nothing of it is known to be on the device"
-            raise _refusal(f"cannot sync {str(self.path)!r}: {error.strerror}; {safe}; the journal is closed", error) from error
-        finally:
-            self.waited_ns += perf_counter_ns() - began
 
 
 def _open(path: Path, spare: Path | None, opener: Callable[..., RawFile]) -> tuple[RawFile, int]:
@@ -396,22 +284,11 @@ def _open(path: Path, spare: Path | None, opener: Callable[..., RawFile]) -> tup
     return recycled, status.st_size
 
 
-def _digest(parts: Sequence[Buffer]) -> bytes:
-    hasher = blake3()
-    for part in parts:
-        hasher.update(part)
-    return hasher.digest()
-
-
-def _free(path: Path) -> str:
-    try:
-        status = os.statvfs(path.parent)
-    except OSError:
-        return "free space is not known"
-    return f"{status.f_bavail * status.f_frsize} bytes are free"
-
-
-def _refusal(message: str, cause: OSError) -> StorageError:
-    error = StorageError(message)
-    error.errno = cause.errno
-    return error
+def _publish(log: RecordLog, spare: Path | None, power: bool) -> None:
+    if spare is not None:
+        # Were the name durable before the HEAD, a power loss would show the old journal under the new name.
+        log.sync()
+        spare.replace(log.path)
+    if power:
+        log.sync()
+        sync_directory(log.path.parent)

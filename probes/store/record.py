@@ -71,7 +71,12 @@ class Header(NamedTuple):
 
     def fields(self) -> bytes:
         """The header without its check."""
-        return _FIELDS.pack(MAGIC, self.kind, self.flags, 0, self.sequence, self.length, self.checked, self.digest)
+        return pack_fields(*self)
+
+
+def pack_fields(kind: int, flags: int, sequence: int, length: int, checked: int, digest: bytes) -> bytes:
+    """A header without its check, for those in a hurry; the arguments are those of `Header`."""
+    return _FIELDS.pack(MAGIC, kind, flags, 0, sequence, length, checked, digest)
 
 
 def place(end: int) -> int:
@@ -90,7 +95,13 @@ def payload_start(checked: int) -> int:
 
 
 def link(seed: int, fields: bytes, checked: Iterable[Buffer]) -> int:
-    """The check of a record: the CRC-32 of its header and the checked part of its body, seeded with the check before."""
+    """The check of a record: the CRC-32 of its header and the checked part of its body, seeded with the check before.
+
+    Args:
+        seed: the check before; of the first record the CRC-32 of the nonce.
+        fields: the header without its check.
+        checked: the checked part of the body, in pieces.
+    """
     check = crc32(fields, seed)
     for part in checked:
         check = crc32(part, check)
