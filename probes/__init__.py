@@ -1,3 +1,37 @@
 """PyTorch hooks under version control."""
 
+from __future__ import annotations
+
+from importlib import import_module
+
 __version__ = "0.1.0"
+
+# Looked up when first used, so that importing the package imports neither torch nor numpy nor h5py.
+_PUBLIC = {
+    "attach": "probes.runner:attach",
+    "diff": "probes.audit.diff:diff",
+    "load": "probes.spec:load_spec",
+    "open": "probes.store.reader:open",
+    "open_all": "probes.store.runs:open_all",
+    "resolve": "probes.plan:resolve",
+    "verify": "probes.audit.verify:verify",
+    "ProbesError": "probes.errors:ProbesError",
+    "Spec": "probes.spec:Spec",
+}
+
+__all__ = ["ProbesError", "Spec", "__version__", "attach", "diff", "load", "open", "open_all", "resolve", "verify"]
+
+
+def __getattr__(name: str) -> object:
+    """A public name, imported from where it lives."""
+    if name not in _PUBLIC:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module, _, attribute = _PUBLIC[name].partition(":")
+    found: object = getattr(import_module(module), attribute)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    """The public names."""
+    return sorted(__all__)

@@ -1,0 +1,295 @@
+"""All captures of one series, read back over every file of a run that holds some."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from importlib import import_module
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from probes.clock import Clock, SeriesKey
+from probes.errors import AmbiguousSeries, RaggedSeries, SeriesNotFound
+from probes.signature import Signature
+from probes.store import samples
+from probes.store.address import Address
+from probes.store.decode import bits_dtype, values
+from probes.store.directory import Directory
+from probes.store.part import CLOCKS, Part, StepIds, shape_of, sizes, stored_shape
+from probes.store.selection import Names, Numbers, Selection
+
+if TYPE_CHECKING:
+    import torch
+    import xarray
+
+
+class Capture(NamedTuple):
+    """One tensor, read back.
+
+    Attributes:
+        value: the tensor as `Series.numpy` gives it; owned by the caller.
+        clock: where in the run it was taken.
+    """
+
+    value: NDArray[Any]
+    clock: Clock
+
+
+class Piece(NamedTuple):
+    """What a series has in one file.
+
+    Attributes:
+        file: name of the file.
+        address: of the series in it.
+        chosen: (n,) positions of the selected captures.
+        clocks: (n,) of `CLOCKS`.
+        shapes: (n, rank) sizes; -1 fills up a capture of lower rank.
+    """
+
+    file: str
+    address: Address
+    chosen: NDArray[np.intp]
+    clocks: NDArray[Any]
+    shapes: NDArray[np.int64]
+
+
+class Series:
+    """The captures of one (probe, target, leaf, phase) in order: by epoch, then rank, then clock.
+
+    Files are opened when something of them is asked for. Arrays are fresh memory, owned by the caller.
+
+    Attributes:
+        key: name of the series.
+    """
+
+    def __init__(self, directory: Directory, key: SeriesKey, places: Sequence[tuple[str, Address]], selection: Selection) -> None:
+        self.key = key
+        self._directory = directory
+        self._places = tuple(places)
+        self._selection = selection
+
+    def sel(self, *, epoch: Numbers = None, step: Numbers = None, rank: Numbers = None, dtype: Names = None) -> Series:
+        """The captures at some places of the clock.
+
+        Args:
+            epoch: a number, several, or a slice; a slice goes by value and leaves out its end.
+            step: the same.
+            rank: the same.
+            dtype: torch's name, where the series changed its dtype.
+
+        Raises:
+            UsageError: a coordinate is chosen twice, or by something that is not a number.
+        """
+        selection = self._selection.narrowed(epoch=epoch, step=step, rank=rank, dtype=dtype)
+        return Series(self._directory, self.key, self._places, selection)
+
+    def numpy(self) -> NDArray[Any]:
+        """All captures as one array.
+
+        Returns:
+            (captures, *shape); bfloat16 and float8 as float32, exactly (`bits` has them as they are).
+
+        Raises:
+            RaggedSeries: the captures differ in shape.
+            SeriesNotFound: no capture is at the selected places.
+        """
+        return values(self.bits(), self.dtype)
+
+    def rows(self, mask: Series | None = None) -> NDArray[Any]:
+        """All captures joined along their first axis, whatever their number of rows.
+
+        Args:
+            mask: a series taken in the same calls, whose axes are the first ones of this one; keeps what is true in it.
+
+        Returns:
+            (N, ...): N is the number of rows of all captures; with a mask, the number of places that are kept.
+
+        Raises:
+            RaggedSeries: the captures differ in more than their first axis, or do not fit the mask.
+            SeriesNotFound: no capture is at the selected places.
+        """
+        if mask is not None:
+            return samples.masked(self, mask)
+        dtype = self.dtype  # refuses an empty selection
+        rest = () if self._shapes == [()] else self._shared(1)
+        bits = self._flat().reshape(int(self.row_sizes.sum()), *stored_shape(rest, dtype))
+        return values(bits, dtype)
+
+    def bits(self) -> NDArray[Any]:
+        """All captures as one array of the exact bits; see `numpy`. Complex numbers are pairs on a last axis."""
+        dtype = self.dtype  # refuses an empty selection
+        return self._flat().reshape(len(self), *stored_shape(self._shared(0), dtype))
+
+    def torch(self) -> torch.Tensor:
+        """All captures as one CPU tensor of the true dtype; see `numpy`."""
+        return import_module("probes.bridges").to_torch(self)  # type: ignore[no-any-return]  # found by name
+
+    def xarray(self) -> xarray.DataArray:
+        """All captures as a labelled array: along `step` when they are of one shape, else along their rows."""
+        return import_module("probes.bridges").to_xarray(self)  # type: ignore[no-any-return]  # found by name
+
+    @property
+    def ids(self) -> NDArray[Any]:
+        """(N,) ids of the samples behind `rows`, as the run was told them.
+
+        Raises:
+            SeriesNotFound: the run was told none.
+            RaggedSeries: the rows are not one for each sample.
+        """
+        return samples.ids(self)
+
+    @cached_property
+    def clocks(self) -> NDArray[Any]:
+        """(captures,) structured: epoch, step, global_step, microstep, call, backward, rank."""
+        return np.concatenate([np.empty(0, CLOCKS), *(piece.clocks for piece in self.pieces)])
+
+    @property
+    def steps(self) -> NDArray[Any]:
+        """(captures,) the step of each capture."""
+        return self.clocks["step"]
+
+    @property
+    def dtype(self) -> str:
+        """Torch's name of the dtype, without prefix."""
+        return self._first.dtype
+
+    @property
+    def dtypes(self) -> list[str]:
+        """Names of all dtypes that the selected captures have; nearly always one."""
+        return sorted({self._directory.part(*place).dtype for place, _ in self._found})
+
+    @property
+    def dims(self) -> tuple[str, ...] | None:
+        """Names of the axes of a capture, or None."""
+        return self._first.dims
+
+    @property
+    def attrs(self) -> dict[str, Any]:
+        """What the first file says of the series: hook, module class, transforms."""
+        return self._first.attrs
+
+    @cached_property
+    def signature(self) -> Signature:
+        """dtype, sizes, names and labels of a capture; a size is None where captures differ."""
+        first = self._first
+        if len({len(shape) for shape in self._shapes}) > 1:
+            return Signature(first.dtype, None, None, first.coords)
+        common = tuple(found[0] if len(set(found)) == 1 else None for found in zip(*self._shapes, strict=True))
+        return Signature(first.dtype, common, first.dims, first.coords)
+
+    @property
+    def row_sizes(self) -> NDArray[np.int64]:
+        """(captures,) how many rows of `rows` each capture has; a scalar has one."""
+        ones = [piece.shapes[:, 0] if piece.shapes.shape[1] else np.ones(len(piece.chosen), np.int64) for piece in self.pieces]
+        return np.concatenate([np.empty(0, np.int64), *ones])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the captures, uncompressed."""
+        width = bits_dtype(self.dtype).itemsize
+        return width * sum(int(sizes(piece.shapes, self.dtype).sum()) for piece in self.pieces)
+
+    def __len__(self) -> int:
+        return sum(len(piece.chosen) for piece in self.pieces)
+
+    def __getitem__(self, index: int) -> Capture:
+        """The capture at a position, counted from the end where negative."""
+        place = index + len(self) if index < 0 else index
+        for piece in self.pieces:
+            if 0 <= place < len(piece.chosen):
+                return self._capture(piece, self._part(piece), place)
+            place -= len(piece.chosen)
+        raise IndexError(f"capture {index} of {len(self)}")
+
+    def __iter__(self) -> Iterator[Capture]:
+        """One capture after the other; memory is that of one."""
+        for piece in self.pieces:
+            part = self._part(piece)
+            for place in range(len(piece.chosen)):
+                yield self._capture(piece, part, place)
+
+    def __repr__(self) -> str:
+        return f"<Series {self.key}: {len(self)} captures of {self.signature}>" if len(self) else f"<Series {self.key}: empty>"
+
+    def sample_ids(self, piece: Piece) -> StepIds | None:
+        """Which samples the steps of a file saw, where the run was told."""
+        return self._directory.file(piece.file).ids(self.key.phase)
+
+    @cached_property
+    def pieces(self) -> tuple[Piece, ...]:
+        """What each file has of the selected captures.
+
+        Raises:
+            AmbiguousSeries: they are of several dtypes.
+        """
+        if len(self.dtypes) > 1:
+            hint = f'choose with .sel(dtype="{self.dtypes[0]}")'
+            raise AmbiguousSeries(f'"{self.key}" holds {" and ".join(self.dtypes)}; {hint}')
+        return tuple(piece for _, piece in self._found)
+
+    @cached_property
+    def _found(self) -> list[tuple[tuple[str, Address], Piece]]:
+        found = []
+        for file, address in self._places:
+            part = self._directory.part(file, address)
+            chosen = self._selection.of(part.clocks)
+            if len(chosen) and self._selection.has_dtype(part.dtype):
+                found.append(((file, address), Piece(file, address, chosen, part.clocks[chosen], part.shapes[chosen])))
+        return found
+
+    @property
+    def _first(self) -> Part:
+        if not self.pieces:
+            raise SeriesNotFound(f'"{self.key}" has no capture at the selected places; {self._extent()}')
+        return self._part(self.pieces[0])
+
+    @cached_property
+    def _shapes(self) -> list[tuple[int, ...]]:
+        """The distinct shapes."""
+        return sorted({shape_of(row) for piece in self.pieces for row in np.unique(piece.shapes, axis=0)})
+
+    def _extent(self) -> str:
+        every = Series(self._directory, self.key, self._places, Selection(dtype=self._selection.dtype)).clocks
+        return "it has " + " and ".join(f"{name}s {every[name].min()} to {every[name].max()}" for name in ("epoch", "step"))
+
+    def _shared(self, axis: int) -> tuple[int, ...]:
+        """The sizes from `axis` on, which all captures share."""
+        rests = {shape[axis:] for shape in self._shapes}
+        if len(rests) > 1:
+            shown = ", ".join(map(str, self._shapes[:3])) + (", ..." if len(self._shapes) > 3 else "")
+            joinable = all(self._shapes) and len({shape[1:] for shape in self._shapes}) == 1
+            hint = ".rows() joins them along the first axis, " if joinable else ""
+            raise RaggedSeries(f'the captures of "{self.key}" have the shapes {shown}; {hint}iterating gives one after the other')
+        return rests.pop()
+
+    def _flat(self) -> NDArray[Any]:
+        kind = bits_dtype(self.dtype)
+        out = np.empty(self.nbytes // kind.itemsize, kind)
+        start = 0
+        for piece in self.pieces:
+            part = self._part(piece)
+            for first, last in _runs(piece.chosen):
+                taken = part.elements(first, last)
+                out[start : start + len(taken)] = taken
+                start += len(taken)
+        return out
+
+    def _part(self, piece: Piece) -> Part:
+        return self._directory.part(piece.file, piece.address)
+
+    def _capture(self, piece: Piece, part: Part, place: int) -> Capture:
+        at = int(piece.chosen[place])
+        shape = stored_shape(shape_of(piece.shapes[place]), part.dtype)
+        taken = np.array(part.elements(at, at + 1)).reshape(shape)
+        row = piece.clocks[place].item()
+        return Capture(values(taken, part.dtype), Clock(row[0], self.key.phase, *row[1:]))
+
+
+def _runs(chosen: NDArray[np.intp]) -> Iterator[tuple[int, int]]:
+    """Consecutive positions, each as the first and the one behind the last."""
+    edges = [0, *(np.flatnonzero(np.diff(chosen) != 1) + 1).tolist(), len(chosen)]
+    for first, last in pairwise(edges):
+        yield int(chosen[first]), int(chosen[last - 1]) + 1

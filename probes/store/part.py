@@ -1,0 +1,86 @@
+"""The captures of one series that stand in one file."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from probes.clock import SeriesKey
+from probes.signature import DTYPES, Coord
+
+CLOCKS = np.dtype(
+    [
+        ("epoch", "<u4"),
+        ("step", "<u4"),
+        ("global_step", "<u8"),
+        ("microstep", "<i4"),
+        ("call", "<u4"),
+        ("backward", "<u4"),
+        ("rank", "<u4"),
+    ]
+)
+
+
+class Part(Protocol):
+    """One series in one file.
+
+    Attributes:
+        key: name of the series.
+        dtype: torch's name of the dtype, without prefix.
+        dims: names of the axes of a capture, or None.
+        coords: labels of an axis by its name.
+        attrs: everything else the file says of the series.
+        clocks: (captures,) of `CLOCKS`, in the order of the file.
+        shapes: (captures, rank) sizes; -1 fills up a capture of lower rank.
+    """
+
+    key: SeriesKey
+    dtype: str
+    dims: tuple[str, ...] | None
+    coords: dict[str, Coord]
+    attrs: dict[str, Any]
+    clocks: NDArray[Any]
+    shapes: NDArray[np.int64]
+
+    def elements(self, first: int, last: int) -> NDArray[Any]:
+        """The exact bits of the captures `first` to `last` (exclusive), flat, one after the other.
+
+        Complex numbers are pairs. The array may be a read-only view into the file.
+        """
+
+
+class StepIds(NamedTuple):
+    """Which samples the steps of a phase saw.
+
+    Attributes:
+        steps: (n,) the steps.
+        sizes: (n,) how many samples each saw.
+        ids: (sum of sizes,) their ids.
+    """
+
+    steps: NDArray[Any]
+    sizes: NDArray[Any]
+    ids: NDArray[Any]
+
+
+def sizes(shapes: NDArray[np.int64], dtype: str) -> NDArray[np.int64]:
+    """Stored elements of each capture; a complex number is two.
+
+    Args:
+        shapes: as in `Part`.
+        dtype: torch's name.
+    """
+    elements: NDArray[np.int64] = np.where(shapes < 0, 1, shapes).prod(axis=1, dtype=np.int64)
+    return elements * DTYPES[dtype].lanes
+
+
+def shape_of(row: NDArray[np.int64]) -> tuple[int, ...]:
+    """The shape in one row of `Part.shapes`."""
+    return tuple(int(size) for size in row if size >= 0)
+
+
+def stored_shape(shape: tuple[int, ...], dtype: str) -> tuple[int, ...]:
+    """The shape of the bits of a value: a complex number has a last axis of 2."""
+    return (*shape, DTYPES[dtype].lanes) if DTYPES[dtype].lanes > 1 else shape

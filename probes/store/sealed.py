@@ -1,0 +1,157 @@
+"""Series out of a sealed file."""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from probes.clock import SeriesKey
+from probes.errors import FileRefused
+from probes.signature import DTYPES, Coord
+from probes.store.address import Address, parse_group
+from probes.store.decode import bits_dtype
+from probes.store.hdf5 import Group, open_file
+from probes.store.part import CLOCKS, StepIds, sizes
+from probes.store.storage import Array
+
+LABELS = "labels_"
+OWN = {"probe", "target", "leaf", "phase", "torch_dtype", "layout", "epoch", "rank", "global_step_start", "digest"}
+OWN |= {"microstep", "call", "backward", "signal", "axes", "NX_class", "coordinates"}
+
+
+class SealedFile:
+    """A sealed file of captures.
+
+    Attributes:
+        path: where it is.
+        root: its root group.
+        attributes: of the root: run, epoch, attempt, completeness, roots.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.root = open_file(path)
+        self.attributes = self.root.attributes()
+
+    @cached_property
+    def addresses(self) -> dict[Address, tuple[str, str]]:
+        """Every series of the file, and the names of its two groups; no series is touched."""
+        captures = self.root.group("captures")
+        return {parse_group(probe, name): (probe, name) for probe in captures.names() for name in captures.group(probe).names()}
+
+    def part(self, address: Address) -> SealedPart:
+        """One series of the file."""
+        probe, name = self.addresses[address]
+        return SealedPart(address, self.root.group("captures").group(probe).group(name), self.attributes)
+
+    def ids(self, phase: str) -> StepIds | None:
+        """Which samples the steps of a phase saw, where the run was told."""
+        if "steps" not in self.root or phase not in (steps := self.root.group("steps")):
+            return None
+        group = steps.group(phase)
+        ids = group.array("sample_id").read()
+        ids = np.char.decode(ids, "utf-8") if ids.dtype.kind == "S" else ids
+        return StepIds(group.array("step").read(), group.array("row_size").read(), ids)
+
+    def document(self, name: str) -> Any:
+        """A JSON text of the file: `manifest`, `closing` or `resolved`."""
+        try:
+            return json.loads(self.root.text(name))
+        except ValueError as error:
+            if isinstance(error, FileRefused):
+                raise
+            raise FileRefused("damaged", f'`{name}` of "{self.path}" is not JSON: {error}') from error
+
+
+class SealedPart:
+    """One series in a sealed file; see `Part`."""
+
+    def __init__(self, address: Address, group: Group, file: dict[str, Any]) -> None:
+        self.key = address.key
+        self._group = group
+        self._names = set(group.names())
+        self._attributes = group.attributes()
+        if tuple(self._attributes.get(name) for name in SeriesKey._fields) != self.key:
+            raise self._damaged("is not the series that its name says")
+        self.dtype = self._dtype()
+        self._values = self._array("values")
+        if self._values.dtype != bits_dtype(self.dtype):
+            raise self._damaged(f"holds {self._values.dtype} for {self.dtype}")
+        self.clocks = self._clocks(file)
+        self.shapes = self._shapes()
+        self.dims = self._dims()
+        self.coords: dict[str, Coord] = {
+            name.removeprefix(LABELS): tuple(value) for name, value in self._attributes.items() if name.startswith(LABELS)
+        }
+        self.attrs = {name: value for name, value in self._attributes.items() if name not in OWN and not name.startswith(LABELS)}
+        self._starts = np.concatenate(([0], np.cumsum(sizes(self.shapes, self.dtype))))
+        if self._starts[-1] != prod(self._values.shape):
+            raise self._damaged(f"holds {prod(self._values.shape)} elements where its captures have {self._starts[-1]}")
+
+    def elements(self, first: int, last: int) -> NDArray[Any]:
+        """The exact bits of the captures `first` to `last` (exclusive), flat; may be a read-only view into the file."""
+        return self._values.elements(int(self._starts[first]), int(self._starts[last]))
+
+    def _dtype(self) -> str:
+        dtype = self._attributes.get("torch_dtype")
+        if dtype not in DTYPES:
+            raise FileRefused("newer-format", f'"{self._group.name}" holds the dtype "{dtype}", which this release does not know')
+        return str(dtype)
+
+    def _clocks(self, file: dict[str, Any]) -> NDArray[Any]:
+        steps = self._array("step").read()
+        clocks = np.zeros(len(steps), CLOCKS)
+        clocks["step"] = steps
+        clocks["epoch"] = self._attributes.get("epoch", file.get("epoch", 0))
+        clocks["rank"] = file.get("rank", 0)
+        clocks["global_step"] = steps + np.uint64(self._attributes.get("global_step_start", 0))
+        for name in ("epoch", "global_step", "microstep", "call", "backward"):
+            if name in self._names:
+                clocks[name] = self._column(name, len(steps))
+            elif name in self._attributes:
+                clocks[name] = self._attributes[name]
+        return clocks
+
+    def _shapes(self) -> NDArray[np.int64]:
+        shape = self._values.shape
+        if DTYPES[self.dtype].lanes > 1:
+            shape = shape[:-1]
+        layout, count = self._attributes.get("layout"), len(self.clocks)
+        if layout == "stacked":
+            if shape[0] != count:
+                raise self._damaged(f"stacks {shape[0]} captures and dates {count}")
+            return np.broadcast_to(np.array(shape[1:], np.int64), (count, len(shape) - 1))
+        if layout == "concatenated":
+            rows = self._column("row_size", count)
+            rest = np.broadcast_to(np.array(shape[1:], np.int64), (count, len(shape) - 1))
+            return np.concatenate((rows[:, None].astype(np.int64), rest), axis=1)
+        if layout == "ragged":
+            return self._column("shape", count).astype(np.int64)
+        raise self._damaged(f'has the layout "{layout}"')
+
+    def _dims(self) -> tuple[str, ...] | None:
+        if self._attributes.get("layout") == "ragged":
+            found = tuple(self._attributes.get("dims", ()))
+        else:
+            found = tuple(self._attributes.get("axes", ()))[-self.shapes.shape[1] :] if self.shapes.shape[1] else ()
+        return found if len(found) == self.shapes.shape[1] and not all(name.startswith("dim_") for name in found) else None
+
+    def _column(self, name: str, count: int) -> NDArray[Any]:
+        column = self._array(name).read()
+        if len(column) != count:
+            raise self._damaged(f"has {len(column)} values in `{name}` for {count} captures")
+        return column
+
+    def _array(self, name: str) -> Array:
+        if name not in self._names:
+            raise self._damaged(f"has no `{name}`")
+        return self._group.array(name)
+
+    def _damaged(self, what: str) -> FileRefused:
+        return FileRefused("damaged", f'"{self._group.name}" {what}')

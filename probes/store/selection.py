@@ -1,0 +1,103 @@
+"""Which captures are meant: phases, epochs, steps, ranks and dtypes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from probes.errors import UsageError
+
+Numbers = int | slice | Sequence[int] | None
+Names = str | Sequence[str] | None
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What `sel` was asked for; None stands for everything.
+
+    A slice goes by value and leaves out its end: `slice(10, 20)` is 10 to 19, whichever of them there are.
+
+    Attributes:
+        phase: one or more names.
+        epoch: one number, several, or a slice.
+        step: the same.
+        rank: the same.
+        dtype: one or more of torch's names.
+    """
+
+    phase: Names = None
+    epoch: Numbers = None
+    step: Numbers = None
+    rank: Numbers = None
+    dtype: Names = None
+
+    def narrowed(self, **asked: Any) -> Selection:
+        """The same selection with some coordinates chosen.
+
+        Raises:
+            UsageError: a coordinate is chosen twice, or by something that is not a number.
+        """
+        given = {name: value for name, value in asked.items() if value is not None}
+        for name, value in given.items():
+            if getattr(self, name) is not None:
+                raise UsageError(f"`{name}` is chosen already ({getattr(self, name)!r}); select from the run once more")
+            if name not in ("phase", "dtype"):
+                _check(name, value)
+        return replace(self, **given)
+
+    def has_phase(self, phase: str) -> bool:
+        """Whether a phase is meant."""
+        return _named(self.phase, phase)
+
+    def has_dtype(self, dtype: str) -> bool:
+        """Whether a dtype is meant."""
+        return _named(self.dtype, dtype)
+
+    def has_epoch(self, epoch: int) -> bool:
+        """Whether an epoch is meant."""
+        return bool(chosen(self.epoch, np.array([epoch]))[0])
+
+    def has_rank(self, rank: int) -> bool:
+        """Whether a rank is meant."""
+        return bool(chosen(self.rank, np.array([rank]))[0])
+
+    def of(self, clocks: NDArray[Any]) -> NDArray[np.intp]:
+        """The positions of the captures that are meant."""
+        return np.flatnonzero(chosen(self.step, clocks["step"]) & chosen(self.epoch, clocks["epoch"]) & chosen(self.rank, clocks["rank"]))
+
+
+def chosen(wanted: Numbers, found: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which of the numbers found are wanted."""
+    if wanted is None:
+        return np.ones(len(found), bool)
+    if isinstance(wanted, slice):
+        start = 0 if wanted.start is None else wanted.start
+        mask: NDArray[np.bool_] = found >= start
+        if wanted.stop is not None:
+            mask &= found < wanted.stop
+        on_grid: NDArray[np.bool_] = (found.astype(np.int64) - start) % (wanted.step or 1) == 0
+        return mask & on_grid
+    return np.asarray(np.isin(found, [wanted] if isinstance(wanted, int) else list(wanted)))
+
+
+def _named(wanted: Names, name: str) -> bool:
+    return wanted is None or name == wanted or (not isinstance(wanted, str) and name in wanted)
+
+
+def _check(name: str, value: object) -> None:
+    numbers: Iterable[object] = (value,)
+    if isinstance(value, slice):
+        numbers = (part for part in (value.start, value.stop, value.step) if part is not None)
+        if value.step is not None and value.step < 1:
+            raise UsageError(f"`{name}` goes upwards; {value!r} has the step {value.step}")
+    elif isinstance(value, Iterable) and not isinstance(value, str):
+        numbers = value
+    for number in numbers:
+        if isinstance(number, bool) or not hasattr(number, "__index__"):
+            raise UsageError(f"`{name}` takes a number, a list of numbers or a slice, not {value!r}")
+        if int(number) < 0:
+            raise UsageError(f"`{name}` counts from 0; {value!r} is below")
