@@ -59,6 +59,7 @@ class Entry:
         self.tree: Tree | None = None
         self.frame: FrameType | None = None
         self.handles: list[Any] = []
+        self.guarded: tuple[Tree, Module] | None = None
         self.original: Call | None = None
 
     def start(self) -> None:
@@ -137,14 +138,20 @@ class Entry:
 
     def guard(self, tree: Tree, module: Module) -> None:
         """Put two hooks on the root, or the wrapper that is called in its place: first before, last after the others."""
-        if self.handles:
-            return
+        self.guarded = (tree, module)
         before = Edge(lambda: self.enter(tree, tree.root))
         after = Edge(lambda: self.leave(tree.root))
         self.handles = [
             module.register_forward_pre_hook(before, prepend=True),
             module.register_forward_hook(after),
         ]
+
+    def rehang(self) -> None:
+        """Move our hooks to their places again after others were registered: first before and last after the call."""
+        if self.guarded is not None and self.handles:
+            for handle in self.handles:
+                handle.remove()
+            self.guard(*self.guarded)
 
     def enter(self, tree: Tree, node: Node) -> None:
         """An outermost call begins."""

@@ -206,6 +206,7 @@ class Run:
             with self._storage():
                 self.moment.writer = self.recording.open(epoch, dict(self.timeline.totals))
                 self.live.register(epoch)
+                self.entry.rehang()
 
     def epoch_ends(self, epoch: int, complete: bool, reason: str) -> None:
         """Close the books and hand the journal to the sealer."""
