@@ -1,0 +1,413 @@
+from __future__ import annotations
+
+import ctypes
+import os
+import random
+import subprocess
+import sys
+import threading
+from errno import EIO, ENOSPC
+from pathlib import Path
+
+import pytest
+
+from probes.clock import SeriesKey
+from probes.errors import StorageError
+from probes.store.journal import Journal
+from probes.store.raw_file import RawFile
+from probes.store.scan import scan
+from tests.store.journals import HEAD, Opener, Taker, read
+
+SIZES = (0, 1, 7, 8, 63, 4096, 65_535, 65_536, 65_537, 131_071, 131_072, 131_073, 300_001, (3 << 20) + 5)
+
+
+@pytest.fixture
+def opener() -> Opener:
+    return Opener()
+
+
+@pytest.mark.parametrize("durability", ["process", "power"])
+@pytest.mark.parametrize("buffer_bytes", [4096, 65_536, 1 << 20])
+def test_every_size_comes_back_bit_for_bit(tmp_path: Path, durability: str, buffer_bytes: int) -> None:
+    taker = Taker(tmp_path / "a.journal", durability=durability, buffer_bytes=buffer_bytes)
+    order = random.Random(buffer_bytes)
+    for _ in range(3):
+        for size in order.sample(SIZES, len(SIZES)):
+            taker.add(order.randbytes(size))
+        taker.commit()
+    taker.journal.end(True, "done", {"accounts": []})
+    found, payloads = read(taker.journal.path)
+    assert payloads == taker.acknowledged
+    assert found.state == "complete"
+    assert found.trusted
+    assert found.end == {"complete": True, "reason": "done", "closing": {"accounts": []}}
+    assert found.good_bytes == taker.journal.bytes_written == taker.journal.path.stat().st_size
+    assert taker.journal.captures == 3 * len(SIZES)
+    assert taker.journal.waited_ns > 0
+
+
+def test_a_large_payload_starts_a_page(tmp_path: Path) -> None:
+    taker = Taker(tmp_path / "a.journal")
+    for size in (200_000, 5, 200_000, 200_000):
+        taker.add(bytes(size))
+    taker.commit()
+    offsets = scan(taker.journal.path).captures["offset"]
+    assert [int(offset) % 4096 for offset in offsets[[0, 2, 3]]] == [0, 0, 0]
+    assert int(offsets[1]) % 8 == 0
+    taker.journal.close()
+
+
+def test_the_clock_of_a_capture_and_of_its_commit_come_back(tmp_path: Path) -> None:
+    journal = Journal.create(tmp_path / "a.journal", HEAD)
+    number = journal.descriptor(SeriesKey("p", "", "grad", "eval"), "float32", (), (), {"stat": ["mean"]}, {"hook": "tensor"}, epoch=2)
+    value = ctypes.c_float(1.5)
+    journal.add(number, 7, -1, 2, 3, ctypes.addressof(value), 4, flags=1)
+    journal.commit("eval", 9, 19, {"gaps": [["p", "", "grad", "eval", "unused", 1]], "ids": [4, 5]})
+    journal.commit("train", 0, 0)
+    journal.close()
+    found = scan(journal.path)
+    assert found.captures[0].tolist()[:6] == (number, 1, 7, -1, 2, 3)
+    assert found.commits.tolist() == [(0, 9, 19, 0, 1), (1, 0, 0, 1, 0)]
+    assert found.phases == ("eval", "train")
+    assert found.annexes == ((0, {"gaps": [["p", "", "grad", "eval", "unused", 1]], "ids": [4, 5]}),)
+    key = {"probe": "p", "target": "", "leaf": "grad", "phase": "eval"}
+    about = {"dims": [], "coords": {"stat": ["mean"]}, "attrs": {"hook": "tensor"}, "epoch": 2}
+    assert found.descriptors == ({"id": 0, "key": key, "dtype": "float32", "shape": [], **about},)
+
+
+def test_the_head_says_what_the_caller_and_the_format_say(tmp_path: Path) -> None:
+    Journal.create(tmp_path / "a.journal", HEAD, durability="power").close()
+    head = scan(tmp_path / "a.journal").head
+    assert head.items() >= HEAD.items()
+    assert head["format"] == "journal.v1"
+    assert head["durability"] == "power"
+    assert len(bytes.fromhex(head["nonce"])) == 16
+
+
+def test_a_step_that_was_not_committed_is_not_there(tmp_path: Path) -> None:
+    taker = Taker(tmp_path / "a.journal", buffer_bytes=4096)
+    taker.add(b"one")
+    taker.commit()
+    for _ in range(10):
+        taker.add(bytes(3000))
+    found, payloads = read(taker.journal.path)
+    assert payloads == [[b"one"]]
+    assert found.state == "open"
+    taker.journal.close()
+
+
+@pytest.mark.parametrize("size", [3, 3000, 200_000])
+def test_an_aborted_step_is_void_and_the_next_one_is_not(tmp_path: Path, size: int) -> None:
+    taker = Taker(tmp_path / "a.journal", buffer_bytes=4096)
+    taker.add(b"one")
+    taker.commit()
+    for _ in range(4):
+        taker.add(b"x" * size)
+    taker.journal.abort()
+    taker.step = []
+    assert taker.journal.captures == 1
+    taker.add(b"two")
+    taker.commit()
+    taker.add(b"never")
+    taker.journal.end(False, "raised", {})
+    found, payloads = read(taker.journal.path)
+    assert payloads == [[b"one"], [b"two"]]
+    assert taker.journal.captures == 2
+    assert found.end is not None
+    assert found.end["complete"] is False
+
+
+def test_a_full_buffer_is_written_before_the_commit(tmp_path: Path) -> None:
+    taker = Taker(tmp_path / "a.journal", buffer_bytes=4096)
+    before = taker.journal.bytes_written
+    for number in range(1000):
+        taker.add(bytes([number % 256]) * 100)
+    assert taker.journal.bytes_written > before + 90_000
+    taker.commit()
+    taker.journal.close()
+    assert read(taker.journal.path)[1] == taker.acknowledged
+
+
+def test_captures_without_bytes_fill_the_table_not_the_memory(tmp_path: Path) -> None:
+    taker = Taker(tmp_path / "a.journal", buffer_bytes=4096)
+    for _ in range(500):
+        taker.add(b"")
+    taker.commit()
+    taker.journal.close()
+    assert len(scan(taker.journal.path).captures) == 500
+
+
+def test_address_zero_is_refused_unless_there_is_nothing_to_read(tmp_path: Path) -> None:
+    taker = Taker(tmp_path / "a.journal")
+    with pytest.raises(ValueError, match="a capture of 4 bytes has no memory behind it"):
+        taker.journal.add(taker.descriptor(4), 0, 0, 0, 0, 0, 4)
+    taker.journal.add(taker.descriptor(0), 0, 0, 0, 0, 0, 0)
+    assert taker.journal.captures == 1
+    taker.journal.close()
+
+
+def test_bad_options_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="durability 'disk' is not one of process, power"):
+        Journal.create(tmp_path / "a.journal", HEAD, durability="disk")
+    with pytest.raises(ValueError, match="a buffer of 10 bytes is too small"):
+        Journal.create(tmp_path / "a.journal", HEAD, buffer_bytes=10)
+
+
+def test_an_existing_journal_is_never_overwritten(tmp_path: Path) -> None:
+    path, spare = tmp_path / "a.journal", tmp_path / "spare.journal"
+    path.write_bytes(b"mine")
+    spare.write_bytes(b"spare")
+    with pytest.raises(StorageError, match="File exists"):
+        Journal.create(path, HEAD, spare=spare)
+    assert path.read_bytes() == b"mine"
+    assert spare.read_bytes() == b"spare"
+
+
+def test_a_missing_directory_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="cannot create the journal .*nowhere"):
+        Journal.create(tmp_path / "nowhere" / "a.journal", HEAD)
+
+
+def test_a_recycled_journal_shows_nothing_of_its_former_life(tmp_path: Path) -> None:
+    spare = tmp_path / "spare.journal"
+    for life in range(4):
+        taker = Taker(tmp_path / f"{life}.journal", spare=spare, buffer_bytes=4096)
+        for number in range(4 - life):
+            taker.add(bytes([life]) * 200_000)
+            taker.add(bytes([life]) * 500)
+            taker.commit()
+            found, payloads = read(taker.journal.path)
+            assert payloads == taker.acknowledged
+            assert found.state == "open", number
+        taker.journal.end(True, "done", {})
+        found, payloads = read(taker.journal.path)
+        assert (found.state, payloads) == ("complete", taker.acknowledged)
+        assert not spare.exists()
+        taker.journal.path.rename(spare)
+
+
+def test_a_spare_that_has_a_second_name_is_left_alone(tmp_path: Path) -> None:
+    spare = tmp_path / "spare.journal"
+    spare.write_bytes(b"precious")
+    os.link(spare, tmp_path / "other")
+    Journal.create(tmp_path / "a.journal", HEAD, spare=spare).close()
+    assert spare.read_bytes() == b"precious"
+
+
+def test_a_full_disk_is_one_clear_error_and_what_was_committed_stays(tmp_path: Path, opener: Opener) -> None:
+    taker = Taker(tmp_path / "a.journal", opener=opener)
+    taker.add(b"one")
+    taker.commit()
+    opener.file.room = taker.journal.bytes_written + 200_000
+    with pytest.raises(StorageError) as caught:
+        taker.add(bytes(400_000))
+    assert caught.value.errno == ENOSPC
+    for part in ("cannot write 400064 bytes", "a.journal", "No space left", "bytes are free", "the 1 steps committed before are safe"):
+        assert part in str(caught.value)
+    assert read(taker.journal.path)[1] == [[b"one"]]
+    opener.file.room = None
+    taker.add(b"two")
+    taker.commit()
+    taker.journal.end(True, "done", {})
+    assert read(taker.journal.path)[1] == [[b"one"], [b"two"]]
+
+
+def test_a_full_disk_at_every_byte_loses_no_acknowledged_step(tmp_path: Path, opener: Opener) -> None:
+    Taker(tmp_path / "measure.journal").journal.close()
+    head = (tmp_path / "measure.journal").stat().st_size
+    for room in range(head + 64, head + 3000, 37):
+        taker = Taker(tmp_path / f"{room}.journal", opener=opener, buffer_bytes=4096)
+        opener.file.room = room
+        with pytest.raises(StorageError):
+            for number in range(100):
+                taker.add(bytes([number]) * 300)
+                taker.commit()
+        assert read(taker.journal.path)[1] == taker.acknowledged
+        opener.file.room = None
+        taker.journal.abort()
+        taker.step = []
+        taker.add(b"after")
+        taker.commit()
+        taker.journal.close()
+        assert read(taker.journal.path)[1] == taker.acknowledged
+
+
+def test_the_buffer_of_a_failed_commit_can_be_committed_again(tmp_path: Path, opener: Opener) -> None:
+    taker = Taker(tmp_path / "a.journal", opener=opener)
+    taker.add(b"one")
+    opener.file.error = EIO
+    with pytest.raises(StorageError, match="injected"):
+        taker.commit()
+    opener.file.error = 0
+    taker.commit()
+    taker.journal.close()
+    assert read(taker.journal.path)[1] == [[b"one"]]
+
+
+def test_short_writes_are_completed(tmp_path: Path, opener: Opener) -> None:
+    taker = Taker(tmp_path / "a.journal", opener=opener, durability="power")
+    chance = random.Random(5)
+    opener.file.at_most = lambda: chance.choice([1, 63, 64, 65, 1000, 50_000, 1 << 20])
+    for size in (10, 5000, 200_000, 10, 300_000):
+        taker.add(chance.randbytes(size))
+        taker.commit()
+    taker.journal.end(True, "done", {})
+    assert read(taker.journal.path)[1] == taker.acknowledged
+
+
+def test_a_disk_that_takes_nothing_is_an_error_not_a_loop(tmp_path: Path, opener: Opener) -> None:
+    taker = Taker(tmp_path / "a.journal", opener=opener)
+    opener.file.at_most = lambda: 0
+    with pytest.raises(StorageError, match="took no bytes"):
+        taker.commit()
+    taker.journal.close()
+
+
+def test_a_journal_that_cannot_be_cut_back_says_so_and_stays_closed(tmp_path: Path, opener: Opener) -> None:
+    taker = Taker(tmp_path / "a.journal", opener=opener)
+    taker.add(b"one")
+    taker.commit()
+    opener.file.error = opener.file.truncate_error = EIO
+    for _ in range(2):
+        with pytest.raises(StorageError, match="takes no more captures: it could not be cut back"):
+            taker.add(bytes(200_000))
+    opener.file.error = 0
+    with pytest.raises(StorageError, match="takes no more captures"):
+        taker.commit()
+    assert read(taker.journal.path)[1] == [[b"one"]]
+    taker.journal.close()
+
+
+def test_a_failed_sync_acknowledges_nothing_and_closes_the_journal(tmp_path: Path, opener: Opener) -> None:
+    taker = Taker(tmp_path / "a.journal", opener=opener, durability="power")
+    taker.add(b"one")
+    taker.commit()
+    taker.add(b"two")
+    opener.file.sync_error = EIO
+    with pytest.raises(StorageError, match="the 1 steps committed before are safe"):
+        taker.commit()
+    opener.file.sync_error = 0
+    with pytest.raises(StorageError, match="the device did not take what was written"):
+        taker.commit()
+    taker.journal.close()
+
+
+def test_power_syncs_each_commit_and_process_only_the_end(tmp_path: Path) -> None:
+    counts = {}
+    for durability in ("process", "power"):
+        opener = Opener()
+        taker = Taker(tmp_path / f"{durability}.journal", opener=opener, durability=durability)
+        before = opener.file.syncs
+        for _ in range(5):
+            taker.commit()
+        during = opener.file.syncs - before
+        taker.journal.end(True, "done", {})
+        counts[durability] = (before, during, opener.file.syncs - before - during)
+    assert counts == {"process": (0, 0, 2), "power": (1, 5, 1)}
+
+
+class _Interrupted(RawFile):
+    """A file in whose next write Ctrl-C arrives just after the bytes were taken."""
+
+    armed = False
+
+    def write(self, parts, offset):  # type: ignore[no-untyped-def]
+        taken = super().write(parts, offset)
+        if self.armed:
+            type(self).armed = False
+            raise KeyboardInterrupt
+        return taken
+
+
+def test_bytes_left_by_an_interrupt_are_cut_before_the_next_record(tmp_path: Path) -> None:
+    taker = Taker(tmp_path / "a.journal", opener=_Interrupted)
+    taker.add(b"one")
+    taker.commit()
+    taker.add(b"lost")
+    _Interrupted.armed = True
+    with pytest.raises(KeyboardInterrupt):
+        taker.commit()
+    taker.journal.abort()
+    taker.step = []
+    taker.add(b"L" * 200_000)
+    taker.commit()
+    taker.journal.end(True, "done", {})
+    found, payloads = read(taker.journal.path)
+    assert payloads == taker.acknowledged
+    assert found.state == "complete"
+
+
+def test_a_failed_create_leaves_no_file(tmp_path: Path) -> None:
+    class Full(RawFile):
+        def write(self, parts, offset):  # type: ignore[no-untyped-def]
+            raise OSError(ENOSPC, "No space left on device")
+
+    with pytest.raises(StorageError, match="nothing was committed before"):
+        Journal.create(tmp_path / "a.journal", HEAD, opener=Full)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_closed_journal_refuses_and_closes_twice(tmp_path: Path) -> None:
+    taker = Taker(tmp_path / "a.journal")
+    taker.journal.close()
+    taker.journal.close()
+    with pytest.raises(StorageError, match="it was closed"):
+        taker.commit()
+
+
+FORK = """
+import os, sys
+from pathlib import Path
+from probes.errors import StorageError
+from tests.store.journals import Taker, read
+
+taker = Taker(Path(sys.argv[1]))
+child = os.fork()
+if child == 0:
+    try:
+        taker.commit()
+    except StorageError as error:
+        os._exit(7 if "belongs to process" in str(error) else 8)
+    os._exit(9)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+taker.add(b"one")
+taker.commit()
+taker.journal.close()
+assert read(taker.journal.path)[1] == [[b"one"]]
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_fork_may_not_write(tmp_path: Path) -> None:
+    # In a process of its own, as a fork of one with threads is warned of.
+    root = str(Path(__file__).parents[2])
+    subprocess.run([sys.executable, "-c", FORK, str(tmp_path / "a.journal")], check=True, env={**os.environ, "PYTHONPATH": root})
+
+
+def test_the_descriptor_is_closed_across_exec(tmp_path: Path) -> None:
+    file = RawFile(tmp_path / "a", create=True)
+    assert not os.get_inheritable(file._descriptor)
+    file.close()
+
+
+def test_threads_do_not_mix_their_captures(tmp_path: Path) -> None:
+    taker = Taker(tmp_path / "a.journal", buffer_bytes=8192)
+    numbers = {size: taker.descriptor(size) for size in (100, 150_000)}
+
+    def work(mark: int) -> None:
+        for call in range(100):
+            size = 150_000 if call % 20 == 0 else 100
+            memory = ctypes.create_string_buffer(bytes([mark]) * size, size)
+            taker.journal.add(numbers[size], 0, mark, call, 0, ctypes.addressof(memory), size)
+
+    threads = [threading.Thread(target=work, args=(mark,)) for mark in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    taker.journal.commit("train", 0, 0)
+    taker.journal.close()
+    found, payloads = read(taker.journal.path)
+    assert len(found.captures) == 400
+    for row, payload in zip(found.captures, payloads[0], strict=True):
+        assert set(payload) == {int(row["microstep"])}
