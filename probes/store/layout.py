@@ -1,0 +1,241 @@
+"""Where everything stands in a sealed file: one flat group per series, named axes, and room for the payloads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from probes.digest import blocks, canonical
+from probes.signature import DTYPES
+from probes.store import node
+from probes.store.compression import Compression
+from probes.store.series import Series
+
+FORMAT = "capture-file.v1"
+LABELS = "labels_"
+RESERVED = frozenset(
+    "step global_step epoch microstep call backward values row_size offset shape axis element block block_digest digest_byte complex".split()
+)
+VARIABLE = ("epoch", "microstep", "call", "backward")
+
+_HEX = 64
+_LARGE = 64 * 1024
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where one series stands in the file.
+
+    Attributes:
+        series: the series.
+        values: the dataset of the payloads.
+        offset: where the payloads start, one capture behind the other; None where they are in chunks, or have no bytes.
+        block_ends: for each digest block the index behind its last capture.
+        block_offset: where the block digests stand.
+        digest: the attribute that waits for the series digest.
+    """
+
+    series: Series
+    values: Any
+    offset: int | None
+    block_ends: list[int]
+    block_offset: int
+    digest: Any
+
+
+class Layout:
+    """A sealed file while it is being built.
+
+    Attributes:
+        handle: the open HDF5 file.
+        root: its root group.
+        columns: (offset, bytes) of what is small and still to be written.
+    """
+
+    def __init__(self, path: Path, compression: Compression | None = None) -> None:
+        self.handle = _create(path)
+        self.root = h5py.h5g.open(self.handle, b"/")
+        self.columns: list[tuple[int, bytes]] = []
+        self._compression = compression
+        self._captures: Any = None
+        self._probes: dict[str, Any] = {}
+
+    def texts(self, contents: dict[str, bytes]) -> None:
+        """Make scalar text datasets at the root."""
+        for name, content in contents.items():
+            self._queue(node.text(self.root, name, content), content)
+
+    def attributes(self, owner: Any, values: dict[str, Any]) -> None:
+        """Make attributes; what is neither text, number nor a list of one of them stands there as canonical JSON."""
+        for name, value in values.items():
+            node.attribute(owner, name, value if _is_plain(value) else canonical(value).decode())
+
+    def captures(self) -> Any:
+        """The group that holds the groups of the probes."""
+        if self._captures is None:
+            self._captures = node.group(self.root, "captures")
+            node.attribute(self._captures, "NX_class", "NXentry")
+        return self._captures
+
+    def add(self, series: Series) -> Place:
+        """Make the group of a series, and everything in it but payloads and digests."""
+        probe, name = series.place
+        if probe not in self._probes:
+            self._probes[probe] = node.group(self.captures(), probe)
+            node.attribute(self._probes[probe], "NX_class", "NXcollection")
+        group = node.group(self._probes[probe], name)
+        step = self._column(group, "step", "u4", series.clocks["step"])
+        self._column(group, "global_step", "u8", series.global_steps, step)
+        varying = [name for name in VARIABLE if series.clocks[name].min() != series.clocks[name].max()]
+        for column in varying:
+            self._column(group, column, "i4" if column == "microstep" else "u4", series.clocks[column], step)
+        values, axes = self._values(group, series, step)
+        coordinates = " ".join(["global_step", *varying])
+        if series.layout == "stacked":
+            node.attribute(values, "coordinates", coordinates)
+        self._describe(group, series, axes)
+        ends = blocks(series.sizes.tolist())
+        place = values.get_offset() if _is_contiguous(values) else None
+        return Place(series, values, place, ends, self._block_digests(group, len(ends)), node.text_attribute(group, "digest", _HEX))
+
+    def add_ids(self, phase: str, steps: Sequence[int], ids: Sequence[Sequence[Any]]) -> None:
+        """Make the group that says which samples the steps of a phase saw.
+
+        Args:
+            phase: escaped name of the phase.
+            steps: the steps, ascending.
+            ids: for each of them integers or texts.
+        """
+        if b"steps" not in self.root:
+            node.group(self.root, "steps")
+        group = node.group(h5py.h5g.open(self.root, b"steps"), phase)
+        step = self._column(group, "step", "u4", np.array(steps))
+        sizes = self._column(group, "row_size", "i8", np.array([len(row) for row in ids]), step)
+        node.attribute(sizes, "sample_dimension", "sample")
+        flat = [one for row in ids for one in row]
+        kind, content = _id_column(flat)
+        made = node.dataset(group, "sample_id", kind, (len(flat),))
+        node.attach(made, node.dimension(group, "sample", len(flat)))
+        self._queue(made, content)
+
+    def close(self) -> None:
+        """Close the HDF5 library's view of the file."""
+        self._captures = None
+        self._probes.clear()
+        self.root = None
+        self.handle.close()
+
+    def _values(self, group: Any, series: Series, step: Any) -> tuple[Any, list[str]]:
+        lanes = (DTYPES[series.dtype].lanes,) if DTYPES[series.dtype].lanes > 1 else ()
+        first, names, shape = self._axes(group, series, step)
+        kind = node.value_type(series.dtype)
+        properties = None if self._compression is None else self._compression.properties((*shape, *lanes), kind.get_size())
+        values = node.dataset(group, "values", kind, (*shape, *lanes), properties)
+        scales = [node.dimension(group, name, size) for name, size in zip(names, shape[len(first) :], strict=True)]
+        names = [*(["step"] if first else []), *names]
+        if lanes:
+            scales.append(node.dimension(group, "complex", 2))
+            names.append("complex")
+        node.attach(values, *first, *scales)
+        return values, names
+
+    def _axes(self, group: Any, series: Series, step: Any) -> tuple[list[Any], list[str], tuple[int, ...]]:
+        """Scales that exist, names of those to be made, and the sizes of all axes."""
+        names = axis_names(series)
+        if series.layout == "stacked":
+            return [step], names, (series.count, *series.shapes[0])
+        if series.layout == "concatenated":
+            rows = series.shape_table()[:, 0]
+            sizes = self._column(group, "row_size", "i8", rows, step)
+            node.attribute(sizes, "sample_dimension", names[0])
+            return [], names, (int(rows.sum()), *series.shapes[0][1:])
+        elements = series.elements
+        self._column(group, "offset", "u8", np.cumsum(elements) - elements, step)
+        table = series.shape_table()
+        shape = node.dataset(group, "shape", node.number_type("i8"), table.shape)
+        node.attach(shape, step, node.dimension(group, "axis", table.shape[1]))
+        self._queue(shape, table.astype("<i8").tobytes())
+        return [], ["element"], (int(elements.sum()),)
+
+    def _describe(self, group: Any, series: Series, axes: list[str]) -> None:
+        about: dict[str, Any] = {**series.key._asdict(), "torch_dtype": series.dtype, "layout": series.layout}
+        about |= {"NX_class": "NXdata", "signal": "values", "axes": axes}
+        for name in VARIABLE:
+            if series.clocks[name].min() == series.clocks[name].max():
+                about[name] = int(series.clocks[name][0])
+        if series.dims:
+            about["dims"] = list(series.dims)
+        about |= {LABELS + name: list(labels) for name, labels in series.coords.items() if labels}
+        self.attributes(group, {**{name: value for name, value in series.attrs.items() if name not in about}, **about})
+
+    def _block_digests(self, group: Any, count: int) -> int:
+        made = node.dataset(group, "block_digest", node.number_type("u1"), (count, 32))
+        node.attach(made, node.dimension(group, "block", count), node.dimension(group, "digest_byte", 32))
+        return int(made.get_offset())
+
+    def _column(self, group: Any, name: str, kind: str, content: np.ndarray[Any, Any], step: Any = None) -> Any:
+        if step is None:
+            made = node.coordinate(group, name, node.number_type(kind), len(content))
+        else:
+            made = node.dataset(group, name, node.number_type(kind), (len(content),))
+            node.attach(made, step)
+        self._queue(made, content.astype(f"<{kind}").tobytes())
+        return made
+
+    def _queue(self, made: Any, content: bytes) -> None:
+        if content:
+            self.columns.append((made.get_offset(), content))
+
+
+def axis_names(series: Series) -> list[str]:
+    """Names of the axes of a capture as they stand in the file: those of the spec, or `dim_0` and so on.
+
+    A name that is used twice, or that a variable of the file has, gets a number.
+    """
+    rank = len(series.shapes[0])
+    wanted = list(series.dims or [f"dim_{axis}" for axis in range(rank)])
+    if series.layout == "concatenated" and not series.dims:
+        wanted[0] = "row"
+    used = set(RESERVED)
+    names = []
+    for name in wanted:
+        plain = name.replace("/", "_") or "dim"
+        free = (candidate for candidate in (plain, *(f"{plain}_{n}" for n in range(1, rank + 2))) if candidate not in used)
+        names.append(next(free))
+        used.add(names[-1])
+    return names
+
+
+def _create(path: Path) -> Any:
+    access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
+    access.set_fapl_sec2()  # HDF5_DRIVER in the environment would choose another
+    access.set_libver_bounds(h5py.h5f.LIBVER_EARLIEST, h5py.h5f.LIBVER_V110)
+    access.set_file_locking(False, True)
+    access.set_fclose_degree(h5py.h5f.CLOSE_STRONG)
+    access.set_alignment(_LARGE, 4096)
+    return h5py.h5f.create(bytes(path), h5py.h5f.ACC_EXCL, fapl=access)
+
+
+def _is_contiguous(values: Any) -> bool:
+    return bool(values.get_create_plist().get_layout() == h5py.h5d.CONTIGUOUS)
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, str | int | float):
+        return not isinstance(value, int) or -(1 << 63) <= value < 1 << 64
+    texts = isinstance(value, list | tuple) and bool(value) and all(isinstance(one, str) for one in value)
+    return texts or (isinstance(value, list | tuple) and bool(value) and all(type(one) in (int, float) for one in value))
+
+
+def _id_column(flat: list[Any]) -> tuple[Any, bytes]:
+    """Type and bytes of sample ids: 64-bit integers where all are, else text."""
+    if all(type(one) is int and -(1 << 63) <= one < 1 << 63 for one in flat):
+        return node.number_type("i8"), np.array(flat, "<i8").tobytes()
+    raw = [(one if isinstance(one, str) else canonical(one).decode()).encode() for one in flat]
+    width = max(map(len, raw), default=1) or 1
+    return node.text_type(width), b"".join(one.ljust(width, b"\0") for one in raw)

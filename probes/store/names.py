@@ -1,0 +1,81 @@
+"""How a series is called inside a file, and a file inside a run directory."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from probes.clock import SeriesKey
+from probes.errors import UsageError
+
+EMPTY = "%"
+SEPARATORS = frozenset("/%:@~")
+
+_STEM = re.compile(r"epoch-(\d{4,})(?:\.a(\d+))?(?:\.s(\d{4,}))?(?:\.rank-(\d{4,}))?")
+
+
+def escape(text: str) -> str:
+    """A text as one part of a group's name; no two texts give the same.
+
+    `/ % : @ ~`, what is not printable and the dots of a text of dots only become `%XX`, one for each byte of UTF-8. The
+    empty text becomes `%`.
+    """
+    if not text:
+        return EMPTY
+    only_dots = not text.strip(".")
+    return "".join(_percent(char) if char in SEPARATORS or only_dots or not char.isprintable() else char for char in text)
+
+
+def group_name(key: SeriesKey, dtype: str = "") -> str:
+    """The name of a series' group below that of its probe: `target:leaf[@phase][~dtype]`.
+
+    Args:
+        key: the series.
+        dtype: torch's name, where another series has the same key.
+    """
+    phase = f"@{escape(key.phase)}" if key.phase != "train" else ""
+    return f"{escape(key.target)}:{escape(key.leaf)}{phase}" + (f"~{dtype}" if dtype else "")
+
+
+class Stem(NamedTuple):
+    """What the name of a journal or a sealed file says, without its suffix.
+
+    Attributes:
+        epoch: number of the epoch.
+        attempt: 1 where the name does not say.
+        segment: 0 where the epoch is not cut into segments.
+        rank: None where the run has one process.
+    """
+
+    epoch: int
+    attempt: int = 1
+    segment: int = 0
+    rank: int | None = None
+
+    def __str__(self) -> str:
+        attempt = f".a{self.attempt}" if self.attempt > 1 else ""
+        segment = f".s{self.segment:04d}" if self.segment else ""
+        return f"epoch-{self.epoch:04d}{attempt}{segment}" + (f".rank-{self.rank:04d}" if self.rank is not None else "")
+
+    @property
+    def ledger(self) -> str:
+        """The ledger that this file is entered in; every rank has its own."""
+        return "ledger.jsonl" if self.rank is None else f"ledger.rank-{self.rank:04d}.jsonl"
+
+
+def parse_stem(name: str) -> Stem:
+    """The parts of a file name such as `epoch-0003.a2.s0001.rank-0002.journal`.
+
+    Raises:
+        UsageError: the name is not that of a journal or a sealed file.
+    """
+    stem, _, suffix = name.rpartition(".")
+    found = _STEM.fullmatch(stem)
+    if found is None or suffix not in ("journal", "h5"):
+        raise UsageError(f'"{name}" is not the name of a journal; they are called like epoch-0003.journal or epoch-0003.a2.journal')
+    epoch, attempt, segment, rank = found.groups()
+    return Stem(int(epoch), int(attempt or 1), int(segment or 0), None if rank is None else int(rank))
+
+
+def _percent(char: str) -> str:
+    return "".join(f"%{byte:02X}" for byte in char.encode())

@@ -1,0 +1,54 @@
+"""The two roots of a sealed file, out of what the file itself holds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from probes.clock import SeriesKey
+from probes.digest import blake3_hex, canonical, epoch_root
+
+Gap = tuple[SeriesKey, str, int]
+
+
+def merge_gaps(rows: Iterable[Iterable[Any]]) -> list[Gap]:
+    """The gaps of an epoch, sorted, one for each series and reason.
+
+    Args:
+        rows: probe, target, leaf, phase, reason and count, as the steps reported them.
+    """
+    counts: Counter[tuple[SeriesKey, str]] = Counter()
+    for probe, target, leaf, phase, reason, count in rows:
+        counts[SeriesKey(probe, target, leaf, phase), reason] += count
+    return [(key, reason, count) for (key, reason), count in sorted(counts.items())]
+
+
+def gaps_text(gaps: Iterable[Gap]) -> bytes:
+    """The gaps as they stand in a file: canonical JSON, one row each."""
+    return canonical([[*key, reason, count] for key, reason, count in gaps])
+
+
+def root_of_epoch(manifest: Mapping[str, Any], closing: Mapping[str, Any], captures_root: str, captures: int, complete: bool) -> str:
+    """The epoch root of a file.
+
+    Args:
+        manifest: the run's manifest; its `identity` gives spec, structure, weights, code and environment.
+        closing: what the epoch's end said; its `weights` go before those of the manifest, its `steps` are counted.
+        captures_root: digest of everything captured.
+        captures: how many captures the file holds.
+        complete: whether the epoch came to its end.
+
+    Returns:
+        64 hex digits.
+    """
+    facts = dict(manifest.get("identity") or {})
+    if closing.get("weights"):
+        facts["weights"] = closing["weights"]
+    counts = {"captures": captures, "steps": closing.get("steps")}
+    return epoch_root({**facts, "captures_root": captures_root, "counts": counts, "complete": complete})
+
+
+def root_of_segments(roots: Iterable[str]) -> str:
+    """The captures root of an epoch that was cut into segments: the digest of the list of theirs."""
+    return blake3_hex(canonical({"segments": list(roots)}))

@@ -1,0 +1,231 @@
+"""From a journal to a sealed HDF5 file and a line in the ledger.
+
+`python -m probes.store.seal RUN_DIR` is the child that the runner feeds: a journal's name per line on stdin, a result
+per line on stdout.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from probes.digest import canonical, file_hex
+from probes.errors import FileRefused, ProbesError, StorageError
+from probes.store.build import Built, Passed, build, nowhere
+from probes.store.compression import Compression, compression
+from probes.store.hdf5 import open_file
+from probes.store.ledger import Entry, Ledger
+from probes.store.names import Stem, parse_stem
+from probes.store.publish import publish
+from probes.store.scan import Scan, scan
+
+SPARE = "spare.journal"
+TEMPORARY = ".tmp"
+
+
+@dataclass(frozen=True)
+class Sealed:
+    """A file that is sealed and entered in the ledger.
+
+    Attributes:
+        journal: name of the journal it was built of.
+        file: name of the file, in the run directory.
+        epoch: number of the epoch.
+        attempt: attempt at the epoch, from 1.
+        rank: rank of the process.
+        segment: number of the segment; None where the epoch is one file.
+        complete: whether the epoch came to its end.
+        reason: why not.
+        captures: how many captures it holds.
+        bytes: its size.
+        file_blake3: BLAKE3 of its bytes.
+        captures_root: digest of everything captured.
+        epoch_root: digest of that together with what it came from.
+        head: hash of its line in the ledger, when it was written.
+        seconds: how long it took.
+        repeated: whether it had been sealed before, and only the journal was left to be removed.
+    """
+
+    journal: str
+    file: str
+    epoch: int
+    attempt: int
+    rank: int
+    segment: int | None
+    complete: bool
+    reason: str
+    captures: int
+    bytes: int
+    file_blake3: str
+    captures_root: str
+    epoch_root: str
+    head: str
+    seconds: float
+    repeated: bool
+
+
+def seal(journal: Path, run_dir: Path, options: Mapping[str, Any] | None = None, passed: Passed = nowhere) -> Sealed:
+    """Seal one journal. Killed anywhere, the same call made again comes to the same file and one line in the ledger.
+
+    Args:
+        journal: the journal; it goes, or becomes the spare one.
+        run_dir: the directory of the run, which holds the journal.
+        options: `compression` (none, gzip, zstd, blosc2) and `spare` (keep the journal's space for a later epoch).
+        passed: told the name of each point that was reached.
+
+    Raises:
+        StorageError: the disk or the directory does not take the file, or another file has its name.
+        FileRefused: the journal, or the ledger, is not what it should be.
+        MissingExtra: the compression needs a package that is not installed.
+    """
+    return Seals(run_dir).seal(journal.name, options, passed)
+
+
+class Seals:
+    """Seals the journals of one run directory, one after the other; its ledgers are kept in memory.
+
+    Attributes:
+        directory: the run directory.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._ledgers: dict[str, Ledger] = {}
+
+    def seal(self, name: str, options: Mapping[str, Any] | None = None, passed: Passed = nowhere) -> Sealed:
+        """Seal one journal, given by its name in the directory; see `seal`."""
+        began = perf_counter()
+        wanted = {"compression": "none", "spare": False, **(options or {})}
+        stem = parse_stem(name)
+        how = compression(str(wanted["compression"]))
+        ledger = self._ledger(stem)
+        journal, path = self.directory / name, self.directory / f"{stem}.h5"
+        scanned = _scan(journal, stem)
+        before = ledger.entry(path.name)
+        if before is not None:
+            _check_same(before, path, scanned)
+            entry = before
+        else:
+            entry = ledger.append(_facts(path, scanned, _make(scanned, path, how, passed)))
+            passed("entered")
+        self._drop(journal, bool(wanted["spare"]))
+        passed("dropped")
+        facts = entry.model_dump(include=set(Sealed.__dataclass_fields__))
+        return Sealed(journal=name, head=entry.digest, seconds=perf_counter() - began, repeated=before is not None, **facts)
+
+    def _ledger(self, stem: Stem) -> Ledger:
+        if stem.ledger not in self._ledgers:
+            self._ledgers[stem.ledger] = Ledger(self.directory / stem.ledger)
+        ledger = self._ledgers[stem.ledger]
+        ledger.refresh()
+        return ledger
+
+    def _drop(self, journal: Path, spare: bool) -> None:
+        kept = self.directory / SPARE
+        if spare and not kept.exists():
+            journal.rename(kept)
+        else:
+            journal.unlink()
+
+
+def _scan(journal: Path, stem: Stem) -> Scan:
+    """The content of a journal whose HEAD says what its name says."""
+    scanned = scan(journal)
+    head = scanned.head
+    said = Stem(int(head["epoch"]), int(head.get("attempt", 1)), int(head.get("segment") or 0), stem.rank)
+    if said != stem or stem.rank not in (None, int(head.get("rank", 0))):
+        raise FileRefused("journal-inconsistent", f'"{journal}" is the journal of {said}, rank {head.get("rank", 0)}, under another name')
+    return scanned
+
+
+def _make(scanned: Scan, path: Path, how: Compression | None, passed: Passed) -> Built:
+    """Build the file and give it its name."""
+    temporary = path.with_name(path.name + TEMPORARY)
+    try:
+        temporary.unlink(missing_ok=True)
+        built = build(scanned, temporary, how, passed)
+        passed("built")
+        if path.exists():
+            _check_unfinished(path, scanned)
+            path.unlink()
+        publish(temporary, path)
+        passed("published")
+        return built
+    except OSError as error:
+        if isinstance(error, ProbesError):
+            raise
+        raise StorageError(f'"{path}" cannot be built: {error.strerror or error}; the journal is kept') from error
+
+
+def _facts(path: Path, scanned: Scan, built: Built) -> dict[str, Any]:
+    """The fields of a line in the ledger; the file is read once more, which also checks what was written."""
+    head = scanned.head
+    return {
+        "file": path.name,
+        "bytes": path.stat().st_size,
+        "file_blake3": file_hex(path),
+        "epoch": int(head["epoch"]),
+        "attempt": int(head.get("attempt", 1)),
+        "rank": int(head.get("rank", 0)),
+        "segment": int(head["segment"]) if head.get("segment") else None,
+        "complete": built.complete,
+        "reason": built.reason,
+        "captures": built.captures,
+        "captures_root": built.captures_root,
+        "epoch_root": built.epoch_root,
+    }
+
+
+def _check_same(entry: Entry, path: Path, scanned: Scan) -> None:
+    """Refuse to remove a journal whose file is entered in the ledger, but not there, or not built of it."""
+    if not path.exists():
+        raise StorageError(f'"{path}" is in the ledger, but not in the directory; the journal "{scanned.path}" is kept')
+    if entry.captures != len(scanned.captures) or not _is_of(path, scanned):
+        raise StorageError(f'"{path}" was not built of "{scanned.path}", which has its name; move the journal away and recover again')
+
+
+def _check_unfinished(path: Path, scanned: Scan) -> None:
+    """Refuse to replace a file without a line in the ledger, unless a kill has left it there while it was being sealed."""
+    if path.stat().st_size and not _is_of(path, scanned):
+        raise StorageError(f'"{path}" is not in the ledger and not of this run; move it away and recover again')
+
+
+def _is_of(path: Path, scanned: Scan) -> bool:
+    """Whether a file says that it is of the same run, epoch, attempt and rank as a journal."""
+    try:
+        found = open_file(path).attributes()
+    except FileRefused:
+        return False
+    defaults = {"run_id": "", "epoch": 0, "attempt": 1, "rank": 0, "segment": 0}
+    return all(found.get(name) == (scanned.head.get(name) or default) for name, default in defaults.items())
+
+
+def main(directory: Path) -> None:
+    """Seal what is named on stdin until that closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is meant for the training process; this one finishes its work
+    seals = Seals(directory)
+    for line in sys.stdin.buffer:
+        order = json.loads(line)
+        try:
+            answer = asdict(seals.seal(order["journal"], order.get("options")))
+        except (ProbesError, OSError) as error:
+            answer = {"journal": order["journal"], "error": str(error), "kind": type(error).__name__}
+        _answer(canonical(answer) + b"\n")
+
+
+def _answer(line: bytes) -> None:
+    try:
+        os.write(1, line)
+    except BrokenPipeError:
+        return  # nobody is left to hear it, but what waits on stdin is still to be sealed
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
