@@ -19,7 +19,6 @@ from probes.store.scan import Scan
 from probes.store.series import Series, arrange
 from probes.store.transfer import transfer, write_all
 
-
 Passed = Callable[[str], None]
 
 

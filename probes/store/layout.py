@@ -18,9 +18,8 @@ from probes.store.series import Series
 
 FORMAT = "capture-file.v1"
 LABELS = "labels_"
-RESERVED = frozenset(
-    "step global_step epoch microstep call backward values row_size offset shape axis element block block_digest digest_byte complex".split()
-)
+RESERVED = {"step", "global_step", "epoch", "microstep", "call", "backward", "values", "row_size", "offset", "shape"}
+RESERVED |= {"axis", "element", "block", "block_digest", "digest_byte", "complex"}
 VARIABLE = ("epoch", "microstep", "call", "backward")
 
 _HEX = 64

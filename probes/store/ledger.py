@@ -40,14 +40,14 @@ class Entry(BaseModel):
     supersedes: str | None = Field(description="The file of an earlier attempt that this one takes the place of, or null.")
 
     @property
-    def line(self) -> bytes:
-        """The line, without its end."""
-        return canonical(self.model_dump())
-
-    @property
     def digest(self) -> str:
         """What the next line names as `previous`; for the last line it is the head of the ledger."""
-        return blake3_hex(self.line)
+        return blake3_hex(line(self))
+
+
+def line(entry: Entry) -> bytes:
+    """An entry as it stands in the ledger, without the end of the line."""
+    return canonical(entry.model_dump())
 
 
 class Ledger:
@@ -89,13 +89,13 @@ class Ledger:
         self.refresh()
         superseded = self._superseded(facts)
         entry = Entry(index=len(self.entries), previous=self.head, supersedes=superseded, **facts)
-        line = entry.line + b"\n"
+        text = line(entry) + b"\n"
         try:
             descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
             try:
                 os.ftruncate(descriptor, self._end)
-                written = os.pwrite(descriptor, line, self._end)
-                if written < len(line):
+                written = os.pwrite(descriptor, text, self._end)
+                if written < len(text):
                     os.ftruncate(descriptor, self._end)
                     raise StorageError(f'"{self.path}" takes no more lines: the disk is full')
                 os.fsync(descriptor)
@@ -103,7 +103,7 @@ class Ledger:
                 os.close(descriptor)
         except OSError as error:
             raise StorageError(f'"{self.path}" cannot be written: {error.strerror or error}') from error
-        self._end += len(line)
+        self._end += len(text)
         self.entries.append(entry)
         return entry
 
@@ -164,14 +164,14 @@ def _read(path: Path) -> tuple[list[Entry], int]:
     except OSError as error:
         raise StorageError(f'"{path}" cannot be read: {error.strerror}') from error
     end = content.rfind(b"\n") + 1
-    return [_entry(path, number, line) for number, line in enumerate(content[:end].splitlines(), 1)], end
+    return [_entry(path, number, text) for number, text in enumerate(content[:end].split(b"\n")[:-1], 1)], end
 
 
-def _entry(path: Path, number: int, line: bytes) -> Entry:
+def _entry(path: Path, number: int, text: bytes) -> Entry:
     try:
-        entry = Entry.model_validate(json.loads(line))
+        entry = Entry.model_validate(json.loads(text))
     except (ValueError, ValidationError, RecursionError):
         raise FileRefused("ledger-line", f'line {number} of "{path}" is not an entry of a ledger') from None
-    if entry.line != line:
+    if line(entry) != text:
         raise FileRefused("ledger-line", f'line {number} of "{path}" is not written the way a ledger is')
     return entry

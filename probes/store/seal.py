@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -25,50 +25,10 @@ from probes.store.ledger import Entry, Ledger
 from probes.store.names import Stem, parse_stem
 from probes.store.publish import publish
 from probes.store.scan import Scan, scan
+from probes.store.receipt import Sealed
 
 SPARE = "spare.journal"
 TEMPORARY = ".tmp"
-
-
-@dataclass(frozen=True)
-class Sealed:
-    """A file that is sealed and entered in the ledger.
-
-    Attributes:
-        journal: name of the journal it was built of.
-        file: name of the file, in the run directory.
-        epoch: number of the epoch.
-        attempt: attempt at the epoch, from 1.
-        rank: rank of the process.
-        segment: number of the segment; None where the epoch is one file.
-        complete: whether the epoch came to its end.
-        reason: why not.
-        captures: how many captures it holds.
-        bytes: its size.
-        file_blake3: BLAKE3 of its bytes.
-        captures_root: digest of everything captured.
-        epoch_root: digest of that together with what it came from.
-        head: hash of its line in the ledger, when it was written.
-        seconds: how long it took.
-        repeated: whether it had been sealed before, and only the journal was left to be removed.
-    """
-
-    journal: str
-    file: str
-    epoch: int
-    attempt: int
-    rank: int
-    segment: int | None
-    complete: bool
-    reason: str
-    captures: int
-    bytes: int
-    file_blake3: str
-    captures_root: str
-    epoch_root: str
-    head: str
-    seconds: float
-    repeated: bool
 
 
 def seal(journal: Path, run_dir: Path, options: Mapping[str, Any] | None = None, passed: Passed = nowhere) -> Sealed:
@@ -213,6 +173,8 @@ def main(directory: Path) -> None:
     seals = Seals(directory)
     for line in sys.stdin.buffer:
         order = json.loads(line)
+        if "quit" in order:
+            return
         try:
             answer = asdict(seals.seal(order["journal"], order.get("options")))
         except (ProbesError, OSError) as error:

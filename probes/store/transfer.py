@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -124,7 +125,7 @@ class _Pass:
         mean = int(moves["size"].mean()) if len(moves) else 0
         self._room = WIDE_WINDOW if mean < _SMALL else WINDOW
         # Fresh memory costs a page fault per 4 KiB; one buffer that stays in the cache is what makes the pass fast.
-        self._buffer = memoryview(np.empty(self._span(), np.uint8)).cast("B")
+        self._buffer = np.empty(self._span(), np.uint8).data
 
     def run(self) -> None:
         """Move everything."""
@@ -156,7 +157,7 @@ class _Pass:
         edges = [0, *(np.flatnonzero(breaks) + 1).tolist(), len(moves)]
         series, indices, sizes = moves["series"].tolist(), moves["index"].tolist(), moves["size"].tolist()
         starts, targets = (moves["source"] - begin).tolist(), moves["target"].tolist()
-        for low, high in zip(edges[:-1], edges[1:], strict=True):
+        for low, high in pairwise(edges):
             run = memoryview(_join(data, starts[low:high], sizes[low:high]))
             self._hashes[series[low]].add(indices[low], sizes[low:high], run)
             write_all(self._target, run, targets[low])

@@ -1,0 +1,216 @@
+"""The training process's end of the child that seals: it is fed journals and never waited for without need."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from typing import IO, Any
+
+from probes.digest import canonical
+from probes.store.receipt import Sealed
+
+MOST_WAITING = 2
+ATTEMPTS = 2
+QUIT_SECONDS = 10.0
+
+_READ_BYTES = 1 << 16
+# -P keeps the user's working directory out of the child's imports; our own location comes last, so it shadows nothing.
+_PROGRAM = "import runpy, sys; sys.path.append(sys.argv.pop(1)); runpy.run_module('probes.store.seal', run_name='__main__', alter_sys=True)"
+_LOCATION = str(Path(__file__).resolve().parents[2])
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A journal that could not be sealed; it is still there, for `probes recover`.
+
+    Attributes:
+        journal: its name.
+        message: what went wrong.
+    """
+
+    journal: str
+    message: str
+
+
+@dataclass
+class _Order:
+    """A journal that was handed over and not answered for."""
+
+    journal: str
+    options: dict[str, Any]
+    attempts: int = 1
+
+
+class Sealer:
+    """Feeds journals to one child process, a fresh interpreter without torch; no thread and no lock.
+
+    The child starts with the first journal. When it dies, it is started again, and the journal it died of is tried once
+    more. When this process dies, the child seals what it was given and ends.
+
+    Attributes:
+        directory: the run directory.
+        failures: journals that could not be sealed.
+        waited_seconds: how long `submit` had to wait because the child was behind.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.failures: list[Failure] = []
+        self.waited_seconds = 0.0
+        self._process = os.getpid()
+        self._child: subprocess.Popen[bytes] | None = None
+        self._errors: IO[bytes] | None = None
+        self._orders: list[_Order] = []
+        self._received = b""
+        self._finished: list[Sealed] = []
+
+    def submit(self, journal: Path, options: Mapping[str, Any] | None = None) -> None:
+        """Hand over an ended journal; waits while two others are not sealed yet.
+
+        Args:
+            journal: a journal in the run directory.
+            options: as `seal` takes them.
+        """
+        if self._is_fork():
+            return
+        began = monotonic()
+        self._receive(0.0)
+        while len(self._orders) >= MOST_WAITING:
+            self._receive(None)
+            self.waited_seconds += monotonic() - began
+            began = monotonic()
+        order = _Order(journal.name, dict(options or {}))
+        self._orders.append(order)
+        if self._child is None:
+            self._start()
+        self._send(order)
+
+    def poll(self) -> list[Sealed]:
+        """What was sealed since the last call; never waits."""
+        if not self._is_fork():
+            self._receive(0.0)
+        finished, self._finished = self._finished, []
+        return finished
+
+    def drain(self, timeout: float | None = None) -> list[Sealed]:
+        """Wait until everything is sealed, and let the child go.
+
+        Args:
+            timeout: seconds to wait at most; what is not sealed by then becomes a failure here, while the child goes on.
+
+        Returns:
+            What was sealed since the last call.
+        """
+        if self._is_fork():
+            return []
+        deadline = None if timeout is None else monotonic() + timeout
+        while self._orders and (deadline is None or monotonic() < deadline):
+            self._receive(None if deadline is None else max(deadline - monotonic(), 0.0))
+        late, self._orders = self._orders, []
+        self.failures += [Failure(order.journal, f"not sealed after {timeout} seconds; the sealer goes on by itself") for order in late]
+        self._release(wait=not late)
+        return self.poll()
+
+    def _is_fork(self) -> bool:
+        """Whether this is a fork of the process that feeds the child; only that one may talk to it."""
+        return os.getpid() != self._process
+
+    def _start(self) -> None:
+        self._received = b""
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the child
+        command = [sys.executable, "-P", "-c", _PROGRAM, _LOCATION, str(self.directory.resolve())]
+        self._child = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            bufsize=0,
+            env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+            start_new_session=True,  # an interrupt typed at the terminal does not reach it
+        )
+        assert self._child.stdout is not None
+        os.set_blocking(self._child.stdout.fileno(), False)
+
+    def _send(self, order: _Order | None) -> None:
+        """Name a journal to the child; nothing means that it may go."""
+        message = {"quit": True} if order is None else {"journal": order.journal, "options": order.options}
+        if self._child is None or self._child.stdin is None:
+            return
+        try:
+            # Two short lines at most are in the pipe, so this cannot block.
+            self._child.stdin.write(canonical(message) + b"\n")
+        except BrokenPipeError:
+            return  # it died; the end of its output tells so
+
+    def _receive(self, seconds: float | None) -> None:
+        """Take what the child has said, waiting for it so long; None waits until it says something or dies."""
+        if self._child is None or self._child.stdout is None:
+            return
+        output = self._child.stdout.fileno()
+        if not select.select([output], [], [], seconds)[0]:
+            return
+        piece = os.read(output, _READ_BYTES)
+        if not piece:
+            self._bury()
+            return
+        *lines, self._received = (self._received + piece).split(b"\n")
+        for line in lines:
+            self._answered(json.loads(line))
+
+    def _answered(self, answer: dict[str, Any]) -> None:
+        self._orders = [order for order in self._orders if order.journal != answer["journal"]]
+        if "error" in answer:
+            self.failures.append(Failure(answer["journal"], answer["error"]))
+        else:
+            self._finished.append(Sealed(**answer))
+
+    def _bury(self) -> None:
+        """The child has died: try the journal it died of once more, and those behind it for the first time."""
+        status, words = self._release(wait=True)
+        if self._orders and self._orders[0].attempts >= ATTEMPTS:
+            order = self._orders.pop(0)
+            self.failures.append(Failure(order.journal, f"the sealer died of it twice, at last with status {status}: {words}".rstrip(": ")))
+        elif self._orders:
+            self._orders[0].attempts += 1
+        if self._orders:
+            self._start()
+            for order in self._orders:
+                self._send(order)
+
+    def _release(self, wait: bool) -> tuple[int | None, str]:
+        """Let the child go; its exit status and its last words."""
+        child, self._child = self._child, None
+        errors, self._errors = self._errors, None
+        if child is None or errors is None:
+            return None, ""
+        self._child = child
+        self._send(None)
+        self._child = None
+        for pipe in (child.stdin, child.stdout):
+            if pipe is not None:
+                pipe.close()
+        if wait:
+            _end(child)
+        else:
+            child.returncode = 0  # it outlives us on purpose, so Python is not to warn of it
+        with errors:
+            errors.seek(0)
+            words = errors.read().decode(errors="replace").strip().splitlines()
+        return child.returncode, words[-1] if words else ""
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """Wait for a child that has nothing left to do."""
+    try:
+        child.wait(QUIT_SECONDS)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()
