@@ -45,13 +45,12 @@ class RawFile:
             os.close(descriptor)
 
 
-def write_all(file: RawFile, parts: Sequence[Buffer], offset: int, total: int) -> None:
-    """Write parts one behind the other, however often the system takes less than it is given.
+def write_rest(file: RawFile, parts: Sequence[Buffer], offset: int, done: int, total: int) -> None:
+    """Write what is left of some parts of which `done` bytes are written, however often the system takes less than it is given.
 
     Raises:
         OSError: the system refuses, or takes nothing.
     """
-    done = file.write(parts, offset)
     while done < total:
         # One Linux write takes at most 2 GiB - 4 KiB, so this is the normal way of a large capture.
         taken = file.write(_rest(parts, done), offset + done)

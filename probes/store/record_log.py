@@ -6,7 +6,6 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter_ns
-from typing import NamedTuple
 from zlib import crc32
 
 from blake3 import blake3
@@ -14,16 +13,8 @@ from blake3 import blake3
 from probes.digest import Buffer
 from probes.errors import StorageError
 from probes.store.gather import Gather
-from probes.store.raw_file import RawFile, write_all
+from probes.store.raw_file import RawFile, write_rest
 from probes.store.record import FIXED, HEADER_BYTES, NO_DIGEST, Kind, extent_place, link, pack_fields, place, seal_header
-
-
-class _Tail(NamedTuple):
-    """Where the last good record ends, the number of the next one, and what its check is seeded with."""
-
-    end: int
-    sequence: int
-    check: int
 
 
 class RecordLog:
@@ -31,6 +22,7 @@ class RecordLog:
 
     Attributes:
         path: the file.
+        end: where the last good record ends.
         safe: the sentence that says what stays whatever happens; the journal keeps it true.
         waited_ns: nanoseconds spent in system calls on the file.
     """
@@ -41,16 +33,13 @@ class RecordLog:
         self.waited_ns = 0
         self._file = file
         self._digests = digests
-        self._tail = _Tail(0, 0, crc32(nonce))
+        self.end = 0
+        self._sequence = 0
+        self._check = crc32(nonce)
         self._process = os.getpid()
         self._closed = ""
         # Set while a record is being written: found set, an interrupt has left bytes behind the tail.
         self._unsettled = False
-
-    @property
-    def end(self) -> int:
-        """Where the last good record ends."""
-        return self._tail.end
 
     def append(
         self, kind: Kind, checked: Sequence[Buffer], rest: Sequence[Buffer] = (), flags: int = 0, taken: Gather | None = None
@@ -71,18 +60,19 @@ class RecordLog:
             StorageError: the record does not stand in the file; all before it do.
         """
         self._settle()
-        tail = self._tail
-        offset = extent_place(tail.end) if kind is Kind.EXTENT else place(tail.end)
+        offset = extent_place(self.end) if kind is Kind.EXTENT else place(self.end)
         lead = sum(map(len, checked))
         length = lead + sum(map(len, rest))
         digest = _digest(rest) if self._digests and rest else NO_DIGEST
-        fields = pack_fields(kind, flags, tail.sequence, length, lead, digest)
-        check = link(tail.check, fields, checked)
+        fields = pack_fields(kind, flags, self._sequence, length, lead, digest)
+        check = link(self._check, fields, checked)
         body = offset + HEADER_BYTES
-        self._write((seal_header(fields, check), *checked, *rest), offset, HEADER_BYTES + length)
-        tail = _Tail(body + length, tail.sequence + 1, check)
+        end = body + length
+        self._write((seal_header(fields, check), *checked, *rest), offset, end - offset)
         # No call stands between these stores, so an interrupt finds either all or none of them done.
-        self._tail = tail
+        self.end = end
+        self._sequence += 1
+        self._check = check
         self._unsettled = False
         if taken is not None:
             taken.row = FIXED.size
@@ -124,7 +114,9 @@ class RecordLog:
         self._unsettled = True
         began = perf_counter_ns()
         try:
-            write_all(self._file, parts, offset, total)
+            done = self._file.write(parts, offset)
+            if done != total:
+                write_rest(self._file, parts, offset, done, total)
         except OSError as error:
             self._cut()
             raise refusal(
@@ -138,7 +130,7 @@ class RecordLog:
     def _cut(self) -> None:
         # A whole record may stand behind the tail, and it would still chain if the next one went to another place.
         try:
-            self._file.truncate(self._tail.end)
+            self._file.truncate(self.end)
         except OSError as error:
             self._closed = f"it could not be cut back to its last good record ({error.strerror})"
             raise refusal(f"the journal {str(self.path)!r} takes no more captures: {self._closed}; {self.safe}", error) from error
