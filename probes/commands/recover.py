@@ -1,0 +1,48 @@
+"""`probes recover`: put in order what a run that died has left behind."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import click
+
+from probes.store.recover import Finding, Recovery
+from probes.store.recover import recover as put_in_order
+
+
+@click.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--take-over", is_flag=True, help="Go on although another process has claimed the directory.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_context
+def recover(context: click.Context, run: Path, take_over: bool, as_json: bool) -> None:
+    """Seal the epochs of RUN that its process did not come to seal."""
+    recovery = put_in_order(run, take_over=take_over)
+    click.echo(json.dumps(_data(recovery), indent=2) if as_json else _text(recovery))
+    if recovery.damaged:
+        context.exit(1)
+
+
+def _data(recovery: Recovery) -> dict[str, object]:
+    return {
+        "run": str(recovery.directory),
+        "damaged": recovery.damaged,
+        "findings": [asdict(finding) for finding in recovery.findings],
+        "heads": recovery.heads,
+    }
+
+
+def _text(recovery: Recovery) -> str:
+    lines = [_line(finding) for finding in recovery.findings] or ["nothing to recover"]
+    lines += [f"{name}: head {head}" for name, head in recovery.heads.items()]
+    return "\n".join(lines)
+
+
+def _line(finding: Finding) -> str:
+    about = finding.message
+    if finding.action in ("sealed", "finished"):
+        state = "complete" if finding.complete else f"incomplete: {finding.message}"
+        about = f"{finding.captures} captures, {state}"
+    return f"{finding.action:<9} {finding.file}  {about}".rstrip()
