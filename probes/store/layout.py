@@ -10,7 +10,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from probes.digest import blocks, canonical
+from probes.digest import blake3_hex, blocks, canonical
 from probes.signature import DTYPES
 from probes.store import node
 from probes.store.compression import Compression
@@ -18,6 +18,7 @@ from probes.store.series import Series
 
 FORMAT = "capture-file.v1"
 LABELS = "labels_"
+DESCRIBED = "described"
 RESERVED = {"step", "global_step", "epoch", "microstep", "call", "backward", "values", "row_size", "offset", "shape"}
 RESERVED |= {"axis", "element", "block", "block_digest", "digest_byte", "complex"}
 VARIABLE = ("epoch", "microstep", "call", "backward")
@@ -70,9 +71,11 @@ class Layout:
             self._queue(node.text(self.root, name, content), content)
 
     def attributes(self, owner: Any, values: dict[str, Any]) -> None:
-        """Make attributes; what is neither text, number nor a list of one of them stands there as canonical JSON."""
-        for name, value in values.items():
-            node.attribute(owner, name, value if _is_plain(value) else canonical(value).decode())
+        """Make attributes, and one that digests them; what is neither text, number nor a list of one stands there as canonical JSON."""
+        stored = {name: _stored(value) for name, value in values.items() if name != DESCRIBED}
+        for name, value in stored.items():
+            node.attribute(owner, name, value)
+        node.attribute(owner, DESCRIBED, blake3_hex(canonical(stored)))
 
     def captures(self) -> Any:
         """The group that holds the groups of the probes."""
@@ -222,6 +225,15 @@ def _create(path: Path) -> Any:
 
 def _is_contiguous(values: Any) -> bool:
     return bool(values.get_create_plist().get_layout() == h5py.h5d.CONTIGUOUS)
+
+
+def _stored(value: Any) -> Any:
+    """A value as it is read back: no booleans, and lists of numbers are floats."""
+    if not _is_plain(value):
+        return canonical(value).decode()
+    if isinstance(value, list | tuple):
+        return [one if isinstance(one, str) else float(one) for one in value]
+    return int(value) if isinstance(value, bool) else value
 
 
 def _is_plain(value: Any) -> bool:

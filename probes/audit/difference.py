@@ -1,0 +1,181 @@
+"""How two runs differ, as values; nothing here reads or prints."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from probes.clock import Clock, SeriesKey
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """One capture that is not the same in both runs.
+
+    Attributes:
+        key: the series, as the first run names it.
+        clock: where the capture is.
+        dtype: torch's name, without prefix.
+        shape: sizes of the capture.
+        index: the first element that differs.
+        a: its value in the first run, in the fewest digits that tell it from its neighbours.
+        b: its value in the second run.
+        bits_a: its bits in the first run, hexadecimal.
+        bits_b: its bits in the second run.
+        ulp: how many representable numbers apart the two are; None for what is not a floating point number.
+        elements: how many elements differ.
+        max_abs: largest absolute difference.
+        max_rel: largest difference relative to the first run.
+        max_ulp: largest distance in representable numbers.
+        cosine: cosine of the two captures; None where one is zero or not finite.
+    """
+
+    key: SeriesKey
+    clock: Clock
+    dtype: str
+    shape: tuple[int, ...]
+    index: tuple[int, ...]
+    a: str
+    b: str
+    bits_a: str
+    bits_b: str
+    ulp: int | None
+    elements: int
+    max_abs: float
+    max_rel: float
+    max_ulp: int | None
+    cosine: float | None
+
+
+@dataclass
+class SeriesDifference:
+    """What the comparison of one series found.
+
+    Attributes:
+        key: the series, as the first run names it; for an extra one as the second does.
+        other: its name in the second run, where that differs.
+        compared: captures that both runs have and that can be compared.
+        by_digest: how many of them were compared by their digests alone.
+        within: captures that differ, but not beyond the tolerance.
+        different: captures that differ.
+        missing: captures that only the first run has.
+        extra: captures that only the second run has.
+        incomparable: captures of another dtype or shape.
+        reason: why captures cannot be compared, for the first of them.
+        gap: clock of the first capture that only one run has.
+        first: the first capture that differs.
+        max_abs: largest absolute difference of all captures.
+        max_rel: largest difference relative to the first run.
+        max_ulp: largest distance in representable numbers.
+    """
+
+    key: SeriesKey
+    other: SeriesKey | None = None
+    compared: int = 0
+    by_digest: int = 0
+    within: int = 0
+    different: int = 0
+    missing: int = 0
+    extra: int = 0
+    incomparable: int = 0
+    reason: str = ""
+    gap: Clock | None = None
+    first: Divergence | None = None
+    max_abs: float = 0.0
+    max_rel: float = 0.0
+    max_ulp: int = 0
+
+    @property
+    def status(self) -> str:
+        """The worst that was found: different, incomparable, missing, extra, within or same."""
+        found = (name for name in ("different", "incomparable", "missing", "extra", "within") if getattr(self, name))
+        return next(found, "same")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for `--json`."""
+        return plain({"status": self.status, **asdict(self), "first": divergence_dict(self.first)})
+
+
+@dataclass(frozen=True)
+class OriginDifference:
+    """One thing in which two runs' provenance differs.
+
+    Attributes:
+        place: dotted path in the manifest.
+        a: what the first run says.
+        b: what the second run says.
+    """
+
+    place: str
+    a: str
+    b: str
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How two runs differ.
+
+    Attributes:
+        a: the first run, as it was named.
+        b: the second run.
+        series: what was found of each series, in the plan's order.
+        first: the first divergence by clock, then by the plan's order.
+        origins: in what the provenance differs, likely causes first.
+        tolerances: the tolerances used, by dtype; dtypes without one were compared bit for bit.
+    """
+
+    a: str
+    b: str
+    series: tuple[SeriesDifference, ...]
+    first: Divergence | None = None
+    origins: tuple[OriginDifference, ...] = ()
+    tolerances: dict[str, dict[str, float]] = field(default_factory=dict)
+
+    @property
+    def verdict(self) -> str:
+        """`same`, `different`, or `incomparable` where nothing could be compared that differs."""
+        total = self.counts
+        if total["different"] or total["missing"] or total["extra"]:
+            return "different" if total["compared"] else "incomparable"
+        return "incomparable" if total["incomparable"] or not total["compared"] else "same"
+
+    @property
+    def same(self) -> bool:
+        """Whether both hold the same captures, bit for bit or within the tolerances."""
+        return self.verdict == "same"
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Captures by what was found of them."""
+        names = ("compared", "by_digest", "within", "different", "missing", "extra", "incomparable")
+        return {name: sum(getattr(one, name) for one in self.series) for name in names}
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for `--json`."""
+        return {
+            "verdict": self.verdict,
+            "a": self.a,
+            "b": self.b,
+            "counts": self.counts,
+            "first": divergence_dict(self.first),
+            "tolerances": self.tolerances,
+            "origins": [asdict(one) for one in self.origins],
+            "series": [one.as_dict() for one in self.series],
+        }
+
+
+def divergence_dict(found: Divergence | None) -> dict[str, Any] | None:
+    """A divergence as plain data."""
+    return plain({**asdict(found), "key": found.key._asdict(), "clock": found.clock._asdict()}) if found else None
+
+
+def plain(data: dict[str, Any]) -> dict[str, Any]:
+    """Names as objects, and numbers that JSON does not know as text."""
+
+    def one(value: Any) -> Any:
+        if isinstance(value, SeriesKey | Clock):
+            return value._asdict()
+        return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+    return {name: one(value) for name, value in data.items()}

@@ -1,0 +1,125 @@
+"""In what the provenance of two runs differs, the likely causes of a divergence first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from probes.audit.difference import OriginDifference
+
+NONE = "nothing recorded"
+LISTED = 8
+
+TABLES = (
+    ("modules", "path", ("type", "same_as")),
+    ("tensors", "name", ("role", "dtype", "shape", "trained", "same_as")),
+    ("weights", "name", ("digest",)),
+)
+
+# What can change a number comes first; what only describes the run comes last. Times, ids and directories are never compared.
+PLACES = (
+    "spec.identity",
+    "spec.edits",
+    "code.script",
+    "code.sha256",
+    "code.git.commit",
+    "code.git.diff.sha256",
+    "code.argv",
+    "random.torch_seed",
+    "random.digests",
+    "environment.torch",
+    "environment.torch_commit",
+    "environment.cuda",
+    "environment.cudnn",
+    "environment.device",
+    "environment.cpu",
+    "environment.threads",
+    "environment.interop_threads",
+    "environment.deterministic",
+    "environment.cudnn_deterministic",
+    "environment.cudnn_benchmark",
+    "environment.matmul_precision",
+    "environment.tf32",
+    "environment.autocast",
+    "environment.world",
+    "environment.numpy",
+    "environment.python",
+    "data",
+    "tags",
+    "machine",
+    "torch_build",
+    "probes",
+)
+
+
+def origins(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[OriginDifference, ...]:
+    """In what two manifests differ.
+
+    Args:
+        a: the first manifest, as plain data; may be empty.
+        b: the second.
+    """
+    if not a or not b:
+        return () if not a and not b else (OriginDifference("manifest", "present" if a else NONE, "present" if b else NONE),)
+    found = [*_models(a, b)]
+    for place in PLACES:
+        found += _differences(place, _at(a, place), _at(b, place))
+    found += _packages(a.get("packages") or {}, b.get("packages") or {})
+    return tuple(found)
+
+
+def _at(manifest: Mapping[str, Any], place: str) -> Any:
+    value: Any = manifest
+    for key in place.split("."):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
+def _differences(place: str, a: Any, b: Any) -> Iterator[OriginDifference]:
+    if a == b:
+        return
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        for key in sorted({*a, *b}):
+            yield from _differences(f"{place}.{key}", a.get(key), b.get(key))
+        return
+    yield OriginDifference(place, _text(a), _text(b))
+
+
+def _text(value: Any) -> str:
+    if value is None or value == [] or value == "":
+        return NONE
+    if isinstance(value, list):
+        return " ".join(map(str, value))
+    return str(value)
+
+
+def _models(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[OriginDifference]:
+    """The first places where models differ: modules, then tables of tensors, then weights."""
+    ours, theirs = ({model["name"]: model for model in side.get("models") or ()} for side in (a, b))
+    for name in sorted({*ours, *theirs}):
+        place = f"models.{name}" if name else "models"
+        one, other = ours.get(name), theirs.get(name)
+        if one is None or other is None:
+            yield OriginDifference(place, one["type"] if one else NONE, other["type"] if other else NONE)
+            continue
+        for table, name_key, keys in TABLES:
+            rows = "tensors" if table == "weights" else table
+            yield from _table(f"{place}.{table}", _by(one, rows, name_key, keys), _by(other, rows, name_key, keys))
+
+
+def _by(model: Mapping[str, Any], table: str, name: str, keys: tuple[str, ...]) -> dict[str, str]:
+    return {row[name]: " ".join(str(row[key]) for key in keys if row.get(key) is not None) for row in model.get(table) or ()}
+
+
+def _table(place: str, a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[OriginDifference]:
+    names = [name for name in {**a, **b} if a.get(name) != b.get(name)]
+    for name in names[:LISTED]:
+        yield OriginDifference(f"{place}.{name}", a.get(name) or NONE, b.get(name) or NONE)
+    if len(names) > LISTED:
+        yield OriginDifference(place, f"{len(names) - LISTED} more", f"{len(names) - LISTED} more")
+
+
+def _packages(a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[OriginDifference]:
+    for name in sorted({*a, *b}):
+        if a.get(name) != b.get(name):
+            yield OriginDifference(f"packages.{name}", a.get(name) or NONE, b.get(name) or NONE)
