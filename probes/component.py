@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from probes.signature import Signature
 
@@ -13,8 +13,18 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
+def _frozen(data: Any) -> Any:
+    """The same data with tuples in place of lists."""
+    if isinstance(data, list):
+        return tuple(_frozen(item) for item in data)
+    return {key: _frozen(value) for key, value in data.items()} if isinstance(data, dict) else data
+
+
 class Component(BaseModel):
     """A record read from a spec under a `kind` tag. Every field has a description; unknown keys are refused.
+
+    A list in YAML is a tuple in a field (`tuple[int, ...]`), since a component never changes. A key that is a word of Python
+    is a field with an alias (`from_`, alias `from`); a component is therefore dumped by alias.
 
     A component's module imports neither torch nor numpy at its top: a spec is checked without them. The work imports
     them where it begins.
@@ -24,6 +34,11 @@ class Component(BaseModel):
 
     family: ClassVar[str]
     kind: str
+
+    @model_validator(mode="before")
+    @classmethod
+    def _lists_to_tuples(cls, data: Any) -> Any:
+        return _frozen(data)  # strict validation takes no list for a tuple, and YAML has no tuples
 
 
 Work = Callable[["Tensor"], "Tensor"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import NamedTuple
@@ -51,6 +52,11 @@ DTYPES: dict[str, Dtype] = {
     "qint8": Dtype(1, "i1"),
     "qint32": Dtype(4, "i4"),
 }
+
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+FLOAT8 = tuple(name for name in DTYPES if name.startswith("float8"))
+INTEGERS = ("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64")
+COMPLEX = ("complex32", "complex64", "complex128")
 
 
 class SignatureError(ValueError):
@@ -102,6 +108,15 @@ class Signature:
         if dim not in self.dims:
             raise SignatureError(f"axis {dim!r} is not one of {', '.join(self.dims)}")
         return self.dims.index(dim)
+
+    def require(self, dtypes: Collection[str], hint: str) -> None:
+        """Check that the dtype, where known, is one of `dtypes`.
+
+        Raises:
+            SignatureError: it is another; the message lists what is taken and ends with the hint.
+        """
+        if self.dtype is not None and self.dtype not in dtypes:
+            raise SignatureError(f"`{self.dtype}` is not taken, only {', '.join(dtypes)}; {hint}")
 
     def replace(self, **changes: object) -> Signature:
         """The same signature with some fields changed."""
