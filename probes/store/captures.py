@@ -162,6 +162,11 @@ class Series:
         return sorted({self._directory.part(*place).dtype for place, _ in self._found})
 
     @property
+    def word(self) -> str:
+        """`probe/target:leaf[@phase]`, with `~dtype` where one was chosen; `Run.find` takes it."""
+        return str(Address(self.key, self.dtype if self._selection.dtype is not None else ""))
+
+    @property
     def dims(self) -> tuple[str, ...] | None:
         """Names of the axes of a capture, or None."""
         return self._first.dims

@@ -140,6 +140,12 @@ class Directory:
             self._parts[name, address] = file.part(address)
         return self._parts[name, address]
 
+    def is_complete(self, found: Entry) -> bool:
+        """Whether an epoch came to its end; a file that no ledger names is asked itself."""
+        if found.complete is None:
+            return bool(self.file(found.name).attributes["complete"])
+        return found.complete
+
     @cached_property
     def manifest(self) -> dict[str, Any]:
         """The provenance of the run: `run.json`, or what stands in its first file."""
@@ -164,34 +170,32 @@ class Directory:
         """What the ledgers name, and journals that no ledger has overtaken; with neither, every file there is."""
         ledgers = sorted(self._root.glob("ledger*.jsonl"))
         sealed = [found for ledger in ledgers for found in _ledger(ledger)]
-        done = {found[:3] for found in sealed}
+        done = {found[:4] for found in sealed}
         names = sorted(path.name for path in self._root.glob("epoch-*"))
         there = [found for name in names if (found := entry(name)) is not None]
-        journals = [found for found in there if not found.sealed and found[:3] not in done]
+        journals = [found for found in there if not found.sealed and found[:4] not in done]
         return tuple(sealed + journals) if ledgers or journals else tuple(there)
 
 
 def _ranked(epoch: int, rank: int, tries: dict[int, list[Entry]], directory: Directory) -> Iterator[Attempt]:
     """The attempts at one epoch; current is the highest, but an incomplete one never supersedes a complete one."""
-    states = {attempt: _state(entries[-1]) for attempt, entries in tries.items()}
 
     def weight(attempt: int) -> tuple[bool, int]:
-        state = states[attempt]
-        ended = len(tries) > 1 and state == UNSEALED and directory.file(tries[attempt][-1].name).attributes["complete"]
-        return state == "complete" or bool(ended), attempt
+        if len(tries) == 1:
+            return True, attempt
+        return all(directory.is_complete(found) for found in tries[attempt]), attempt
 
     best = max(tries, key=weight)
     for attempt, entries in sorted(tries.items()):
-        names = tuple(found.name for found in entries)
-        yield Attempt(epoch, rank, attempt, names, states[attempt], attempt == best)
+        yield Attempt(epoch, rank, attempt, tuple(found.name for found in entries), _state(entries), attempt == best)
 
 
-def _state(found: Entry) -> str:
-    if not found.sealed:
+def _state(entries: list[Entry]) -> str:
+    if not all(found.sealed for found in entries):
         return UNSEALED
-    if found.complete is None:
+    if any(found.complete is None for found in entries):
         return "unlisted"
-    return "complete" if found.complete else "incomplete"
+    return "complete" if all(found.complete for found in entries) else "incomplete"
 
 
 def _ledger(path: Path) -> Iterator[Entry]:

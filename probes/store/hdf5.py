@@ -5,7 +5,7 @@ from __future__ import annotations
 import mmap
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +146,10 @@ class Group:
         with self._file.refusing(self._below(name)):
             return bytes(array.read()[()]).decode()
 
+    def checking(self) -> AbstractContextManager[None]:
+        """A context in which an error means that the group is damaged, and is raised as a refusal."""
+        return self._file.refusing(self.name)
+
     def attributes(self) -> dict[str, Any]:
         """Every attribute as plain Python data; arrays as lists.
 
@@ -183,7 +187,7 @@ class Group:
         if not text and kind.get_class() not in (h5py.h5t.INTEGER, h5py.h5t.FLOAT):
             raise self._refuse("unsafe-type", name, "is neither a number nor a fixed-length text")
         value = np.empty(shape, f"S{kind.get_size()}" if text else kind.dtype)
-        attribute.read(value)
+        attribute.read(value, mtype=kind)  # the stored type itself: there is no conversion between character sets
         return np.char.decode(value, "utf-8").tolist() if text else value.tolist()
 
     def _below(self, name: str) -> str:
@@ -203,6 +207,10 @@ class File(Group):
     def path(self) -> Path:
         """Where the file is."""
         return self._file.path
+
+    def release(self) -> None:
+        """Let go of the pages of the file that were read; they come back when they are touched."""
+        self._file.bytes.madvise(mmap.MADV_DONTNEED)
 
     def check_format(self) -> None:
         """Refuse a file that says it is something else, or of a later format."""

@@ -16,8 +16,6 @@ from probes.store.captures import Series
 from probes.store.directory import Attempt, Directory, Entry, is_run, newest_run
 from probes.store.selection import Names, Numbers, Selection
 
-Places = dict[Address, list[tuple[str, Address]]]
-
 
 def open(path: str | Path) -> Run:  # noqa: A001  # it is called probes.open
     """Open a run for reading.
@@ -83,12 +81,12 @@ class Run:
     @property
     def probes(self) -> list[str]:
         """Names of the probes that captured something."""
-        return sorted({address.key.probe for address in self._places})
+        return sorted({key.probe for key in self._keys})
 
     @property
     def series(self) -> list[Series]:
-        """Every series, sorted by name; one that changed its dtype within an epoch counts as two."""
-        return [self._series([address]) for address in self._places]
+        """Every series, sorted by name; none is touched yet."""
+        return [self._series([key]) for key in self._keys]
 
     def sel(self, *, phase: Names = None, epoch: Numbers = None, step: Numbers = None, rank: Numbers = None, dtype: Names = None) -> Run:
         """The run, narrowed to some places of the clock.
@@ -128,12 +126,14 @@ class Run:
             SeriesNotFound: there is none.
             AmbiguousSeries: there are several; the message lists them.
         """
-        exact = [address for address in self._places if str(address) == word]
-        if exact and word.count("@") + word.count("~") > 0:
-            return self._series(exact)
+        name, _, dtype = word.rpartition("~") if "~" in word else (word, "", "")
+        exact = {str(key): key for key in self._keys}
+        if word in exact:
+            return self._series([exact[word]])
+        if name in exact:
+            return self._series([exact[name]]).sel(dtype=dtype)
         meant = parse_word(word)
-        narrowed = self.sel(phase=meant.phase, dtype=meant.dtype) if meant.phase or meant.dtype else self
-        return narrowed._one(meant.probe, meant.target, meant.leaf)
+        return self.sel(phase=meant.phase, dtype=meant.dtype)._one(meant.probe, meant.target, meant.leaf)
 
     def __repr__(self) -> str:
         return f"<Run {self.path}: {len(self.epochs)} epochs>"
@@ -144,20 +144,20 @@ class Run:
         return tuple(found for found in self._directory.current if chosen.has_epoch(found.epoch) and chosen.has_rank(found.rank))
 
     @cached_property
-    def _places(self) -> Places:
+    def _keys(self) -> dict[SeriesKey, list[tuple[str, Address]]]:
         """Every selected series, and where its pieces are."""
-        places: Places = {}
+        places: dict[SeriesKey, list[tuple[str, Address]]] = {}
         for found in self._entries:
             for address in self._directory.addresses(found.name):
                 if self._selection.has_phase(address.key.phase):
-                    places.setdefault(address, []).append((found.name, address))
+                    places.setdefault(address.key, []).append((found.name, address))
         return dict(sorted(places.items()))
 
     def _targets(self, probe: str) -> dict[str, tuple[str, ...]]:
         leaves: dict[str, dict[str, None]] = {}
-        for address in self._places:
-            if address.key.probe == probe:
-                leaves.setdefault(address.key.target, {})[address.key.leaf] = None
+        for key in self._keys:
+            if key.probe == probe:
+                leaves.setdefault(key.target, {})[key.leaf] = None
         if not leaves:
             raise SeriesNotFound(f'no probe is called "{probe}"; {nearest(probe, self.probes) or _known(self.probes)}')
         return {target: tuple(found) for target, found in leaves.items()}
@@ -169,21 +169,13 @@ class Run:
         leaves = [known for at, found in targets.items() if target in (None, at) for known in found]
         if leaf is not None and leaf not in leaves:
             raise SeriesNotFound(f'"{probe}/{target}" has no "{leaf}"; {nearest(leaf, leaves) or _known(leaves)}')
-        wanted = [
-            address
-            for address in self._places
-            if address.key.probe == probe and target in (None, address.key.target) and leaf in (None, address.key.leaf)
-        ]
-        return self._series(wanted)
+        return self._series([key for key in self._keys if key.probe == probe and target in (None, key.target) and leaf in (None, key.leaf)])
 
-    def _series(self, addresses: list[Address]) -> Series:
-        keys: set[SeriesKey] = {address.key for address in addresses}
+    def _series(self, keys: list[SeriesKey]) -> Series:
         if len(keys) > 1:
-            listed = "\n".join(f"  {address}" for address in addresses)
+            listed = "\n".join(f"  {key}" for key in keys)
             raise AmbiguousSeries(f"several series fit; name one, or narrow with .sel(phase=...):\n{listed}")
-        places = [place for address in addresses for place in self._places[address]]
-        order = {found.name: index for index, found in enumerate(self._entries)}
-        return Series(self._directory, addresses[0].key, sorted(places, key=lambda place: order[place[0]]), self._selection)
+        return Series(self._directory, keys[0], self._keys[keys[0]], self._selection)
 
 
 def _known(names: list[str]) -> str:

@@ -17,12 +17,13 @@ from probes.signature import DTYPES, Coord
 from probes.store.address import Address, parse_group
 from probes.store.decode import bits_dtype
 from probes.store.hdf5 import Group, open_file
+from probes.store.names import escape
 from probes.store.part import CLOCKS, StepIds, sizes
 from probes.store.storage import Array
 
 LABELS = "labels_"
-OWN = {"probe", "target", "leaf", "phase", "torch_dtype", "layout", "epoch", "rank", "global_step_start", "digest"}
-OWN |= {"microstep", "call", "backward", "signal", "axes", "NX_class", "coordinates"}
+OWN = {"probe", "target", "leaf", "phase", "torch_dtype", "layout", "epoch", "global_step", "digest"}
+OWN |= {"microstep", "call", "backward", "signal", "axes", "NX_class", "dims", "described"}
 
 
 class SealedFile:
@@ -42,22 +43,32 @@ class SealedFile:
     @cached_property
     def addresses(self) -> dict[Address, tuple[str, str]]:
         """Every series of the file, and the names of its two groups; no series is touched."""
+        if "captures" not in self.root:  # an epoch in which nothing was captured
+            return {}
         captures = self.root.group("captures")
         return {parse_group(probe, name): (probe, name) for probe in captures.names() for name in captures.group(probe).names()}
 
     def part(self, address: Address) -> SealedPart:
         """One series of the file."""
         probe, name = self.addresses[address]
-        return SealedPart(address, self.root.group("captures").group(probe).group(name), self.attributes)
+        group = self.root.group("captures").group(probe).group(name)
+        with group.checking():
+            return SealedPart(address, group, self.attributes)
 
     def ids(self, phase: str) -> StepIds | None:
         """Which samples the steps of a phase saw, where the run was told."""
-        if "steps" not in self.root or phase not in (steps := self.root.group("steps")):
+        name = escape(phase)
+        if "steps" not in self.root or name not in (steps := self.root.group("steps")):
             return None
-        group = steps.group(phase)
+        group = steps.group(name)
         ids = group.array("sample_id").read()
-        ids = np.char.decode(ids, "utf-8") if ids.dtype.kind == "S" else ids
+        with group.checking():
+            ids = np.char.decode(ids, "utf-8") if ids.dtype.kind == "S" else ids
         return StepIds(group.array("step").read(), group.array("row_size").read(), ids)
+
+    def release(self) -> None:
+        """Let go of the pages that were read, so that a large file takes little memory; reading goes on as before."""
+        self.root.release()
 
     def document(self, name: str) -> Any:
         """A JSON text of the file: `manifest`, `closing` or `resolved`."""
@@ -98,6 +109,19 @@ class SealedPart:
         """The exact bits of the captures `first` to `last` (exclusive), flat; may be a read-only view into the file."""
         return self._values.elements(int(self._starts[first]), int(self._starts[last]))
 
+    @property
+    def digest(self) -> str:
+        """The series digest, as the file states it."""
+        return str(self._attributes.get("digest", ""))
+
+    @cached_property
+    def block_digests(self) -> NDArray[np.uint8]:
+        """(blocks, 32) the digests of the blocks, as the file states them."""
+        found = self._array("block_digest")
+        if found.dtype != np.uint8 or found.shape[1:] != (32,):
+            raise self._damaged("has block digests of another size")
+        return found.read()
+
     def _dtype(self) -> str:
         dtype = self._attributes.get("torch_dtype")
         if dtype not in DTYPES:
@@ -108,14 +132,12 @@ class SealedPart:
         steps = self._array("step").read()
         clocks = np.zeros(len(steps), CLOCKS)
         clocks["step"] = steps
-        clocks["epoch"] = self._attributes.get("epoch", file.get("epoch", 0))
-        clocks["rank"] = file.get("rank", 0)
-        clocks["global_step"] = steps + np.uint64(self._attributes.get("global_step_start", 0))
+        clocks["epoch"], clocks["rank"] = file.get("epoch", 0), file.get("rank", 0)
         for name in ("epoch", "global_step", "microstep", "call", "backward"):
             if name in self._names:
                 clocks[name] = self._column(name, len(steps))
-            elif name in self._attributes:
-                clocks[name] = self._attributes[name]
+            else:
+                clocks[name] = self._attributes.get(name, clocks[name])
         return clocks
 
     def _shapes(self) -> NDArray[np.int64]:
@@ -129,6 +151,8 @@ class SealedPart:
             return np.broadcast_to(np.array(shape[1:], np.int64), (count, len(shape) - 1))
         if layout == "concatenated":
             rows = self._column("row_size", count)
+            if (rows < 0).any():
+                raise self._damaged("has a capture of fewer than no rows")
             rest = np.broadcast_to(np.array(shape[1:], np.int64), (count, len(shape) - 1))
             return np.concatenate((rows[:, None].astype(np.int64), rest), axis=1)
         if layout == "ragged":
@@ -136,11 +160,8 @@ class SealedPart:
         raise self._damaged(f'has the layout "{layout}"')
 
     def _dims(self) -> tuple[str, ...] | None:
-        if self._attributes.get("layout") == "ragged":
-            found = tuple(self._attributes.get("dims", ()))
-        else:
-            found = tuple(self._attributes.get("axes", ()))[-self.shapes.shape[1] :] if self.shapes.shape[1] else ()
-        return found if len(found) == self.shapes.shape[1] and not all(name.startswith("dim_") for name in found) else None
+        found = self._attributes.get("dims")
+        return tuple(found) if found and len(found) == self.shapes.shape[1] else None
 
     def _column(self, name: str, count: int) -> NDArray[Any]:
         column = self._array(name).read()

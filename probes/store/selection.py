@@ -81,7 +81,7 @@ def chosen(wanted: Numbers, found: NDArray[Any]) -> NDArray[np.bool_]:
             mask &= found < wanted.stop
         on_grid: NDArray[np.bool_] = (found.astype(np.int64) - start) % (wanted.step or 1) == 0
         return mask & on_grid
-    return np.asarray(np.isin(found, [wanted] if isinstance(wanted, int) else list(wanted)))
+    return np.asarray(np.isin(found, list(wanted) if isinstance(wanted, Iterable) else wanted))
 
 
 def _named(wanted: Names, name: str) -> bool:

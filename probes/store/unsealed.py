@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import weakref
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ class UnsealedFile:
         self._scan: Scan = scan(path)
         end = self._scan.end or {}
         self.attributes: dict[str, Any] = {name: self._scan.head.get(name) for name in ("run_id", "epoch", "attempt", "rank")}
-        self.attributes |= {"complete": int(bool(end.get("complete"))), "reason": end.get("reason", "")}
+        self.attributes |= {"complete": int(self._scan.trusted and bool(end.get("complete"))), "reason": end.get("reason", "")}
 
     @cached_property
     def addresses(self) -> dict[Address, Arranged]:
@@ -93,12 +94,13 @@ class _Bytes:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._stream = path.open("rb", buffering=0)
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # opening a pipe must not wait for its other end
+        weakref.finalize(self, os.close, self._descriptor)
         self._identity = self._now()
 
     def read(self, offset: int, length: int) -> bytes:
         """Some bytes, certainly of this journal."""
-        data = os.pread(self._stream.fileno(), length, offset)
+        data = os.pread(self._descriptor, length, offset)
         if len(data) != length or self._now() != self._identity:
             raise StorageError(f'"{self._path}" was sealed or removed while it was read; open the run again')
         return data

@@ -1,0 +1,104 @@
+"""`probes ls`: what is in a run, or which runs there are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from probes.commands.numbers import numbers
+from probes.commands.table import size, spans, table
+from probes.signature import Signature
+from probes.store.captures import Series
+from probes.store.reader import Run
+from probes.store.reader import open as open_run
+from probes.store.runs import run_directories
+
+RUNS = Path("runs")
+
+
+@click.command()
+@click.argument("run", required=False, type=click.Path(path_type=Path))
+@click.option("--epoch", callback=numbers, help="Only these epochs: 3, 0,5 or 10:20.")
+@click.option("--phase", help="Only this phase.")
+@click.option("--attempts", is_flag=True, help="List the attempts at each epoch instead of the series.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def ls(run: Path | None, epoch: Any, phase: str | None, attempts: bool, as_json: bool) -> None:
+    """List the series of RUN, or the runs under ./runs."""
+    if run is None:
+        found = [_run(open_run(path)) for path in run_directories(RUNS)]
+        click.echo(json.dumps(found, indent=2) if as_json else _runs_text(found))
+        return
+    opened = open_run(run).sel(epoch=epoch, phase=phase)
+    about = _run(opened)
+    if attempts:
+        about["attempts"] = [attempt._asdict() for attempt in opened.attempts]
+        text = _attempts_text(about["attempts"])
+    else:
+        about["series"] = [_series(series) for every in opened.series for series in _by_dtype(every)]
+        text = _series_text(about["series"])
+    click.echo(json.dumps(about, indent=2) if as_json else f"{_headline(about)}\n\n{text}")
+
+
+def _run(run: Run) -> dict[str, Any]:
+    return {"run": str(run.path), "epochs": [{"epoch": epoch, "state": state} for epoch, state in sorted(run.state.items())]}
+
+
+def _by_dtype(series: Series) -> list[Series]:
+    return [series] if len(series.dtypes) == 1 else [series.sel(dtype=dtype) for dtype in series.dtypes]
+
+
+def _series(series: Series) -> dict[str, Any]:
+    signature = series.signature
+    return {
+        "series": series.word,
+        **series.key._asdict(),
+        "dtype": series.dtype,
+        "captures": len(series),
+        "shape": signature.shape,
+        "dims": signature.dims,
+        "bytes": series.nbytes,
+        "epochs": sorted(set(series.clocks["epoch"].tolist())),
+    }
+
+
+def _headline(about: dict[str, Any]) -> str:
+    return f"{click.style(about['run'], bold=True)}  {_epochs_text(about['epochs'])}"
+
+
+def _epochs_text(epochs: Sequence[dict[str, Any]]) -> str:
+    if not epochs:
+        return "no epochs"
+    states = dict.fromkeys(epoch["state"] for epoch in epochs)
+    parts = [f"{spans([epoch['epoch'] for epoch in epochs if epoch['state'] == state])} {state}" for state in states]
+    return f"{'epoch' if len(epochs) == 1 else 'epochs'} {', '.join(parts)}"
+
+
+def _runs_text(runs: Sequence[dict[str, Any]]) -> str:
+    if not runs:
+        return "no runs under ./runs; `probes demo` makes one"
+    return table(("run", "epochs"), [(run["run"], _epochs_text(run["epochs"])) for run in runs])
+
+
+def _attempts_text(attempts: Sequence[dict[str, Any]]) -> str:
+    header = ("epoch", "rank", "attempt", "state", "shown", "files")
+    rows = [
+        (str(one["epoch"]), str(one["rank"]), str(one["attempt"]), one["state"], "yes" if one["current"] else "no", " ".join(one["files"]))
+        for one in attempts
+    ]
+    return table(header, rows, right=header[:3])
+
+
+def _series_text(series: Sequence[dict[str, Any]]) -> str:
+    if not series:
+        return "nothing was captured"
+    header = ("series", "captures", "dtype", "shape", "bytes", "epochs")
+    rows = [(one["series"], str(one["captures"]), one["dtype"], _shape(one), size(one["bytes"]), spans(one["epochs"])) for one in series]
+    return table(header, rows, right=("captures", "bytes"))
+
+
+def _shape(series: dict[str, Any]) -> str:
+    return str(Signature(series["dtype"], series["shape"], series["dims"])).removeprefix(series["dtype"])

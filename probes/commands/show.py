@@ -1,0 +1,115 @@
+"""`probes show`: one series in figures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from probes.commands.numbers import numbers
+from probes.commands.table import number, size, spans, sparkline, table
+from probes.store.captures import Series
+from probes.store.reader import open as open_run
+from probes.store.summary import Row, Summary, summarize
+
+FEW = 12  # values of a capture that are printed as they are
+CLOCK = ("epoch", "step", "microstep", "call", "backward", "rank")
+
+
+@click.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("series")
+@click.option("--epoch", callback=numbers, help="Only these epochs: 3, 0,5 or 10:20.")
+@click.option("--step", callback=numbers, help="Only these steps.")
+@click.option("--phase", help="Only this phase.")
+@click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help="How many captures are listed.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def show(run: Path, series: str, epoch: Any, step: Any, phase: str | None, limit: int, as_json: bool) -> None:
+    """Show the captures of a SERIES of RUN, named as `probes ls` prints it."""
+    found = open_run(run).sel(epoch=epoch, step=step, phase=phase).find(series)
+    summary = summarize(found, limit, FEW)
+    click.echo(json.dumps(_data(found, summary), indent=2) if as_json else _text(found, summary))
+
+
+def _data(series: Series, summary: Summary) -> dict[str, Any]:
+    labels = _labels(series)
+    return {
+        "series": series.word,
+        **series.key._asdict(),
+        "dtype": series.dtype,
+        "shape": series.signature.shape,
+        "dims": series.signature.dims,
+        "captures": len(series),
+        "bytes": series.nbytes,
+        "attrs": series.attrs,
+        "labels": labels,
+        "figures": summary.total.figures(),
+        "rows": [_row_data(row) for row in summary.rows],
+    }
+
+
+def _row_data(row: Row) -> dict[str, Any]:
+    values = None if row.values is None else [_plain(value) for value in row.values]
+    return {**row.clock._asdict(), "shape": row.shape, **row.moments.figures(), "values": values}
+
+
+def _plain(value: Any) -> Any:
+    """A value that JSON has; what is not finite and what is complex becomes text."""
+    if isinstance(value, complex) or value != value or value in (float("inf"), float("-inf")):
+        return str(value)
+    return value
+
+
+def _text(series: Series, summary: Summary) -> str:
+    clocks = series.clocks
+    epochs, steps = (sorted(set(clocks[name].tolist())) for name in ("epoch", "step"))
+    where = f"epochs {spans(epochs)}, steps {steps[0]} to {steps[-1]}"
+    lines = [click.style(series.word, bold=True), f"{series.signature}  {len(series)} captures, {where}  {size(series.nbytes)}"]
+    if series.attrs:
+        lines.append("  ".join(f"{name}: {_short(value)}" for name, value in series.attrs.items()))
+    lines += ["", "  ".join(f"{name} {number(value)}" for name, value in summary.total.figures().items())]
+    if len(summary.means) > 1:
+        lines.append(f"mean  {sparkline(summary.means)}  {number(summary.means[0])} .. {number(summary.means[-1])}")
+    return "\n".join([*lines, "", _rows_text(series, summary)]) if summary.rows else "\n".join(lines)
+
+
+def _rows_text(series: Series, summary: Summary) -> str:
+    varying = [name for name in CLOCK if len(set(series.clocks[name].tolist())) > 1 or name in ("epoch", "step")]
+    labels = _labels(series)
+    header, rows = [*varying], [[str(getattr(row.clock, name)) for name in varying] for row in summary.rows]
+    if series.signature.shape is None or None in series.signature.shape:
+        header.append("shape")
+        rows = [[*cells, "x".join(map(str, row.shape))] for cells, row in zip(rows, summary.rows, strict=True)]
+    if labels or all(row.values is not None and len(row.values) <= 1 for row in summary.rows):
+        header += labels or ["value"]
+        rows = [[*cells, *map(number, row.values or ["-"])] for cells, row in zip(rows, summary.rows, strict=True)]
+    else:
+        figures = list(summary.rows[0].moments.figures())
+        header += figures
+        rows = [[*cells, *map(number, row.moments.figures().values())] for cells, row in zip(rows, summary.rows, strict=True)]
+    text = table(header, rows, right=header)
+    left_out = len(series) - len(rows)
+    return text if not left_out else _with_gap(text, len(rows), left_out)
+
+
+def _with_gap(text: str, shown: int, left_out: int) -> str:
+    lines = text.split("\n")
+    cut = 1 + shown - shown // 2
+    return "\n".join([*lines[:cut], f"... {left_out} more; --limit {shown + left_out} lists them all", *lines[cut:]])
+
+
+def _labels(series: Series) -> list[str]:
+    """The labels of the values of a capture, where its only axis has some, as the statistics of `stats` do."""
+    signature = series.signature
+    if signature.shape is None or len(signature.shape) != 1 or len(signature.coords) != 1:
+        return []
+    (labels,) = signature.coords.values()
+    return [number(label) for label in labels] if signature.shape == (len(labels),) and len(labels) <= FEW else []
+
+
+def _short(value: object) -> str:
+    text = ", ".join(map(str, value)) if isinstance(value, Sequence) and not isinstance(value, str) else str(value)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,75 @@
+"""Tables, sizes and sparklines as plain text that looks the same in a terminal and in a file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from math import isfinite
+
+import click
+
+BARS = "▁▂▃▄▅▆▇█"
+GAP = "·"
+UNITS = ("KiB", "MiB", "GiB", "TiB")
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> str:
+    """Aligned columns under a header.
+
+    Args:
+        header: names of the columns.
+        rows: one text for each column.
+        right: names of the columns that end flush.
+    """
+    columns = list(zip(header, *rows, strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    flush = [name in right for name in header]
+
+    def line(cells: Sequence[str]) -> str:
+        aligned = (cell.rjust(width) if end else cell.ljust(width) for cell, width, end in zip(cells, widths, flush, strict=True))
+        return "  ".join(aligned).rstrip()
+
+    return "\n".join([click.style(line(header), dim=True), *map(line, rows)])
+
+
+def size(count: int) -> str:
+    """A number of bytes as a person reads it."""
+    if count < 1024:
+        return f"{count} B"
+    power = min((count.bit_length() - 1) // 10, len(UNITS))
+    return f"{count / 1024**power:.1f} {UNITS[power - 1]}"
+
+
+def number(value: object) -> str:
+    """A figure in few characters."""
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return str(value)
+
+
+def spans(numbers: Sequence[int]) -> str:
+    """Ascending numbers in short: `0-2, 5`."""
+    if not numbers:
+        return "none"
+    cuts = [0, *(index for index, (low, high) in enumerate(pairwise(numbers), 1) if high != low + 1), len(numbers)]
+    parts = [numbers[first:last] for first, last in pairwise(cuts)]
+    return ", ".join(str(part[0]) if len(part) == 1 else f"{part[0]}-{part[-1]}" for part in parts)
+
+
+def sparkline(values: Sequence[float], width: int = 60) -> str:
+    """Values as bars of eight heights; a dot where none is finite. More values than `width` are averaged."""
+    if not values:
+        return ""
+    cuts = [round(index * len(values) / min(width, len(values))) for index in range(min(width, len(values)) + 1)]
+    means = [_mean([value for value in values[first:last] if isfinite(value)]) for first, last in pairwise(cuts)]
+    finite = [mean for mean in means if mean is not None]
+    if not finite:
+        return GAP * len(means)
+    low, span = min(finite), max(finite) - min(finite)
+    return "".join(GAP if mean is None else BARS[round((mean - low) / span * 7) if span else 3] for mean in means)
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(value / len(values) for value in values) if values else None
