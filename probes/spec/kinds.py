@@ -1,0 +1,48 @@
+"""The union of a family's components, looked up in the registry when a spec is validated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
+
+from probes.component import Component
+from probes.errors import nearest
+from probes.registry import component, kinds
+
+
+@dataclass(frozen=True)
+class KindOf:
+    """Annotates a field that holds one component of a family, told apart by its `kind`."""
+
+    family: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        dump = core_schema.plain_serializer_function_ser_schema(lambda value: value.model_dump(mode="json", by_alias=True))
+        return core_schema.no_info_plain_validator_function(self.pick, serialization=dump)
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        known = {kind: component(self.family, kind).__pydantic_core_schema__ for kind in kinds(self.family)}
+        if not known:
+            return {"type": "object", "properties": {"kind": {"type": "string"}}, "required": ["kind"]}
+        return handler(core_schema.tagged_union_schema(known, discriminator="kind"))
+
+    def pick(self, value: Any) -> Component:
+        """The component that a mapping describes."""
+        if isinstance(value, Component) and value.family == self.family:
+            return value
+        known = ", ".join(kinds(self.family)) or "none yet"
+        if not isinstance(value, dict) or "kind" not in value:
+            raise PydanticCustomError("kind_missing", "this is a mapping with a `kind`; known: {known}", {"known": known})
+        kind = value["kind"]
+        if not isinstance(kind, str) or kind not in kinds(self.family):
+            hint = nearest(str(kind), kinds(self.family))
+            raise PydanticCustomError(
+                "kind_unknown",
+                "'{kind}' is not a registered {family}; specs name kinds and never import code; known: {known}",
+                {"kind": str(kind), "family": self.family, "known": known, "hint": hint},
+            )
+        return component(self.family, kind).model_validate(value)

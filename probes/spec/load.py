@@ -1,0 +1,169 @@
+"""Loading a spec: files, overrides and validation, with every problem at its place."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path as FilePath
+from typing import Any
+
+from pydantic import ValidationError
+
+from probes.digest import blake3_hex, canonical
+from probes.document import Document, Mark, Path
+from probes.errors import Problem, SpecError, StorageError, UsageError, nearest
+from probes.spec.compose import file_bytes, gather, lay_defaults, override, preset_names, preset_path, problem, substitute
+from probes.spec.explain import translate
+from probes.spec.models import VERSION, Spec
+
+OUTSIDE_IDENTITY = ("sinks", "limits", "durability", "on_error", "tolerance")
+
+
+@dataclass(frozen=True)
+class LoadedSpec:
+    """A spec and where it came from.
+
+    Attributes:
+        spec: what was written, validated.
+        source: the exact bytes of the first file.
+        name: its name for messages.
+        files: (name, SHA-256) of every file read, the first one first.
+        overrides: the `path=value` texts that were applied.
+        document: the places of keys and values.
+    """
+
+    spec: Spec
+    source: bytes
+    name: str
+    files: tuple[tuple[str, str], ...] = ()
+    overrides: tuple[str, ...] = ()
+    document: Document = field(default_factory=Document, repr=False, compare=False)
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The resolved spec as plain data: extends, overrides, variables and defaults applied."""
+        dumped: dict[str, Any] = self.spec.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=False)
+        dumped.pop("defaults", None)
+        return dumped
+
+    @property
+    def resolved(self) -> bytes:
+        """The resolved spec in canonical JSON."""
+        return canonical(self.data)
+
+    @property
+    def resolved_sha256(self) -> str:
+        """SHA-256 of the resolved spec."""
+        return sha256(self.resolved).hexdigest()
+
+    @property
+    def identity_hash(self) -> str:
+        """BLAKE3 of what decides about captured values: without sinks, limits, durability, on_error and tolerance."""
+        return blake3_hex(canonical({key: value for key, value in self.data.items() if key not in OUTSIDE_IDENTITY}))
+
+    def locate(self, path: Path) -> Problem:
+        """A problem without code or message, at the place of a path; `.at(code=..., message=...)` completes it."""
+        return problem(self.document, path, "", "")
+
+
+def load_spec(spec: Any, *, overrides: Sequence[str] = ()) -> LoadedSpec:
+    """Load a spec.
+
+    Args:
+        spec: path of a file, `preset:NAME`, a mapping, a Spec, or a LoadedSpec.
+        overrides: `path=value` texts that win over what the files say.
+
+    Raises:
+        SpecError: the spec does not say what a spec may say; every problem is listed.
+        StorageError: the file cannot be read.
+    """
+    if isinstance(spec, LoadedSpec):
+        return spec if not overrides else load_text(spec.source, spec.name, FilePath(spec.name).parent, overrides)
+    if isinstance(spec, Spec):
+        return _from_mapping(spec.model_dump(mode="json", by_alias=True, exclude_none=True), spec.name, overrides)
+    if isinstance(spec, Mapping):
+        return _from_mapping(dict(spec), "spec", overrides)
+    if not isinstance(spec, str | os.PathLike):
+        raise UsageError(f"a spec is a path, preset:NAME, a mapping or a Spec, not a {type(spec).__name__}")
+    name = os.fspath(spec)
+    if name.startswith("preset:"):
+        path = preset_path(name)
+        if path is None:
+            raise UsageError(f"there is no '{name}'; {nearest(name, preset_names()) or 'known: ' + (', '.join(preset_names()) or 'none')}")
+        return load_text(file_bytes(path), name, path.parent, overrides)
+    path = FilePath(name)
+    if not path.exists():
+        raise StorageError(f"spec '{name}' does not exist")
+    return load_text(file_bytes(path), name, path.parent, overrides)
+
+
+def _from_mapping(data: dict[str, Any], name: str, overrides: Sequence[str]) -> LoadedSpec:
+    try:
+        text = json.dumps(data, ensure_ascii=False, indent=1, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"the mapping does not hold plain data only: {error}") from None
+    return load_text(text.encode(), f"<{name}>", None, overrides)
+
+
+def load_text(text: bytes, name: str, folder: FilePath | None, overrides: Sequence[str] = ()) -> LoadedSpec:
+    """Load a spec from its bytes.
+
+    Args:
+        text: the bytes of the file.
+        name: its name for messages.
+        folder: where `extends` starts; None where there is no file.
+        overrides: `path=value` texts that win.
+
+    Raises:
+        SpecError: every problem is listed.
+    """
+    files: list[tuple[str, str]] = []
+    document = gather(text, name, folder, files)
+    override(document, overrides)
+    _version(document)
+    problems = substitute(document)
+    lay_defaults(document)
+    document.data.setdefault("name", _stem(name))
+    spec = _validated(document, problems)
+    return LoadedSpec(spec, text, name, tuple(files), tuple(overrides), document)
+
+
+def _stem(name: str) -> str:
+    """A name out of a file's name: what may not stand in one becomes `-`."""
+    stem = FilePath(name.removeprefix("preset:").strip("<>")).name.split(".")[0]
+    kept = "".join(c if c.isascii() and (c.isalnum() or c in "_-") else "-" for c in stem)[:64]
+    return kept if kept[:1].isalpha() else "spec"
+
+
+def _version(document: Document) -> None:
+    """Refuse another version before anything else: its keys may mean something else."""
+    version = document.data.get("version")
+    if version is None or version == VERSION:
+        return
+    if isinstance(version, int) and version > VERSION:
+        message = f"spec version {version} is newer than this program supports ({VERSION})"
+        raise SpecError([problem(document, ("version",), "newer-version", message, "upgrade torch-probes")])
+    message = f"spec version must be the whole number {VERSION}, got {version!r}"
+    raise SpecError([problem(document, ("version",), "wrong-version", message, "write `version: 1`")])
+
+
+def _validated(document: Document, problems: list[Problem]) -> Spec:
+    spec = None
+    try:
+        spec = Spec.model_validate(document.data)
+    except ValidationError as error:
+        problems = problems + translate(document, error)
+    if problems or spec is None:
+        raise SpecError(sorted(_once(problems), key=lambda found: (found.file, found.line, found.column, found.code)))
+    return spec
+
+
+def _once(problems: list[Problem]) -> list[Problem]:
+    """Problems without repetition: defaults make one mistake appear in every probe."""
+    return list({(found.code, found.file, found.line, found.column, found.message): found for found in problems}.values())
+
+
+__all__ = ["LoadedSpec", "Mark", "load_spec", "load_text"]

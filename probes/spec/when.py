@@ -1,0 +1,102 @@
+"""Schedules: which epochs, steps and calls a probe wants."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+Names = Annotated[tuple[str, ...], Field(strict=False)]
+Count = Annotated[int, Field(ge=0)]
+Positive = Annotated[int, Field(ge=1)]
+
+
+class Part(BaseModel):
+    """A part of a spec: frozen, strict, without unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, populate_by_name=False, serialize_by_alias=True)
+
+
+class Range(Part):
+    """Which numbers are chosen: those of `at`, or the others' combination.
+
+    With k = i - from: i is chosen where k >= 0, i < until, and k < first or k is divisible by every; with neither of the
+    two, all of the range.
+    """
+
+    at: Annotated[tuple[Count, ...] | None, Field(strict=False, description="exactly these numbers")] = None
+    from_: Annotated[Count | None, Field(alias="from", description="the first number of the range; 0 without it")] = None
+    until: Annotated[Positive | None, Field(description="the first number after the range")] = None
+    every: Annotated[Positive | None, Field(description="each n-th number, counted from `from`")] = None
+    first: Annotated[Positive | None, Field(description="the first n numbers, counted from `from`")] = None
+
+    @model_validator(mode="after")
+    def _meant(self) -> Self:
+        others = [name for name in ("from", "until", "every", "first") if getattr(self, "from_" if name == "from" else name) is not None]
+        if self.at is not None and others:
+            raise PydanticCustomError("range", "`at` stands alone; it says everything `{other}` could", {"other": others[0]})
+        if self.at is None and not others:
+            raise PydanticCustomError("range", "an empty range chooses nothing; for all numbers leave the key out", {})
+        if self.at is not None and not self.at:
+            raise PydanticCustomError("range", "`at` is empty, so nothing is ever chosen", {})
+        if self.until is not None and self.until <= (self.from_ or 0):
+            raise PydanticCustomError("range", "`until` ({until}) is not after `from` ({start}); it is exclusive", {"until": self.until, "start": self.from_ or 0})
+        if self.every == 1 and self.first is not None:
+            raise PydanticCustomError("range", "`first` has no effect beside `every: 1`, which chooses every number", {})
+        return self
+
+    def includes(self, number: int) -> bool:
+        """Whether a number is chosen."""
+        if self.at is not None:
+            return number in self.at
+        k = number - (self.from_ or 0)
+        if k < 0 or (self.until is not None and number >= self.until):
+            return False
+        if self.every is None and self.first is None:
+            return True
+        return (self.first is not None and k < self.first) or (self.every is not None and k % self.every == 0)
+
+
+class Trigger(Part):
+    """Captures that are kept only around something that happens."""
+
+    kind: Annotated[Literal["nonfinite"], Field(description="what sets it off: a value that is not finite")]
+    before: Annotated[Count, Field(description="steps before the event that are kept")] = 0
+    then: Annotated[Literal["continue", "stop"], Field(description="what the run does after the event")] = "continue"
+
+
+class When(Part):
+    """A schedule: every key that stands must agree; a key that is absent means all."""
+
+    phases: Annotated[Names, Field(description="names of phases: train, eval, or names the loop gives")] = ("train",)
+    epochs: Annotated[Range | None, Field(description="which epochs")] = None
+    steps: Annotated[Range | None, Field(description="which steps, counted from 0 in every epoch and phase")] = None
+    microsteps: Annotated[Range | None, Field(description="which outermost calls within a step")] = None
+    calls: Annotated[Range | None, Field(description="which calls of the module within an outermost call")] = None
+    ranks: Annotated[Range | None, Field(description="which processes")] = None
+    trigger: Annotated[Trigger | None, Field(description="keep captures only around an event")] = None
+
+    @model_validator(mode="after")
+    def _named(self) -> Self:
+        if not self.phases:
+            raise PydanticCustomError("phases", "`phases` is empty, so the probe is never due", {})
+        if "all" in self.phases:
+            raise PydanticCustomError("phases", "'all' is not a phase; name them, such as [train, eval]", {})
+        return self
+
+    def covers(self, epoch: int, phase: str | None, rank: int) -> bool:
+        """Whether anything can be due in this epoch, phase (None for any) and process."""
+        return (
+            (phase is None or phase in self.phases)
+            and (self.epochs is None or self.epochs.includes(epoch))
+            and (self.ranks is None or self.ranks.includes(rank))
+        )
+
+    def includes_step(self, step: int) -> bool:
+        """Whether a step is wanted, given that the schedule covers its epoch and phase."""
+        return self.steps is None or self.steps.includes(step)
+
+    def includes_call(self, microstep: int, call: int) -> bool:
+        """Whether a call is wanted, given that its step is."""
+        return (self.microsteps is None or self.microsteps.includes(microstep)) and (self.calls is None or self.calls.includes(call))

@@ -1,0 +1,117 @@
+"""Value paths: which part of what a hook sees is meant, such as `output.logits` or `input.hidden_states`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+ROOTS = ("input", "output", "grad_output", "grad_input", "grad_input_total", "grad", "data")
+
+HOOK_OF = {
+    "input": "pre-forward",
+    "output": "forward",
+    "grad_output": "backward",
+    "grad_input": "backward",
+    "grad_input_total": "backward",
+    "grad": "tensor",
+    "data": "tensor",
+}
+"""The hook kind that sees each root."""
+
+NATURAL = {"forward": "output", "pre-forward": "input", "backward": "grad_output", "tensor": "grad"}
+"""The root that a hook kind sees when a probe names no values."""
+
+
+
+@dataclass(frozen=True)
+class ValuePath:
+    """A root and the keys below it.
+
+    Attributes:
+        root: one of ROOTS.
+        keys: mapping keys, field names, indices or `*`, unquoted.
+    """
+
+    root: str
+    keys: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> ValuePath:
+        """Read `root(.key)*`; a key is a name, an index, `*`, or a text in double quotes.
+
+        Raises:
+            ValueError: the text is not a value path.
+        """
+        root, *keys = split_keys(text)
+        if root not in ROOTS:
+            raise ValueError(f"'{root}' is not a value; allowed: {', '.join(ROOTS)}")
+        return cls(root, tuple(keys))
+
+    def __str__(self) -> str:
+        return ".".join((self.root, *self.keys))
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A value of a module, such as `features.block2:output`.
+
+    Attributes:
+        module: the module's path; empty for the root.
+        value: the value path.
+    """
+
+    module: str
+    value: ValuePath
+
+    @classmethod
+    def parse(cls, text: str) -> Reference:
+        """Read `module:value`, split at the last colon.
+
+        Raises:
+            ValueError: there is no colon, or what follows it is not a value path.
+        """
+        module, colon, value = text.rpartition(":")
+        if not colon:
+            raise ValueError(f"'{text}' names no value; write '{text}:output'")
+        return cls(module, ValuePath.parse(value))
+
+
+def split_keys(text: str) -> list[str]:
+    """The keys of a dotted path; a key in double quotes may hold anything, a backslash quotes within it.
+
+    Raises:
+        ValueError: a key is empty, or a quote is not closed.
+    """
+    keys: list[str] = []
+    index = 0
+    while True:
+        key, index = _quoted(text, index) if text[index : index + 1] == '"' else _plain(text, index)
+        keys.append(key)
+        if index >= len(text):
+            return keys
+        if text[index] != ".":
+            raise ValueError(f"'{text}' has '{text[index]}' where a dot separates keys")
+        index += 1
+
+
+def _plain(text: str, start: int) -> tuple[str, int]:
+    end = start
+    while end < len(text) and text[end] != ".":
+        end += 1
+    key = text[start:end]
+    if not key:
+        raise ValueError(f"'{text}' has an empty key (two dots in a row, or a dot at an end)")
+    if "[" in key or "]" in key:
+        raise ValueError(f"'{text}' has brackets; an index is a key like any other: '{text.replace('[', '.').replace(']', '')}'")
+    return key, end
+
+
+def _quoted(text: str, start: int) -> tuple[str, int]:
+    index, key = start + 1, ""
+    while index < len(text) and text[index] != '"':
+        if text[index] == "\\" and index + 1 < len(text):
+            index += 1
+        key += text[index]
+        index += 1
+    if index >= len(text):
+        raise ValueError(f"'{text}' has a quote that is not closed")
+    return key, index + 1
