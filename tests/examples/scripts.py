@@ -1,0 +1,39 @@
+"""The examples' scripts, run as a person runs them, and loaded to hang hooks on them by hand."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from numpy.typing import NDArray
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def load(name: str, script: str) -> ModuleType:
+    """An example's script as a module."""
+    spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / name / script)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def python(*words: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """Run Python; its output is shown where it fails."""
+    done = subprocess.run(
+        [sys.executable, *map(str, words)], cwd=cwd, capture_output=True, text=True, env=os.environ | {"NO_COLOR": "1"}, check=False
+    )
+    assert done.returncode == 0, f"{words} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+def bits(array: NDArray[Any]) -> tuple[str, tuple[int, ...], bytes]:
+    """What makes two arrays the same to the last bit."""
+    return str(array.dtype), array.shape, array.tobytes()
