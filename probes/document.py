@@ -20,7 +20,7 @@ MAX_DEPTH = 64
 MAX_NODES = 100_000
 MAX_SCALAR = 4096
 MAX_DIGITS = 18
-LOOKS_BOOLEAN = frozenset({"yes", "no", "on", "off", "y", "n"})
+LOOKS_BOOLEAN = frozenset({"yes", "no", "on", "off"})  # not y and n: `y` names an axis, and YAML loaders read both as text
 HIDDEN = frozenset(
     [chr(code) for span in ((0x200B, 0x2010), (0x2028, 0x202F), (0x2060, 0x2070), (0xFFF9, 0xFFFC)) for code in range(*span)] + ["\ufeff", "\u00ad"]
 )
