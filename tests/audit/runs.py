@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from probes.audit.manifest import Manifest
+from probes.audit.manifest import Manifest, identity
 from probes.audit.provenance import Script, collect
 from probes.clock import SeriesKey
 from probes.store.journal import Journal
@@ -43,7 +43,9 @@ def captures(epoch: int) -> Iterator[One]:
     made = np.random.default_rng(epoch)
     for step in range(4):
         for call in range(2):
-            yield One(SeriesKey("acts", "fc1", "output", "train"), "float32", made.standard_normal((3, 2), "f4"), step, call, ("batch", "unit"))
+            yield One(
+                SeriesKey("acts", "fc1", "output", "train"), "float32", made.standard_normal((3, 2), "f4"), step, call, ("batch", "unit")
+            )
         yield One(SeriesKey("big", "fc1", "output", "train"), "float32", made.standard_normal(20_000, "f4"), step)
         yield One(SeriesKey("acts", "fc2", "output", "train"), "bfloat16", made.integers(0, 1 << 15, 5).astype("<u2"), step)
         yield One(SeriesKey("grads", "fc1.weight", "grad", "train"), "float64", made.standard_normal((2 + step % 2, 3)), step)
@@ -66,7 +68,14 @@ def manifest() -> Manifest:
     model.add_module("fc2", nn.Linear(4, 2))
     spec = loaded()
     spec.resolved = RESOLVED
-    return collect({"": tree(model)}, spec, run_id="r", script=Script(None, None, ("--lr", "0.1"))).manifest
+    found = collect({"": tree(model)}, spec, run_id="r", script=Script(None, None, ("--lr", "0.1"))).manifest
+    return replaced(found, code=found.code.model_copy(update={"git": None}))
+
+
+def replaced(origin: Manifest, **changes: Any) -> Manifest:
+    """A manifest with some records changed, and the identity that follows."""
+    changed = origin.model_copy(update=changes)
+    return changed.model_copy(update={"identity": identity(changed)})
 
 
 def write_run(
@@ -98,7 +107,13 @@ def write_run(
 
 
 def _journal(path: Path, epoch: int, attempt: int, ones: list[One], origin: Manifest, gaps: bool, complete: bool) -> None:
-    head = {"run_id": origin.run_id, "epoch": epoch, "attempt": attempt, "rank": 0, "global_step_start": {"train": 4 * epoch, "eval": epoch}}
+    head = {
+        "run_id": origin.run_id,
+        "epoch": epoch,
+        "attempt": attempt,
+        "rank": 0,
+        "global_step_start": {"train": 4 * epoch, "eval": epoch},
+    }
     head |= {"manifest": json.loads(origin.text()), "spec": SPEC.decode(), "resolved": RESOLVED.decode()}
     journal = Journal.create(path, head)
     numbers: dict[Any, int] = {}
@@ -121,5 +136,3 @@ def _add(journal: Journal, numbers: dict[Any, int], one: One) -> None:
         numbers[name] = journal.descriptor(one.key, one.dtype, one.bits.shape, one.dims, {}, {"hook": "forward"})
     bits = np.ascontiguousarray(one.bits)
     journal.add(numbers[name], one.step, 0, one.call, 0, bits.ctypes.data, bits.nbytes)
-
-
