@@ -8,7 +8,7 @@ __version__ = "0.1.0"
 
 # Looked up when first used, so that importing the package imports neither torch nor numpy nor h5py.
 _PUBLIC = {
-    "attach": "probes.runner:attach",
+    "attach": "probes.runner.attach:attach",
     "diff": "probes.audit.diff:diff",
     "load": "probes.spec:load_spec",
     "open": "probes.store.reader:open",

@@ -8,6 +8,8 @@ from typing import Any
 from probes.store.journal import Journal
 from probes.store.sealer import Sealer
 
+GATHER_BYTES = 1 << 20  # gathering more in memory than this does not make commits cheaper
+
 
 class Recording:
     """Writes epochs into a run directory.
@@ -20,7 +22,7 @@ class Recording:
         options: what the sealer is told with every journal, such as the compression.
     """
 
-    def __init__(self, directory: Path, head: dict[str, Any], durability: str, buffer_bytes: int, options: dict[str, Any]) -> None:
+    def __init__(self, directory: Path, head: dict[str, Any], durability: str, buffer_bytes: int | None, options: dict[str, Any]) -> None:
         self.directory = directory
         self.head = head
         self.durability = durability
@@ -43,7 +45,7 @@ class Recording:
         head = {**self.head, "epoch": epoch, "attempt": attempt, "global_step_start": starts}
         spare = self.directory / "spare.journal"
         self.journal = Journal.create(
-            path, head, durability=self.durability, buffer_bytes=self.buffer_bytes, spare=spare if spare.exists() else None
+            path, head, durability=self.durability, buffer_bytes=min(self.buffer_bytes or GATHER_BYTES, GATHER_BYTES), spare=spare if spare.exists() else None
         )
         return self.journal
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -13,19 +13,19 @@ from torch.nn import Module
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from probes.audit.provenance import generators, weights_digest
 from probes.errors import ProbesError, RunError, StorageError
 from probes.hooks.account import Account
 from probes.hooks.moment import Moment
 from probes.hooks.tap import Tap
 from probes.plan import Plan
-from probes.runner.directory import claim, release
+from probes.runner.directory import release
 from probes.runner.entry import Entry, phase_of
 from probes.runner.live import Live
 from probes.runner.recording import Recording
 from probes.runner.schedule import Schedule
 from probes.runner.summary import Summary, verdicts
 from probes.runner.timeline import Timeline
-from probes.spec import Spec
 
 Ids = Callable[[Any], Sequence[Any]]
 
@@ -55,6 +55,7 @@ class Run:
         self.accounts: dict[int, list[Account]] = {}
         self.failure: ProbesError | None = None
         self.stopped = ""
+        self.limited = ""
         self._owned = {id(parameter) for tree in self._clock_trees() for parameter in tree.model.parameters()}
         self._pid = os.getpid()
         self._tick: Any = None
@@ -87,11 +88,17 @@ class Run:
         try:
             self.timeline.end_epoch(complete=error is None, reason="" if error is None else f"exception: {type(error).__name__}")
             self.recording.drain()
+            self._unsealed()
         finally:
             self.live.remove()
             release(self.directory)
         if error is None:
             self._judge()
+
+    def _unsealed(self) -> None:
+        for failure in self.recording.sealer.failures:
+            text = f"'{self.directory / failure.journal}' could not be sealed: {failure.message}"
+            self.failure = self.failure or StorageError(f"{text}; it is kept: `probes recover {self.directory}`")
 
     def detach(self) -> None:
         """Stop watching the model's calls and the optimizers."""
@@ -113,7 +120,7 @@ class Run:
             self.timeline.begin_epoch(epoch)
             yield epoch
             self.timeline.end_epoch()
-            self._raise_pending()
+            self.raise_pending()
 
     @contextmanager
     def epoch(self, index: int) -> Iterator[int]:
@@ -125,7 +132,7 @@ class Run:
             self.timeline.end_epoch(complete=False, reason=f"exception: {type(error).__name__}")
             raise
         self.timeline.end_epoch()
-        self._raise_pending()
+        self.raise_pending()
 
     def steps(self, batches: Iterable[Any], accumulate: int = 1, ids: Ids | None = None) -> Iterator[Any]:
         """Iterate over batches, each a step; with `accumulate=n` a step is n batches.
@@ -139,14 +146,14 @@ class Run:
         for index, batch in enumerate(batches):
             if index % accumulate == 0:
                 self.timeline.begin_item()
-                self._raise_pending()
+                self.raise_pending()
                 known = []
             if ids is not None:
                 known += list(ids(batch))
                 self.timeline.set_ids(known)
             yield batch
         self.timeline.end_step()
-        self._raise_pending()
+        self.raise_pending()
 
     @contextmanager
     def step(self, ids: Sequence[Any] = ()) -> Iterator[None]:
@@ -158,7 +165,7 @@ class Run:
             self.timeline.end_step(keep=False)
             raise
         self.timeline.end_step()
-        self._raise_pending()
+        self.raise_pending()
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -182,8 +189,12 @@ class Run:
                 tap.on_data()
 
     def _optimizer_stepped(self, optimizer: Optimizer, *_args: object) -> None:
-        if any(id(parameter) in self._owned for group in optimizer.param_groups for parameter in group["params"]):
+        if self.owns(optimizer):
             self.ticked(optimizer)
+
+    def owns(self, optimizer: Optimizer) -> bool:
+        """Whether an optimizer steps a parameter of the clock's model."""
+        return any(id(parameter) in self._owned for group in optimizer.param_groups for parameter in group["params"])
 
     def ticked(self, optimizer: Optimizer) -> None:
         """An optimizer of the clock's model has stepped: its gradients are final."""
@@ -214,7 +225,9 @@ class Run:
         self.live.settle()
         self.moment.writer = None
         with self._storage():
-            self.recording.close(complete and not self.stopped, reason or self.stopped, self.closing(epoch))
+            reason = reason or self.stopped or self.limited
+            self.recording.close(complete and not reason, reason, self.closing(epoch))
+        self.limited = ""
 
     def closing(self, epoch: int) -> dict[str, Any]:
         """What the file says of its epoch at the end: steps of every phase, and the books of every binding."""
@@ -222,7 +235,10 @@ class Run:
             {"probe": binding.name, "target": binding.target, "value": binding.value, **account.as_dict()}
             for binding, account in zip(self.plan.bindings, self.accounts[epoch], strict=True)
         ]
-        return {"steps": dict(self.timeline.counts), "accounts": bindings}
+        closing: dict[str, Any] = {"steps": dict(self.timeline.counts), "accounts": bindings, "random": generators().model_dump(mode="json")}
+        if self.plan.loaded.spec.provenance.weights == "epochs":
+            closing["weights"] = weights_digest(self.plan.trees)
+        return closing
 
     def step_begins(self, phase: str, step: int) -> None:
         """Nothing is to be done: the gates are set."""
@@ -238,6 +254,22 @@ class Run:
                 journal.commit(phase, step, self.timeline.totals[phase] + step, annex)
             else:
                 journal.abort()
+        self._within_limit()
+
+    def _within_limit(self) -> None:
+        """Stop capturing for this epoch once its byte limit is reached."""
+        limits = self.plan.loaded.spec.limits
+        taken = sum(account.nbytes for account in self.accounts[self.moment.epoch]) if limits.bytes_per_epoch else 0
+        if limits.bytes_per_epoch is None or taken < limits.bytes_per_epoch or self.moment.writer is None:
+            return
+        text = f"epoch {self.moment.epoch} reached its limit of {limits.bytes_per_epoch} bytes at step {self.moment.step}"
+        if limits.on_limit == "raise" and self.failure is None:
+            self.failure = RunError(f"{text} (`limits.bytes_per_epoch`)")
+        for account in self.accounts[self.moment.epoch]:
+            account.skip("limit")
+        self.limited = text
+        self.live.remove()
+        self.moment.writer = None
 
     # Failures
 
@@ -267,34 +299,10 @@ class Run:
         if self.plan.loaded.spec.on_error == "raise" and self.failure is None:
             self.failure = RunError(text)
 
-    def _raise_pending(self) -> None:
-        if self.failure is not None and self.plan.loaded.spec.on_error == "raise":
+    def raise_pending(self) -> None:
+        """Raise what went wrong in a hook, where the spec says `on_error: raise`."""
+        spec = self.plan.loaded.spec
+        if self.failure is not None and "raise" in (spec.on_error, spec.limits.on_limit):
             failure, self.failure = self.failure, None
             raise failure
 
-
-def attach(
-    model: Module | Mapping[str, Module],
-    spec: str | os.PathLike[str] | Mapping[str, Any] | Spec,
-    out: str | os.PathLike[str] | None = None,
-    **options: Any,
-) -> Run:
-    """Check a spec against a model and get its hooks ready; use the result as a context manager.
-
-    Args:
-        model: the model, or several by name where the spec's `models` names them.
-        spec: path of a spec, `preset:NAME`, a mapping or a Spec.
-        out: the run directory, absent or empty; by default `runs/<name>/<run-id>`.
-        options: `vars` and `set` override values of the spec; `tags` are recorded in the manifest.
-
-    Raises:
-        SpecError: the spec does not say what a spec may say.
-        PlanError: the spec does not fit the model.
-        StorageError: the directory cannot be used.
-    """
-    from probes.runner.attach import attached
-
-    return attached(model, spec, out, **options)
-
-
-__all__ = ["Run", "attach", "claim"]

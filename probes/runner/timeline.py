@@ -132,6 +132,11 @@ class Timeline:
         self.roll()
         self.step = Step(self.named[-1] if self.named else "", item=True, ids=list(ids or ()))
 
+    def set_ids(self, ids: list[Any]) -> None:
+        """Give the open step the ids of its samples."""
+        if self.step is not None:
+            self.step.ids = list(ids)
+
     def end_step(self, *, keep: bool = True) -> None:
         """Close the step that is open, if any."""
         step, self.step = self.step, None
