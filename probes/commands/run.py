@@ -1,0 +1,89 @@
+"""`probes run`: an unmodified script with probes."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from probes.errors import StorageError, UsageError
+from probes.script.program import Program, program
+from probes.script.progress import Progress
+from probes.script.session import Session, Wish
+from probes.spec import load_spec
+
+OPTIONS_FIRST = {"allow_interspersed_args": False, "ignore_unknown_options": False}
+
+
+@click.command(context_settings=OPTIONS_FIRST, options_metavar="[OPTIONS]")
+@click.option("--out", metavar="DIR", help="The run directory, absent or empty; by default runs/NAME/RUN-ID.")
+@click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a value of the spec; repeatable.")
+@click.option("--set-file", "files", multiple=True, metavar="FILE", help="A file with one PATH=VALUE a line; before what --set says.")
+@click.option("--tag", "tags", multiple=True, metavar="NAME=TEXT", help="Note something in the manifest; repeatable.")
+@click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
+@click.argument("spec")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT|-m MODULE [ARGS]...")
+def run(
+    spec: str,
+    words: tuple[str, ...],
+    out: str | None,
+    overrides: tuple[str, ...],
+    files: tuple[str, ...],
+    tags: tuple[str, ...],
+    quiet: bool,
+) -> None:
+    """Run SCRIPT with the probes of SPEC; the script needs no change and sees its own ARGS.
+
+    Options of `probes run` come before SPEC. The exit code is the script's; where that is 0 but the spec was not
+    satisfied, it is 1.
+    """
+    target = program_of("run", (spec, *words))
+    changes = (*(line for file in files for line in lines(file)), *overrides)
+    wish = Wish(load_spec(spec, overrides=changes), out, dict(_pair(tag) for tag in tags))
+    sys.exit(Session(wish, Progress(quiet=quiet)).run(target))
+
+
+def program_of(verb: str, words: tuple[str, ...]) -> Program:
+    """The program that a command line names after its SPEC.
+
+    Args:
+        verb: the command, for messages.
+        words: SPEC and everything behind it.
+
+    Raises:
+        UsageError: there is none, or an option stands in its place.
+    """
+    spec, rest = words[0], words[1:]
+    rest = rest[1:] if rest[:1] == ("--",) else rest
+    if not rest:
+        raise UsageError(f"`probes {verb}` needs a script to run: probes {verb} {spec} SCRIPT [ARGS]..., or -m MODULE")
+    if rest[0] == "-m" and len(rest) == 1:
+        raise UsageError(f"`-m` needs the name of a module: probes {verb} {spec} -m MODULE [ARGS]...")
+    if rest[0].startswith("-") and rest[0] != "-m":
+        message = f"option `{rest[0]}` stands where the script is expected; options of `probes {verb}` come before the spec"
+        raise UsageError(f"{message}: probes {verb} {rest[0]} ... {spec} SCRIPT; options of the script come after SCRIPT")
+    found = program(rest)
+    found.check()
+    return found
+
+
+def lines(file: str) -> list[str]:
+    """The `path=value` lines of a file, without comments and empty ones.
+
+    Raises:
+        StorageError: the file cannot be read.
+    """
+    try:
+        text = Path(file).read_text(encoding="utf-8")
+    except OSError as error:
+        raise StorageError(f"'{file}' cannot be read: {error.strerror}") from error
+    stripped = (line.strip() for line in text.splitlines())
+    return [line for line in stripped if line and not line.startswith("#")]
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, sign, value = text.partition("=")
+    if not sign or not name:
+        raise UsageError(f"tag '{text}' is not NAME=TEXT, such as lr=0.1")
+    return name, value

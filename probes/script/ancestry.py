@@ -1,0 +1,70 @@
+"""Which module holds which: the way up from a module that is called to the model it belongs to."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+from torch.nn import Module
+from torch.nn.modules.module import register_module_module_registration_hook
+
+from probes.plan.tree import wrapped
+
+
+class Ancestry:
+    """Notes every registration of a module in another one, and keeps none of them alive.
+
+    Attributes:
+        registrations: how many there were.
+    """
+
+    def __init__(self) -> None:
+        self.registrations = 0
+        self._parents: dict[int, list[weakref.ref[Module]]] = {}
+        self._handle: Any = None
+
+    def start(self) -> None:
+        """Begin to note."""
+        self._handle = register_module_module_registration_hook(self._note)
+
+    def stop(self) -> None:
+        """Note no more, and forget."""
+        if self._handle is not None:
+            self._handle.remove()
+            self._handle = None
+        self._parents.clear()
+
+    def _note(self, module: Module, _name: str, member: Module | None) -> None:
+        self.registrations += 1
+        if member is not None:
+            self._parents.setdefault(id(member), []).append(weakref.ref(module))
+
+    def parents(self, module: Module) -> Iterator[Module]:
+        """The modules that hold `module` now."""
+        for reference in self._parents.get(id(module), ()):
+            parent = reference()
+            # An id may have passed to another object, and a member may have been taken out again.
+            if parent is not None and any(member is module for member in parent._modules.values()):
+                yield parent
+
+    def line(self, module: Module) -> list[Module]:
+        """The module and everything above it, the topmost first."""
+        found = [module]
+        for below in found:
+            found += [parent for parent in self.parents(below) if not any(parent is known for known in found)]
+        return found[::-1]
+
+    def of_class(self, name: str) -> list[Module]:
+        """The live modules of a class that hold others, each once."""
+        known = (reference() for references in self._parents.values() for reference in references)
+        return list({id(module): module for module in known if module is not None and is_called(module, name)}.values())
+
+
+def is_called(module: Module, name: str) -> bool:
+    """Whether a module, out of its wrappers, is of the class `name` or one derived from it."""
+    inner = wrapped(module)
+    while inner is not None:
+        module = inner[1]
+        inner = wrapped(module)
+    return any(base.__name__ == name for base in type(module).__mro__)

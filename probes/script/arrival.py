@@ -1,0 +1,62 @@
+"""Being told when a program imports torch.
+
+A program may set OMP_NUM_THREADS or TORCH_LOGS before it imports torch. Were torch imported earlier, on our behalf,
+that would be without effect, and numbers could differ.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from types import ModuleType
+
+
+class Arrival(MetaPathFinder):
+    """Calls back once a module has been imported, at once where it already is.
+
+    Args:
+        name: name of a top-level module.
+        then: called without arguments, in the import of the module, right after its code ran.
+    """
+
+    def __init__(self, name: str, then: Callable[[], None]) -> None:
+        self.name = name
+        self.then = then
+
+    def start(self) -> None:
+        """Begin to wait."""
+        if self.name in sys.modules:
+            self.then()
+        else:
+            sys.meta_path.insert(0, self)
+
+    def stop(self) -> None:
+        """Wait no longer."""
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """Leave the finding to the others, and look over the shoulder of the loader that they name."""
+        if fullname != self.name:
+            return None
+        self.stop()
+        spec = find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            self._follow(spec)
+        return spec
+
+    def _follow(self, spec: ModuleSpec) -> None:
+        loader = spec.loader
+        if loader is None:
+            raise AssertionError("BUG: a spec without loader is not followed")
+        execute = loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            execute(module)
+            del loader.exec_module  # the attribute of the instance, which hid the method
+            self.then()
+
+        loader.exec_module = exec_module  # type: ignore[method-assign]  # taken away again when it has run

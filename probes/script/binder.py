@@ -1,0 +1,137 @@
+"""Watching a program's module calls until the model has been found."""
+
+from __future__ import annotations
+
+import os
+import sys
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.nn import Module
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from probes.errors import PlanError
+from probes.script.ancestry import Ancestry
+from probes.script.choice import Choice, Models, Seen, refusal
+
+Call = Callable[..., Any]
+Bind = Callable[[Models, str], None]
+
+
+class Binder:
+    """Stands in for `Module.__call__` until a tree is chosen, and takes itself away before that call goes on.
+
+    A global forward hook would be too late for the root's own pre-forward hooks and for its keyword inputs.
+
+    Args:
+        choice: says which tree it is.
+        bind: called with the model, or the models by name, and `file:line` of the call.
+        refuse: called with the error before the program is stopped because no model fits.
+    """
+
+    def __init__(self, choice: Choice, bind: Bind, refuse: Callable[[PlanError], None]) -> None:
+        self.choice = choice
+        self.bind = bind
+        self.refuse = refuse
+        self.ancestry = Ancestry()
+        self.seen: list[Seen] = []
+        self.bound = False
+        self._tried: dict[int, tuple[weakref.ref[Module], int]] = {}
+        self._pid = os.getpid()
+        self._original: Call | None = None
+        self._installed: Call | None = None
+        self._step: Any = None
+
+    def start(self) -> None:
+        """Begin to watch."""
+        original: Call = Module.__call__
+        binder = self
+
+        def __call__(module: Module, /, *args: Any, **kwargs: Any) -> Any:  # noqa: N807 - it stands in for Module.__call__
+            if torch.compiler.is_compiling():
+                return original(module, *args, **kwargs)
+            return binder.through(original, module, args, kwargs)
+
+        self._original, self._installed = original, __call__
+        Module.__call__ = __call__  # type: ignore[method-assign]  # restored by `stop`
+        self.ancestry.start()
+        self._step = register_optimizer_step_pre_hook(self._before_step)
+
+    def stop(self) -> None:
+        """Take everything back."""
+        if self._original is not None and Module.__call__ is self._installed:
+            Module.__call__ = self._original  # type: ignore[method-assign]  # the very function found there
+        self._original = None
+        self.ancestry.stop()
+        self._tried.clear()
+        if self._step is not None:
+            self._step.remove()
+            self._step = None
+
+    def through(self, original: Call, module: Module, args: Any, kwargs: Any) -> Any:
+        """One call of any module; a forked worker of a DataLoader goes its own way."""
+        if self._original is None or os.getpid() != self._pid or not self.consider(module):
+            return original(module, *args, **kwargs)
+        return Module.__call__(module, *args, **kwargs)  # whoever was bound now watches in our place
+
+    def consider(self, module: Module) -> bool:
+        """Bind, where the call of `module` tells the model; whether it did."""
+        if self._is_tried(module):
+            return False
+        line = self.ancestry.line(module)
+        place = _place()
+        models = self.choice.of(line, self.ancestry)
+        if models is None:
+            self._note(line[0], place)
+            return False
+        self.stop()
+        self.bound = True
+        self.bind(models, place)
+        return True
+
+    def _is_tried(self, module: Module) -> bool:
+        """Whether the module was refused before, and no module has been put into another one since."""
+        reference, registrations = self._tried.get(id(module), (None, -1))
+        return reference is not None and reference() is module and registrations == self.ancestry.registrations
+
+    def _note(self, top: Module, place: str) -> None:
+        """Remember a tree that is not the model."""
+        members = list(top.modules())
+        for member in members:
+            self._tried[id(member)] = (weakref.ref(member), self.ancestry.registrations)
+        kind = type(top).__name__
+        if not any(one.root() is top or (one.kind, one.modules) == (kind, len(members)) for one in self.seen):
+            self.seen.append(Seen(kind, len(members), place, weakref.ref(top)))
+
+    def _before_step(self, optimizer: Optimizer, *_args: object) -> None:
+        """Fail before step 0: an optimizer is about to change a model that the spec does not fit."""
+        if self.choice.patient or os.getpid() != self._pid:
+            return
+        owned = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        roots = [root for one in self.seen if (root := one.root()) is not None]
+        if any(id(parameter) in owned for root in roots for parameter in root.parameters()):
+            self.stop()
+            error = self.refusal()
+            self.refuse(error)
+            raise error
+
+    def refusal(self) -> PlanError:
+        """Why nothing was bound."""
+        return refusal(self.choice.problems, self.seen)
+
+
+def _place() -> str:
+    """`file:line` of the call of a module, out of torch and of us."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and str(frame.f_globals.get("__name__", "")).partition(".")[0] in ("torch", "probes"):
+        frame = frame.f_back
+    if frame is None:
+        return "an unknown place"
+    path = Path(frame.f_code.co_filename)
+    inside = path.is_relative_to(Path.cwd())
+    return f"{path.relative_to(Path.cwd()) if inside else path}:{frame.f_lineno}"

@@ -1,0 +1,125 @@
+"""Probes in a program that knows nothing of them: finding the model, binding to it, following its loop."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torch.nn import Module
+
+from probes.errors import ProbesError, RunError
+from probes.runner.attach import attach
+from probes.runner.entry import phase_of
+from probes.runner.run import Run
+from probes.script.binder import Binder
+from probes.script.choice import Models, choice_for
+from probes.script.loaders import Loaders
+from probes.script.progress import Progress
+from probes.script.scaling import Scaling
+
+if TYPE_CHECKING:
+    from probes.script.session import Wish
+
+
+class Probing:
+    """The live side of a session.
+
+    Attributes:
+        run: the run, once a model was found.
+        failure: what we stopped the program with, if we did.
+    """
+
+    def __init__(self, wish: Wish, progress: Progress) -> None:
+        self.wish = wish
+        self.progress = progress
+        self.run: Run | None = None
+        self.failure: Exception | None = None
+        self.loaders = Loaders()
+        self.binder = Binder(choice_for(wish.loaded), self._bind, self._refused)
+        self.scaling = Scaling(self._scaled)
+
+    def start(self) -> None:
+        """Watch for the model and for loaders."""
+        self.loaders.start()
+        self.scaling.start()
+        self.binder.start()
+
+    def stop_watching(self) -> None:
+        """Watch no more; the run, if there is one, is still to be closed."""
+        self.binder.stop()
+        self.scaling.stop()
+        self.loaders.stop()
+
+    def verdict(self) -> ProbesError:
+        """Why nothing was bound in a program that ended well."""
+        if not self.binder.seen:
+            return RunError(
+                "the program called no model in this process, so nothing was captured; "
+                "modules that run in other processes, or only inside a compiled function, are not seen"
+            )
+        return self.binder.refusal()
+
+    def _bind(self, models: Models, place: str) -> None:
+        try:
+            run = attach(models, self.wish.loaded, self.wish.out, tags=self.wish.tags, automatic=True)
+            self._follow(run)
+            self.run = run.__enter__()
+            self.progress.bound(run, place)
+        except Exception as error:  # it ends the program, and is told from the program's own by being remembered
+            self._refused(error)
+            raise
+
+    def _refused(self, error: Exception) -> None:
+        self.failure = error
+
+    def _follow(self, run: Run) -> None:
+        """Put ourselves between the run and what tells it of calls and epochs."""
+        enters = run.entry.on_enter
+
+        def on_enter(root: Module) -> None:
+            self.loaders.enters(phase_of(root))
+            enters(root)
+            self._raise_pending(run)
+
+        run.entry.on_enter = on_enter
+        run.timeline.listener = Told(run, self.progress)
+        self.loaders.timeline = run.timeline
+
+    def _raise_pending(self, run: Run) -> None:
+        try:
+            run.raise_pending()
+        except ProbesError as error:
+            self._refused(error)
+            raise
+
+    def _scaled(self, optimizer: Any) -> None:
+        if self.run is not None and self.run.owns(optimizer):
+            self.run.timeline.tick()
+
+
+class Told:
+    """Hands on what the timeline tells a run, and says it to a person."""
+
+    def __init__(self, run: Run, progress: Progress) -> None:
+        self.run = run
+        self.progress = progress
+        self.epoch = 0
+
+    def epoch_begins(self, epoch: int) -> None:
+        """An epoch opens."""
+        self.epoch = epoch
+        self.run.epoch_begins(epoch)
+
+    def epoch_ends(self, epoch: int, complete: bool, reason: str) -> None:
+        """An epoch is over."""
+        counts = dict(self.run.timeline.counts)
+        self.run.epoch_ends(epoch, complete, reason)
+        self.progress.epoch(self.run, epoch, counts, complete)
+
+    def step_begins(self, phase: str, step: int) -> None:
+        """A step opens."""
+        self.run.step_begins(phase, step)
+        self.progress.step(self.epoch, phase, step)
+
+    def step_ends(self, phase: str, step: int, keep: bool, annex: dict[str, Any]) -> None:
+        """A step is over."""
+        self.run.step_ends(phase, step, keep, annex)

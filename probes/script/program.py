@@ -1,0 +1,179 @@
+"""Running a script or a module as the interpreter itself would."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import CodeType, ModuleType, TracebackType
+
+from probes.errors import StorageError
+
+INTERRUPTED = 130
+OURS = str(Path(__file__).resolve().parent.parent) + os.sep
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a program ended.
+
+    Attributes:
+        code: the exit code that the interpreter would have ended with.
+        error: the exception that ended it; None where it came to its end or left with code 0.
+    """
+
+    code: int
+    error: BaseException | None = None
+
+
+@dataclass(frozen=True)
+class Program:
+    """A script or a module, and its arguments.
+
+    Attributes:
+        name: path of a script, of a directory that holds a `__main__.py`, or name of a module.
+        arguments: what follows it on the command line.
+        is_module: whether `name` names a module, as after `python -m`.
+    """
+
+    name: str
+    arguments: tuple[str, ...] = ()
+    is_module: bool = False
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The program as words of a command line."""
+        return ("-m", self.name, *self.arguments) if self.is_module else (self.name, *self.arguments)
+
+    @property
+    def path(self) -> Path:
+        """The file of a script."""
+        path = Path(self.name)
+        return path / "__main__.py" if path.is_dir() else path
+
+    def check(self) -> None:
+        """Refuse a script that is not there, before anything runs.
+
+        Raises:
+            StorageError: there is no such file.
+        """
+        if not self.is_module and not self.path.is_file():
+            raise StorageError(f"script '{self.path}' does not exist; a module is run with `-m {self.name.removesuffix('.py')}`")
+
+    def execute(self) -> Ending:
+        """Run the program as `__main__` of this process.
+
+        `sys.modules["__main__"]`, `sys.argv` and `sys.path` stay as the program left them: its exit handlers, and what
+        it pickled, go on finding themselves.
+        """
+        try:
+            main, code = self._module() if self.is_module else self._script()
+            sys.modules["__main__"] = main
+            exec(code, main.__dict__)
+        except SystemExit as leaving:
+            return _left(leaving)
+        except KeyboardInterrupt as error:
+            return Ending(INTERRUPTED, error)
+        except BaseException as error:  # whatever ends a program ends it here, as in the interpreter
+            return Ending(1, error)
+        return Ending(0)
+
+    def _script(self) -> tuple[ModuleType, CodeType]:
+        path = self.path.absolute()
+        _put_first(str(path.parent.resolve()))
+        sys.argv = [self.name, *self.arguments]
+        with io.open_code(str(path)) as file:
+            code = compile(file.read(), str(path), "exec", dont_inherit=True)
+        main = ModuleType("__main__")
+        main.__dict__.update(__file__=str(path), __builtins__=__builtins__, __cached__=None, __package__=None)
+        return main, code
+
+    def _module(self) -> tuple[ModuleType, CodeType]:
+        _put_first(str(Path.cwd()))
+        spec = _found(self.name)
+        code = getattr(spec.loader, "get_code", lambda _name: None)(spec.name)
+        if code is None:
+            raise StorageError(f"module '{self.name}' has no Python code to run")
+        sys.argv = [spec.origin or self.name, *self.arguments]
+        main = ModuleType("__main__", None)
+        main.__dict__.update(
+            __file__=spec.origin, __builtins__=__builtins__, __cached__=spec.cached, __package__=spec.parent, __loader__=spec.loader
+        )
+        main.__spec__ = spec
+        return main, code
+
+
+def _found(name: str) -> ModuleSpec:
+    """The spec of a module, or of the `__main__` of a package."""
+    try:
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.submodule_search_locations is not None:
+            spec = importlib.util.find_spec(f"{name}.__main__")
+    except ModuleNotFoundError:
+        spec = None
+    if spec is None:
+        raise StorageError(f"no module '{name}' that can be run is found from '{Path.cwd()}'")
+    return spec
+
+
+def _put_first(directory: str) -> None:
+    """Begin `sys.path` as the interpreter would: in place of the directory that it put there for our own command."""
+    if not sys.flags.safe_path:
+        sys.path[:1] = [directory]
+
+
+def _left(leaving: SystemExit) -> Ending:
+    """What `sys.exit` meant, as the interpreter reads it."""
+    code = leaving.code
+    if code is None or code == 0:
+        return Ending(0)
+    if isinstance(code, int):
+        return Ending(code, leaving)
+    print(code, file=sys.stderr)
+    return Ending(1, leaving)
+
+
+def show(error: BaseException) -> None:
+    """Print a program's traceback as the interpreter would, without our own frames."""
+    if isinstance(error, StorageError):
+        print(f"error: {error}", file=sys.stderr)
+    elif not isinstance(error, SystemExit):
+        error.__traceback__ = trimmed(error.__traceback__)
+        sys.excepthook(type(error), error, error.__traceback__)
+
+
+def trimmed(trace: TracebackType | None) -> TracebackType | None:
+    """A traceback without our frames; one that ends in a frame of ours is our own bug and stays whole."""
+    frames: list[TracebackType] = []
+    while trace is not None:
+        frames.append(trace)
+        trace = trace.tb_next
+    if frames and _ours(frames[-1]):
+        return frames[0]
+    kept = None
+    for frame in reversed(frames):
+        if not _ours(frame):
+            kept = TracebackType(kept, frame.tb_frame, frame.tb_lasti, frame.tb_lineno)
+    return kept
+
+
+def _ours(trace: TracebackType) -> bool:
+    return trace.tb_frame.f_code.co_filename.startswith(OURS)
+
+
+def summary(error: BaseException) -> str:
+    """The last line of an exception's traceback."""
+    return traceback.format_exception_only(error)[-1].strip()
+
+
+def program(words: Sequence[str]) -> Program:
+    """A program out of the words of a command line: `SCRIPT ARGS...` or `-m MODULE ARGS...`."""
+    if words[0] == "-m":
+        return Program(words[1], tuple(words[2:]), is_module=True)
+    return Program(words[0], tuple(words[1:]))

@@ -1,0 +1,117 @@
+"""What is said on stderr while a program runs with probes."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, Any, TextIO
+
+import probes
+from probes.errors import ProblemsError
+
+if TYPE_CHECKING:
+    from probes.runner.run import Run
+    from probes.spec import LoadedSpec
+
+STEPS = {
+    "optimizer": "step = optimizer step",
+    "batch": "step = batch",
+    "forward": "step = call of the model",
+}
+ERASE = "\r\x1b[2K"
+PAUSE = 0.1  # seconds between two states of the live line
+
+
+class Progress:
+    """Tells a person what a run is bound to and how far it is.
+
+    Args:
+        quiet: say nothing but errors.
+        stream: where to; by default what `sys.stderr` is now, whatever the program makes of it.
+    """
+
+    def __init__(self, *, quiet: bool = False, stream: TextIO | None = None) -> None:
+        self.quiet = quiet
+        self.stream = stream or sys.stderr
+        self.live = not quiet and self.stream.isatty()
+        self._shown = 0.0
+        self._line = False
+
+    def say(self, text: str) -> None:
+        """One or more lines."""
+        if not self.quiet:
+            self._print(text)
+
+    def error(self, error: BaseException) -> None:
+        """What went wrong."""
+        text = str(error)
+        self._print(text if isinstance(error, ProblemsError) else f"error: {text}")
+
+    def _print(self, text: str) -> None:
+        print(f"{ERASE if self._line else ''}{text}", file=self.stream, flush=True)
+        self._line = False
+
+    def bound(self, run: Run, place: str) -> None:
+        """What the run is bound to, and what it takes for a step and an epoch."""
+        self.say("\n".join([_header(run), _target(run, place), *_probes(run), _clock(run)]))
+
+    def step(self, epoch: int, phase: str, step: int) -> None:
+        """A step begins; shown on a terminal only."""
+        now = time.monotonic()
+        if self.live and now - self._shown > PAUSE:
+            self._shown, self._line = now, True
+            print(f"{ERASE}epoch {epoch}  {phase} step {step}", end="", file=self.stream, flush=True)
+
+    def epoch(self, run: Run, epoch: int, counts: dict[str, int], complete: bool) -> None:
+        """An epoch is over."""
+        from probes.runner.summary import size
+
+        accounts = run.accounts.get(epoch, [])
+        captures, nbytes = sum(one.written for one in accounts), sum(one.nbytes for one in accounts)
+        steps = "  ".join(
+            f"{phase} {count} steps" if phase == "train" else f"{phase} {count}" for phase, count in sorted(counts.items(), reverse=True)
+        )
+        ending = "" if complete else "  incomplete"
+        self.say(f"epoch {epoch}  {steps or 'no steps'}  {captures} captures  {size(nbytes)}{ending}")
+
+    def finished(self, run: Run) -> None:
+        """The table of what was captured, and what to type next."""
+        self.say(f"\n{run.summary()}\nnext: probes ls {run.directory}")
+
+
+def _header(run: Run) -> str:
+    loaded: LoadedSpec = run.plan.loaded
+    digest = f" (sha256 {loaded.files[0][1][:8]})" if loaded.files else ""
+    name = loaded.files[0][0] if loaded.files else loaded.spec.name
+    return f"probes {probes.__version__}  spec {name}{digest}  ->  {run.directory}"
+
+
+def _target(run: Run, place: str) -> str:
+    plan = run.plan
+    kinds = ", ".join(tree.root.kind if not name else f"{name}: {tree.root.kind}" for name, tree in plan.trees.items())
+    names = {binding.name for binding in plan.bindings}
+    targets = {(binding.model, binding.target) for binding in plan.bindings}
+    return f"bound to {kinds} (first call, {place}): {_count(len(names), 'probe')}, {_count(len(targets), 'target')}"
+
+
+def _probes(run: Run) -> list[str]:
+    lines = []
+    for name in dict.fromkeys(binding.name for binding in run.plan.bindings):
+        bindings = [binding for binding in run.plan.bindings if binding.name == name]
+        hooks = ", ".join(dict.fromkeys(binding.hook for binding in bindings))
+        dropped = len(run.plan.dropped.get(name, ()))
+        note = f"  {_count(dropped, 'match', 'matches')} cannot fire: probes plan" if dropped else ""
+        lines.append((name, hooks, f"{_count(len({binding.target for binding in bindings}), 'target')}{note}"))
+    widths = [max(len(line[column]) for line in lines) for column in range(2)]
+    return [f"  {name.ljust(widths[0])}  {hook.ljust(widths[1])}  {rest}" for name, hook, rest in lines]
+
+
+def _clock(run: Run) -> str:
+    clock: Any = run.plan.loaded.spec.clock
+    epoch = f"{clock.epoch_steps} steps" if clock.epoch_steps else "pass over the training loader; without one all is epoch 0"
+    change = "" if clock.epoch_steps else "; change: --set clock.epoch_steps=N"
+    return f"{STEPS[clock.step]}, epoch = {epoch}{change}"
+
+
+def _count(number: int, noun: str, plural: str = "") -> str:
+    return f"{number} {noun if number == 1 else plural or noun + 's'}"

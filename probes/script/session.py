@@ -1,0 +1,97 @@
+"""A program with probes: from its first import of torch to the last sealed file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from probes.errors import ProbesError, RunError
+from probes.script.arrival import Arrival
+from probes.script.program import Ending, Program, show
+from probes.script.progress import Progress
+
+if TYPE_CHECKING:
+    from probes.runner.run import Run
+    from probes.script.probing import Probing
+    from probes.spec import LoadedSpec
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a user asks of a run.
+
+    Attributes:
+        loaded: the spec.
+        out: the run directory; by default one is made up.
+        tags: free names and values for the manifest.
+    """
+
+    loaded: LoadedSpec
+    out: str | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+
+class Session:
+    """Runs one program with one spec. What needs torch begins when the program imports it."""
+
+    def __init__(self, wish: Wish, progress: Progress) -> None:
+        self.wish = wish
+        self.progress = progress
+        self.probing: Probing | None = None
+
+    def run(self, program: Program) -> int:
+        """Run the program to its end and close what was opened.
+
+        Returns:
+            The exit code: that of the program, or else ours.
+        """
+        program.check()
+        arrival = Arrival("torch", self._torch_is_there)
+        arrival.start()
+        try:
+            ending = program.execute()
+        finally:
+            arrival.stop()
+        return self._finish(ending)
+
+    def _torch_is_there(self) -> None:
+        from probes.script.probing import Probing
+
+        self.probing = Probing(self.wish, self.progress)
+        self.probing.start()
+
+    def _finish(self, ending: Ending) -> int:
+        if self.probing is not None:
+            self.probing.stop_watching()
+        failure = self.probing.failure if self.probing is not None else None
+        if failure is not None and not isinstance(failure, ProbesError):
+            raise failure  # a bug of ours, and to be told as one
+        if ending.error is not None and ending.error is not failure:
+            show(ending.error)
+        run = self.probing.run if self.probing is not None else None
+        if run is None:
+            return self._unbound(ending, failure)
+        return self._close(run, ending, failure)
+
+    def _unbound(self, ending: Ending, failure: ProbesError | None) -> int:
+        """Nothing was captured: the program failed first, no model fits, or none was called."""
+        if failure is None and not ending.code:
+            failure = (
+                self.probing.verdict() if self.probing is not None else RunError("the program did not import torch, so no probe could fire")
+            )
+        if failure is None:
+            return ending.code
+        self.progress.error(failure)
+        return failure.exit_code if ending.error in (None, failure) else ending.code
+
+    def _close(self, run: Run, ending: Ending, failure: ProbesError | None) -> int:
+        try:
+            run.close(ending.error)
+        except ProbesError as error:
+            failure = failure or error
+        self.progress.finished(run)
+        if failure is None:
+            return ending.code
+        self.progress.error(failure)
+        return failure.exit_code if ending.error in (None, failure) else ending.code
