@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,27 +60,35 @@ def build(scan: Scan, path: Path, compression: Compression | None = None, passed
     Raises:
         OSError: the disk or the directory does not take the file.
     """
-    series = arrange(scan)
-    gaps = _gaps(scan)
     layout = Layout(path, compression)
     try:
-        places = [layout.add(one) for one in series]
-        _add_rest(layout, scan, gaps)
-        with _Files(scan.path, path) as files:
-            passed("laid out")
-            blocks = compress(files.source, places, compression) if compression else transfer(files.source, files.target, places)
-            for offset, content in _columns(layout, places, blocks):
-                write_all(files.target, content, offset)
-        passed("transferred")
-        digests = [_series_hex(one, digests) for one, digests in zip(series, blocks, strict=True)]
-        for place, digest in zip(places, digests, strict=True):
-            node.fill(place.digest, digest)
-        built = _built(scan, series, digests, gaps)
-        layout.attributes(layout.root, _root_attributes(scan, built))
-    finally:
-        layout.close()
+        built = _fill(layout, scan, path, compression, passed)
+    except BaseException:
+        with suppress(OSError, RuntimeError):  # what went wrong first says more
+            layout.close()
+        raise
+    layout.close()
     with path.open("rb") as file:
         os.fsync(file.fileno())
+    return built
+
+
+def _fill(layout: Layout, scan: Scan, path: Path, compression: Compression | None, passed: Passed) -> Built:
+    series = arrange(scan)
+    gaps = _gaps(scan)
+    places = [layout.add(one) for one in series]
+    _add_rest(layout, scan, gaps)
+    with _Files(scan.path, path) as files:
+        passed("laid out")
+        blocks = compress(files.source, places, compression) if compression else transfer(files.source, files.target, places)
+        for offset, content in _columns(layout, places, blocks):
+            write_all(files.target, content, offset)
+    passed("transferred")
+    digests = [_series_hex(one, digests) for one, digests in zip(series, blocks, strict=True)]
+    for place, digest in zip(places, digests, strict=True):
+        node.fill(place.digest, digest)
+    built = _built(scan, series, digests, gaps)
+    layout.attributes(layout.root, _root_attributes(scan, built))
     return built
 
 

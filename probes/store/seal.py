@@ -119,9 +119,17 @@ def _make(scanned: Scan, path: Path, how: Compression | None, passed: Passed) ->
         passed("published")
         return built
     except OSError as error:
+        temporary.unlink(missing_ok=True)  # on a full disk it would keep the next step from being written
         if isinstance(error, ProbesError):
             raise
-        raise StorageError(f'"{path}" cannot be built: {error.strerror or error}; the journal is kept') from error
+        raise StorageError(f'"{path}" cannot be built: {_reason(error, scanned)}; the journal is kept') from error
+
+
+def _reason(error: OSError, scanned: Scan) -> str:
+    """What the system says, in one line, and how much room there is."""
+    status = os.statvfs(scanned.path.parent)
+    words = error.strerror or str(error).partition("\n")[0]
+    return f"{words} (about {scanned.good_bytes} bytes are needed, {status.f_bavail * status.f_frsize} are free)"
 
 
 def _facts(path: Path, scanned: Scan, built: Built) -> dict[str, Any]:
