@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from probes.audit.alignment import Side, align
 from probes.audit.compare import Tolerance
-from probes.audit.difference import Difference, SeriesDifference
+from probes.audit.difference import Difference, GapDifference, SeriesDifference
 from probes.audit.origins import origins
-from probes.audit.pairing import Order, pair, parse_rename
+from probes.audit.pairing import Order, canonical, pair, parse_rename
 from probes.clock import SeriesKey
 from probes.errors import StorageError, UsageError
 from probes.store.directory import Directory, is_run, newest_run
@@ -62,6 +63,7 @@ def diff(
         b=str(b),
         series=series,
         first=min(firsts, key=lambda one: order.capture(one.key, one.clock), default=None),
+        gaps=_gaps(left, right),
         origins=origins(left.manifest, right.manifest),
         tolerances={dtype: one._asdict() for dtype, one in tolerances.items()},
     )
@@ -91,6 +93,21 @@ def _resolved(side: Directory) -> dict[str, Any]:
         found = json.loads(document) if isinstance(document, str) else document
         return found if isinstance(found, dict) else {}
     return {}
+
+
+def _gaps(left: Directory, right: Directory) -> tuple[GapDifference, ...]:
+    """What the sealed files of the runs say they lack, where they do not agree."""
+    a, b = (_lacking(side) for side in (left, right))
+    return tuple(GapDifference(*place, a[place], b[place]) for place in sorted({*a, *b}) if a[place] != b[place])
+
+
+def _lacking(side: Directory) -> Counter[tuple[int, SeriesKey, str]]:
+    found: Counter[tuple[int, SeriesKey, str]] = Counter()
+    for entry in side.current:
+        for row in (side.file(entry.name).document("gaps") or ()) if entry.sealed else ():
+            key = SeriesKey(*row[:4])
+            found[entry.epoch, key._replace(target=canonical(key.target)), row[4]] += row[5]
+    return found
 
 
 def _compare(

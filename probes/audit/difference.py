@@ -113,6 +113,25 @@ class OriginDifference:
 
 
 @dataclass(frozen=True)
+class GapDifference:
+    """What one run says it lacks, and the other does not.
+
+    Attributes:
+        epoch: number of the epoch.
+        key: the series, as the run names it.
+        reason: why the captures are not there.
+        a: how many the first run says it lacks.
+        b: how many the second.
+    """
+
+    epoch: int
+    key: SeriesKey
+    reason: str
+    a: int
+    b: int
+
+
+@dataclass(frozen=True)
 class Difference:
     """How two runs differ.
 
@@ -121,6 +140,7 @@ class Difference:
         b: the second run.
         series: what was found of each series, in the plan's order.
         first: the first divergence by clock, then by the plan's order.
+        gaps: what the runs say they lack, where they do not agree.
         origins: in what the provenance differs, likely causes first.
         tolerances: the tolerances used, by dtype; dtypes without one were compared bit for bit.
     """
@@ -129,6 +149,7 @@ class Difference:
     b: str
     series: tuple[SeriesDifference, ...]
     first: Divergence | None = None
+    gaps: tuple[GapDifference, ...] = ()
     origins: tuple[OriginDifference, ...] = ()
     tolerances: dict[str, dict[str, float]] = field(default_factory=dict)
 
@@ -136,7 +157,7 @@ class Difference:
     def verdict(self) -> str:
         """`same`, `different`, or `incomparable` where nothing could be compared that differs."""
         total = self.counts
-        if total["different"] or total["missing"] or total["extra"]:
+        if total["different"] or total["missing"] or total["extra"] or self.gaps:
             return "different" if total["compared"] else "incomparable"
         return "incomparable" if total["incomparable"] or not total["compared"] else "same"
 
@@ -160,6 +181,7 @@ class Difference:
             "counts": self.counts,
             "first": divergence_dict(self.first),
             "tolerances": self.tolerances,
+            "gaps": [plain(asdict(one) | {"key": one.key}) for one in self.gaps],
             "origins": [asdict(one) for one in self.origins],
             "series": [one.as_dict() for one in self.series],
         }

@@ -208,6 +208,7 @@ class Inspection:
         if root == known or any(one.code in ("dtype-changed", "step-missing", "step-added") for one in self.findings):
             return
         if self.captures_root == known:
+            self.findings = [one for one in self.findings if one.code != "clock-edited"]
             self._find("digest-edited", "a series digest was changed, what it is of was not")
             return
         for one in stated:
@@ -225,6 +226,8 @@ class Inspection:
     def _origin(self, texts: dict[str, bytes], closing: Any) -> None:
         """Spec, manifest and the epoch's end against the digests that cover them."""
         found = None
+        if "manifest" in texts and not self.manifest:
+            self._find("manifest-edited", "the manifest is not a JSON object")
         try:
             found = Manifest.model_validate(self.manifest) if self.manifest else None
         except ValidationError as error:

@@ -1,0 +1,49 @@
+"""`probes diff`: where two runs part ways."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from probes.audit.diff import diff as compare
+from probes.audit.difference import Difference
+from probes.commands.difference_text import markdown, text
+
+
+@click.command()
+@click.argument("a", type=click.Path(path_type=Path))
+@click.argument("b", type=click.Path(path_type=Path))
+@click.option("--rtol", type=click.FloatRange(min=0), help="Tolerance relative to A, instead of those of the spec.")
+@click.option("--atol", type=click.FloatRange(min=0), help="Absolute tolerance, instead of those of the spec.")
+@click.option("--bitwise", is_flag=True, help="Compare bit for bit, whatever tolerances the spec names.")
+@click.option("--map", "mapping", multiple=True, metavar="OLD=NEW", help="A module path of A, or path:leaf, and what it is called in B.")
+@click.option("--read-all", is_flag=True, help="Read every byte, also where the digests in the files agree.")
+@click.option("--markdown", "markdown_file", type=click.Path(path_type=Path, dir_okay=False), help="Write a report for a pull request.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_context
+def diff(
+    context: click.Context,
+    a: Path,
+    b: Path,
+    rtol: float | None,
+    atol: float | None,
+    bitwise: bool,
+    mapping: tuple[str, ...],
+    read_all: bool,
+    markdown_file: Path | None,
+    as_json: bool,
+) -> None:
+    """Compare the captures of two runs, or of two files, by series and clock."""
+    found = compare(a, b, rtol=rtol, atol=atol, mapping=mapping, bitwise=bitwise, by_digest=not read_all)
+    report(context, found, markdown_file, as_json)
+
+
+def report(context: click.Context, found: Difference, markdown_file: Path | None, as_json: bool) -> None:
+    """Print a difference, write the report that was asked for, and end with 1 where it is one."""
+    if markdown_file is not None:
+        markdown_file.write_text(markdown(found), encoding="utf-8")
+    click.echo(json.dumps(found.as_dict(), indent=2) if as_json else text(found))
+    if not found.same:
+        context.exit(1)

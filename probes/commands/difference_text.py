@@ -1,0 +1,88 @@
+"""A difference of two runs in words: for a terminal, and as Markdown for a pull request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from probes.audit.difference import Difference, Divergence, SeriesDifference
+
+MANY = 20
+ANSWERS = {"same": "the same", "different": "different", "incomparable": "not comparable"}
+
+
+def text(found: Difference) -> str:
+    """A difference for a terminal: the first divergence, the series, the origins, the answer."""
+    lines: list[str] = []
+    if found.first is not None:
+        lines += ["first divergence", *(f"  {line}" for line in divergence(found.first)), ""]
+    changed = [one for one in found.series if one.status != "same"]
+    lines += [series_line(one) for one in changed[:MANY]]
+    lines += [f"... and {len(changed) - MANY} more series"] if len(changed) > MANY else []
+    lines += [f"epoch {gap.epoch}, gaps of {gap.key}: {gap.a} in A, {gap.b} in B ({gap.reason})" for gap in found.gaps[:MANY]]
+    lines += [""] if changed or found.gaps else []
+    if found.origins:
+        lines += ["the runs differ in", *(f"  {one.place}: {one.a} | {one.b}" for one in found.origins[:MANY])]
+        lines += [f"  ... and {len(found.origins) - MANY} more"] if len(found.origins) > MANY else []
+        lines += [""]
+    return "\n".join([*lines, answer(found)])
+
+
+def divergence(first: Divergence) -> Iterator[str]:
+    """The lines that say where, and how far apart."""
+    clock = first.clock
+    place = [f"epoch {clock.epoch}", f"step {clock.step}"]
+    place += [f"{name} {value}" for name, value in (("microstep", clock.microstep), ("call", clock.call)) if value > 0]
+    place += [f"backward {clock.backward}"] if clock.backward else []
+    place += [f"rank {clock.rank}"] if clock.rank else []
+    yield f"{', '.join(place)}: {first.key}"
+    yield f"{first.dtype}{list(first.shape)} at {list(first.index)}: {first.a} | {first.b}  ({first.bits_a} | {first.bits_b})"
+    ulp = f", {first.ulp} ulp" if first.ulp is not None else ""
+    cosine = f", cosine {first.cosine:.9g}" if first.cosine is not None else ""
+    yield f"{first.elements} elements differ: max abs {first.max_abs:.3g}, max rel {first.max_rel:.3g}{cosine}{ulp}"
+
+
+def series_line(one: SeriesDifference) -> str:
+    """One series that is not the same."""
+    counts = ((one.different, "differ"), (one.within, "within tolerance"), (one.missing, "missing"), (one.extra, "extra"))
+    parts = [f"{count} {what}" for count, what in counts if count]
+    parts += [f"{one.incomparable} not comparable: {one.reason}"] if one.incomparable else []
+    parts += [f"max abs {one.max_abs:.3g}"] if one.max_abs else []
+    renamed = f" = {one.other}" if one.other else ""
+    return f"{one.status:<12}  {one.key}{renamed}  {', '.join(parts)}"
+
+
+def answer(found: Difference) -> str:
+    """The last line: the verdict and how it was come to."""
+    counts = found.counts
+    how = "within tolerance" if found.tolerances else "bit for bit"
+    by_digest = f", {counts['by_digest']} of them by digest" if counts["by_digest"] else ""
+    return f"{found.a} and {found.b} are {ANSWERS[found.verdict]}: {counts['compared']} captures compared {how}{by_digest}"
+
+
+def markdown(found: Difference) -> str:
+    """A difference as Markdown."""
+    lines = [f"### Captures are {ANSWERS[found.verdict]}", "", answer(found), ""]
+    if found.first is not None:
+        lines += ["First divergence:", "", "```", *divergence(found.first), "```", ""]
+    changed = [one for one in found.series if one.status != "same"]
+    if changed:
+        lines += ["| series | found | differ | missing | extra | max abs | first |", "|---|---|---|---|---|---|---|"]
+        lines += [_row(one) for one in changed[:MANY]]
+        lines += [f"\n... and {len(changed) - MANY} more series" if len(changed) > MANY else "", ""]
+    if found.origins:
+        lines += ["The runs differ in:", "", "| what | A | B |", "|---|---|---|"]
+        lines += [f"| `{_cell(one.place)}` | {_cell(one.a)} | {_cell(one.b)} |" for one in found.origins[:MANY]]
+        lines += [""]
+    return "\n".join(lines)
+
+
+def _row(one: SeriesDifference) -> str:
+    first = one.first.clock if one.first else one.gap
+    where = f"epoch {first.epoch}, step {first.step}" if first else ""
+    name = _cell(str(one.key))
+    return f"| `{name}` | {one.status} | {one.different} | {one.missing} | {one.extra} | {one.max_abs:.3g} | {where} |"
+
+
+def _cell(value: str) -> str:
+    """A text that cannot break out of a table's cell."""
+    return value.replace("\\", "\\\\").replace("|", "\\|").replace("`", "'").replace("<", "&lt;").replace("\n", " ")[:200]

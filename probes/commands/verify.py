@@ -1,0 +1,70 @@
+"""`probes verify`: whether a run, or a file, is as it was sealed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from probes.audit.finding import Checked, Finding, Verdict
+
+
+@click.command()
+@click.argument("path", metavar="RUN|FILE", type=click.Path(path_type=Path))
+@click.option("--anchor", metavar="HASH", help="The ledger head printed at the end of the run: finds lines that were cut off.")
+@click.option("--sha256", is_flag=True, help="Take the SHA-256 of every file too.")
+@click.option("--untrusted", is_flag=True, help="Read in a child process with limits on memory and time.")
+@click.option("--in-toto", is_flag=True, help="Print an in-toto Statement v1, to be signed by another tool.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_context
+def verify(context: click.Context, path: Path, anchor: str | None, sha256: bool, untrusted: bool, in_toto: bool, as_json: bool) -> None:
+    """Check every byte of RUN or FILE against its digests, the ledger and the manifest."""
+    verdict = _check(path, anchor, sha256 or in_toto, untrusted)
+    if in_toto and verdict.ok:
+        from probes.audit.statement import statement
+
+        click.echo(json.dumps(statement(verdict), indent=2))
+    else:
+        click.echo(json.dumps(verdict.as_dict(), indent=2) if as_json else text(verdict))
+    if not verdict.ok:
+        context.exit(1)
+
+
+def _check(path: Path, anchor: str | None, sha256: bool, untrusted: bool) -> Verdict:
+    if untrusted:
+        from probes.audit.untrusted import verify_untrusted
+
+        return verify_untrusted(path, anchor=anchor, sha256=sha256)
+    from probes.audit.verify import verify as check
+
+    return check(path, anchor=anchor, sha256=sha256)
+
+
+def text(verdict: Verdict) -> str:
+    """A verdict for a terminal: files, then what was found, then the answer."""
+    lines = [_file(file, verdict.findings) for file in verdict.files]
+    lines += ["", *(_finding(finding) for finding in verdict.findings)] if verdict.findings else []
+    return "\n".join([*lines, "", _answer(verdict)])
+
+
+def _file(file: Checked, findings: tuple[Finding, ...]) -> str:
+    codes = sorted({finding.code for finding in findings if finding.file == file.file})
+    state = "ok" if file.ok else "NOT OK"
+    noted = f"  ({', '.join(codes)})" if codes else ""
+    return f"{state:<6}  {file.file}  {file.captures} captures  root {file.captures_root[:12] or 'unknown'}{noted}"
+
+
+def _finding(finding: Finding) -> str:
+    mark = "note" if finding.note else "error"
+    return f"{mark}[{finding.code}]: {finding.file}: {finding.message}"
+
+
+def _answer(verdict: Verdict) -> str:
+    head = f", ledger head {verdict.head}" if verdict.head else ""
+    if not verdict.ok:
+        wrong = sum(not finding.note for finding in verdict.findings)
+        return f"{verdict.path} does not verify: {wrong} {'finding' if wrong == 1 else 'findings'}{head}"
+    captures = sum(file.captures for file in verdict.files)
+    anchored = ", as anchored" if verdict.anchored else ""
+    return f"{verdict.path} verifies: {captures} captures in {len(verdict.files)} files{head}{anchored}"
