@@ -24,8 +24,8 @@ from probes.store.hdf5 import open_file
 from probes.store.ledger import Entry, Ledger
 from probes.store.names import Stem, parse_stem
 from probes.store.publish import publish
-from probes.store.scan import Scan, scan
 from probes.store.receipt import Sealed
+from probes.store.scan import Scan, scan
 
 SPARE = "spare.journal"
 TEMPORARY = ".tmp"

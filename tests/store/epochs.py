@@ -113,7 +113,8 @@ def payloads(shots: Sequence[Shot]) -> list[bytes]:
     return [shot.payload for shot in shots]
 
 
-ZOO_KEY = SeriesKey("acts", "features.0", "output", "train")
+def names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
 
 
 def zoo() -> list[Shot]:

@@ -17,7 +17,7 @@ from probes.errors import StorageError
 from probes.store.ledger import Ledger
 from probes.store.recover import Finding, recover
 from probes.store.seal import seal
-from tests.store.epochs import Shot, begin, fill, payloads, sealed, stored, write, zoo
+from tests.store.epochs import Shot, begin, fill, names, payloads, sealed, stored, write, zoo
 
 
 def actions(directory: Path) -> dict[str, str]:
@@ -81,14 +81,14 @@ def test_a_journal_that_was_only_begun_is_removed(tmp_path: Path) -> None:
     with journal.path.open("r+b") as file:
         file.truncate(100)
     assert actions(tmp_path) == {"epoch-0003.journal": "emptied"}
-    assert os.listdir(tmp_path) == []
+    assert names(tmp_path) == []
 
 
 def test_half_a_file_without_a_journal_is_swept(tmp_path: Path) -> None:
     (tmp_path / "epoch-0003.h5.tmp").write_bytes(b"half")
     (tmp_path / "notes.h5.tmp").write_bytes(b"mine")
     assert actions(tmp_path) == {"epoch-0003.h5.tmp": "swept"}
-    assert os.listdir(tmp_path) == ["notes.h5.tmp"]
+    assert names(tmp_path) == ["notes.h5.tmp"]
 
 
 def test_a_file_that_nobody_wrote_down_is_reported_and_left_alone(tmp_path: Path) -> None:
@@ -132,7 +132,7 @@ def test_the_claim_of_a_dead_run_is_removed(tmp_path: Path) -> None:
     write(tmp_path, zoo())
     claim(tmp_path, dead_pid())
     assert actions(tmp_path) == {"epoch-0003.h5": "sealed"}
-    assert sorted(os.listdir(tmp_path)) == ["epoch-0003.h5", "ledger.jsonl"]
+    assert names(tmp_path) == ["epoch-0003.h5", "ledger.jsonl"]
 
 
 def test_a_directory_that_is_not_there_is_refused(tmp_path: Path) -> None:

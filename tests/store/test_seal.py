@@ -23,7 +23,7 @@ from probes.store.journal import Journal
 from probes.store.ledger import Ledger
 from probes.store.seal import Sealed, seal
 from probes.store.sealed import SealedFile
-from tests.store.epochs import ACTS, CLOSING, MANIFEST, Shot, begin, fill, payloads, sealed, stored, write, zoo
+from tests.store.epochs import ACTS, CLOSING, MANIFEST, Shot, begin, fill, names, payloads, sealed, stored, write, zoo
 
 blake3 = pytest.importorskip("blake3").blake3
 POINTS = ("laid out", "transferred", "built", "published", "entered", "dropped")
@@ -120,7 +120,7 @@ def test_an_unknown_compression_is_refused_before_anything_is_written(tmp_path: 
     journal = write(tmp_path, [Shot()])
     with pytest.raises(UsageError, match='"lzma" is not a compression; known: none, gzip, zstd, blosc2'):
         seal(journal, tmp_path, {"compression": "lzma"})
-    assert os.listdir(tmp_path) == [journal.name]
+    assert names(tmp_path) == [journal.name]
 
 
 def test_a_codec_that_is_not_installed_names_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +131,7 @@ def test_a_codec_that_is_not_installed_names_its_extra(tmp_path: Path, monkeypat
 
 def test_the_journal_goes_when_its_file_is_in_the_ledger(tmp_path: Path) -> None:
     result = seal_zoo(tmp_path)
-    assert sorted(os.listdir(tmp_path)) == ["epoch-0003.h5", "ledger.jsonl"]
+    assert names(tmp_path) == ["epoch-0003.h5", "ledger.jsonl"]
     (entry,) = Ledger(tmp_path / "ledger.jsonl").entries
     assert (entry.file, entry.file_blake3, entry.digest) == ("epoch-0003.h5", result.file_blake3, result.head)
     assert entry.bytes == (tmp_path / "epoch-0003.h5").stat().st_size
@@ -233,7 +233,7 @@ def test_a_sealer_killed_anywhere_and_started_again_leaves_one_file_and_one_line
         result = seal(journal, run)
         assert result.captures_root == expected.captures_root
         assert result.repeated is (point == "entered")
-    assert sorted(os.listdir(run)) == ["epoch-0003.h5", "ledger.jsonl"]
+    assert names(run) == ["epoch-0003.h5", "ledger.jsonl"]
     (entry,) = Ledger(run / "ledger.jsonl").entries
     assert entry.file_blake3 == file_hex(run / "epoch-0003.h5")
     assert entry.captures_root == expected.captures_root
@@ -244,7 +244,7 @@ def test_a_kill_between_the_two_names_of_a_file_is_mended(tmp_path: Path) -> Non
     killed(tmp_path, "built")
     os.link(tmp_path / "epoch-0003.h5.tmp", tmp_path / "epoch-0003.h5")
     seal(journal, tmp_path)
-    assert sorted(os.listdir(tmp_path)) == ["epoch-0003.h5", "ledger.jsonl"]
+    assert names(tmp_path) == ["epoch-0003.h5", "ledger.jsonl"]
 
 
 def test_a_foreign_file_of_that_name_is_never_replaced(tmp_path: Path) -> None:
@@ -284,12 +284,12 @@ def test_a_full_disk_keeps_the_journal_and_leaves_no_half_file(tmp_path: Path) -
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, limits[1]))
     try:
-        with pytest.raises(StorageError, match="cannot be built: .*; the journal is kept"):
+        with pytest.raises(StorageError, match=r"cannot be built: .*; the journal is kept"):
             seal(journal, tmp_path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, before)
-    assert os.listdir(tmp_path) == [journal.name]
+    assert names(tmp_path) == [journal.name]
     assert seal(journal, tmp_path).captures == 4
 
 
