@@ -16,6 +16,7 @@ from probes.digest import Buffer, Hasher
 from probes.store.layout import Place
 from probes.store.series import Series
 
+# Larger than a digest block, so that a capture which does not fit is a block of its own.
 WINDOW = 2 << 20
 WIDE_WINDOW = 64 << 20
 _SMALL = 32 * 1024
