@@ -29,6 +29,8 @@ class Live:
     Attributes:
         taps: one for each binding, in the plan's order.
         armed: tensor hooks that the open step armed.
+        standing: hooks on what the roots are called with, which stay from the first epoch to the last: an epoch of a script
+            opens, and the one before ends, within the root's own call, when it is too late to register or to remove them.
     """
 
     def __init__(self, plan: Plan, moment: Moment, schedule: Schedule, on_failure: Failure) -> None:
@@ -43,6 +45,7 @@ class Live:
         self.finals = [tap for tap in self.tensors if tap.root == "grad" and tap.stage == "final"]
         self.data = [tap for tap in self.tensors if tap.root == "data"]
         self.handles: list[Any] = []
+        self.standing: list[Any] = []
 
     def _tap(self, binding: Binding) -> Tap:
         when = binding.probe.when
@@ -80,38 +83,57 @@ class Live:
             tap.open_books(Account())
         return [tap.account for tap in self.taps]
 
+    def stand(self) -> None:
+        """Register the hooks that stay from the first epoch to the last."""
+        self.standing = self._hooks([(binding, tap) for binding, tap in self._bound() if _stands(binding)])
+
     def register(self, epoch: int) -> None:
         """Register the hooks of every binding whose schedule can be due in this epoch, and remove all others."""
-        self.remove()
-        groups: dict[tuple[int, bool], list[Tap]] = defaultdict(list)
-        places: dict[int, Binding] = {}
-        for binding, tap in zip(self.plan.bindings, self.taps, strict=True):
+        self.rest()
+        chosen = []
+        for binding, tap in self._bound():
             if tap.broken or not binding.probe.when.covers(epoch, None, self.moment.rank):
                 continue
             if isinstance(tap, TensorTap):
                 self.handles += tap.attach()
-                continue
+            elif not (self.standing and _stands(binding)):
+                chosen.append((binding, tap))
+        self.handles += self._hooks(chosen)
+
+    def _bound(self) -> list[tuple[Binding, Tap]]:
+        return list(zip(self.plan.bindings, self.taps, strict=True))
+
+    def _hooks(self, bound: list[tuple[Binding, Tap]]) -> list[Any]:
+        """Register one hook for each module and side of its call."""
+        groups: dict[tuple[int, bool], list[Tap]] = defaultdict(list)
+        places: dict[int, Binding] = {}
+        for binding, tap in bound:
             module = self._node(binding).module
             places[id(module)] = binding
             groups[id(module), tap.root in BEFORE].append(tap)
-        for (module_id, before), taps in groups.items():
-            self._hook(places[module_id], before, taps)
+        return [self._hook(places[module_id], before, taps) for (module_id, before), taps in groups.items()]
 
-    def _hook(self, binding: Binding, before: bool, taps: list[Tap]) -> None:
+    def _hook(self, binding: Binding, before: bool, taps: list[Tap]) -> Any:
         module = self._node(binding).module
         gate: Gate = self.schedule.union([tap.gate for tap in taps])
         if before:
             pre = PreForwardHook(binding.module, self.moment, gate, taps, module)
-            self.handles.append(module.register_forward_pre_hook(pre, with_kwargs=True))
-        else:
-            self.handles.append(module.register_forward_hook(ForwardHook(binding.module, self.moment, gate, taps)))
+            return module.register_forward_pre_hook(pre, with_kwargs=True)
+        return module.register_forward_hook(ForwardHook(binding.module, self.moment, gate, taps))
 
-    def remove(self) -> None:
-        """Take every hook off the model."""
+    def rest(self) -> None:
+        """Take the hooks of an epoch off the model."""
         self.armed.settle()
         for handle in self.handles:
             handle.remove()
         self.handles.clear()
+
+    def remove(self) -> None:
+        """Take every hook off the model."""
+        self.rest()
+        for handle in self.standing:
+            handle.remove()
+        self.standing.clear()
 
     def end_step(self) -> None:
         """Settle what the step armed, and close its books."""
@@ -135,3 +157,7 @@ def _kind(binding: Binding) -> type[Tap]:
     if binding.hook == "tensor" and binding.root in ("grad", "data"):
         return TensorTap
     return ValueTap if binding.root in ("input", "output") else GradTap
+
+
+def _stands(binding: Binding) -> bool:
+    return binding.root in BEFORE and not binding.module
