@@ -33,14 +33,17 @@ class Account:
         missed: due steps in which nothing fired.
         skipped: reason -> how often.
         error: the first failure, as text.
+        mark: `fired` when the open step began.
+        paused: whether the step around the open one had fired.
     """
 
-    __slots__ = ("armed", "error", "expected", "fired", "mark", "missed", "nbytes", "returned", "skipped", "written")
+    __slots__ = ("armed", "error", "expected", "fired", "mark", "missed", "nbytes", "paused", "returned", "skipped", "written")
 
     def __init__(self) -> None:
         self.expected = self.fired = self.armed = self.returned = self.written = self.nbytes = self.missed = self.mark = 0
         self.skipped: Counter[str] = Counter()
         self.error = ""
+        self.paused = False
 
     def skip(self, reason: str, count: int = 1) -> None:
         """Count something that was not captured."""
@@ -52,6 +55,15 @@ class Account:
         if self.fired == self.mark:
             self.missed += 1
         self.mark = self.fired
+
+    def pause(self) -> None:
+        """Begin a step within the one that is open."""
+        self.paused = self.fired != self.mark
+        self.mark = self.fired
+
+    def resume(self) -> None:
+        """Go on with the step around, which has fired before if it had when it was paused."""
+        self.mark = self.fired - int(self.paused)
 
     def as_dict(self) -> dict[str, object]:
         """Plain data for the journal's END record, the file and the summary."""

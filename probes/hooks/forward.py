@@ -30,7 +30,8 @@ class ForwardHook(ModuleHook):
         if not self.gate.due:
             return
         moment = self.moment
-        if moment.microstep < 0 and not moment.stray(self.target):
+        recompute = graph_task() != -1
+        if not moment.inside and not recompute and not moment.stray(self.target):
             return
         stamp = moment.stamp
         if self.stamp == stamp:
@@ -38,7 +39,7 @@ class ForwardHook(ModuleHook):
         else:
             self.stamp = stamp
             self.call = 0
-        if graph_task() != -1:
+        if recompute:
             self.recompute(module, output, self.call)
             return
         only = self.only

@@ -47,11 +47,12 @@ class Moment:
         stamp_of_step: changes with every step.
         writer: where captures go; None while no epoch is open.
         open: whether a step is open.
+        inside: whether an outermost call is running.
         stray: called with the target of a hooked module that runs outside any outermost call; whether to go on.
         rank: rank of this process.
     """
 
-    __slots__ = ("epoch", "microstep", "open", "phase", "rank", "stamp", "stamp_of_step", "step", "stray", "writer")
+    __slots__ = ("epoch", "inside", "microstep", "open", "phase", "rank", "stamp", "stamp_of_step", "step", "stray", "writer")
 
     def __init__(self, rank: int = 0) -> None:
         self.epoch = 0
@@ -62,6 +63,7 @@ class Moment:
         self.stamp_of_step = 0
         self.writer: Writer | None = None
         self.open = False
+        self.inside = False
         self.stray: Callable[[str], bool] = never
         self.rank = rank
 

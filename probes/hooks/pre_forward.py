@@ -12,7 +12,7 @@ from torch.nn import Module
 from probes.hooks.backward import GradTap
 from probes.hooks.moment import Gate, ModuleHook, Moment
 from probes.hooks.tap import Tap
-from probes.tensors import in_backward
+from probes.tensors import graph_task
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
@@ -37,16 +37,30 @@ class PreForwardHook(ModuleHook):
     def __init__(self, target: str, moment: Moment, gate: Gate, taps: Sequence[Tap], module: Module) -> None:
         super().__init__(target, moment, gate)
         self.names, self.rest = parameters_of(module)
+        for tap in taps:
+            tap.keys = self.named(tap.keys)
         self.values = tuple(tap for tap in taps if not isinstance(tap, GradTap))
         self.grads = tuple(tap for tap in taps if isinstance(tap, GradTap) and tap.root == "grad_input_total")
         self.shares = tuple(tap for tap in taps if isinstance(tap, GradTap) and tap.root == "grad_input")
 
+    def named(self, keys: tuple[str, ...]) -> tuple[str, ...]:
+        """Keys whose first is an index, `input.0`, with the name of that parameter of `forward` in its place."""
+        if not keys or not keys[0].isdigit():
+            return keys
+        index = int(keys[0])
+        if index < len(self.names):
+            return (self.names[index], *keys[1:])
+        return (self.rest or "args", str(index - len(self.names)), *keys[1:])
+
     def __call__(self, module: Module, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs] | None:
         """Capture the inputs and arm their gradients, where a probe is due."""
-        if not self.gate.due or (self.moment.microstep < 0 and not self.moment.stray(self.target)):
+        if not self.gate.due:
+            return None
+        recompute = graph_task() != -1
+        if not self.moment.inside and not recompute and not self.moment.stray(self.target):
             return None
         call = self.count()
-        if in_backward():
+        if recompute:
             return self.recompute(args, kwargs, call)
         inputs = self.bind(args, kwargs)
         for tap in self.values:

@@ -62,6 +62,7 @@ def attach(
             plan.loaded,
             run_id=run_id,
             script=script,
+            automatic=automatic,
             overrides=plan.loaded.overrides,
             rank=rank(),
             world=world(),

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.nn import Module
 
-from probes.hooks.moment import inert
+from probes.hooks.moment import Moment, inert
 from probes.plan.tree import Node, Tree
 from probes.tensors import in_backward
 
@@ -49,10 +49,12 @@ class Entry:
         trees: the trees by the name of the model.
         on_enter: called with the tree's root and the model's name when an outermost call begins.
         on_leave: called when it has returned.
+        moment: is told whether an outermost call is running.
     """
 
-    def __init__(self, trees: dict[str, Tree], on_enter: Callable[[Module], None], on_leave: Callable[[], None]) -> None:
+    def __init__(self, trees: dict[str, Tree], moment: Moment, on_enter: Callable[[Module], None], on_leave: Callable[[], None]) -> None:
         self.trees = trees
+        self.moment = moment
         self.on_enter = on_enter
         self.on_leave = on_leave
         self.entered: Node | None = None
@@ -60,6 +62,7 @@ class Entry:
         self.frame: FrameType | None = None
         self.handles: list[Any] = []
         self.guarded: tuple[Tree, Module] | None = None
+        self.strayed = False
         self.original: Call | None = None
 
     def start(self) -> None:
@@ -79,9 +82,13 @@ class Entry:
     def stop(self) -> None:
         """Take everything back."""
         self.unwatch()
+        self.unguard()
+
+    def unguard(self) -> None:
+        """Take the hooks off the root."""
         for handle in self.handles:
             handle.remove()
-        self.handles.clear()
+        self.handles = []
 
     def unwatch(self) -> None:
         """Restore `Module.__call__`."""
@@ -96,7 +103,7 @@ class Entry:
             return original(module, *args, **kwargs)
         tree, node = found
         self.unwatch()
-        if node is tree.root and len(self.trees) == 1 and not node.compiled:
+        if node is tree.root and len(self.trees) == 1 and not node.compiled and not self.strayed:
             self.guard(tree, module)
             return original(module, *args, **kwargs)
         # While the call runs nothing below it concerns us, and a compiler that traces it finds the class as it is.
@@ -105,6 +112,7 @@ class Entry:
             result = original(module, *args, **kwargs)
         except BaseException:
             self.entered = None
+            self.moment.inside = False
             raise
         else:
             self.leave(node)
@@ -133,6 +141,7 @@ class Entry:
             if _alive(self.frame):
                 return True
             self.entered = self.frame = None
+            self.moment.inside = False
             return False
         return node is not entered and (not entered.path or node.path.startswith(f"{entered.path}."))
 
@@ -149,8 +158,7 @@ class Entry:
     def rehang(self) -> None:
         """Move our hooks to their places again after others were registered: first before and last after the call."""
         if self.guarded is not None and self.handles:
-            for handle in self.handles:
-                handle.remove()
+            self.unguard()
             self.guard(*self.guarded)
 
     def enter(self, tree: Tree, node: Node) -> None:
@@ -158,12 +166,14 @@ class Entry:
         if in_backward():
             return
         self.entered, self.tree, self.frame = node, tree, None
+        self.moment.inside = True
         self.on_enter(tree.root.module)
 
     def leave(self, node: Node) -> None:
         """The outermost call has returned."""
         if self.entered is node and not in_backward():
             self.entered = self.frame = None
+            self.moment.inside = False
             self.on_leave()
 
     def stray(self, target: str) -> bool:
@@ -174,8 +184,9 @@ class Entry:
         found, frame = self.climb()
         if found is None:
             return False
-        tree, node = found
-        self.enter(tree, node)
+        self.strayed = True
+        self.unguard()
+        self.enter(*found)
         self.frame = frame
         self.start()
         return True

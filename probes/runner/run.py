@@ -50,8 +50,8 @@ class Run:
             self.moment, self.schedule, self, rule=spec.clock.step, epoch_steps=spec.clock.epoch_steps, automatic=automatic
         )
         self.live = Live(plan, self.moment, self.schedule, self._failed)
-        self.entry = Entry(plan.trees, self._enters, self.timeline.leave)
-        self.moment.stray = self.entry.stray
+        self.entry = Entry(plan.trees, self.moment, self._enters, self.timeline.leave)
+        self.moment.stray = self._strays
         self.accounts: dict[int, list[Account]] = {}
         self.failure: ProbesError | None = None
         self.stopped = ""
@@ -64,6 +64,7 @@ class Run:
     # The loop's side
 
     def __enter__(self) -> Run:
+        self.live.stand()
         self.entry.start()
         self._tick = register_optimizer_step_post_hook(self._optimizer_stepped)
         self._entered = True
@@ -188,6 +189,12 @@ class Run:
             for tap in self.live.data:
                 tap.on_data()
 
+    def _strays(self, target: str) -> bool:
+        seen = self.entry.stray(target)
+        if seen:
+            self.timeline.strayed()
+        return seen
+
     def _optimizer_stepped(self, optimizer: Optimizer, *_args: object) -> None:
         if self.owns(optimizer):
             self.ticked(optimizer)
@@ -221,7 +228,7 @@ class Run:
 
     def epoch_ends(self, epoch: int, complete: bool, reason: str) -> None:
         """Close the books and hand the journal to the sealer."""
-        self.live.remove()
+        self.live.rest()
         self.live.settle()
         self.moment.writer = None
         with self._storage():
@@ -240,8 +247,15 @@ class Run:
             closing["weights"] = weights_digest(self.plan.trees)
         return closing
 
-    def step_begins(self, phase: str, step: int) -> None:
-        """Nothing is to be done: the gates are set."""
+    def step_pauses(self) -> None:
+        """Keep the open step's books aside while a step of another phase runs within it."""
+        for tap in self.live.taps:
+            tap.account.pause()
+
+    def step_resumes(self) -> None:
+        """Go on with the books of the step around."""
+        for tap in self.live.taps:
+            tap.account.resume()
 
     def step_ends(self, phase: str, step: int, keep: bool, annex: dict[str, Any]) -> None:
         """Commit a step, or drop it."""
@@ -268,7 +282,7 @@ class Run:
         for account in self.accounts[self.moment.epoch]:
             account.skip("limit")
         self.limited = text
-        self.live.remove()
+        self.live.rest()
         self.moment.writer = None
 
     # Failures
@@ -284,7 +298,7 @@ class Run:
     def _stop(self, error: ProbesError) -> None:
         self.stopped = self.stopped or str(error)
         self.failure = self.failure or error
-        self.live.remove()
+        self.live.rest()
         self.moment.writer = None
 
     def _failed(self, tap: Tap, error: Exception) -> None:

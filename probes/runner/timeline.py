@@ -24,8 +24,11 @@ class Listener(Protocol):
     def epoch_ends(self, epoch: int, complete: bool, reason: str) -> None:
         """An epoch is over."""
 
-    def step_begins(self, phase: str, step: int) -> None:
-        """A step opens; its gates are set."""
+    def step_pauses(self) -> None:
+        """A step of another phase is about to open within the one that is open."""
+
+    def step_resumes(self) -> None:
+        """That step is over; the one around it goes on."""
 
     def step_ends(self, phase: str, step: int, keep: bool, annex: dict[str, Any]) -> None:
         """A step is over; it is committed, or dropped where its body raised."""
@@ -42,6 +45,7 @@ class Step:
         single: whether it is over when its outermost call is: every call of a phase other than `train`.
         item: whether the loop opened it itself.
         ids: sample ids, where the loop gave them.
+        unseen: whether nobody sees its call return.
     """
 
     phase: str
@@ -50,6 +54,7 @@ class Step:
     single: bool = False
     item: bool = False
     ids: list[Any] = field(default_factory=list)
+    unseen: bool = False
 
 
 class Timeline:
@@ -138,7 +143,9 @@ class Timeline:
             self.step.ids = list(ids)
 
     def end_step(self, *, keep: bool = True) -> None:
-        """Close the step that is open, if any."""
+        """Close the step that is open, if any, and one nested in it whose call never returned."""
+        if self.outer is not None:
+            self.end_single(keep=keep)
         step, self.step = self.step, None
         if step is None:
             return
@@ -146,11 +153,17 @@ class Timeline:
             self.listener.step_ends(step.phase, step.index, keep, {"ids": step.ids} if step.ids else {})
         elif not keep:
             self.listener.step_ends(self.moment.phase, self.moment.step, False, {})
+        self.idle()
+
+    def end_single(self, *, keep: bool = True) -> None:
+        """Close a step that is one call, and go on with the step it was nested in."""
+        step, self.step = self.step, None
         outer, self.outer = self.outer, None
+        if step is not None:
+            self.listener.step_ends(step.phase, step.index, keep, {})
         if outer is not None:
+            self.listener.step_resumes()
             self.resume(outer)
-            if not keep:
-                self.end_step(keep=False)
         else:
             self.idle()
 
@@ -160,7 +173,6 @@ class Timeline:
         self.counts[step.phase] += 1
         self.moment.stamp_of_step += 1
         self.resume(step)
-        self.listener.step_begins(step.phase, step.index)
 
     def resume(self, step: Step) -> None:
         """Make a numbered step the current one."""
@@ -196,13 +208,18 @@ class Timeline:
                 return
             self.begin_epoch(self.next_epoch, implicit=True)
         step = self.step
-        if step is not None and self.over(step, phase):
-            self.end_step(keep=not step.single)  # a single step that is still open never returned from its call
+        if step is not None and step.single:
+            self.end_single(keep=step.unseen)  # its call raised, unless nobody could see it return
             step = self.step
+        if step is not None and self.over(step, phase):
+            self.end_step()
+            step = None
         if step is None and phase == "train":
             self.roll()
         if step is None or (step.phase and step.phase != phase):
             self.outer = step
+            if step is not None:
+                self.listener.step_pauses()
             self.open(Step(phase, single=phase != "train"))
         elif not step.phase:
             step.phase = phase
@@ -213,8 +230,6 @@ class Timeline:
         """Whether a call of `phase` is the first after the open step."""
         if step.item:
             return False
-        if step.single:
-            return True
         if phase != "train":
             return self.ticked
         return self.rule == "forward" or (self.rule == "optimizer" and self.ticked and not self.has_loader)
@@ -236,7 +251,12 @@ class Timeline:
     def leave(self) -> None:
         """The outermost call has returned."""
         if self.step is not None and self.step.single:
-            self.end_step()
+            self.end_single()
+
+    def strayed(self) -> None:
+        """The outermost call was noticed after it had begun, so nobody will see it return."""
+        if self.step is not None:
+            self.step.unseen = True
 
     def tick(self) -> None:
         """An optimizer of the clock's model has stepped, or a GradScaler skipped it."""

@@ -115,10 +115,13 @@ class Told:
         self.run.epoch_ends(epoch, complete, reason)
         self.progress.epoch(self.run, epoch, counts, complete)
 
-    def step_begins(self, phase: str, step: int) -> None:
-        """A step opens."""
-        self.run.step_begins(phase, step)
-        self.progress.step(self.epoch, phase, step)
+    def step_pauses(self) -> None:
+        """A step of another phase opens within the one that is open."""
+        self.run.step_pauses()
+
+    def step_resumes(self) -> None:
+        """That step is over."""
+        self.run.step_resumes()
 
     def step_ends(self, phase: str, step: int, keep: bool, annex: dict[str, Any]) -> None:
         """A step is over."""

@@ -24,7 +24,10 @@ class Log:
     def epoch_ends(self, epoch: int, complete: bool, reason: str) -> None:
         self.lines.append(f"end {epoch}" + ("" if complete else f" {reason}"))
 
-    def step_begins(self, phase: str, step: int) -> None:
+    def step_pauses(self) -> None:
+        pass
+
+    def step_resumes(self) -> None:
         pass
 
     def step_ends(self, phase: str, step: int, keep: bool, annex: dict[str, Any]) -> None:
