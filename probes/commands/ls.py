@@ -38,17 +38,13 @@ def ls(run: Path | None, epoch: Any, phase: str | None, attempts: bool, as_json:
         about["attempts"] = [attempt._asdict() for attempt in opened.attempts]
         text = _attempts_text(about["attempts"])
     else:
-        about["series"] = [_series(series) for every in opened.series for series in _by_dtype(every)]
+        about["series"] = [_series(series) for every in opened.series for series in every.by_dtype()]
         text = _series_text(about["series"])
     click.echo(json.dumps(about, indent=2) if as_json else f"{_headline(about)}\n\n{text}")
 
 
 def _run(run: Run) -> dict[str, Any]:
     return {"run": str(run.path), "epochs": [{"epoch": epoch, "state": state} for epoch, state in sorted(run.state.items())]}
-
-
-def _by_dtype(series: Series) -> list[Series]:
-    return [series] if len(series.dtypes) == 1 else [series.sel(dtype=dtype) for dtype in series.dtypes]
 
 
 def _series(series: Series) -> dict[str, Any]:

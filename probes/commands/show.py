@@ -13,7 +13,7 @@ from probes.commands.numbers import numbers
 from probes.commands.table import number, size, spans, sparkline, table
 from probes.store.captures import Series
 from probes.store.reader import open as open_run
-from probes.store.summary import Row, Summary, summarize
+from probes.store.summary import Moments, Row, Summary, summarize
 
 FEW = 12  # values of a capture that are printed as they are
 CLOCK = ("epoch", "step", "microstep", "call", "backward", "rank")
@@ -46,17 +46,21 @@ def _data(series: Series, summary: Summary) -> dict[str, Any]:
         "bytes": series.nbytes,
         "attrs": series.attrs,
         "labels": labels,
-        "figures": summary.total.figures(),
+        "figures": _figures(summary.total),
         "rows": [_row_data(row) for row in summary.rows],
     }
 
 
 def _row_data(row: Row) -> dict[str, Any]:
-    values = None if row.values is None else [_plain(value) for value in row.values]
-    return {**row.clock._asdict(), "shape": row.shape, **row.moments.figures(), "values": values}
+    values = None if row.values is None else [plain(value) for value in row.values]
+    return {**row.clock._asdict(), "shape": row.shape, **_figures(row.moments), "values": values}
 
 
-def _plain(value: Any) -> Any:
+def _figures(moments: Moments) -> dict[str, Any]:
+    return {name: plain(value) for name, value in moments.figures().items()}
+
+
+def plain(value: Any) -> Any:
     """A value that JSON has; what is not finite and what is complex becomes text."""
     if isinstance(value, complex) or value != value or value in (float("inf"), float("-inf")):
         return str(value)

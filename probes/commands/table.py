@@ -67,8 +67,9 @@ def sparkline(values: Sequence[float], width: int = 60) -> str:
     finite = [mean for mean in means if mean is not None]
     if not finite:
         return GAP * len(means)
-    low, span = min(finite), max(finite) - min(finite)
-    return "".join(GAP if mean is None else BARS[round((mean - low) / span * 7) if span else 3] for mean in means)
+    largest = max(map(abs, finite)) or 1.0  # without this scale the span of huge values would be infinite
+    low, span = min(finite) / largest, max(finite) / largest - min(finite) / largest
+    return "".join(GAP if mean is None else BARS[round((mean / largest - low) / span * 7) if span else 3] for mean in means)
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -18,7 +18,7 @@ from probes.store import samples
 from probes.store.address import Address
 from probes.store.decode import bits_dtype, values
 from probes.store.directory import Directory
-from probes.store.part import CLOCKS, Part, StepIds, shape_of, sizes, stored_shape
+from probes.store.part import CLOCKS, Part, StepIds, distinct, shape_of, sizes, stored_shape
 from probes.store.selection import Names, Numbers, Selection
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ class Piece(NamedTuple):
     Attributes:
         file: name of the file.
         address: of the series in it.
+        dtype: torch's name.
         chosen: (n,) positions of the selected captures.
         clocks: (n,) of `CLOCKS`.
         shapes: (n, rank) sizes; -1 fills up a capture of lower rank.
@@ -51,6 +52,7 @@ class Piece(NamedTuple):
 
     file: str
     address: Address
+    dtype: str
     chosen: NDArray[np.intp]
     clocks: NDArray[Any]
     shapes: NDArray[np.int64]
@@ -154,12 +156,18 @@ class Series:
     @property
     def dtype(self) -> str:
         """Torch's name of the dtype, without prefix."""
-        return self._first.dtype
+        if not self.pieces:
+            raise SeriesNotFound(f'"{self.key}" has no capture at the selected places; {self._extent()}')
+        return self.pieces[0].dtype
 
     @property
     def dtypes(self) -> list[str]:
         """Names of all dtypes that the selected captures have; nearly always one."""
-        return sorted({self._directory.part(*place).dtype for place, _ in self._found})
+        return sorted({piece.dtype for piece in self._found})
+
+    def by_dtype(self) -> list[Series]:
+        """The series itself, or one for each dtype where it has several; none where nothing was selected."""
+        return [self] if len(self.dtypes) == 1 else [self.sel(dtype=dtype) for dtype in self.dtypes]
 
     @property
     def word(self) -> str:
@@ -233,28 +241,27 @@ class Series:
         if len(self.dtypes) > 1:
             hint = f'choose with .sel(dtype="{self.dtypes[0]}")'
             raise AmbiguousSeries(f'"{self.key}" holds {" and ".join(self.dtypes)}; {hint}')
-        return tuple(piece for _, piece in self._found)
+        return tuple(self._found)
 
     @cached_property
-    def _found(self) -> list[tuple[tuple[str, Address], Piece]]:
+    def _found(self) -> list[Piece]:
         found = []
         for file, address in self._places:
             part = self._directory.part(file, address)
             chosen = self._selection.of(part.clocks)
             if len(chosen) and self._selection.has_dtype(part.dtype):
-                found.append(((file, address), Piece(file, address, chosen, part.clocks[chosen], part.shapes[chosen])))
+                found.append(Piece(file, address, part.dtype, chosen, part.clocks[chosen], part.shapes[chosen]))
         return found
 
     @property
     def _first(self) -> Part:
-        if not self.pieces:
-            raise SeriesNotFound(f'"{self.key}" has no capture at the selected places; {self._extent()}')
+        _ = self.dtype  # refuses an empty selection
         return self._part(self.pieces[0])
 
     @cached_property
     def _shapes(self) -> list[tuple[int, ...]]:
         """The distinct shapes."""
-        return sorted({shape_of(row) for piece in self.pieces for row in np.unique(piece.shapes, axis=0)})
+        return sorted({shape_of(row) for piece in self.pieces for row in distinct(piece.shapes)})
 
     def _extent(self) -> str:
         every = Series(self._directory, self.key, self._places, Selection(dtype=self._selection.dtype)).clocks

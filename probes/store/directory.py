@@ -16,7 +16,7 @@ from probes.store.part import Part
 from probes.store.sealed import SealedFile
 from probes.store.unsealed import UnsealedFile
 
-OPEN_FILES = 32  # a process may have about a thousand
+OPEN_FILES = 64  # each takes two descriptors, of about a thousand that a process may have
 KEPT_PARTS = 256
 
 UNSEALED = "unsealed"

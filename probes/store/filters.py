@@ -46,11 +46,13 @@ def decode(data: bytes, filters: Sequence[Filter], size: int) -> bytes:
 def _gunzip(data: bytes, values: tuple[int, ...], size: int) -> bytes:
     stream = zlib.decompressobj()
     try:
-        out = stream.decompress(data, size)
+        out = stream.decompress(data, size + 1)  # one more, so that the end of a chunk of just this size is seen
     except zlib.error as error:
         raise FileRefused("damaged", f"a gzip chunk cannot be decoded: {error}") from error
-    if stream.unconsumed_tail:
+    if len(out) > size:
         raise FileRefused("shape-bomb", f"a gzip chunk expands beyond its {size} bytes")
+    if not stream.eof:
+        raise FileRefused("damaged", "a gzip chunk has no end")
     return out
 
 

@@ -6,6 +6,7 @@ import mmap
 import stat
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ LARGEST_ATTRIBUTE = 1 << 20
 def open_file(path: Path) -> File:
     """Open a capture file, trusting nothing in it.
 
-    No lock is taken, no plug-in of the HDF5 library is ever loaded, and nothing but `path` is opened.
+    No plug-in of the HDF5 library is ever loaded, and nothing but `path` is opened. Others may have it open as well.
 
     Args:
         path: a regular file.
@@ -79,10 +80,9 @@ class _Opened:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.bytes = _map(path)
+        # Closing and locking stay as h5py has them: the library refuses to open a file twice in different ways.
         access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
         access.set_fapl_sec2()  # HDF5_DRIVER in the environment would choose another
-        access.set_fclose_degree(h5py.h5f.CLOSE_STRONG)
-        access.set_file_locking(False, True)
         with self.refusing("/"):
             self._handle = h5py.h5f.open(bytes(path), h5py.h5f.ACC_RDONLY, access)
             self.root = h5py.h5g.open(self._handle, b"/")
@@ -150,18 +150,31 @@ class Group:
         """A context in which an error means that the group is damaged, and is raised as a refusal."""
         return self._file.refusing(self.name)
 
-    def attributes(self) -> dict[str, Any]:
-        """Every attribute as plain Python data; arrays as lists.
+    def attributes(self, without: frozenset[str] = frozenset()) -> dict[str, Any]:
+        """Attributes as plain Python data; arrays as lists.
 
         The two that dimension scales bring are passed over: they hold references, which are never followed.
+
+        Args:
+            without: names of attributes that nobody asks for; they are not touched.
         """
         with self._file.refusing(self.name):
             found = {}
             for index in range(h5py.h5a.get_num_attrs(self._id)):
                 attribute = h5py.h5a.open(self._id, index=index)
-                if SCALE_ATTRIBUTES.get(attribute.name) != attribute.get_type().get_class():
-                    found[attribute.name.decode()] = self._value(attribute)
+                raw = attribute.name
+                if raw not in SCALE_ATTRIBUTES or SCALE_ATTRIBUTES[raw] != attribute.get_type().get_class():
+                    name = raw.decode()
+                    if name not in without:
+                        found[name] = self._value(attribute, name)
             return found
+
+    def attribute(self, name: str) -> Any:
+        """One attribute, or None where there is none of this name."""
+        with self._file.refusing(self.name):
+            if not h5py.h5a.exists(self._id, name.encode()):
+                return None
+            return self._value(h5py.h5a.open(self._id, name.encode()), name)
 
     def _child(self, name: str) -> Any:
         """The object a hard link leads to, in this very file."""
@@ -176,19 +189,19 @@ class Group:
                 raise self._refuse("external-link", name, "is in another file")
             return found
 
-    def _value(self, attribute: Any) -> Any:
+    def _value(self, attribute: Any, name: str) -> Any:
         kind, shape = attribute.get_type(), attribute.get_space().shape
-        name = f"@{attribute.name.decode()}"
         if kind.committed() or shape is None:
-            raise self._refuse("unsafe-type", name, "has a type that is stored elsewhere, or no value")
-        if attribute.get_storage_size() > LARGEST_ATTRIBUTE:
-            raise self._refuse("shape-bomb", name, f"is larger than {LARGEST_ATTRIBUTE} bytes")
-        text = kind.get_class() == h5py.h5t.STRING and not kind.is_variable_str()
-        if not text and kind.get_class() not in (h5py.h5t.INTEGER, h5py.h5t.FLOAT):
-            raise self._refuse("unsafe-type", name, "is neither a number nor a fixed-length text")
-        value = np.empty(shape, f"S{kind.get_size()}" if text else kind.dtype)
-        attribute.read(value, mtype=kind)  # the stored type itself: there is no conversion between character sets
-        return np.char.decode(value, "utf-8").tolist() if text else value.tolist()
+            raise self._refuse("unsafe-type", f"@{name}", "has a type that is stored elsewhere, or no value")
+        family, size = kind.get_class(), kind.get_size()
+        if prod(shape) * size > LARGEST_ATTRIBUTE:
+            raise self._refuse("shape-bomb", f"@{name}", f"is larger than {LARGEST_ATTRIBUTE} bytes")
+        text = family == h5py.h5t.STRING and not kind.is_variable_str()
+        if not text and family not in (h5py.h5t.INTEGER, h5py.h5t.FLOAT):
+            raise self._refuse("unsafe-type", f"@{name}", "is neither a number nor a fixed-length text")
+        value = np.empty(shape, f"S{size}" if text else kind.dtype)
+        attribute.read(value, mtype=kind)  # its own type, so nothing is converted
+        return _decoded(value.tolist()) if text else value.tolist()
 
     def _below(self, name: str) -> str:
         return f"{self.name.rstrip('/')}/{name}"
@@ -214,10 +227,13 @@ class File(Group):
 
     def check_format(self) -> None:
         """Refuse a file that says it is something else, or of a later format."""
-        with self._file.refusing("/"):
-            named = h5py.h5a.exists(self._id, b"probes_format")
-            found = self._value(h5py.h5a.open(self._id, b"probes_format")) if named else None
+        found = self.attribute("probes_format")
         if not isinstance(found, str) or not found.startswith("capture-file.v"):
             raise FileRefused("not-a-capture-file", f'"{self.path}" is an HDF5 file, but its root has no `probes_format`')
         if found != FORMAT:
             raise FileRefused("newer-format", f'"{self.path}" has the format "{found}"; this release reads "{FORMAT}"')
+
+
+def _decoded(value: Any) -> Any:
+    """Texts out of bytes, in lists of any depth."""
+    return [_decoded(one) for one in value] if isinstance(value, list) else value.decode()

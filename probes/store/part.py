@@ -76,6 +76,13 @@ def sizes(shapes: NDArray[np.int64], dtype: str) -> NDArray[np.int64]:
     return elements * DTYPES[dtype].lanes
 
 
+def distinct(shapes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The distinct rows of `Part.shapes`; one row at once where all are equal, as they mostly are."""
+    if len(shapes) and (shapes == shapes[0]).all():
+        return shapes[:1]
+    return np.unique(shapes, axis=0)
+
+
 def shape_of(row: NDArray[np.int64]) -> tuple[int, ...]:
     """The shape in one row of `Part.shapes`."""
     return tuple(int(size) for size in row if size >= 0)

@@ -22,8 +22,8 @@ from probes.store.part import CLOCKS, StepIds, sizes
 from probes.store.storage import Array
 
 LABELS = "labels_"
-OWN = {"probe", "target", "leaf", "phase", "torch_dtype", "layout", "epoch", "global_step", "digest"}
-OWN |= {"microstep", "call", "backward", "signal", "axes", "NX_class", "dims", "described"}
+OWN = frozenset(["probe", "target", "leaf", "phase", "torch_dtype", "layout", "dims", "epoch", "microstep", "call", "backward"])
+FOR_OTHERS = frozenset(["signal", "axes", "NX_class", "digest", "described"])  # what other readers and `verify` look at
 
 
 class SealedFile:
@@ -32,13 +32,16 @@ class SealedFile:
     Attributes:
         path: where it is.
         root: its root group.
-        attributes: of the root: run, epoch, attempt, completeness, roots.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.root = open_file(path)
-        self.attributes = self.root.attributes()
+
+    @cached_property
+    def attributes(self) -> dict[str, Any]:
+        """Attributes of the root: run, epoch, attempt, completeness, roots."""
+        return self.root.attributes()
 
     @cached_property
     def addresses(self) -> dict[Address, tuple[str, str]]:
@@ -53,7 +56,11 @@ class SealedFile:
         probe, name = self.addresses[address]
         group = self.root.group("captures").group(probe).group(name)
         with group.checking():
-            return SealedPart(address, group, self.attributes)
+            return SealedPart(address, group, self._rank)
+
+    @cached_property
+    def _rank(self) -> int:
+        return int(self.root.attribute("rank") or 0)
 
     def ids(self, phase: str) -> StepIds | None:
         """Which samples the steps of a phase saw, where the run was told."""
@@ -83,18 +90,18 @@ class SealedFile:
 class SealedPart:
     """One series in a sealed file; see `Part`."""
 
-    def __init__(self, address: Address, group: Group, file: dict[str, Any]) -> None:
+    def __init__(self, address: Address, group: Group, rank: int) -> None:
         self.key = address.key
         self._group = group
         self._names = set(group.names())
-        self._attributes = group.attributes()
+        self._attributes = group.attributes(without=FOR_OTHERS)
         if tuple(self._attributes.get(name) for name in SeriesKey._fields) != self.key:
             raise self._damaged("is not the series that its name says")
         self.dtype = self._dtype()
         self._values = self._array("values")
         if self._values.dtype != bits_dtype(self.dtype):
             raise self._damaged(f"holds {self._values.dtype} for {self.dtype}")
-        self.clocks = self._clocks(file)
+        self.clocks = self._clocks(rank)
         self.shapes = self._shapes()
         self.dims = self._dims()
         self.coords: dict[str, Coord] = {
@@ -128,16 +135,16 @@ class SealedPart:
             raise FileRefused("newer-format", f'"{self._group.name}" holds the dtype "{dtype}", which this release does not know')
         return str(dtype)
 
-    def _clocks(self, file: dict[str, Any]) -> NDArray[Any]:
+    def _clocks(self, rank: int) -> NDArray[Any]:
         steps = self._array("step").read()
         clocks = np.zeros(len(steps), CLOCKS)
         clocks["step"] = steps
-        clocks["epoch"], clocks["rank"] = file.get("epoch", 0), file.get("rank", 0)
+        clocks["rank"] = rank
         for name in ("epoch", "global_step", "microstep", "call", "backward"):
             if name in self._names:
                 clocks[name] = self._column(name, len(steps))
             else:
-                clocks[name] = self._attributes.get(name, clocks[name])
+                clocks[name] = self._attributes[name]
         return clocks
 
     def _shapes(self) -> NDArray[np.int64]:

@@ -67,7 +67,8 @@ class Selection:
 
     def of(self, clocks: NDArray[Any]) -> NDArray[np.intp]:
         """The positions of the captures that are meant."""
-        return np.flatnonzero(chosen(self.step, clocks["step"]) & chosen(self.epoch, clocks["epoch"]) & chosen(self.rank, clocks["rank"]))
+        wanted = [chosen(getattr(self, name), clocks[name]) for name in ("step", "epoch", "rank") if getattr(self, name) is not None]
+        return np.flatnonzero(np.logical_and.reduce(wanted)) if wanted else np.arange(len(clocks))
 
 
 def chosen(wanted: Numbers, found: NDArray[Any]) -> NDArray[np.bool_]:
@@ -81,7 +82,7 @@ def chosen(wanted: Numbers, found: NDArray[Any]) -> NDArray[np.bool_]:
             mask &= found < wanted.stop
         on_grid: NDArray[np.bool_] = (found.astype(np.int64) - start) % (wanted.step or 1) == 0
         return mask & on_grid
-    return np.asarray(np.isin(found, list(wanted) if isinstance(wanted, Iterable) else wanted))
+    return np.isin(found, list(wanted)) if isinstance(wanted, Iterable) else np.asarray(found == wanted)
 
 
 def _named(wanted: Names, name: str) -> bool:

@@ -42,9 +42,10 @@ class Moments:
     def add(self, values: NDArray[Any]) -> None:
         """Take an array in; of complex numbers their absolute values."""
         flat = values.reshape(-1)
-        for start in range(0, len(flat), BLOCK):
-            part = flat[start : start + BLOCK]
-            self._add(np.abs(part).astype("f8") if np.iscomplexobj(part) else part.astype("f8"))
+        with np.errstate(over="ignore"):  # the spread of huge values is infinite, and said to be
+            for start in range(0, len(flat), BLOCK):
+                part = flat[start : start + BLOCK]
+                self._add(np.abs(part).astype("f8") if np.iscomplexobj(part) else part.astype("f8"))
 
     def merge(self, other: Moments) -> None:
         """Take in what another has taken."""

@@ -27,8 +27,12 @@ def add_series(file: h5py.File, values: np.ndarray, name: str = SERIES, dtype: s
     probe, rest = name.split("/")[1:]
     group = file.create_group(name)
     key = {"probe": probe, "target": rest.split(":")[0], "leaf": rest.split(":")[1], "phase": "train"}
-    set_attributes(group, key | {"torch_dtype": dtype, "layout": "stacked", "epoch": 0} | attributes)
+    set_attributes(
+        group,
+        key | {"torch_dtype": dtype, "layout": "stacked", "epoch": 0} | attributes | dict.fromkeys(("microstep", "call", "backward"), 0),
+    )
     group.create_dataset("values", data=values)
+    group.create_dataset("global_step", data=np.arange(len(values), dtype="<u8"))
     group.create_dataset("step", data=np.arange(len(values), dtype="<u4"))
     return group
 

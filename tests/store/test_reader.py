@@ -2,6 +2,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 
@@ -465,6 +466,20 @@ def test_few_files_are_open_at_a_time(tmp_path: Path, monkeypatch: pytest.Monkey
     captures = list(probes.open(tmp_path)["acts", "fc1"])
     assert len(captures) == 12
     assert len(list(descriptors.iterdir())) <= before + 2 * 3
+
+
+def test_h5py_and_xarray_may_have_the_same_file_open(tmp_path: Path) -> None:
+    xarray = pytest.importorskip("xarray")
+    run = probes.open(counted(tmp_path, 1))
+    before = run["acts", "fc1"].numpy()
+    path = tmp_path / "epoch-0000.h5"
+    with xarray.open_dataset(path, group="captures/acts/fc1:output", engine="h5netcdf") as found:
+        np.testing.assert_array_equal(found["values"], before)
+    with h5py.File(path) as file:
+        again = probes.open(tmp_path)["acts", "fc1"]
+        np.testing.assert_array_equal(again.numpy(), file["captures/acts/fc1:output/values"])
+    np.testing.assert_array_equal(run["acts", "fc1"].sel(step=1).numpy(), before[1:2])
+    assert run.sel(phase="train")["acts", "fc1"].attrs == {}
 
 
 def test_many_runs_are_read_as_one(tmp_path: Path) -> None:

@@ -1,0 +1,107 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from probes.commands.show import show
+from probes.errors import SeriesNotFound
+from probes.store.summary import Moments
+from tests.store.recorded import Recording, counted
+
+
+def run(*arguments: object) -> str:
+    done = CliRunner().invoke(show, [str(argument) for argument in arguments], catch_exceptions=False)
+    assert done.exit_code == 0
+    return done.stdout
+
+
+def test_a_series_is_shown_in_figures(tmp_path: Path) -> None:
+    counted(tmp_path, 2, 3, dims=("batch", "feature"), attrs={"hook": "forward"})
+    assert run(tmp_path, "acts/fc1:output").splitlines() == [
+        "acts/fc1:output",
+        "float32[batch=2, feature=3]  6 captures, epochs 0-1, steps 0 to 2  144 B",
+        "hook: forward",
+        "",
+        "min 0.0  mean 6.0  std 5.066  max 12.0  nan 0  inf 0  zero 6".replace("0.0", "0").replace("6.0", "6").replace("12.0", "12"),
+        "mean  ▁▂▂▇▇█  0 .. 12",
+        "",
+        "epoch  step  min  mean  std  max  nan  inf  zero",
+        "    0     0    0     0    0    0    0    0     6",
+        "    0     1    1     1    0    1    0    0     0",
+        "    0     2    2     2    0    2    0    0     0",
+        "    1     0   10    10    0   10    0    0     0",
+        "    1     1   11    11    0   11    0    0     0",
+        "    1     2   12    12    0   12    0    0     0",
+    ]
+
+
+def test_labels_of_values_are_columns(tmp_path: Path) -> None:
+    Recording(tmp_path).take(np.array([0.5, 0.1], "<f4"), dims=("stat",), coords={"stat": ["mean", "std"]}).sealed()
+    assert run(tmp_path, "acts").splitlines()[-2:] == ["epoch  step  mean  std", "    0     0   0.5  0.1"]
+
+
+def test_single_values_are_shown_as_they_are(tmp_path: Path) -> None:
+    Recording(tmp_path).take(np.array(0.25)).take(np.array(0.5), step=1).sealed()
+    assert run(tmp_path, "acts").splitlines()[-3:] == ["epoch  step  value", "    0     0   0.25", "    0     1    0.5"]
+
+
+def test_captures_of_other_shapes_have_a_column_for_it(tmp_path: Path) -> None:
+    Recording(tmp_path).take(np.zeros((20, 3), "<f4")).take(np.zeros((10, 3), "<f4"), step=1).sealed()
+    assert [line.split()[:3] for line in run(tmp_path, "acts").splitlines()[-3:]] == [
+        ["epoch", "step", "shape"],
+        ["0", "0", "20x3"],
+        ["0", "1", "10x3"],
+    ]
+
+
+def test_what_is_not_a_number_is_counted_and_left_out(tmp_path: Path) -> None:
+    Recording(tmp_path).take(np.array([1, np.nan, np.inf, 3, -np.inf], "<f4")).sealed()
+    text = run(tmp_path, "acts")
+    assert "min 1  mean 2  std 1  max 3  nan 1  inf 2  zero 0" in text
+    (row,) = json.loads(run(tmp_path, "acts", "--json"))["rows"]
+    assert row["values"] == [1.0, "nan", "inf", 3.0, "-inf"]
+
+
+def test_many_captures_are_cut_in_the_middle(tmp_path: Path) -> None:
+    counted(tmp_path, 1, 30)
+    lines = run(tmp_path, "acts", "--limit", 5).splitlines()
+    assert [line.split()[1] for line in lines[-6:]] == ["0", "1", "2", "25", "28", "29"]
+    assert "... 25 more; --limit 30 lists them all" in lines
+    assert len(run(tmp_path, "acts", "--limit", 0).splitlines()) < 10
+
+
+def test_steps_and_epochs_can_be_chosen(tmp_path: Path) -> None:
+    counted(tmp_path, 3)
+    found = json.loads(run(tmp_path, "acts", "--epoch", "1", "--step", "2:", "--json"))
+    assert [(row["epoch"], row["step"], row["mean"]) for row in found["rows"]] == [(1, 2, 12.0), (1, 3, 13.0)]
+    assert found["figures"]["mean"] == 12.5
+
+
+def test_an_unknown_series_is_an_error_with_the_nearest_name(tmp_path: Path) -> None:
+    done = CliRunner().invoke(show, [str(counted(tmp_path, 1)), "act/fc1:output"])
+    assert isinstance(done.exception, SeriesNotFound)
+    assert "did you mean `acts`?" in str(done.exception)
+
+
+@pytest.mark.parametrize("values", [np.arange(7.0), np.random.default_rng(0).normal(3, 2, 1 << 19), np.array([3 + 4j, 0])])
+def test_moments_are_those_of_the_whole_whatever_the_parts(values: np.ndarray) -> None:
+    moments = Moments()
+    for part in np.array_split(values, 3):
+        moments.add(part)
+    size = np.abs(values)
+    wanted = size if np.iscomplexobj(values) else values
+    found = moments.figures()
+    np.testing.assert_allclose(
+        [found[name] for name in ("min", "mean", "std", "max")], [wanted.min(), wanted.mean(), wanted.std(), wanted.max()]
+    )
+
+
+def test_figures_of_huge_values_are_valid_json(tmp_path: Path) -> None:
+    Recording(tmp_path).take(np.array([1e308, -1e308])).sealed()
+    assert json.loads(run(tmp_path, "acts", "--json"), parse_constant=pytest.fail)["figures"]["std"] == "inf"
+
+
+def test_of_nothing_there_are_no_figures() -> None:
+    assert Moments().figures()["mean"] is None
