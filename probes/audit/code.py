@@ -59,13 +59,14 @@ def masked(argv: Sequence[str]) -> tuple[str, ...]:
     return tuple(out)
 
 
-def code(script: str | None, file: Path | None, argv: Sequence[str], unknown: dict[str, str]) -> tuple[CodeRecord, bytes]:
+def code(script: str | None, file: Path | None, argv: Sequence[str], automatic: bool, unknown: dict[str, str]) -> tuple[CodeRecord, bytes]:
     """What ran, and the uncommitted changes of its repository.
 
     Args:
         script: the script or `-m module` as it was given; None in a notebook or an interpreter.
         file: the file that holds it.
         argv: its arguments.
+        automatic: whether `probes run` attached the probes.
         unknown: takes what could not be found out, and why.
 
     Returns:
@@ -86,6 +87,7 @@ def code(script: str | None, file: Path | None, argv: Sequence[str], unknown: di
         argv=arguments,
         argv_sha256=sha256(canonical(arguments)).hexdigest(),
         directory=without_home(str(Path.cwd())),
+        automatic=automatic,
         git=git,
     )
     return record, diff

@@ -26,7 +26,7 @@ def environment(devices: Iterable[torch.device], world: int, unknown: dict[str, 
         world: number of processes.
         unknown: takes what could not be found out, and why.
     """
-    places = sorted({_device(one) for one in devices}) or ["cpu"]
+    places = sorted({device_name(one) for one in devices}) or ["cpu"]
 
     def ask(name: str, question: Callable[[], T]) -> T | None:
         # torch raises RuntimeError once the old and the new switches for TF32 have been mixed (2.9)
@@ -37,7 +37,7 @@ def environment(devices: Iterable[torch.device], world: int, unknown: dict[str, 
             return None
 
     return EnvironmentRecord(
-        python=f"{platform.python_implementation()} {platform.python_version()}",
+        python=python_version(),
         torch=torch.__version__,
         torch_commit=torch.version.git_version,
         cuda=torch.version.cuda or torch.version.hip,
@@ -60,7 +60,13 @@ def environment(devices: Iterable[torch.device], world: int, unknown: dict[str, 
     )
 
 
-def _device(device: torch.device) -> str:
+def python_version() -> str:
+    """Implementation and version of Python."""
+    return f"{platform.python_implementation()} {platform.python_version()}"
+
+
+def device_name(device: torch.device) -> str:
+    """Kind of a device; of a CUDA device its model and compute capability too."""
     if device.type != "cuda":
         return device.type
     major, minor = torch.cuda.get_device_capability(device)

@@ -69,6 +69,11 @@ class Inspection:
         except FileRefused as refused:
             self._refused(refused)
 
+    @staticmethod
+    def text_of(path: Path, name: str) -> bytes:
+        """A text dataset of a sealed file, nothing else of which is looked at."""
+        return SealedFile(path).root.text(name).encode()
+
     def _inspect(self) -> None:
         if self.attributes.get("digest_algorithm") != ALGORITHM:
             self._find("algorithm", f'digests are said to be of "{self.attributes.get("digest_algorithm")}"; this format has {ALGORITHM}')

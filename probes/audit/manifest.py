@@ -105,6 +105,7 @@ class CodeRecord(Record):
     argv: tuple[str, ...] = Field(description="The script's arguments, home written `~`, values of secret options written `***`.")
     argv_sha256: str = Field(description="SHA-256 of the arguments as recorded, in canonical JSON.")
     directory: str = Field(description="Working directory, home written `~`.")
+    automatic: bool = Field(description="Whether `probes run` attached the probes; else the script does so itself.")
     git: GitRecord | None = Field(default=None, description="The repository; null where there is none.")
 
     @property

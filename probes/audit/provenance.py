@@ -86,6 +86,7 @@ def collect(
     *,
     run_id: str,
     script: Script | None = None,
+    automatic: bool = False,
     overrides: Sequence[str] = (),
     rank: int = 0,
     world: int = 1,
@@ -100,6 +101,7 @@ def collect(
         loaded: the spec as it was loaded.
         run_id: name of the run.
         script: the program; by default that of this process.
+        automatic: whether `probes run` attached the probes; else the program does so itself.
         overrides: what `--set` changed.
         rank: rank of this process.
         world: number of processes.
@@ -113,7 +115,7 @@ def collect(
     unknown: dict[str, str] = {}
     hashed = loaded.spec.provenance.weights != "never"
     models = tuple(model_record(name, tree, hashed, unknown) for name, tree in trees.items())
-    record, diff = code(*(script or this_script()), unknown)
+    record, diff = code(*(script or this_script()), automatic, unknown)
     manifest = Manifest(
         format="manifest.v1",
         algorithm="blake3",
