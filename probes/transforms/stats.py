@@ -31,7 +31,7 @@ class Stats(Transform):
 
     def begin(self, signature: Signature) -> Work:
         """The kernel of `probes.transforms.moments`."""
-        from probes.transforms.moments import Moments
+        from probes.transforms.moments import moments
 
         self.out(signature)
-        return Moments()
+        return moments
