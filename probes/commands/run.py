@@ -8,12 +8,12 @@ from pathlib import Path
 import click
 
 from probes.errors import StorageError, UsageError
-from probes.script.program import Program, program
+from probes.script.program import program_of
 from probes.script.progress import Progress
 from probes.script.session import Session, Wish
 from probes.spec import load_spec
 
-OPTIONS_FIRST = {"allow_interspersed_args": False, "ignore_unknown_options": False}
+OPTIONS_FIRST = {"allow_interspersed_args": False}  # what follows the script is the script's
 
 
 @click.command(context_settings=OPTIONS_FIRST, options_metavar="[OPTIONS]")
@@ -38,34 +38,10 @@ def run(
     Options of `probes run` come before SPEC. The exit code is the script's; where that is 0 but the spec was not
     satisfied, it is 1.
     """
-    target = program_of("run", (spec, *words))
+    target = program_of("run", words, spec)
     changes = (*(line for file in files for line in lines(file)), *overrides)
     wish = Wish(load_spec(spec, overrides=changes), out, dict(_pair(tag) for tag in tags))
     sys.exit(Session(wish, Progress(quiet=quiet)).run(target))
-
-
-def program_of(verb: str, words: tuple[str, ...]) -> Program:
-    """The program that a command line names after its SPEC.
-
-    Args:
-        verb: the command, for messages.
-        words: SPEC and everything behind it.
-
-    Raises:
-        UsageError: there is none, or an option stands in its place.
-    """
-    spec, rest = words[0], words[1:]
-    rest = rest[1:] if rest[:1] == ("--",) else rest
-    if not rest:
-        raise UsageError(f"`probes {verb}` needs a script to run: probes {verb} {spec} SCRIPT [ARGS]..., or -m MODULE")
-    if rest[0] == "-m" and len(rest) == 1:
-        raise UsageError(f"`-m` needs the name of a module: probes {verb} {spec} -m MODULE [ARGS]...")
-    if rest[0].startswith("-") and rest[0] != "-m":
-        message = f"option `{rest[0]}` stands where the script is expected; options of `probes {verb}` come before the spec"
-        raise UsageError(f"{message}: probes {verb} {rest[0]} ... {spec} SCRIPT; options of the script come after SCRIPT")
-    found = program(rest)
-    found.check()
-    return found
 
 
 def lines(file: str) -> list[str]:

@@ -6,14 +6,13 @@ import importlib.util
 import io
 import os
 import sys
-import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 
-from probes.errors import StorageError
+from probes.errors import StorageError, UsageError
 
 INTERRUPTED = 130
 OURS = str(Path(__file__).resolve().parent.parent) + os.sep
@@ -167,13 +166,31 @@ def _ours(trace: TracebackType) -> bool:
     return trace.tb_frame.f_code.co_filename.startswith(OURS)
 
 
-def summary(error: BaseException) -> str:
-    """The last line of an exception's traceback."""
-    return traceback.format_exception_only(error)[-1].strip()
+def program_of(verb: str, words: Sequence[str], before: str = "SPEC") -> Program:
+    """The program that a command line names: `SCRIPT ARGS...` or `-m MODULE ARGS...`.
 
+    Args:
+        verb: the command, for messages.
+        words: what stands behind the spec.
+        before: the spec as it was given, for messages.
 
-def program(words: Sequence[str]) -> Program:
-    """A program out of the words of a command line: `SCRIPT ARGS...` or `-m MODULE ARGS...`."""
+    Raises:
+        UsageError: there is no program, or an option stands in its place.
+        StorageError: there is no such script.
+    """
+    words = words[1:] if words[:1] == ("--",) else words
+    line = f"probes {verb} [OPTIONS] {before}".rstrip()
+    if not words:
+        raise UsageError(f"`probes {verb}` needs a script to run: {line} SCRIPT [ARGS]..., or {line} -m MODULE [ARGS]...")
     if words[0] == "-m":
+        if len(words) == 1:
+            raise UsageError(f"`-m` needs the name of a module: {line} -m MODULE [ARGS]...")
         return Program(words[1], tuple(words[2:]), is_module=True)
-    return Program(words[0], tuple(words[1:]))
+    if words[0].startswith("-"):
+        message = f"option `{words[0]}` stands where the script is expected"
+        raise UsageError(
+            f"{message}; options of `probes {verb}` come before the spec, those of the script after it: {line} SCRIPT [ARGS]..."
+        )
+    program = Program(words[0], tuple(words[1:]))
+    program.check()
+    return program
