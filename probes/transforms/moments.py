@@ -30,7 +30,7 @@ class Part(NamedTuple):
     """What is known of a run of elements; parts add up.
 
     Attributes:
-        count: number of all elements.
+        elements: number of all elements.
         finite: number of finite ones; the next five are over these.
         mean: their mean, 0 where there are none.
         spread: sum of squared distances from the mean.
@@ -43,7 +43,7 @@ class Part(NamedTuple):
         below: number of -inf.
     """
 
-    count: int = 0
+    elements: int = 0
     finite: int = 0
     mean: float = 0.0
     spread: float = 0.0
@@ -61,7 +61,7 @@ class Part(NamedTuple):
         share = other.finite / finite if finite else 0.0
         apart = other.mean - self.mean
         return Part(
-            self.count + other.count,
+            self.elements + other.elements,
             finite,
             self.mean + apart * share,
             self.spread + other.spread + apart * apart * share * self.finite,
@@ -78,7 +78,7 @@ class Part(NamedTuple):
         """The ten numbers of `stats`."""
         some = self.finite > 0
         return (
-            float(self.count),
+            float(self.elements),
             self.mean if some else nan,
             sqrt(self.spread / self.finite) if some else nan,
             self.low if some else nan,
@@ -141,7 +141,8 @@ def _singles(flat: Tensor) -> Iterator[Singles]:
         values = flat.numpy()
         yield from (values[start : start + CHUNK] for start in range(0, len(values), CHUNK))
         return
-    for chunk in flat.split(CHUNK):
+    for start in range(0, len(flat), CHUNK):
+        chunk = flat[start : start + CHUNK]
         _scratch.tensor[: len(chunk)].copy_(chunk)
         yield _scratch.values[: len(chunk)]
 
@@ -186,18 +187,29 @@ def _zeros(values: Singles) -> int:
 
 def _wide(values: Doubles) -> Part:
     """Any elements, as float64."""
-    clean = values[np.isfinite(values)]
-    count = len(clean)
-    special = (int(np.count_nonzero(mark)) for mark in (np.isnan(values), values == inf, values == -inf))
-    if not count:
+    finite = np.isfinite(values)
+    special = (0, 0, 0)
+    clean = values
+    if not finite.all():
+        clean = values[finite]
+        special = (_true(np.isnan(values)), _true(values == inf), _true(values == -inf))
+    if not len(clean):
         return Part(len(values), 0, 0.0, 0.0, 0.0, inf, -inf, 0, *special)
-    near = float(np.add.reduce(clean)) / count
-    apart = clean - near
-    off = float(np.add.reduce(apart)) / count
-    spread = float(np.add.reduce(apart * apart)) - count * off * off
-    zeros = count - int(np.count_nonzero(clean))
+    low, high, mean, spread = float(clean.min()), float(clean.max()), *_centred(clean)
     squares = float(np.add.reduce(clean * clean))
-    return Part(len(values), count, near + off, max(spread, 0.0), squares, float(clean.min()), float(clean.max()), zeros, *special)
+    return Part(len(values), len(clean), mean, spread, squares, low, high, _true(clean == 0), *special)
+
+
+def _centred(values: Doubles) -> tuple[float, float]:
+    """Mean and sum of squared distances from it, by two readings."""
+    near = float(np.add.reduce(values)) / len(values)
+    apart = values - near
+    off = float(np.add.reduce(apart)) / len(values)
+    return near + off, max(float(np.add.reduce(apart * apart)) - len(values) * off * off, 0.0)
+
+
+def _true(marks: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> int:
+    return int(np.count_nonzero(marks))
 
 
 def on_device(tensor: Tensor) -> Tensor:
