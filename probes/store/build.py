@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from probes.digest import ALGORITHM, Buffer, canonical, captures_root, series_hex, shape_row
-from probes.store import node
 from probes.store.compress import compress
 from probes.store.compression import Compression
 from probes.store.layout import FORMAT, Layout, Place
@@ -80,13 +79,13 @@ def _fill(layout: Layout, scan: Scan, path: Path, compression: Compression | Non
     _add_rest(layout, scan, gaps)
     with _Files(scan.path, path) as files:
         passed("laid out")
-        blocks = compress(files.source, places, compression) if compression else transfer(files.source, files.target, places)
+        blocks = compress(files.source, layout, places, compression) if compression else transfer(files.source, files.target, places)
         for offset, content in _columns(layout, places, blocks):
             write_all(files.target, content, offset)
     passed("transferred")
     digests = [_series_hex(one, digests) for one, digests in zip(series, blocks, strict=True)]
     for place, digest in zip(places, digests, strict=True):
-        node.fill(place.digest, digest)
+        layout.write_digest(place, digest)
     built = _built(scan, series, digests, gaps)
     layout.attributes(layout.root, _root_attributes(scan, built))
     return built

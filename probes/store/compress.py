@@ -7,34 +7,36 @@ from math import prod
 
 from probes.digest import BlockDigests
 from probes.store.compression import Compression, chunks
-from probes.store.layout import Place
+from probes.store.layout import Layout, Place
 from probes.store.series import Series
 from probes.store.transfer import payloads
 
 
-def compress(source: int, places: Sequence[Place], how: Compression) -> list[bytes]:
+def compress(source: int, layout: Layout, places: Sequence[Place], how: Compression) -> list[bytes]:
     """Write the payloads of all series, chunk by chunk in canonical order.
 
     Args:
         source: descriptor of the journal.
+        layout: the file.
         places: the series in the file.
         how: the compression that their datasets were made with.
 
     Returns:
         The block digests of each series.
     """
-    return [_compress(source, place, how) for place in places]
+    return [_compress(source, layout, place, how) for place in places]
 
 
-def _compress(source: int, place: Place, how: Compression) -> bytes:
+def _compress(source: int, layout: Layout, place: Place, how: Compression) -> bytes:
     hashes = BlockDigests()
     payload = _Stream(_hashed(source, place.series, hashes))
-    if place.offset is None and prod(place.values.shape):
-        chunk, itemsize = place.values.get_create_plist().get_chunk(), place.values.get_type().get_size()
+    values = layout.values(place)
+    if place.offset is None and prod(values.shape):
+        chunk, itemsize = values.get_create_plist().get_chunk(), values.get_type().get_size()
         whole = prod(chunk) * itemsize
-        for corner, elements in chunks(place.values.shape, chunk):
+        for corner, elements in chunks(values.shape, chunk):
             content = payload.take(elements * itemsize)
-            place.values.write_direct_chunk(corner, how.encode(content.ljust(whole, b"\0"), itemsize))
+            values.write_direct_chunk(corner, how.encode(content.ljust(whole, b"\0"), itemsize))
     payload.rest()
     return hashes.finish()
 

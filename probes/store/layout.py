@@ -14,14 +14,13 @@ from probes.digest import blake3_hex, blocks, canonical
 from probes.signature import DTYPES
 from probes.store import node
 from probes.store.compression import Compression
-from probes.store.series import Series
+from probes.store.series import VARIABLE, Series
 
 FORMAT = "capture-file.v1"
 LABELS = "labels_"
 DESCRIBED = "described"
 RESERVED = {"step", "global_step", "epoch", "microstep", "call", "backward", "values", "row_size", "offset", "shape"}
 RESERVED |= {"axis", "element", "block", "block_digest", "digest_byte", "complex"}
-VARIABLE = ("epoch", "microstep", "call", "backward")
 
 _HEX = 64
 _LARGE = 64 * 1024
@@ -33,19 +32,17 @@ class Place:
 
     Attributes:
         series: the series.
-        values: the dataset of the payloads.
+        group: path of its group; no object stays open, as thousands of them make the HDF5 library slow.
         offset: where the payloads start, one capture behind the other; None where they are in chunks, or have no bytes.
         block_ends: for each digest block the index behind its last capture.
         block_offset: where the block digests stand.
-        digest: the attribute that waits for the series digest.
     """
 
     series: Series
-    values: Any
+    group: bytes
     offset: int | None
     block_ends: list[int]
     block_offset: int
-    digest: Any
 
 
 class Layout:
@@ -93,7 +90,7 @@ class Layout:
         group = node.group(self._probes[probe], name)
         step = self._column(group, "step", "u4", series.clocks["step"])
         self._column(group, "global_step", "u8", series.global_steps, step)
-        varying = [name for name in VARIABLE if series.clocks[name].min() != series.clocks[name].max()]
+        varying = [name for name in VARIABLE if name not in series.constants]
         for column in varying:
             self._column(group, column, "i4" if column == "microstep" else "u4", series.clocks[column], step)
         values, axes = self._values(group, series, step)
@@ -103,7 +100,17 @@ class Layout:
         self._describe(group, series, axes)
         ends = blocks(series.sizes.tolist())
         place = values.get_offset() if _is_contiguous(values) else None
-        return Place(series, values, place, ends, self._block_digests(group, len(ends)), node.text_attribute(group, "digest", _HEX))
+        node.text_attribute(group, "digest", _HEX)
+        return Place(series, f"captures/{probe}/{name}".encode(), place, ends, self._block_digests(group, len(ends)))
+
+    def values(self, place: Place) -> Any:
+        """The dataset of a series' payloads."""
+        return h5py.h5d.open(self.root, place.group + b"/values")
+
+    def write_digest(self, place: Place, digest: str) -> None:
+        """Give a series its digest."""
+        group = h5py.h5g.open(self.root, place.group)
+        node.fill(h5py.h5a.open(group, b"digest"), digest)
 
     def add_ids(self, phase: str, steps: Sequence[int], ids: Sequence[Sequence[Any]]) -> None:
         """Make the group that says which samples the steps of a phase saw.
@@ -166,10 +173,7 @@ class Layout:
 
     def _describe(self, group: Any, series: Series, axes: list[str]) -> None:
         about: dict[str, Any] = {**series.key._asdict(), "torch_dtype": series.dtype, "layout": series.layout}
-        about |= {"NX_class": "NXdata", "signal": "values", "axes": axes}
-        for name in VARIABLE:
-            if series.clocks[name].min() == series.clocks[name].max():
-                about[name] = int(series.clocks[name][0])
+        about |= {"NX_class": "NXdata", "signal": "values", "axes": axes} | series.constants
         if series.dims:
             about["dims"] = list(series.dims)
         about |= {LABELS + name: list(labels) for name, labels in series.coords.items() if labels}

@@ -15,6 +15,7 @@ from probes.signature import DTYPES
 from probes.store.names import escape, group_name
 from probes.store.scan import Scan
 
+VARIABLE = ("epoch", "microstep", "call", "backward")
 UNKNOWN_STEP = np.uint64(2**64 - 1)
 _CLOCK = ("epoch", "step", "microstep", "call", "backward")
 _ROW = np.dtype([("epoch", "<u4"), ("step", "<u4"), ("microstep", "<i4"), ("call", "<u4"), ("backward", "<u4"), ("rank", "<u4")])
@@ -71,6 +72,12 @@ class Series:
     def sizes(self) -> NDArray[np.int64]:
         """(captures,) bytes of each capture."""
         return self.elements * DTYPES[self.dtype].itemsize
+
+    @cached_property
+    def constants(self) -> dict[str, int]:
+        """The clock's coordinates, but for the step, that are the same for all captures."""
+        columns = {name: self.clocks[name] for name in VARIABLE}
+        return {name: int(column[0]) for name, column in columns.items() if (column == column[0]).all()}
 
     @cached_property
     def layout(self) -> str:
