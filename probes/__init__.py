@@ -3,6 +3,18 @@
 from __future__ import annotations
 
 from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from probes.audit.diff import diff
+    from probes.audit.verify import verify
+    from probes.errors import ProbesError
+    from probes.plan.resolve import resolve
+    from probes.runner.attach import attach
+    from probes.spec import Spec
+    from probes.spec import load_spec as load
+    from probes.store.reader import open  # noqa: A004  # it is called probes.open
+    from probes.store.runs import open_all
 
 __version__ = "0.1.0"
 
@@ -13,7 +25,7 @@ _PUBLIC = {
     "load": "probes.spec:load_spec",
     "open": "probes.store.reader:open",
     "open_all": "probes.store.runs:open_all",
-    "resolve": "probes.plan:resolve",
+    "resolve": "probes.plan.resolve:resolve",
     "verify": "probes.audit.verify:verify",
     "ProbesError": "probes.errors:ProbesError",
     "Spec": "probes.spec:Spec",

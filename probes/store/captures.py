@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 from importlib import import_module
 from itertools import pairwise
+from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,7 +18,7 @@ from probes.signature import Signature
 from probes.store import samples
 from probes.store.address import Address
 from probes.store.decode import bits_dtype, values
-from probes.store.directory import Directory
+from probes.store.directory import Directory, Entry
 from probes.store.part import CLOCKS, Part, StepIds, distinct, shape_of, sizes, stored_shape
 from probes.store.selection import Names, Numbers, Selection
 
@@ -67,7 +68,7 @@ class Series:
         key: name of the series.
     """
 
-    def __init__(self, directory: Directory, key: SeriesKey, places: Sequence[tuple[str, Address]], selection: Selection) -> None:
+    def __init__(self, directory: Directory, key: SeriesKey, places: Sequence[tuple[Entry, Address]], selection: Selection) -> None:
         self.key = key
         self._directory = directory
         self._places = tuple(places)
@@ -202,8 +203,7 @@ class Series:
     @property
     def nbytes(self) -> int:
         """Bytes of the captures, uncompressed."""
-        width = bits_dtype(self.dtype).itemsize
-        return width * sum(int(sizes(piece.shapes, self.dtype).sum()) for piece in self.pieces)
+        return bits_dtype(self.dtype).itemsize * self._elements
 
     def __len__(self) -> int:
         return sum(len(piece.chosen) for piece in self.pieces)
@@ -238,20 +238,21 @@ class Series:
         Raises:
             AmbiguousSeries: they are of several dtypes.
         """
-        if len(self.dtypes) > 1:
+        if self._found and any(piece.dtype != self._found[0].dtype for piece in self._found):
             hint = f'choose with .sel(dtype="{self.dtypes[0]}")'
             raise AmbiguousSeries(f'"{self.key}" holds {" and ".join(self.dtypes)}; {hint}')
-        return tuple(self._found)
+        return self._found
 
     @cached_property
-    def _found(self) -> list[Piece]:
+    def _found(self) -> tuple[Piece, ...]:
         found = []
-        for file, address in self._places:
-            part = self._directory.part(file, address)
-            chosen = self._selection.of(part.clocks)
-            if len(chosen) and self._selection.has_dtype(part.dtype):
-                found.append(Piece(file, address, part.dtype, chosen, part.clocks[chosen], part.shapes[chosen]))
-        return found
+        for entry, address in self._places:
+            if self._selection.has_file(entry.epoch, entry.rank):
+                part = self._directory.part(entry.name, address)
+                chosen = self._selection.of(part.clocks["step"])
+                if len(chosen) and self._selection.has_dtype(part.dtype):
+                    found.append(Piece(entry.name, address, part.dtype, chosen, part.clocks[chosen], part.shapes[chosen]))
+        return tuple(found)
 
     @property
     def _first(self) -> Part:
@@ -262,6 +263,12 @@ class Series:
     def _shapes(self) -> list[tuple[int, ...]]:
         """The distinct shapes."""
         return sorted({shape_of(row) for piece in self.pieces for row in distinct(piece.shapes)})
+
+    @property
+    def _elements(self) -> int:
+        if len(self._shapes) == 1:
+            return len(self) * prod(stored_shape(self._shapes[0], self.dtype))
+        return sum(int(sizes(piece.shapes, self.dtype).sum()) for piece in self.pieces)
 
     def _extent(self) -> str:
         every = Series(self._directory, self.key, self._places, Selection(dtype=self._selection.dtype)).clocks
@@ -279,7 +286,7 @@ class Series:
 
     def _flat(self) -> NDArray[Any]:
         kind = bits_dtype(self.dtype)
-        out = np.empty(self.nbytes // kind.itemsize, kind)
+        out = np.empty(self._elements, kind)
         start = 0
         for piece in self.pieces:
             part = self._part(piece)
@@ -302,6 +309,9 @@ class Series:
 
 def _runs(chosen: NDArray[np.intp]) -> Iterator[tuple[int, int]]:
     """Consecutive positions, each as the first and the one behind the last."""
+    if len(chosen) == 1:
+        yield int(chosen[0]), int(chosen[0]) + 1
+        return
     edges = [0, *(np.flatnonzero(np.diff(chosen) != 1) + 1).tolist(), len(chosen)]
     for first, last in pairwise(edges):
         yield int(chosen[first]), int(chosen[last - 1]) + 1

@@ -143,7 +143,7 @@ class Directory:
     def is_complete(self, found: Entry) -> bool:
         """Whether an epoch came to its end; a file that no ledger names is asked itself."""
         if found.complete is None:
-            return bool(self.file(found.name).attributes["complete"])
+            return bool(self.addresses(found.name)) and bool(self.file(found.name).attributes["complete"])
         return found.complete
 
     @cached_property
@@ -153,6 +153,14 @@ class Directory:
         if self.path.is_dir() and path.is_file():
             return _object(path.read_text("utf-8"), path)
         return dict(self.file(self.current[0].name).document("manifest") or {}) if self.current else {}
+
+    @cached_property
+    def spec(self) -> str:
+        """The spec as it was written: `spec.yaml`, or what stands in the first file."""
+        path = self._root / "spec.yaml"
+        if self.path.is_dir() and path.is_file():
+            return path.read_text("utf-8")
+        return self.file(self.current[0].name).spec() if self.current else ""
 
     def _entries(self) -> Iterable[Entry]:
         return self._listed if self.path.is_dir() else self._single

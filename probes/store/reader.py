@@ -59,6 +59,11 @@ class Run:
         return MappingProxyType(self._directory.manifest)
 
     @property
+    def spec(self) -> str:
+        """The spec of the run, as it was written."""
+        return self._directory.spec
+
+    @property
     def attempts(self) -> tuple[Attempt, ...]:
         """Every attempt at every epoch, also those that a later one superseded."""
         return self._directory.attempts
@@ -74,7 +79,7 @@ class Run:
         states: dict[int, str] = {}
         order = ("complete", "unlisted", "incomplete", "unsealed")
         for attempt in self.attempts:
-            if attempt.current and self._selection.has_epoch(attempt.epoch):
+            if attempt.current and self._selection.has_file(attempt.epoch, attempt.rank):
                 states[attempt.epoch] = max(states.get(attempt.epoch, "complete"), attempt.state, key=order.index)
         return states
 
@@ -141,16 +146,16 @@ class Run:
     @cached_property
     def _entries(self) -> tuple[Entry, ...]:
         chosen = self._selection
-        return tuple(found for found in self._directory.current if chosen.has_epoch(found.epoch) and chosen.has_rank(found.rank))
+        return tuple(found for found in self._directory.current if chosen.has_file(found.epoch, found.rank))
 
     @cached_property
-    def _keys(self) -> dict[SeriesKey, list[tuple[str, Address]]]:
+    def _keys(self) -> dict[SeriesKey, list[tuple[Entry, Address]]]:
         """Every selected series, and where its pieces are."""
-        places: dict[SeriesKey, list[tuple[str, Address]]] = {}
+        places: dict[SeriesKey, list[tuple[Entry, Address]]] = {}
         for found in self._entries:
             for address in self._directory.addresses(found.name):
                 if self._selection.has_phase(address.key.phase):
-                    places.setdefault(address.key, []).append((found.name, address))
+                    places.setdefault(address.key, []).append((found, address))
         return dict(sorted(places.items()))
 
     def _targets(self, probe: str) -> dict[str, tuple[str, ...]]:

@@ -86,6 +86,10 @@ class SealedFile:
                 raise
             raise FileRefused("damaged", f'`{name}` of "{self.path}" is not JSON: {error}') from error
 
+    def spec(self) -> str:
+        """The spec, as it was written."""
+        return self.root.text("spec")
+
 
 class SealedPart:
     """One series in a sealed file; see `Part`."""
@@ -115,11 +119,6 @@ class SealedPart:
     def elements(self, first: int, last: int) -> NDArray[Any]:
         """The exact bits of the captures `first` to `last` (exclusive), flat; may be a read-only view into the file."""
         return self._values.elements(int(self._starts[first]), int(self._starts[last]))
-
-    @property
-    def digest(self) -> str:
-        """The series digest, as the file states it."""
-        return str(self._attributes.get("digest", ""))
 
     @cached_property
     def block_digests(self) -> NDArray[np.uint8]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from sys import maxsize
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,8 @@ Names = str | Sequence[str] | None
 class Selection:
     """What `sel` was asked for; None stands for everything.
 
-    A slice goes by value and leaves out its end: `slice(10, 20)` is 10 to 19, whichever of them there are.
+    A slice goes by value and leaves out its end: `slice(10, 20)` is 10 to 19, whichever of them there are. Epochs are
+    those of files: the few captures that came after their epoch had ended stand with the next, and keep their own clock.
 
     Attributes:
         phase: one or more names.
@@ -57,18 +59,13 @@ class Selection:
         """Whether a dtype is meant."""
         return _named(self.dtype, dtype)
 
-    def has_epoch(self, epoch: int) -> bool:
-        """Whether an epoch is meant."""
-        return bool(chosen(self.epoch, np.array([epoch]))[0])
+    def has_file(self, epoch: int, rank: int) -> bool:
+        """Whether the file of an epoch and a rank is meant."""
+        return _includes(self.epoch, epoch) and _includes(self.rank, rank)
 
-    def has_rank(self, rank: int) -> bool:
-        """Whether a rank is meant."""
-        return bool(chosen(self.rank, np.array([rank]))[0])
-
-    def of(self, clocks: NDArray[Any]) -> NDArray[np.intp]:
-        """The positions of the captures that are meant."""
-        wanted = [chosen(getattr(self, name), clocks[name]) for name in ("step", "epoch", "rank") if getattr(self, name) is not None]
-        return np.flatnonzero(np.logical_and.reduce(wanted)) if wanted else np.arange(len(clocks))
+    def of(self, steps: NDArray[Any]) -> NDArray[np.intp]:
+        """The positions of the steps that are meant."""
+        return np.arange(len(steps)) if self.step is None else np.flatnonzero(chosen(self.step, steps))
 
 
 def chosen(wanted: Numbers, found: NDArray[Any]) -> NDArray[np.bool_]:
@@ -76,13 +73,16 @@ def chosen(wanted: Numbers, found: NDArray[Any]) -> NDArray[np.bool_]:
     if wanted is None:
         return np.ones(len(found), bool)
     if isinstance(wanted, slice):
-        start = 0 if wanted.start is None else wanted.start
-        mask: NDArray[np.bool_] = found >= start
-        if wanted.stop is not None:
-            mask &= found < wanted.stop
-        on_grid: NDArray[np.bool_] = (found.astype(np.int64) - start) % (wanted.step or 1) == 0
-        return mask & on_grid
+        start = wanted.start or 0
+        mask: NDArray[np.bool_] = (found >= start) & ((found.astype(np.int64) - start) % (wanted.step or 1) == 0)
+        return mask if wanted.stop is None else mask & (found < wanted.stop)
     return np.isin(found, list(wanted)) if isinstance(wanted, Iterable) else np.asarray(found == wanted)
+
+
+def _includes(wanted: Numbers, number: int) -> bool:
+    if isinstance(wanted, slice):
+        return number in range(wanted.start or 0, maxsize if wanted.stop is None else wanted.stop, wanted.step or 1)
+    return wanted is None or (number in wanted if isinstance(wanted, Iterable) else number == wanted)
 
 
 def _named(wanted: Names, name: str) -> bool:

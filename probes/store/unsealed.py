@@ -63,6 +63,10 @@ class UnsealedFile:
         """The `manifest` or `closing` of the journal."""
         return self._scan.head.get("manifest") if name == "manifest" else (self._scan.end or {}).get(name)
 
+    def spec(self) -> str:
+        """The spec, as it was written."""
+        return str(self._scan.head.get("spec", ""))
+
 
 class UnsealedPart:
     """One series in a journal; see `Part`."""
@@ -94,7 +98,10 @@ class _Bytes:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # opening a pipe must not wait for its other end
+        try:
+            self._descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # opening a pipe must not wait for its other end
+        except OSError as error:
+            raise StorageError(f'"{path}" cannot be read: {error.strerror}; if it was sealed meanwhile, open the run again') from error
         weakref.finalize(self, os.close, self._descriptor)
         self._identity = self._now()
 

@@ -12,7 +12,7 @@ from probes.errors import AmbiguousSeries, FileRefused, RaggedSeries, SeriesNotF
 from probes.store import directory as directory_module
 from probes.store.reader import Run
 from tests.store import handmade
-from tests.store.recorded import KEY, Recording, counted
+from tests.store.recorded import Recording, counted
 
 
 def test_several_epochs_are_one_array(tmp_path: Path) -> None:
@@ -417,6 +417,22 @@ def test_one_file_alone_is_a_run(tmp_path: Path) -> None:
     assert run["acts", "fc1"].numpy()[0, 0, 0] == 20
 
 
+def test_the_spec_is_read_from_beside_or_from_within(tmp_path: Path) -> None:
+    counted(tmp_path, 1)
+    Recording(tmp_path, 1).take(np.zeros(1, "<f4")).left()
+    for path in (tmp_path, tmp_path / "epoch-0000.h5", tmp_path / "epoch-0001.journal"):
+        assert probes.open(path).spec == "version: 1\n"
+    (tmp_path / "spec.yaml").write_text("version: 1  # as written\n")
+    assert probes.open(tmp_path).spec == "version: 1  # as written\n"
+
+
+def test_a_journal_that_was_only_just_begun_holds_nothing(tmp_path: Path) -> None:
+    counted(tmp_path, 1)
+    path = Recording(tmp_path, 0, attempt=2).left()
+    path.write_bytes(path.read_bytes()[:40])
+    assert probes.open(tmp_path)["acts", "fc1"].numpy().shape == (4, 2, 3)
+
+
 def test_one_journal_alone_is_a_run(tmp_path: Path) -> None:
     path = Recording(tmp_path, 3).take(np.zeros(1, "<f4")).left()
     assert probes.open(path).state == {3: "unsealed"}
@@ -506,14 +522,3 @@ def test_reading_needs_no_torch(tmp_path: Path) -> None:
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
-
-
-def test_public_names_are_few_and_an_unknown_one_is_refused() -> None:
-    assert len(probes.__all__) <= 14
-    assert set(dir(probes)) == set(probes.__all__)
-    with pytest.raises(AttributeError, match="nothing"):
-        _ = probes.nothing
-
-
-def test_the_key_of_a_recording_is_what_the_tests_ask_for() -> None:
-    assert str(KEY) == "acts/fc1:output"
