@@ -66,15 +66,16 @@ class Einops(Transform):
         pattern = parse(self.pattern)
         if self.reduction:
             signature.require(TAKEN[self.reduction], f"for `reduction: {self.reduction}` put a cast to float32 before it")
+        dtype = "int64" if self._widens(signature) else signature.dtype
         if signature.ndim is None:
-            return Signature(self._dtype(signature), *self._unknown(pattern))
+            return Signature(dtype, *self._unknown(pattern))
         spread = self._spread(pattern.left, signature)
         sizes = self._solve(pattern.left, signature, spread)
         right = [axis for item in pattern.right for axis in (spread if item == ELLIPSIS else [item])]
         flat = [tuple(n for name in axis for n in (names(tuple(spread)) if name == "..." else (name,))) for axis in right]
         dims = tuple("_".join(axis) or "unit" for axis in flat)
         shape = tuple(_product(sizes[name] for name in axis) for axis in flat)
-        return Signature(self._dtype(signature), shape, dims, {n: c for n, c in signature.coords.items() if n in dims})
+        return Signature(dtype, shape, dims, {n: c for n, c in signature.coords.items() if n in dims})
 
     def begin(self, signature: Signature) -> Work:
         """One call of the einops library, whose reading of the pattern is kept between calls."""
@@ -84,11 +85,12 @@ class Einops(Transform):
         pattern, reduction, sizes = self.pattern, self.reduction, self.sizes
         if reduction is None:
             return lambda tensor: einops.rearrange(tensor, pattern, **sizes)
+        if self._widens(signature):
+            return lambda tensor: einops.reduce(tensor, pattern, reduction, **sizes).long()  # an ellipsis of no axes adds nothing up
         return lambda tensor: einops.reduce(tensor, pattern, reduction, **sizes)
 
-    def _dtype(self, signature: Signature) -> str | None:
-        summed = self.reduction in ("sum", "prod") and signature.dtype in COUNTED
-        return "int64" if summed else signature.dtype
+    def _widens(self, signature: Signature) -> bool:
+        return self.reduction in ("sum", "prod") and signature.dtype in COUNTED
 
     @staticmethod
     def _unknown(pattern: Pattern) -> tuple[tuple[int | None, ...] | None, tuple[str, ...] | None]:

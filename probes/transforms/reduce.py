@@ -67,12 +67,15 @@ class Reduce(Transform):
         raising: dict[str, Callable[..., Tensor]] = {"max": torch.amax, "min": torch.amin, "std": partial(torch.std, correction=0)}
         if self.op in raising:
             return _or_nan(raising[self.op], axes)
-        reduction = {"mean": torch.mean, "sum": torch.sum, "norm": torch.linalg.vector_norm, "any": torch.any, "all": torch.all}[self.op]
+        if self.op in ("any", "all"):
+            asked = torch.any if self.op == "any" else torch.all
+            return lambda tensor: asked(tensor, dim=axes).bool()  # of uint8 torch makes uint8, from the days before it had bool
+        reduction = {"mean": torch.mean, "sum": torch.sum, "norm": torch.linalg.vector_norm}[self.op]
         return lambda tensor: reduction(tensor, dim=axes)
 
     def _dtype(self, dtype: str | None) -> str | None:
         if self.op in ("any", "all"):
-            return "bool" if dtype != "uint8" else dtype  # torch keeps uint8 here, from the days before it had bool
+            return "bool"
         return "int64" if self.op == "sum" and dtype in COUNTED else dtype
 
     def _axes(self, signature: Signature) -> tuple[int, ...]:
