@@ -1,0 +1,86 @@
+"""What the command line says of an error, and the exit code that goes with it."""
+
+from __future__ import annotations
+
+import platform
+import traceback
+from importlib.metadata import PackageNotFoundError, version
+
+import click
+
+from probes.errors import ProbesError, Problem, ProblemsError
+
+DEBUG = "probes.debug"
+ENVIRONMENT, BUG, INTERRUPTED = 3, 4, 130
+REPORTED = ("torch-probes", "torch", "numpy", "h5py", "pydantic", "click")
+
+
+def answer(error: Exception, *, debug: bool = False) -> int:
+    """Tell a person on stderr what went wrong.
+
+    Args:
+        error: what was raised.
+        debug: whether the traceback is shown too.
+
+    Returns:
+        The exit code.
+    """
+    if debug:
+        click.echo("".join(traceback.format_exception(error)), err=True)
+    text, code = _told(error)
+    click.echo(text, err=True)
+    return code
+
+
+def _told(error: Exception) -> tuple[str, int]:
+    if isinstance(error, ProblemsError):
+        return problems_text(error.problems), error.exit_code
+    if isinstance(error, ProbesError):
+        return _painted(str(error)), error.exit_code
+    if isinstance(error, click.ClickException):
+        return _painted(error.format_message()), ENVIRONMENT
+    if isinstance(error, OSError):
+        about = f"'{error.filename}': {error.strerror}" if error.filename is not None else str(error)
+        return _painted(about), ENVIRONMENT
+    return _bug(error), BUG
+
+
+def problems_text(problems: tuple[Problem, ...]) -> str:
+    """Every problem with its caret line, then how many there are and where to read on."""
+    count = f"{len(problems)} {'error' if len(problems) == 1 else 'errors'}"
+    more = f"; `probes explain {problems[0].code}` says more" if problems else ""
+    return "\n".join([*(problem_text(problem) for problem in problems), "", count + more])
+
+
+def problem_text(problem: Problem) -> str:
+    """One problem, with colours that the terminal or `--color` may take away again."""
+    head, *lines = str(problem).split("\n")
+    word = f"error[{problem.code}]:"
+    painted = head.replace(word, click.style(word, fg="red", bold=True), 1)
+    if lines:
+        bar, sign, caret = lines[-1].partition(" | ")
+        lines[-1] = bar + sign + click.style(caret, fg="yellow", bold=True)
+    return "\n".join([painted, *lines])
+
+
+def _painted(message: str) -> str:
+    word = message.partition(": ")[0] if message.startswith("error[") else "error"
+    rest = message.removeprefix(word).removeprefix(":").lstrip()
+    return f"{click.style(f'{word}:', fg='red', bold=True)} {rest}"
+
+
+def _bug(error: Exception) -> str:
+    lines = [
+        _painted(f"error[bug]: {type(error).__name__}: {error}"),
+        f"  {', '.join(filter(None, map(_version, REPORTED)))}",
+        f"  Python {platform.python_version()} on {platform.platform()}",
+        "This is a bug in probes. `probes --debug ...` or PROBES_DEBUG=1 shows the traceback; report it with these lines.",
+    ]
+    return "\n".join(lines)
+
+
+def _version(package: str) -> str:
+    try:
+        return f"{package} {version(package)}"
+    except PackageNotFoundError:
+        return ""
