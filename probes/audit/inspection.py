@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
@@ -22,15 +23,19 @@ from probes.store.part import sizes
 from probes.store.roots import root_of_epoch
 from probes.store.sealed import SealedFile, SealedPart
 
-TEXTS = ("spec", "resolved", "manifest", "closing", "gaps")
+# Texts of the file, and what it is called when one changed.
+TEXTS = {"spec": "spec-edited", "resolved": "spec-edited", "manifest": "manifest-edited", "closing": "epoch-root", "gaps": "gaps-edited"}
 COLUMNS = ("epoch", "microstep", "call", "backward")
 OF_LAYOUT = {"stacked": set[str](), "concatenated": {"row_size"}, "ragged": {"offset", "shape", "axis"}}
 OF_IDS = {"step", "row_size", "sample_id", "sample"}
 DIGESTS = frozenset({"digest", "described"})
 RELEASE_BYTES = 64 << 20
 SEARCHED = 4096
+_WRONG_TYPE = re.compile(r'" holds \w+ for \w+$')
+UNKNOWN_STEP = np.uint64((1 << 64) - 1)
 
 Gap = tuple[SeriesKey, str, int]
+Row = tuple[SeriesKey, str, str]
 
 
 class Inspection:
@@ -60,7 +65,7 @@ class Inspection:
         self.manifest: dict[str, Any] = {}
         self.spec = b""
         self.gaps: list[Gap] = []
-        self._read = 0
+        self._read = self._unread = 0
         try:
             self._file = SealedFile(path)
             self.attributes = self._file.attributes
@@ -93,8 +98,12 @@ class Inspection:
     def _texts(self) -> dict[str, bytes]:
         texts = {}
         for name in TEXTS:
-            if name in self._file.root:
-                texts[name] = self._file.root.text(name).encode()
+            try:
+                if name in self._file.root:
+                    texts[name] = self._file.root.text(name).encode()
+            except FileRefused as refused:
+                garbled = "codec can't decode" in str(refused)
+                self._find(TEXTS[name] if garbled else "damaged", f"`{name}` is not UTF-8" if garbled else str(refused))
         self.spec = texts.get("spec", b"")
         found = _json(texts.get("manifest"))
         self.manifest = found if isinstance(found, dict) else {}
@@ -134,6 +143,7 @@ class Inspection:
                 yield group, self._file.part(address)
             except FileRefused as refused:
                 self._refused(refused, address.key)
+                self._unread += 1
 
     def _addresses(self) -> dict[Any, tuple[str, str]]:
         try:
@@ -154,31 +164,49 @@ class Inspection:
         needed = {"values", "step", "global_step", "block_digest", "block", "digest_byte"}
         self._members(group, needed | columns | axes | OF_LAYOUT.get(str(attributes.get("layout")), set()), set())
 
-    def _series(self, parts: list[tuple[Group, SealedPart]], lost: int) -> tuple[list[tuple[SeriesKey, str, str]], list[Any]]:
-        """Verify every series; returns them with their digests as stated and as computed."""
+    def _series(self, parts: list[tuple[Group, SealedPart]], lost: int) -> tuple[list[Row], list[Row]]:
+        """Verify every series; returns their rows of the captures root, as stated and as computed."""
         stated, computed = [], []
         for group, part in parts:
             attributes = group.attributes()
+            says = Stated(str(attributes.get("digest")), part.block_digests, lost)
             try:
-                digest, wrong = check_series(self.name, part, Stated(part.digest, part.block_digests, lost), self._has_read)
+                digest, wrong = check_series(self.name, part, says, self._has_read)
                 wrong = wrong or list(self._columns(group, part))
             except FileRefused as refused:
                 self._refused(refused, part.key)
+                self._unread += 1
                 continue
-            described = self._is_described(attributes)
-            if wrong and wrong[0].code == "clock-edited" and not described:
-                wrong = []
-            self.findings += wrong
-            if not described and not any(one.code == "dtype-changed" for one in wrong):
-                self._find("attribute-edited", f"an attribute of {part.key} changed", part.key)
-            stated.append((part.key, part.dtype, part.digest))
+            self.findings += self._plainest(part.key, wrong, self._is_described(attributes))
+            stated.append((part.key, part.dtype, says.digest))
             computed.append((part.key, part.dtype, digest))
         return stated, computed
 
+    def _plainest(self, key: SeriesKey, wrong: list[Finding], described: bool) -> list[Finding]:
+        """What is wrong with a series, by its plainest name: an edited attribute moves its clocks, key or dtype too."""
+        found = [one.code for one in wrong]
+        if not described and "dtype-changed" not in found:
+            wrong = [one for one in wrong if one.code != "clock-edited"]
+            return [*wrong, Finding("attribute-edited", self.name, f"an attribute of {key} changed", key)]
+        if "clock-edited" in found and not self._is_known(key):
+            return [Finding("series-renamed", self.name, f"{key} is no series of this spec and model", key)]
+        return wrong
+
+    def _is_known(self, key: SeriesKey) -> bool:
+        """Whether the manifest has the probe of a series, and its module or tensor."""
+        try:
+            found = Manifest.model_validate(self.manifest)
+        except ValidationError:
+            return True
+        targets = {module.path for model in found.models for module in model.modules}
+        targets |= {tensor.name for model in found.models for tensor in model.tensors}
+        return key.probe in found.spec.probes and key.target in targets
+
     def _columns(self, group: Group, part: SealedPart) -> Iterator[Finding]:
         """What follows from the clocks and shapes, and stands in the file for other readers."""
+        known = part.clocks["global_step"] != UNKNOWN_STEP
         ahead = part.clocks["global_step"].astype(np.int64) - part.clocks["step"].astype(np.int64)
-        odd = np.flatnonzero(ahead != ahead[0]) if len(ahead) else ahead
+        odd = np.flatnonzero(known & (ahead != ahead[known.argmax()])) if known.any() else known
         if len(odd) and len(np.unique(part.clocks["epoch"])) == 1:
             step = int(part.clocks["step"][odd[0]])
             yield Finding("clock-edited", self.name, f"{part.key}: the global step of step {step} changed", part.key, (step, step))
@@ -206,11 +234,11 @@ class Inspection:
         ended = closing if isinstance(closing, dict) else {}
         return root_of_epoch(self.manifest, ended, root, count, bool(self.attributes.get("complete")))
 
-    def _root(self, stated: list[Any], computed: list[Any], gaps: list[Gap] | None, lost: int) -> None:
+    def _root(self, stated: list[Row], computed: list[Row], gaps: list[Gap] | None, lost: int) -> None:
         known = self.attributes.get("captures_root")
         self.captures_root = captures_root(computed, gaps or [])
         root = captures_root(stated, gaps or [])
-        if root == known or any(one.code in ("dtype-changed", "step-missing", "step-added") for one in self.findings):
+        if root == known or self._unread or any(one.code in ("dtype-changed", "step-missing", "step-added") for one in self.findings):
             return
         if self.captures_root == known:
             self.findings = [one for one in self.findings if one.code != "clock-edited"]
@@ -262,6 +290,8 @@ class Inspection:
         code = refused.code if refused.code in CODES else "damaged"
         if "not the series that its name says" in str(refused):
             code = "series-renamed"
+        if _WRONG_TYPE.search(str(refused)):
+            code = "dtype-changed"
         if code == "damaged" and self.findings and self.findings[-1].code == "missing-object":
             return
         self._find(code, str(refused).partition(": ")[2], series)

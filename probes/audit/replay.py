@@ -166,7 +166,7 @@ def command(manifest: Manifest, spec: Path, out: Path, directory: Path) -> list[
     if code.script is None or script_file(code.script, directory) is None:
         raise UsageError(f'the script "{code.script or "of a notebook"}" is not in "{directory}"; go to where it is, or give --directory')
     if not code.automatic:
-        raise UsageError(f'"{code.script}" attaches its probes itself; run it again as it was run, then: probes diff {run} NEW')
+        raise UsageError(f'"{code.script}" attaches its probes itself; {by_hand}')
     if any(MASK in argument for argument in code.argv):
         raise UsageError(f"a secret argument was not recorded: {' '.join(code.argv)}; {by_hand}")
     if manifest.environment.world > 1:

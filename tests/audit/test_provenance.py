@@ -55,7 +55,7 @@ def test_the_manifest_comes_back_from_its_text_unchanged() -> None:
 def test_the_spec_is_hashed_and_its_probes_keep_their_order() -> None:
     spec = found().manifest.spec
     assert spec.sha256 == hashlib.sha256(SPEC).hexdigest()
-    assert spec.probes == ("acts", "mix")
+    assert spec.probes == ("acts", "big", "grads", "rag", "mix")
     assert spec.edits == ("mix",)
 
 

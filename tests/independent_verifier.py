@@ -1,0 +1,246 @@
+"""A second verifier, written from `schemas/` alone: h5py, BLAKE3 and JSON, and nothing of the package.
+
+`python -m tests.independent_verifier RUN` prints what it finds and ends with 0 or 1.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+import sys
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+from blake3 import blake3
+
+BLOCK = 65536
+LANES = {"complex32": 2, "complex64": 2, "complex128": 2}
+TEXTS = {"spec", "resolved", "manifest", "closing", "gaps"}
+VARIABLE = ("epoch", "microstep", "call", "backward")
+LINE_KEYS = (
+    "attempt bytes captures captures_root complete epoch epoch_root file file_blake3 format index previous rank reason segment supersedes"
+)
+
+
+class Bad(Exception):
+    """Something is not as it was sealed."""
+
+
+def canonical(value: Any) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+
+
+def digest(data: bytes) -> str:
+    return blake3(data).hexdigest()
+
+
+def require(condition: object, what: str) -> None:
+    if not condition:
+        raise Bad(what)
+
+
+def verifies(run: Path) -> bool:
+    try:
+        check_run(run)
+    except (Bad, OSError, KeyError, ValueError, TypeError, RuntimeError, IndexError, AttributeError, OverflowError):
+        return False
+    return True
+
+
+def check_run(run: Path) -> None:
+    manifest_text = (run / "run.json").read_bytes()
+    manifest = json.loads(manifest_text)
+    require(hashlib.sha256((run / "spec.yaml").read_bytes()).hexdigest() == manifest["spec"]["sha256"], "spec.yaml")
+    diff = (manifest["code"]["git"] or {}).get("diff")
+    if diff and "code.git.diff" not in manifest["unknown"]:
+        require(hashlib.sha256((run / diff["name"]).read_bytes()).hexdigest() == diff["sha256"], diff["name"])
+    listed: set[str] = set()
+    for ledger in sorted(run.glob("ledger*.jsonl")):
+        for entry in check_ledger(ledger):
+            require(entry["file"] not in listed, "two lines for one file")
+            listed.add(entry["file"])
+            check_file(run / entry["file"], entry, manifest)
+    require(listed, "no file was sealed")
+    require({path.name for path in run.glob("epoch-*.h5")} == listed, "files and ledger differ")
+    require(not list(run.glob("epoch-*.journal")), "an epoch is not sealed")
+
+
+def check_ledger(path: Path) -> list[dict[str, Any]]:
+    previous, entries = "0" * 64, []
+    for index, line in enumerate(path.read_bytes().split(b"\n")[:-1]):
+        entry = json.loads(line)
+        require(canonical(entry) == line and " ".join(sorted(entry)) == LINE_KEYS, "a line of the ledger")
+        require((entry["format"], entry["index"], entry["previous"]) == ("ledger.v1", index, previous), "the chain of the ledger")
+        previous = digest(line)
+        entries.append(entry)
+    files = {entry["file"]: entry for entry in entries}
+    for entry in entries:
+        earlier = files.get(entry["supersedes"])
+        place = [(one["epoch"], one["rank"]) for one in (entry, earlier) if one]
+        require(entry["supersedes"] is None or (len(set(place)) == 1 and earlier and earlier["attempt"] < entry["attempt"]), "supersedes")
+    return entries
+
+
+def check_file(path: Path, entry: dict[str, Any], manifest: dict[str, Any]) -> None:
+    content = path.read_bytes()
+    require(len(content) == entry["bytes"] and digest(content) == entry["file_blake3"], "the bytes of the file")
+    with h5py.File(path, "r") as file:
+        about = attributes(file)
+        require(about["probes_format"] == "capture-file.v1" and about["digest_algorithm"] == "blake3", "the format")
+        require(set(file) - {"steps"} == TEXTS | {"captures"}, "the objects of the root")
+        texts = {name: bytes(file[name][()]) for name in TEXTS}
+        require(json.loads(texts["manifest"]) == manifest, "the manifest")
+        check_texts(texts, manifest)
+        rows, captures = [], 0
+        for probe in file["captures"]:
+            for name in file["captures"][probe]:
+                row, count = check_series(file["captures"][probe][name], about["rank"])
+                require(row[0] == unescaped(probe) and group_name(row) == name.partition("~")[0], "the name of a series")
+                rows.append(row)
+                captures += count
+        check_roots(about, texts, manifest, rows, captures)
+    facts = {name: about[name] for name in ("epoch", "attempt", "rank", "captures_root", "epoch_root", "reason")}
+    facts |= {"complete": bool(about["complete"]), "segment": about["segment"] or None, "captures": captures}
+    require(all(entry[name] == value for name, value in facts.items()), "the line of the file")
+
+
+def check_texts(texts: dict[str, bytes], manifest: dict[str, Any]) -> None:
+    spec = manifest["spec"]
+    require(hashlib.sha256(texts["spec"]).hexdigest() == spec["sha256"], "the spec")
+    require(hashlib.sha256(texts["resolved"]).hexdigest() == spec["resolved_sha256"], "the resolved spec")
+    structure, weights = {}, {}
+    for model in manifest["models"]:
+        modules = [[one["path"], one["type"], one["same_as"]] for one in model["modules"]]
+        tensors = [[one[key] for key in ("name", "role", "dtype", "shape", "trained", "same_as")] for one in model["tensors"]]
+        structure[model["name"]] = digest(canonical({"modules": modules, "tensors": tensors}))
+        table = sorted([one["name"], one["dtype"], one["shape"], one["digest"]] for one in model["tensors"])
+        weights[model["name"]] = digest(canonical(table))
+    identity, git = manifest["identity"], manifest["code"]["git"] or {}
+    code = {"script": manifest["code"]["sha256"], "commit": git.get("commit"), "diff": (git.get("diff") or {}).get("sha256")}
+    require(identity["spec"] == spec["identity"], "identity: spec")
+    require(identity["structure"] == digest(canonical(structure)), "identity: structure")
+    require(identity["weights"] in (None, digest(canonical(weights))), "identity: weights")
+    require(identity["code"] == digest(canonical(code)), "identity: code")
+    require(identity["environment"] == digest(canonical(manifest["environment"])), "identity: environment")
+
+
+def check_roots(about: dict[str, Any], texts: dict[str, bytes], manifest: dict[str, Any], rows: list[list[str]], captures: int) -> None:
+    gaps, closing = json.loads(texts["gaps"]), json.loads(texts["closing"])
+    require(digest(canonical({"series": sorted(rows), "gaps": sorted(gaps)})) == about["captures_root"], "the captures root")
+    facts = {name: manifest["identity"][name] for name in ("spec", "structure", "weights", "code", "environment")}
+    facts["weights"] = closing.get("weights") or facts["weights"]
+    counts = {"captures": captures, "steps": closing.get("steps")}
+    facts |= {"captures_root": about["captures_root"], "counts": counts, "complete": bool(about["complete"])}
+    require(digest(canonical(facts)) == about["epoch_root"], "the epoch root")
+
+
+def check_series(group: Any, rank: int) -> tuple[list[str], int]:
+    about = attributes(group)
+    count = len(group["step"])
+    shapes = shapes_of(group, about, count)
+    columns = {name: group[name][...] if name in group else np.full(count, about[name]) for name in VARIABLE}
+    require(all(len(column) == count for column in columns.values()), "a column")
+    rows = zip(columns["epoch"], group["step"][...], columns["microstep"], columns["call"], columns["backward"], strict=True)
+    clocks = b"".join(struct.pack("<IIiIII", *map(int, row), rank) for row in rows)
+    sizes = b"".join(struct.pack(f"<I{len(shape)}Q", len(shape), *shape) for shape in shapes)
+    payload = (
+        group["values"][...].tobytes() if group["values"].dtype.kind != "f" or not is_bfloat16(group["values"]) else raw(group["values"])
+    )
+    lengths = [int(np.prod(shape)) * LANES.get(about["torch_dtype"], 1) for shape in shapes]
+    width = group["values"].id.get_type().get_size()
+    blocks = digests(payload, [length * width for length in lengths])
+    require(blocks == group["block_digest"][...].tobytes(), "the block digests")
+    key = {name: about[name] for name in ("probe", "target", "leaf", "phase")}
+    head = {**key, "dtype": about["torch_dtype"], "captures": count, "blocks": len(blocks) // 32}
+    found = digest(canonical(head) + b"\n" + clocks + sizes + blocks)
+    require(found == about["digest"], "the series digest")
+    return [*key.values(), about["torch_dtype"], found], count
+
+
+def digests(payload: bytes, lengths: list[int]) -> bytes:
+    """A block ends with the capture that brings it to 64 KiB; a capture of 64 KiB or more is a block of its own."""
+    out, start, at, open_captures = b"", 0, 0, 0
+    for length in lengths:
+        if open_captures and length >= BLOCK:
+            out += blake3(payload[start:at]).digest()
+            start, open_captures = at, 0
+        at += length
+        open_captures += 1
+        if at - start >= BLOCK:
+            out += blake3(payload[start:at]).digest()
+            start, open_captures = at, 0
+    require(at == len(payload), "the number of bytes")
+    return out + blake3(payload[start:at]).digest() if open_captures else out
+
+
+def shapes_of(group: Any, about: dict[str, Any], count: int) -> list[tuple[int, ...]]:
+    shape = group["values"].shape
+    shape = shape[:-1] if about["torch_dtype"] in LANES else shape
+    if about["layout"] == "stacked":
+        require(shape[0] == count, "the number of captures")
+        return [shape[1:]] * count
+    if about["layout"] == "concatenated":
+        return [(int(rows), *shape[1:]) for rows in group["row_size"][...]]
+    return [tuple(int(size) for size in row if size >= 0) for row in group["shape"][...]]
+
+
+def is_bfloat16(values: Any) -> bool:
+    kind = values.id.get_type()
+    return values.dtype.kind == "f" and kind.get_size() == 2 and kind.get_fields()[1:3] == (7, 8)
+
+
+def raw(values: Any) -> bytes:
+    """Bytes of a dataset whose type numpy does not have."""
+    if values.chunks is None:
+        content = Path(values.file.filename).read_bytes()
+        start = values.id.get_offset() or 0
+        return content[start : start + values.size * 2]
+    out = np.empty(values.shape, "<u2")
+    values.id.read(h5py.h5s.ALL, h5py.h5s.ALL, out, mtype=values.id.get_type())
+    return out.tobytes()
+
+
+def attributes(owner: Any) -> dict[str, Any]:
+    found = {}
+    for name in owner.attrs:
+        value = owner.attrs[name]
+        plain = value.tolist() if isinstance(value, np.generic | np.ndarray) else value
+        if isinstance(plain, list):
+            found[name] = [one.decode() if isinstance(one, bytes) else one for one in plain]
+        else:
+            found[name] = plain.decode() if isinstance(plain, bytes) else plain
+    rest = {name: value for name, value in found.items() if name not in ("digest", "described")}
+    require(digest(canonical(rest)) == found["described"], "the attributes")
+    return found
+
+
+def group_name(row: list[str]) -> str:
+    _, target, leaf, phase = row[:4]
+    return f"{escaped(target)}:{escaped(leaf)}" + (f"@{escaped(phase)}" if phase != "train" else "")
+
+
+def escaped(text: str) -> str:
+    if not text:
+        return "%"
+    dots = not text.strip(".")
+    return "".join(
+        "".join(f"%{byte:02X}" for byte in one.encode()) if dots or one in "/%:@~" or not one.isprintable() else one for one in text
+    )
+
+
+def unescaped(text: str) -> str:
+    out, at = b"", 0
+    while at < len(text):
+        if text[at] == "%" and len(text) > 1:
+            out, at = out + bytes.fromhex(text[at + 1 : at + 3]), at + 3
+        else:
+            out, at = out + text[at].encode(), at + 1
+    return "" if text == "%" else out.decode()
+
+
+if __name__ == "__main__":
+    check_run(Path(sys.argv[1]))
+    print("verifies")
