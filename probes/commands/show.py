@@ -30,7 +30,7 @@ CLOCK = ("epoch", "step", "microstep", "call", "backward", "rank")
 def show(run: Path, series: str, epoch: Any, step: Any, phase: str | None, limit: int, as_json: bool) -> None:
     """Show the captures of a SERIES of RUN, named as `probes ls` prints it."""
     found = open_run(run).sel(epoch=epoch, step=step, phase=phase).find(series)
-    summary = summarize(found, limit, FEW)
+    summary = summarize(found, limit, FEW, keep=bool(_labels(found)))
     click.echo(json.dumps(_data(found, summary), indent=2) if as_json else _text(found, summary))
 
 
@@ -74,10 +74,24 @@ def _text(series: Series, summary: Summary) -> str:
     lines = [click.style(series.word, bold=True), f"{series.signature}  {len(series)} captures, {where}  {size(series.nbytes)}"]
     if series.attrs:
         lines.append("  ".join(f"{name}: {_short(value)}" for name, value in series.attrs.items()))
-    lines += ["", "  ".join(f"{name} {number(value)}" for name, value in summary.total.figures().items())]
+    if not summary.values:
+        lines += ["", "  ".join(f"{name} {number(value)}" for name, value in summary.total.figures().items())]
     if len(summary.means) > 1:
-        lines.append(f"mean  {sparkline(summary.means)}  {number(summary.means[0])} .. {number(summary.means[-1])}")
+        lines += _lines(series, summary)
     return "\n".join([*lines, "", _rows_text(series, summary)]) if summary.rows else "\n".join(lines)
+
+
+def _lines(series: Series, summary: Summary) -> list[str]:
+    """How the mean of a capture changes over the steps; where values have labels, how each of them does."""
+    if not summary.values:
+        return [_line("mean", summary.means)]
+    labels = _labels(series)
+    width = max(map(len, labels))
+    return ["", *(_line(label.ljust(width), list(column)) for label, column in zip(labels, zip(*summary.values, strict=True), strict=True))]
+
+
+def _line(name: str, values: Sequence[float]) -> str:
+    return f"{name}  {sparkline(values)}  {number(values[0])} .. {number(values[-1])}"
 
 
 def _rows_text(series: Series, summary: Summary) -> str:

@@ -109,20 +109,23 @@ class Summary:
         total: of all values.
         rows: of each capture.
         means: (captures,) the mean of each; NaN where none is finite.
+        values: the values of every capture, where they were asked for.
     """
 
     total: Moments = field(default_factory=Moments)
     rows: list[Row] = field(default_factory=list)
     means: list[float] = field(default_factory=list)
+    values: list[list[float]] = field(default_factory=list)
 
 
-def summarize(series: Series, limit: int, few: int) -> Summary:
+def summarize(series: Series, limit: int, few: int, keep: bool = False) -> Summary:
     """The figures of a series; memory is that of one capture and a few numbers for each.
 
     Args:
         series: what to summarize.
         limit: how many captures are kept as rows, the first and the last ones.
         few: up to how many values a row keeps them.
+        keep: whether the values of every capture are kept.
     """
     summary, count = Summary(), len(series)
     head, tail = (count, 0) if count <= limit else (limit - limit // 2, limit // 2)
@@ -131,6 +134,8 @@ def summarize(series: Series, limit: int, few: int) -> Summary:
         moments.add(capture.value)
         summary.total.merge(moments)
         summary.means.append(moments.mean if moments.count else nan)
+        if keep:
+            summary.values.append(capture.value.reshape(-1).tolist())
         if index < head or index >= count - tail:
             values = capture.value.reshape(-1).tolist() if capture.value.size <= few else None
             summary.rows.append(Row(capture.clock, capture.value.shape, moments, values))

@@ -42,6 +42,14 @@ def test_labels_of_values_are_columns(tmp_path: Path) -> None:
     assert run(tmp_path, "acts").splitlines()[-2:] == ["epoch  step  mean  std", "    0     0   0.5  0.1"]
 
 
+def test_each_label_has_a_line_of_its_own(tmp_path: Path) -> None:
+    recording = Recording(tmp_path)
+    for step in range(3):
+        recording.take(np.array([step, 5 - step], "<f4"), step=step, dims=("stat",), coords={"stat": ["mean", "max"]})
+    recording.sealed()
+    assert run(tmp_path, "acts").splitlines()[2:6] == ["", "mean  ▁▅█  0 .. 2", "max   █▅▁  5 .. 3", ""]
+
+
 def test_single_values_are_shown_as_they_are(tmp_path: Path) -> None:
     Recording(tmp_path).take(np.array(0.25)).take(np.array(0.5), step=1).sealed()
     assert run(tmp_path, "acts").splitlines()[-3:] == ["epoch  step  value", "    0     0   0.25", "    0     1    0.5"]

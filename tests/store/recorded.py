@@ -22,6 +22,7 @@ class Recording:
     epoch: int = 0
     attempt: int = 1
     rank: int | None = None
+    segment: int = 0
     head: dict[str, Any] = field(default_factory=dict)
     steps: dict[tuple[str, int], list[tuple[Any, ...]]] = field(default_factory=dict)
     annexes: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
@@ -40,9 +41,10 @@ class Recording:
         coords: dict[str, Any] | None = None,
         attrs: dict[str, Any] | None = None,
         shape: tuple[int, ...] | None = None,
+        epoch: int | None = None,
     ) -> "Recording":
         bits = np.ascontiguousarray(value).reshape(value.shape)
-        about = (key, dtype or value.dtype.name, value.shape if shape is None else shape, dims, coords or {}, attrs or {})
+        about = (key, dtype or value.dtype.name, value.shape if shape is None else shape, dims, coords or {}, attrs or {}, epoch)
         self.steps.setdefault((key.phase, step), []).append((about, (step, microstep, call, backward), bits))
         return self
 
@@ -56,7 +58,7 @@ class Recording:
 
     def left(self, complete: bool = True, ended: bool = False) -> Path:
         self.directory.mkdir(parents=True, exist_ok=True)
-        path = self.directory / f"{Stem(self.epoch, self.attempt, 0, self.rank)}.journal"
+        path = self.directory / f"{Stem(self.epoch, self.attempt, self.segment, self.rank)}.journal"
         head = {"run_id": "r", "epoch": self.epoch, "attempt": self.attempt, "rank": self.rank or 0, "spec": "version: 1\n"}
         head |= {"manifest": {"run_id": "r"}, "global_step_start": {"train": 100 * self.epoch}} | self.head
         journal = Journal.create(path, head)
