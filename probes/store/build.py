@@ -97,7 +97,7 @@ def verdict(scan: Scan) -> tuple[bool, str]:
         return False, f"{scan.untrusted_commits} steps were not known to be on the device when the machine went down, and were left out"
     if scan.end is None:
         return False, "the process ended in the middle of a write" if scan.state == "torn" else "the process ended before the epoch did"
-    return bool(scan.end["complete"]), str(scan.end["reason"])
+    return bool(scan.end.get("complete")), str(scan.end.get("reason", ""))
 
 
 class _Files:

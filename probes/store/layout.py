@@ -68,8 +68,14 @@ class Layout:
             self._queue(node.text(self.root, name, content), content)
 
     def attributes(self, owner: Any, values: dict[str, Any]) -> None:
-        """Make attributes, and one that digests them; what is neither text, number nor a list of one stands there as canonical JSON."""
+        """Make attributes, and one that digests them.
+
+        What is neither text, number nor a list of one stands there as canonical JSON; what is too large, as a text dataset.
+        """
         stored = {name: _stored(value) for name, value in values.items() if name != DESCRIBED}
+        for name in [name for name, value in stored.items() if node.attribute_bytes(value) > node.LARGEST_ATTRIBUTE]:
+            content = canonical(stored.pop(name))
+            self._queue(node.text(owner, name, content), content)
         for name, value in stored.items():
             node.attribute(owner, name, value)
         node.attribute(owner, DESCRIBED, blake3_hex(canonical(stored)))
@@ -204,8 +210,9 @@ def axis_names(series: Series) -> list[str]:
     A name that is used twice, or that a variable of the file has, gets a number.
     """
     rank = len(series.shapes[0])
-    wanted = list(series.dims or [f"dim_{axis}" for axis in range(rank)])
-    if series.layout == "concatenated" and not series.dims:
+    named = series.dims is not None and len(series.dims) == rank
+    wanted = list(series.dims or ()) if named else [f"dim_{axis}" for axis in range(rank)]
+    if series.layout == "concatenated" and not named:
         wanted[0] = "row"
     used = set(RESERVED)
     names = []

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
-from typing import Any
+from typing import Any, TypeAlias
 
 import h5py
 import numpy as np
 
 from probes.signature import DTYPES
+
+Value: TypeAlias = str | bool | int | float | Sequence[str] | Sequence[float]
 
 NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable."
 LARGEST_ATTRIBUTE = 60_000  # an object header of this format takes 64 KiB
@@ -119,7 +121,16 @@ def attach(made: Any, *scales: Any) -> None:
         h5py.h5ds.attach_scale(made, scale, axis)
 
 
-def attribute(owner: Any, name: str, value: str | bool | int | float | Sequence[str] | Sequence[float]) -> Any:
+def attribute_bytes(value: Value) -> int:
+    """How many bytes an attribute takes, without its name."""
+    if isinstance(value, str):
+        return len(value.encode())
+    if isinstance(value, int | float):
+        return 8
+    return len(value) * max((len(one.encode()) if isinstance(one, str) else 8 for one in value), default=0)
+
+
+def attribute(owner: Any, name: str, value: Value) -> Any:
     """A new attribute: text, a number, or a list of one of them."""
     if isinstance(value, str):
         return _write(owner, name, np.array(value.encode()))

@@ -178,6 +178,8 @@ def _is_of(path: Path, scanned: Scan) -> bool:
 def main(directory: Path) -> None:
     """Seal what is named on stdin until that closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is meant for the training process; this one finishes its work
+    answers = os.dup(1)
+    os.dup2(2, 1)  # whatever a library prints is not an answer
     seals = Seals(directory)
     for line in sys.stdin.buffer:
         order = json.loads(line)
@@ -187,12 +189,12 @@ def main(directory: Path) -> None:
             answer = asdict(seals.seal(order["journal"], order.get("options")))
         except (ProbesError, OSError) as error:
             answer = {"journal": order["journal"], "error": str(error), "kind": type(error).__name__}
-        _answer(canonical(answer) + b"\n")
+        _answer(answers, canonical(answer) + b"\n")
 
 
-def _answer(line: bytes) -> None:
+def _answer(descriptor: int, line: bytes) -> None:
     try:
-        os.write(1, line)
+        os.write(descriptor, line)
     except BrokenPipeError:
         return  # nobody is left to hear it, but what waits on stdin is still to be sealed
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import warnings
@@ -138,6 +139,17 @@ def test_labels_and_attributes_of_a_series_are_kept(tmp_path: Path) -> None:
     assert part.attrs["hook"] == "forward"
     assert part.attrs["neutral"] == 0
     assert part.attrs["transforms"] == '[{"a":1}]'
+
+
+def test_labels_and_attributes_too_large_for_an_attribute_are_texts(tmp_path: Path) -> None:
+    labels = [f"label-{number:05d}" for number in range(8000)]
+    shot = Shot(shape=(8000,), dims=("feature",), coords={"feature": labels}, attrs={"note": "ä" * 40_000, "large": 2**70})
+    path = sealed(tmp_path, [shot])
+    with h5py.File(path) as file:
+        assert json.loads(group(file)["labels_feature"][()]) == labels
+        assert json.loads(group(file)["note"][()]) == "ä" * 40_000
+        assert group(file).attrs["large"] == str(2**70).encode()
+    assert stored(path) == payloads([shot])
 
 
 WEIRD = ["", ".", "..", "a/b", "../../etc", "100%", "%41", "ключ", "a:b@c~d", "nul\0l", "tab\t", "\u202e", "x" * 3000, " "]
