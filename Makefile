@@ -37,8 +37,8 @@ fmt: $(VENV)/dev.stamp  ## format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(VENV)/dev.stamp  ## draw the README's picture again from real runs
-	$(BIN)/python docs/picture.py
+docs: $(VENV)/dev.stamp  ## run the README and write what it says back into it
+	$(BIN)/python docs/readme.py
 
 clean:  ## remove the environment and what tools left behind
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist probes-demo-*

@@ -21,7 +21,11 @@ READING = (
 def imported_by(*words: str) -> set[str]:
     """The heavy packages that an interpreter has imported after running some code or module."""
     code = f"import sys, runpy; sys.argv = ['probes', *{words[1:]!r}]\n"
-    code += "try: runpy.run_module('probes', run_name='__main__')\nexcept SystemExit: pass\n" if words[0] == "probes" else f"import {words[0]}\n"
+    code += (
+        "try: runpy.run_module('probes', run_name='__main__')\nexcept SystemExit: pass\n"
+        if words[0] == "probes"
+        else f"import {words[0]}\n"
+    )
     code += f"print('imported:', *(name for name in {HEAVY!r} if name in sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return set(done.stdout.rpartition("imported:")[2].split())
