@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from types import EllipsisType
 from typing import NamedTuple
 
 Axis = tuple[str, ...]  # one axis, made of the names it is composed of; a single name where it is not composed
-
-ELLIPSIS: Axis = ("...",)
+Item = Axis | EllipsisType  # the ellipsis stands for any number of axes; inside parentheses it is the name `...`
 
 
 class PatternError(ValueError):
@@ -21,8 +21,8 @@ class Pattern(NamedTuple):
         right: the axes of the result.
     """
 
-    left: tuple[Axis, ...]
-    right: tuple[Axis, ...]
+    left: tuple[Item, ...]
+    right: tuple[Item, ...]
 
 
 def parse(pattern: str) -> Pattern:
@@ -34,16 +34,19 @@ def parse(pattern: str) -> Pattern:
     sides = pattern.split("->")
     if len(sides) != 2:
         raise PatternError(f"`{pattern}` has {len(sides) - 1} arrows; a pattern is `axes before -> axes after`")
-    return Pattern(_side(sides[0]), _side(sides[1]))
+    left, right = map(_side, sides)
+    if any(item is not ... and "..." in item for item in left):
+        raise PatternError(f"`...` stands inside parentheses left of the arrow of `{pattern}`; only axes with names can be split")
+    return Pattern(left, right)
 
 
-def names(side: tuple[Axis, ...]) -> tuple[str, ...]:
+def names(side: tuple[Item, ...]) -> tuple[str, ...]:
     """Every elementary axis of one side, in order."""
-    return tuple(name for axis in side for name in axis)
+    return tuple(name for item in side for name in (("...",) if item is ... else item))
 
 
-def _side(text: str) -> tuple[Axis, ...]:
-    axes: list[Axis] = []
+def _side(text: str) -> tuple[Item, ...]:
+    axes: list[Item] = []
     group: list[str] | None = None
     for word in text.replace("(", " ( ").replace(")", " ) ").replace("…", "...").split():
         if word == "(" and group is None:
@@ -55,6 +58,8 @@ def _side(text: str) -> tuple[Axis, ...]:
             raise PatternError(f"the parentheses of `{text.strip()}` do not match")
         elif group is not None:
             group.append(_name(word))
+        elif word == "...":
+            axes.append(...)
         else:
             axes.append(() if word == "1" else (_name(word),))
     if group is not None:
@@ -68,7 +73,7 @@ def _name(word: str) -> str:
     return word
 
 
-def _distinct(side: tuple[Axis, ...]) -> tuple[Axis, ...]:
+def _distinct(side: tuple[Item, ...]) -> tuple[Item, ...]:
     for name in (found := names(side)):
         if found.count(name) > 1:
             raise PatternError(f"the axis `{name}` stands twice on one side of the pattern")

@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from probes.component import Transform, Work
 from probes.signature import FLOATS, INTEGERS, Signature, SignatureError
-from probes.transforms.axes import ELLIPSIS, Axis, Pattern, PatternError, names, parse
+from probes.transforms.axes import Axis, Item, Pattern, PatternError, names, parse
 
 COUNTED = ("bool", *INTEGERS)
 TAKEN = {
@@ -71,7 +71,7 @@ class Einops(Transform):
             return Signature(dtype, *self._unknown(pattern))
         spread = self._spread(pattern.left, signature)
         sizes = self._solve(pattern.left, signature, spread)
-        right = [axis for item in pattern.right for axis in (spread if item == ELLIPSIS else [item])]
+        right = [axis for item in pattern.right for axis in (spread if item is ... else [item])]
         flat = [tuple(n for name in axis for n in (names(tuple(spread)) if name == "..." else (name,))) for axis in right]
         dims = tuple("_".join(axis) or "unit" for axis in flat)
         shape = tuple(_product(sizes[name] for name in axis) for axis in flat)
@@ -97,24 +97,24 @@ class Einops(Transform):
         """Shape and names of the result of a value of unknown rank."""
         if "..." in names(pattern.right):
             return None, None
-        return (None,) * len(pattern.right), tuple("_".join(axis) or "unit" for axis in pattern.right)
+        return (None,) * len(pattern.right), tuple("_".join(item) or "unit" for item in pattern.right if item is not ...)
 
-    def _spread(self, left: tuple[Axis, ...], signature: Signature) -> list[Axis]:
+    def _spread(self, left: tuple[Item, ...], signature: Signature) -> list[Axis]:
         """The axes that the ellipsis stands for, by the names they have or by their numbers."""
         ndim = signature.ndim or 0
-        if ELLIPSIS not in left:
+        if ... not in left:
             if ndim != len(left):
                 raise SignatureError(f"the pattern `{self.pattern}` names {len(left)} axes, but the value has {ndim}")
             return []
         if ndim < len(left) - 1:
             raise SignatureError(f"the pattern `{self.pattern}` names at least {len(left) - 1} axes, but the value has {ndim}")
-        first = left.index(ELLIPSIS)
+        first = left.index(...)
         own = signature.dims or tuple(f"dim_{at}" for at in range(ndim))
         return [(name,) for name in own[first : first + ndim - len(left) + 1]]
 
-    def _solve(self, left: tuple[Axis, ...], signature: Signature, spread: list[Axis]) -> Sizes:
+    def _solve(self, left: tuple[Item, ...], signature: Signature, spread: list[Axis]) -> Sizes:
         """The size of every elementary axis, as far as it is known."""
-        axes = [axis for item in left for axis in (spread if item == ELLIPSIS else [item])]
+        axes = [axis for item in left for axis in (spread if item is ... else [item])]
         self._check_names(axes, signature.dims)
         sizes: Sizes = dict.fromkeys(names(tuple(axes))) | self.sizes
         for axis, size in zip(axes, signature.shape or (None,) * len(axes), strict=True):

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import pytest
+import torch
+
+from probes.signature import Signature, SignatureError
+from probes.testing import check_transform
+from probes.transforms.reduce import Op
+from tests.transforms.made import applied, made, same_bits
+
+
+@pytest.mark.parametrize("op", get_args(Op))
+@pytest.mark.parametrize("dims", [None, [-1], [0, 1]])
+def test_every_operation_keeps_the_contract(op: str, dims: list[int] | None) -> None:
+    check_transform(made("reduce", op=op, **({} if dims is None else {"dims": dims})))
+
+
+@pytest.mark.parametrize(
+    ("op", "formula"),
+    [
+        ("mean", lambda v: v.mean((1, 2))),
+        ("sum", lambda v: v.sum((1, 2))),
+        ("max", lambda v: v.amax((1, 2))),
+        ("min", lambda v: v.amin((1, 2))),
+        ("std", lambda v: v.std((1, 2), correction=0)),
+        ("norm", lambda v: v.flatten(1).norm(dim=1)),
+        ("any", lambda v: (v != 0).any(2).any(1)),
+        ("all", lambda v: (v != 0).all(2).all(1)),
+    ],
+)
+def test_the_numbers_are_torchs(op: str, formula: Any) -> None:
+    value = torch.randn(3, 4, 5)
+    value[0] = 0
+    value[1, 1, 1] = 0
+    assert torch.allclose(applied(made("reduce", op=op, dims=["y", -1]), value, "batch", "y", "x"), formula(value), rtol=1e-6)
+
+
+def test_without_dims_one_number_is_left() -> None:
+    value = torch.randn(3, 4)
+    assert same_bits(applied(made("reduce", op="max"), value), value.max())
+    assert same_bits(applied(made("reduce", op="max"), torch.tensor(2.0)), torch.tensor(2.0))
+
+
+@pytest.mark.parametrize("op", ["max", "min", "std", "mean"])
+def test_of_no_elements_there_is_nan(op: str) -> None:
+    result = applied(made("reduce", op=op, dims=[1]), torch.zeros(2, 0))
+    assert result.shape == (2,)
+    assert result.isnan().all()
+
+
+def test_the_largest_of_no_integers_is_refused() -> None:
+    with pytest.raises(SignatureError, match="no max of no elements"):
+        made("reduce", op="max").out(Signature("int64", (0,)))
+    work = made("reduce", op="max").begin(Signature("int64", (3,)))
+    with pytest.raises(SignatureError, match="no elements"):
+        work(torch.zeros(0, dtype=torch.int64))
+
+
+@pytest.mark.parametrize(
+    ("keys", "signature", "message"),
+    [
+        ({"op": "mean"}, Signature("int64", (3,)), "`int64` is not taken.*put a cast to float32 before it"),
+        ({"op": "sum"}, Signature("float8_e5m2", (3,)), "`float8_e5m2` is not taken"),
+        ({"op": "sum", "dims": ["x"]}, Signature("float32", (3,)), "give the probe `dims`"),
+        ({"op": "sum", "dims": [0, -2]}, Signature("float32", (3, 3)), "one axis twice"),
+    ],
+)
+def test_what_does_not_fit_the_value_is_refused(keys: dict[str, Any], signature: Signature, message: str) -> None:
+    with pytest.raises(SignatureError, match=message):
+        made("reduce", **keys).out(signature)
