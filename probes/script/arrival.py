@@ -56,7 +56,7 @@ class Arrival(MetaPathFinder):
 
         def exec_module(module: ModuleType) -> None:
             execute(module)
-            del loader.exec_module  # the attribute of the instance, which hid the method
+            vars(loader).pop("exec_module", None)  # several may have waited, and the first to come here tidies up for all
             self.then()
 
         loader.exec_module = exec_module  # type: ignore[method-assign]  # taken away again when it has run

@@ -68,11 +68,9 @@ class Progress:
 
         accounts = run.accounts.get(epoch, [])
         captures, nbytes = sum(one.written for one in accounts), sum(one.nbytes for one in accounts)
-        steps = "  ".join(
-            f"{phase} {count} steps" if phase == "train" else f"{phase} {count}" for phase, count in sorted(counts.items(), reverse=True)
-        )
+        steps = "  ".join(_phase(phase, count) for phase, count in sorted(counts.items(), reverse=True))
         ending = "" if complete else "  incomplete"
-        self.say(f"epoch {epoch}  {steps or 'no steps'}  {captures} captures  {size(nbytes)}{ending}")
+        self.say(f"epoch {epoch}  {steps or 'no steps'}  {_count(captures, 'capture')}  {size(nbytes)}{ending}")
 
     def finished(self, run: Run) -> None:
         """The table of what was captured, and what to type next."""
@@ -111,6 +109,10 @@ def _clock(run: Run) -> str:
     epoch = f"{clock.epoch_steps} steps" if clock.epoch_steps else "pass over the training loader; without one all is epoch 0"
     change = "" if clock.epoch_steps else "; change: --set clock.epoch_steps=N"
     return f"{STEPS[clock.step]}, epoch = {epoch}{change}"
+
+
+def _phase(phase: str, steps: int) -> str:
+    return f"train {_count(steps, 'step')}" if phase == "train" else f"{phase} {steps}"
 
 
 def _count(number: int, noun: str, plural: str = "") -> str:

@@ -1,0 +1,149 @@
+"""`probes coverage`: which modules fire in a program, how often, and which never do."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from probes.commands.table import table
+from probes.errors import RunError
+from probes.script.arrival import Arrival
+from probes.script.program import Ending, Program, program_of, show
+from probes.spec import LoadedSpec, load_spec
+
+if TYPE_CHECKING:
+    from probes.plan.outline import Row
+    from probes.plan.tree import Tree
+    from probes.script.coverage import Coverage
+
+Matched = dict[tuple[str, str], list[str]]
+
+
+@click.command(context_settings={"allow_interspersed_args": False}, options_metavar="[OPTIONS]")
+@click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a value of the spec; repeatable.")
+@click.option("--all", "unfolded", is_flag=True, help="Do not fold blocks that repeat.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, and what the script prints on stderr.")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[SPEC] SCRIPT|-m MODULE [ARGS]...")
+@click.pass_context
+def coverage(context: click.Context, overrides: tuple[str, ...], unfolded: bool, as_json: bool, words: tuple[str, ...]) -> None:
+    """Run SCRIPT once and count the calls of every module of its model; with SPEC, of the model that the spec fits.
+
+    Without SPEC the model is the first tree with parameters that is called. Nothing is stored.
+    """
+    has_spec = bool(words) and (words[0].endswith((".yaml", ".yml")) or words[0].startswith("preset:"))
+    loaded = load_spec(words[0], overrides=overrides) if has_spec else None
+    program = program_of("coverage", words[1:] if has_spec else words, words[0] if has_spec else "[SPEC]")
+    ending, found = _run(program, loaded, as_json)
+    if ending.error is not None and (found is None or ending.error is not found.failure):
+        show(ending.error)
+    if ending.code and (found is None or not found.trees):
+        context.exit(ending.code)
+    if found is None:
+        raise RunError("the program did not import torch, so no module fired")
+    failure = found.verdict()
+    if failure is not None:
+        raise failure
+    matched = _matched(found, loaded)
+    click.echo(json.dumps(plain(found, matched), indent=2) if as_json else text(found, matched, folded=not unfolded))
+    context.exit(ending.code)
+
+
+def _run(program: Program, loaded: LoadedSpec | None, aside: bool) -> tuple[Ending, Coverage | None]:
+    """Run a program; `aside` sends what it prints to stderr, so that ours stands alone on stdout."""
+    begun: list[Coverage] = []
+
+    def torch_is_there() -> None:
+        from probes.script.choice import Largest, choice_for
+        from probes.script.coverage import Coverage
+
+        begun.append(Coverage(choice_for(loaded) if loaded is not None else Largest()))
+        begun[0].start()
+
+    arrival = Arrival("torch", torch_is_there)
+    arrival.start()
+    try:
+        with contextlib.redirect_stdout(sys.stderr) if aside else contextlib.nullcontext():
+            ending = program.execute()
+    finally:
+        arrival.stop()
+        for one in begun:
+            one.stop()
+    return ending, begun[0] if begun else None
+
+
+def _matched(found: Coverage, loaded: LoadedSpec | None) -> Matched:
+    """The probes on each module, where there is a spec."""
+    if loaded is None:
+        return {}
+    from probes.plan import resolve
+
+    models = {name: tree.model for name, tree in found.trees.items()}
+    matched: Matched = {}
+    for binding in resolve(loaded, models[""] if "" in models else models).bindings:
+        names = matched.setdefault((binding.model, binding.module), [])
+        if binding.name not in names:
+            names.append(binding.name)
+    return matched
+
+
+def plain(found: Coverage, matched: Matched) -> dict[str, Any]:
+    """What was counted, as data; nothing is folded."""
+    modules = [
+        {
+            "model": name,
+            "path": path,
+            "class": node.kind,
+            "runs": node.runs,
+            "probes": matched.get((name, path), []),
+            **vars(found.of(tree, node)),
+        }
+        for name, tree in found.trees.items()
+        for path, node in tree.nodes.items()
+    ]
+    return {"outermost_calls": found.outermost, "first_call": found.place, "modules": modules}
+
+
+def text(found: Coverage, matched: Matched, *, folded: bool) -> str:
+    """What was counted, for a terminal."""
+    return "\n\n".join(_tree_text(found, name, tree, matched, folded) for name, tree in found.trees.items())
+
+
+def _tree_text(found: Coverage, name: str, tree: Tree, matched: Matched, folded: bool) -> str:
+    from probes.plan.outline import Outline
+
+    rows = list(Outline(tree, folded=folded).rows())
+    header = ("module", "class", "calls", "per call", "probes", "note")
+    cells = [_cells(found, name, tree, row, matched) for row in rows]
+    kept = [column for column in range(6) if column < 4 or any(line[column] for line in cells)]
+    grid = table([header[column] for column in kept], [[line[column] for column in kept] for line in cells], right=("calls", "per call"))
+    runnable = list(tree.runnable())
+    fired = sum(1 for node in runnable if found.of(tree, node).calls)
+    head = f"{tree.root.kind}, first called at {found.place}: {found.outermost} outermost calls, {fired} of {len(runnable)} modules fired"
+    return "\n".join([f"model {name}: {head}" if name else head, "", grid])
+
+
+def _cells(found: Coverage, name: str, tree: Tree, row: Row, matched: Matched) -> tuple[str, ...]:
+    counts = [found.of(tree, node) for node in row.nodes]
+    calls, most = _span([one.calls for one in counts]), _span([one.most for one in counts])
+    if any(0 < one.within < found.outermost for one in counts):
+        most = f"0-{max(one.most for one in counts)}"
+    probes = list(dict.fromkeys(probe for node in row.nodes for probe in matched.get((name, node.path), ())))
+    kind = row.kind if len(row.nodes) == 1 else f"{len(row.nodes)} x {row.kind}"
+    return (row.path or '""', kind, calls, most, ", ".join(probes), _note(row, [one.calls for one in counts]))
+
+
+def _note(row: Row, calls: list[int]) -> str:
+    if row.shared:
+        return f"same module as `{row.shared}`"
+    if not row.nodes[0].runs:
+        return "has no forward"
+    silent = sum(1 for count in calls if not count)
+    return "" if not silent else "never fires" if silent == len(calls) else f"{silent} of {len(calls)} never fire"
+
+
+def _span(numbers: list[int]) -> str:
+    return str(numbers[0]) if min(numbers) == max(numbers) else f"{min(numbers)}-{max(numbers)}"

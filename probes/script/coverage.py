@@ -1,0 +1,115 @@
+"""Which modules of a program's model fire, and how often."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.nn import Module
+
+from probes.errors import PlanError, ProbesError, RunError
+from probes.plan.tree import Node, Tree
+from probes.script.binder import Binder
+from probes.script.choice import Choice, Models
+from probes.tensors import in_backward
+
+
+@dataclass
+class Fired:
+    """The calls of one module.
+
+    Attributes:
+        calls: how many there were.
+        within: in how many outermost calls of the model it was called at all.
+        most: most calls within one outermost call.
+    """
+
+    calls: int = 0
+    within: int = 0
+    most: int = 0
+
+
+class Coverage:
+    """Counts the calls of every module of the model that a choice finds; nothing is stored, and nothing is stopped.
+
+    Modules inside a compiled region are not called one by one, and are not counted.
+
+    Attributes:
+        trees: the model's tree, or those of several by name, once found.
+        outermost: how often the model was called.
+        place: `file:line` of the first call.
+    """
+
+    def __init__(self, choice: Choice) -> None:
+        self.binder = Binder(choice, self._bind, self._refused)
+        self.trees: dict[str, Tree] = {}
+        self.outermost = 0
+        self.place = ""
+        self.failure: ProbesError | None = None
+        self._fired: dict[int, Fired] = {}
+        self._open: Counter[int] = Counter()
+        self._depth = 0
+        self._handles: list[Any] = []
+
+    def start(self) -> None:
+        """Wait for the model."""
+        self.binder.start()
+
+    def stop(self) -> None:
+        """Take everything back."""
+        self.binder.stop()
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+
+    def of(self, tree: Tree, node: Node) -> Fired:
+        """The calls of a module."""
+        return self._fired[id(tree.first(node).module)]
+
+    def verdict(self) -> ProbesError | None:
+        """Why there is nothing to show, if so."""
+        if self.trees:
+            return None
+        return self.failure or (self.binder.refusal() if self.binder.seen else RunError("the program called no model in this process"))
+
+    def _refused(self, error: PlanError) -> None:
+        self.failure = error
+
+    def _bind(self, models: Models, place: str) -> None:
+        self.place = place
+        named: Mapping[str, Module] = models if isinstance(models, Mapping) else {"": models}
+        self.trees = {name: Tree(model) for name, model in named.items()}
+        for tree in self.trees.values():
+            for node in tree.nodes.values():
+                if id(node.module) not in self._fired:
+                    self._fired[id(node.module)] = Fired()
+                    self._watch(node)
+
+    def _watch(self, node: Node) -> None:
+        if node.scripted:
+            return
+        self._handles.append(node.module.register_forward_pre_hook(self._enter, prepend=True))
+        self._handles.append(node.module.register_forward_hook(self._leave, always_call=True))
+
+    def _enter(self, module: Module, _args: object) -> None:
+        if torch.compiler.is_compiling() or in_backward():
+            return
+        self._depth += 1
+        self._open[id(module)] += 1
+
+    def _leave(self, module: Module, _args: object, _output: object) -> None:
+        if torch.compiler.is_compiling() or in_backward():
+            return
+        self._depth -= 1
+        if self._depth:
+            return
+        self.outermost += 1
+        for key, calls in self._open.items():
+            fired = self._fired[key]
+            fired.calls += calls
+            fired.within += 1
+            fired.most = max(fired.most, calls)
+        self._open.clear()

@@ -1,0 +1,91 @@
+from pathlib import Path
+
+import pytest
+
+import probes
+from probes.commands.run import run
+from tests.commands.conftest import Invoke, Written
+
+TRAIN = """
+import sys
+import torch
+from model import Net
+
+torch.manual_seed(0)
+net = Net()
+optimizer = torch.optim.SGD(net.parameters(), lr=float(sys.argv[2]) if len(sys.argv) > 2 else 0.1)
+for _ in range(3):
+    optimizer.zero_grad()
+    net(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+"""
+SPEC = "version: 1\nprobes:\n  acts: {hook: forward, modules: [fc1]}\n"
+
+
+@pytest.fixture
+def files(written: Written) -> Path:
+    written("train.py", TRAIN)
+    return written("probe.yaml", SPEC).parent
+
+
+def test_a_script_runs_with_probes_and_keeps_its_own_options(invoke: Invoke, files: Path) -> None:
+    said = invoke(run, "--out", "mine", "--tag", "lr=0.5", "probe.yaml", "train.py", "--lr", "0.5")
+    assert said.code == 0
+    assert said.out == ""
+    assert "next: probes ls mine" in said.err
+    done = probes.open(files / "mine")
+    assert len(done["acts", "fc1"]) == 3
+    assert done.manifest["tags"] == {"lr": "0.5"}
+    assert done.manifest["code"]["argv"] == ["--lr", "0.5"]
+
+
+def test_quiet_says_nothing(invoke: Invoke, files: Path) -> None:
+    said = invoke(run, "-q", "--out", "mine", "probe.yaml", "train.py")
+    assert (said.code, said.out, said.err) == (0, "", "")
+
+
+def test_set_and_set_file_change_the_spec_in_this_order(invoke: Invoke, files: Path) -> None:
+    (files / "changes").write_text("# every other step\n\nprobes.acts.when.steps.every=2\nprobes.acts.modules=[h.0]\n")
+    said = invoke(run, "-q", "--out", "mine", "--set", "probes.acts.modules=[h.1]", "--set-file", "changes", "probe.yaml", "train.py")
+    assert said.code == 0, said.err
+    done = probes.open(files / "mine")
+    assert len(done["acts", "h.1"]) == 2
+    assert done.manifest["spec"]["overrides"] == [
+        "probes.acts.when.steps.every=2",
+        "probes.acts.modules=[h.0]",
+        "probes.acts.modules=[h.1]",
+    ]
+
+
+def test_a_spec_is_refused_before_anything_runs(invoke: Invoke, files: Path) -> None:
+    (files / "train.py").write_text("raise SystemExit('it ran')")
+    (files / "probe.yaml").write_text(SPEC.replace("hook", "hok"))
+    said = invoke(run, "probe.yaml", "train.py")
+    assert said.code == 2
+    assert "it ran" not in said.err
+    assert invoke(run, "none.yaml", "train.py").code == 3
+    assert invoke(run, "probe.yaml", "none.py").code == 3
+
+
+def test_a_tag_needs_a_name_and_a_text(invoke: Invoke, files: Path) -> None:
+    said = invoke(run, "--tag", "fast", "probe.yaml", "train.py")
+    assert said.code == 2
+    assert "tag 'fast' is not NAME=TEXT" in said.err
+
+
+def test_a_set_file_that_is_not_there_is_told(invoke: Invoke, files: Path) -> None:
+    said = invoke(run, "--set-file", "none", "probe.yaml", "train.py")
+    assert said.code == 3
+    assert "'none' cannot be read" in said.err
+
+
+def test_an_option_behind_the_spec_is_told_where_it_goes(invoke: Invoke, files: Path) -> None:
+    said = invoke(run, "probe.yaml", "--out", "mine", "train.py")
+    assert said.code == 2
+    assert "option `--out` stands where the script is expected" in said.err
+
+
+def test_a_module_runs_too(invoke: Invoke, files: Path) -> None:
+    said = invoke(run, "--out", "mine", "probe.yaml", "-m", "train")
+    assert said.code == 0, said.err
+    assert len(probes.open(files / "mine")["acts", "fc1"]) == 3

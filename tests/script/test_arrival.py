@@ -1,0 +1,35 @@
+import sys
+from pathlib import Path
+
+import pytest
+
+from probes.script.arrival import Arrival
+
+
+def test_the_callback_comes_in_the_import_and_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "arriving.py").write_text("number = 3")
+    monkeypatch.syspath_prepend(tmp_path)
+    seen: list[int] = []
+    arrival = Arrival("arriving", lambda: seen.append(sys.modules["arriving"].number))
+    arrival.start()
+    assert seen == []
+    import arriving  # type: ignore[import-not-found]  # made above
+
+    assert seen == [3]
+    assert "exec_module" not in vars(arriving.__spec__.loader)
+    assert arrival not in sys.meta_path
+    del sys.modules["arriving"]
+
+
+def test_what_is_already_there_is_told_at_once() -> None:
+    seen: list[int] = []
+    Arrival("sys", lambda: seen.append(1)).start()
+    assert seen == [1]
+
+
+def test_a_wait_can_be_given_up() -> None:
+    arrival = Arrival("arriving", lambda: None)
+    arrival.start()
+    arrival.stop()
+    assert arrival not in sys.meta_path
+    arrival.stop()

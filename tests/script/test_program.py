@@ -1,0 +1,132 @@
+import pickle
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from probes.errors import StorageError, UsageError
+from probes.script.program import Program, program_of, show
+
+
+def written(folder: Path, text: str, name: str = "train.py") -> str:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(dedent(text))
+    return str(path)
+
+
+def test_a_script_sees_itself_as_the_interpreter_would_show_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = written(
+        tmp_path,
+        """
+        import sys
+        assert __name__ == "__main__"
+        assert sys.modules["__main__"].__dict__ is globals()
+        assert __file__ == sys.path[0] + "/train.py"
+        assert __spec__ is None and __package__ is None
+        assert sys.argv == ["train.py", "--lr", "1"]
+        """,
+    )
+    monkeypatch.chdir(tmp_path)
+    assert script.endswith("train.py")
+    assert Program("train.py", ("--lr", "1")).execute() == Program("train.py").execute().__class__(0)
+
+
+def test_a_script_inherits_no_future_of_ours(tmp_path: Path) -> None:
+    script = written(tmp_path, "def f(x: 1 + 1): ...\nassert f.__annotations__['x'] == 2")
+    assert Program(script).execute().code == 0
+
+
+def test_a_module_runs_with_its_spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written(tmp_path, "", "lab/__init__.py")
+    written(
+        tmp_path,
+        """
+        import sys
+        from . import answer
+        assert __spec__.name == "lab.train" and __package__ == "lab"
+        assert sys.argv == [__file__, "x"]
+        sys.exit(answer.number)
+        """,
+        "lab/train.py",
+    )
+    written(tmp_path, "number = 7", "lab/answer.py")
+    monkeypatch.chdir(tmp_path)
+    assert Program("lab.train", ("x",), is_module=True).execute().code == 7
+
+
+def test_a_directory_runs_its_main(tmp_path: Path) -> None:
+    written(tmp_path, "import sys; sys.exit(4)", "app/__main__.py")
+    assert Program(str(tmp_path / "app")).execute().code == 4
+
+
+@pytest.mark.parametrize(("leaving", "code"), [("", 0), ("0", 0), ("3", 3), ("None", 0), ("'no data'", 1)])
+def test_what_a_script_says_on_leaving_is_its_code(tmp_path: Path, capsys: pytest.CaptureFixture[str], leaving: str, code: int) -> None:
+    ending = Program(written(tmp_path, f"import sys; sys.exit({leaving})")).execute()
+    assert ending.code == code
+    assert (ending.error is None) == (code == 0)
+    assert capsys.readouterr().err == ("no data\n" if leaving == "'no data'" else "")
+
+
+def test_an_interrupt_is_130(tmp_path: Path) -> None:
+    assert Program(written(tmp_path, "raise KeyboardInterrupt")).execute().code == 130
+
+
+def test_a_traceback_begins_in_the_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script = written(tmp_path, "def fail():\n    raise ValueError('bad')\nfail()")
+    ending = Program(script).execute()
+    assert ending.code == 1
+    assert ending.error is not None
+    show(ending.error)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert lines[1] == f'  File "{script}", line 3, in <module>'
+    assert lines[-1] == "ValueError: bad"
+
+
+def test_what_a_script_pickled_finds_its_class_when_the_script_is_over(tmp_path: Path) -> None:
+    Program(written(tmp_path, "import pickle\nclass Thing: pass\ndata = pickle.dumps(Thing())")).execute()
+    main = sys.modules["__main__"]
+    assert type(pickle.loads(main.data)) is main.Thing
+
+
+def test_a_spawned_process_finds_the_script(tmp_path: Path) -> None:
+    script = written(
+        tmp_path,
+        """
+        import multiprocessing
+        def double(x):
+            return 2 * x
+        if __name__ == "__main__":
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                assert pool.map(double, [1, 2]) == [2, 4]
+        """,
+    )
+    assert Program(script).execute().error is None
+
+
+def test_a_module_that_is_not_there_is_told_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    ending = Program("no_such_module", is_module=True).execute()
+    assert ending.code == 1
+    assert isinstance(ending.error, StorageError)
+    show(ending.error)
+    assert capsys.readouterr().err.startswith("error: no module 'no_such_module' that can be run")
+
+
+def test_words_name_a_script_or_a_module(tmp_path: Path) -> None:
+    script = written(tmp_path, "")
+    assert program_of("run", (script, "--out", "x")) == Program(script, ("--out", "x"))
+    assert program_of("run", ("--", script)) == Program(script)
+    assert program_of("run", ("-m", "lab.train", "-m")) == Program("lab.train", ("-m",), is_module=True)
+
+
+def test_an_option_behind_the_spec_is_told_where_it_goes() -> None:
+    with pytest.raises(UsageError, match=r"option `--out` stands where the script is expected; options of `probes run` come before"):
+        program_of("run", ("--out", "d", "train.py"), "probe.yaml")
+    with pytest.raises(UsageError, match=r"needs a script to run: probes run \[OPTIONS\] probe.yaml SCRIPT"):
+        program_of("run", (), "probe.yaml")
+    with pytest.raises(UsageError, match="needs the name of a module"):
+        program_of("run", ("-m",), "probe.yaml")
+    with pytest.raises(StorageError, match=r"script 'none.py' does not exist"):
+        program_of("run", ("none.py",))

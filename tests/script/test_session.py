@@ -1,0 +1,177 @@
+"""How a program with probes ends, and what is left of it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+import probes
+from tests.script.conftest import PRELUDE, Probed
+
+LOOP = """
+net = Net()
+optimizer = SGD(net.parameters(), lr=0.1)
+for i, (x,) in enumerate(loader(8, 2)):
+    step(net, optimizer, x)
+    {what}
+"""
+
+
+def test_it_says_what_it_bound_to_and_what_a_step_is(probed: Probed) -> None:
+    done = probed(LOOP.format(what="pass"))
+    assert done.code == 0
+    lines = done.said.splitlines()
+    assert lines[0].startswith(f"probes {probes.__version__}  spec <spec> (sha256 ")
+    assert lines[0].endswith(f")  ->  {done.out}")
+    assert lines[1].startswith("bound to Net (first call, ")
+    assert lines[1].endswith("train.py:26): 1 probe, 1 target")
+    assert lines[3].startswith("step = optimizer step, epoch = pass over the training loader")
+    assert lines[4] == "epoch 0  train 4 steps  4 captures  64 B"
+    assert lines[-1] == f"next: probes ls {done.out}"
+
+
+def test_an_exception_leaves_an_incomplete_epoch_and_a_traceback_without_us(probed: Probed, capsys: pytest.CaptureFixture[str]) -> None:
+    done = probed(LOOP.format(what="if i == 2: raise ValueError('bad batch')"))
+    assert done.code == 1
+    assert done.steps() == {0: 2}
+    assert probes.open(done.out).state == {0: "incomplete"}
+    told = capsys.readouterr().err
+    assert told.splitlines()[-1] == "ValueError: bad batch"
+    assert "probes/script" not in told
+
+
+def test_an_exception_in_the_model_is_told_without_the_frames_that_watch_it(probed: Probed, capsys: pytest.CaptureFixture[str]) -> None:
+    done = probed("""
+        class Broken(Net):
+            def forward(self, x):
+                raise ValueError("no forward")
+        Broken()(torch.randn(1, 3))
+    """)
+    assert done.code == 1
+    told = capsys.readouterr().err
+    assert "no forward" in told
+    assert "probes/script" not in told
+    assert "probes/runner" not in told
+
+
+def test_the_scripts_own_code_wins(probed: Probed) -> None:
+    assert probed(LOOP.format(what="if i == 2: sys.exit(7)")).code == 7
+
+
+def test_an_interrupt_is_130_and_seals_what_was_committed(probed: Probed) -> None:
+    done = probed(LOOP.format(what="if i == 2: raise KeyboardInterrupt"))
+    assert done.code == 130
+    assert done.steps() == {0: 2}
+
+
+def test_leaving_with_zero_is_a_good_end(probed: Probed) -> None:
+    done = probed(LOOP.format(what="if i == 2: sys.exit(0)"))
+    assert done.code == 0
+    assert probes.open(done.out).state == {0: "complete"}
+
+
+def test_a_spec_that_captured_nothing_fails_a_script_that_did_not(probed: Probed) -> None:
+    never = {"version": 1, "probes": {"acts": {"hook": "forward", "modules": ["fc"], "when": {"phases": ["eval"]}}}}
+    done = probed(LOOP.format(what="pass"), never)
+    assert done.code == 1
+    assert "probe `acts` captured nothing" in done.said
+
+
+def test_a_spec_that_fits_no_model_stops_the_script_before_step_0(probed: Probed, capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = {"version": 1, "probes": {"acts": {"hook": "forward", "modules": ["fc1"]}}}
+    done = probed(LOOP.format(what="print('step is over')"), wrong)
+    assert done.code == 2
+    assert "step is over" not in capsys.readouterr().out
+    assert "the model has no module `fc1`" in done.said
+    assert "no model that the program calls fits the spec; it called Net (3 modules, called at " in done.said
+    assert not done.out.exists()
+
+
+def test_without_an_optimizer_it_is_told_at_the_end(probed: Probed) -> None:
+    wrong = {"version": 1, "probes": {"acts": {"hook": "forward", "modules": ["fc1"]}}}
+    done = probed("Net()(torch.randn(1, 3)); nn.ReLU()(torch.randn(1))", wrong)
+    assert done.code == 2
+    assert "ReLU (1 module, called at " in done.said
+
+
+def test_a_stray_module_and_a_loss_are_not_the_model(probed: Probed) -> None:
+    everything = {"version": 1, "probes": {"acts": {"hook": "forward", "modules": ["**"]}}}
+    done = probed(
+        """
+        nn.Sequential(nn.Flatten())(torch.randn(2, 3))
+        net, criterion = Net(), nn.MSELoss()
+        criterion(torch.zeros(1), torch.zeros(1))
+        criterion(net(torch.randn(2, 3)), torch.zeros(2, 1)).backward()
+        """,
+        everything,
+    )
+    assert done.code == 0
+    assert "bound to Net" in done.said
+
+
+def test_a_script_that_calls_no_model_fails_with_the_reason(probed: Probed) -> None:
+    done = probed("print('nothing')")
+    assert done.code == 1
+    assert "the program called no model in this process" in done.said
+
+
+def test_a_model_that_is_never_called_fails_with_its_name(probed: Probed) -> None:
+    acts = {"hook": "forward", "modules": ["fc"]}
+    spec = {"version": 1, "models": {"a": "Net", "b": "Other"}, "probes": {"acts": {**acts, "model": "a"}, "more": {**acts, "model": "b"}}}
+    done = probed("Net()(torch.randn(1, 3))", spec)
+    assert done.code == 2
+    assert "model `b`: no instance of class `Other` was called" in done.said
+
+
+def test_a_directory_in_use_ends_the_script_before_its_first_call(probed: Probed, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "notes.txt").write_text("mine")
+    done = probed("Net()(torch.randn(1, 3))")
+    assert done.code == 3
+    assert "is not empty (it holds 'notes.txt')" in done.said
+
+
+def test_the_manifest_names_the_script_and_its_arguments(probed: Probed) -> None:
+    done = probed(LOOP.format(what="pass"), arguments=("--lr", "1"))
+    code = json.loads((done.out / "run.json").read_text())["code"]
+    assert code["script"].endswith("train.py")
+    assert code["argv"] == ["--lr", "1"]
+
+
+def test_the_script_itself_imports_torch_and_may_set_what_torch_reads(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import sys\nassert 'torch' not in sys.modules and 'numpy' not in sys.modules\nimport os\n" + PRELUDE + "Net()(torch.ones(1, 3))"
+    )
+    (tmp_path / "probe.yaml").write_text("version: 1\nprobes: {acts: {hook: forward, modules: [fc]}}\n")
+    words = "import sys; from probes.commands.run import run; run(sys.argv[1:])"
+    done = subprocess.run(
+        [sys.executable, "-c", words, "--out", "run", "probe.yaml", "train.py"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ""
+
+
+def test_what_a_killed_script_committed_can_be_recovered(tmp_path: Path) -> None:
+    from probes.store.recover import recover
+
+    script = tmp_path / "train.py"
+    script.write_text(PRELUDE + dedent(LOOP.format(what="if i == 3: import os; os._exit(9)")))
+    (tmp_path / "probe.yaml").write_text("version: 1\nprobes: {acts: {hook: forward, modules: [fc]}}\n")
+    words = "import sys; from probes.commands.run import run; run(sys.argv[1:])"
+    done = subprocess.run(
+        [sys.executable, "-c", words, "-q", "--out", "run", "probe.yaml", "train.py"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 9
+    assert done.stderr == ""
+    recover(tmp_path / "run")
+    assert len(probes.open(tmp_path / "run")["acts", "fc"]) == 3
