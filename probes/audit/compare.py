@@ -100,7 +100,7 @@ def _add(found: Measure, start: int, a: Elements, b: Elements, dtype: str, toler
     found.max_rel = max(found.max_rel, float(np.where(np.isnan(relative), np.inf, relative).max()))
     if found.max_ulp is not None:
         found.max_ulp = max(found.max_ulp, int(distance(a[changed], b[changed]).max()))
-    beyond = changed if tolerance is None else apart > tolerance.atol + tolerance.rtol * np.nan_to_num(np.abs(x), posinf=np.inf)
+    beyond = changed if tolerance is None else apart > tolerance.atol + tolerance.rtol * np.where(np.isfinite(x), np.abs(x), 0.0)
     count = int(beyond.sum())
     if count and found.first is None:
         found.first = start + int(beyond.argmax())

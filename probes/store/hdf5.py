@@ -95,7 +95,7 @@ class _Opened:
             yield
         except (FileRefused, StorageError):
             raise
-        except (OSError, KeyError, ValueError, RuntimeError, TypeError, OverflowError, MemoryError) as error:
+        except (OSError, LookupError, ValueError, RuntimeError, TypeError, OverflowError, MemoryError) as error:
             code = "truncated" if "truncated file" in str(error) else "damaged"
             raise FileRefused(code, f'"{name}" of "{self.path}" cannot be read: {error}') from error
 
