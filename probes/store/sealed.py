@@ -108,9 +108,7 @@ class SealedPart:
         self.clocks = self._clocks(rank)
         self.shapes = self._shapes()
         self.dims = self._dims()
-        self.coords: dict[str, Coord] = {
-            name.removeprefix(LABELS): tuple(value) for name, value in self._attributes.items() if name.startswith(LABELS)
-        }
+        self.coords = self._coords()
         self.attrs = {name: value for name, value in self._attributes.items() if name not in OWN and not name.startswith(LABELS)}
         self._starts = np.concatenate(([0], np.cumsum(sizes(self.shapes, self.dtype))))
         if self._starts[-1] != prod(self._values.shape):
@@ -168,6 +166,12 @@ class SealedPart:
     def _dims(self) -> tuple[str, ...] | None:
         found = self._attributes.get("dims")
         return tuple(found) if found and len(found) == self.shapes.shape[1] else None
+
+    def _coords(self) -> dict[str, Coord]:
+        """Labels by axis; where they are too many for an attribute, they stand as JSON in a text of that name."""
+        found = {name: value for name, value in self._attributes.items() if name.startswith(LABELS)}
+        found |= {name: json.loads(self._group.text(name)) for name in self._names if name.startswith(LABELS)}
+        return {name.removeprefix(LABELS): tuple(labels) for name, labels in found.items()}
 
     def _column(self, name: str, count: int) -> NDArray[Any]:
         column = self._array(name).read()

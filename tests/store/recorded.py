@@ -59,7 +59,14 @@ class Recording:
     def left(self, complete: bool = True, ended: bool = False) -> Path:
         self.directory.mkdir(parents=True, exist_ok=True)
         path = self.directory / f"{Stem(self.epoch, self.attempt, self.segment, self.rank)}.journal"
-        head = {"run_id": "r", "epoch": self.epoch, "attempt": self.attempt, "rank": self.rank or 0, "spec": "version: 1\n"}
+        head = {
+            "run_id": "r",
+            "epoch": self.epoch,
+            "attempt": self.attempt,
+            "segment": self.segment,
+            "rank": self.rank or 0,
+            "spec": "version: 1\n",
+        }
         head |= {"manifest": {"run_id": "r"}, "global_step_start": {"train": 100 * self.epoch}} | self.head
         journal = Journal.create(path, head)
         known: dict[str, int] = {}

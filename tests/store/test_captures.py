@@ -140,3 +140,9 @@ def test_names_and_labels_of_axes_are_in_the_signature(tmp_path: Path) -> None:
     assert str(series.signature) == "float32[stat=2]"
     assert series.signature.coords == coords
     assert series.attrs == {"hook": "forward"}
+
+
+def test_labels_that_no_attribute_holds_are_read_as_well(tmp_path: Path) -> None:
+    labels = tuple(f"a label of some length {number}" for number in range(5000))
+    Recording(tmp_path).take(np.zeros(5000, "<f4"), dims=("neuron",), coords={"neuron": labels}).sealed()
+    assert probes.open(tmp_path)["acts", "fc1"].signature.coords == {"neuron": labels}
