@@ -28,6 +28,7 @@ class Verb(NamedTuple):
 
 VERBS: dict[str, dict[str, Verb]] = {
     "Write a spec": {
+        "check": Verb("probes.commands.check:check", "Whether specs are right, every problem at its place; needs no model"),
         "tree": Verb("probes.commands.tree:tree", "The modules of a model, and the probes on them"),
         "plan": Verb("probes.commands.plan:plan", "What a spec comes to on a model, before anything runs"),
     },

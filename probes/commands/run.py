@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
 import click
 
-from probes.errors import StorageError, UsageError
+from probes.commands.overrides import changes
+from probes.errors import UsageError
 from probes.script.program import program_of
 from probes.script.progress import Progress
 from probes.script.session import Session, Wish
@@ -39,23 +39,8 @@ def run(
     satisfied, it is 1.
     """
     target = program_of("run", words, spec)
-    changes = (*(line for file in files for line in lines(file)), *overrides)
-    wish = Wish(load_spec(spec, overrides=changes), out, dict(_pair(tag) for tag in tags))
+    wish = Wish(load_spec(spec, overrides=changes(files, overrides)), out, dict(_pair(tag) for tag in tags))
     sys.exit(Session(wish, Progress(quiet=quiet)).run(target))
-
-
-def lines(file: str) -> list[str]:
-    """The `path=value` lines of a file, without comments and empty ones.
-
-    Raises:
-        StorageError: the file cannot be read.
-    """
-    try:
-        text = Path(file).read_text(encoding="utf-8")
-    except OSError as error:
-        raise StorageError(f"'{file}' cannot be read: {error.strerror}") from error
-    stripped = (line.strip() for line in text.splitlines())
-    return [line for line in stripped if line and not line.startswith("#")]
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -1,0 +1,33 @@
+"""The `path=value` texts that `--set-file` and `--set` give."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from probes.errors import StorageError
+
+
+def changes(files: Sequence[str], overrides: Sequence[str]) -> tuple[str, ...]:
+    """The lines of the files, then the overrides themselves, which win.
+
+    Raises:
+        StorageError: a file cannot be read.
+    """
+    return (*(line for file in files for line in lines(file)), *overrides)
+
+
+def lines(file: str) -> list[str]:
+    """The `path=value` lines of a file, without comments and empty ones.
+
+    Raises:
+        StorageError: the file cannot be read.
+    """
+    try:
+        text = Path(file).read_text(encoding="utf-8")
+    except OSError as error:
+        raise StorageError(f"'{file}' cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError:
+        raise StorageError(f"'{file}' is not UTF-8; save it as UTF-8") from None
+    stripped = (line.strip() for line in text.splitlines())
+    return [line for line in stripped if line and not line.startswith("#")]
