@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, model_validator
@@ -10,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, model_validator
 from probes.signature import Signature
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Generator, Tensor
 
 
 def _frozen(data: Any) -> Any:
@@ -82,7 +83,38 @@ class Sink(Component):
     family: ClassVar[str] = "sink"
 
 
+@dataclass(frozen=True)
+class Context:
+    """What an edit may know when it begins.
+
+    Attributes:
+        signature: dtype, rank and names of the axes of the value; sizes are those of the first one.
+        source: the tensor that `from` names, on the host; None where the edit has none.
+    """
+
+    signature: Signature
+    source: Tensor | None = None
+
+
+Apply = Callable[["Tensor", "Generator"], tuple["Tensor", dict[str, "Tensor"]]]
+"""Takes the value and a generator of its own, seeded by the clock; gives the new value and what was drawn, by name."""
+
+
 class Edit(Component):
     """Rewrites a value in place of the model's own."""
 
     family: ClassVar[str] = "edit"
+    random: ClassVar[bool] = False  # whether it draws from its generator
+    gradients_only: ClassVar[bool] = False
+
+    def begin(self, context: Context) -> Apply:
+        """Take every decision that the context allows and return the work.
+
+        Returns:
+            A callable that never writes to its input and returns a tensor of the same shape, dtype and device, in the
+            graph of its input where there is one.
+
+        Raises:
+            SignatureError: the edit cannot be applied to such a value.
+        """
+        raise NotImplementedError

@@ -16,7 +16,16 @@ KINDS: dict[str, dict[str, str]] = {
         "select": "probes.transforms.select:Select",
         "stats": "probes.transforms.stats:Stats",
     },
-    "edit": {},
+    "edit": {
+        "add": "probes.edits.add:Add",
+        "clamp": "probes.edits.clamp:Clamp",
+        "clip_norm": "probes.edits.clip_norm:ClipNorm",
+        "mixup": "probes.edits.mixup:Mixup",
+        "noise": "probes.edits.noise:Noise",
+        "replace": "probes.edits.replace:Replace",
+        "scale": "probes.edits.scale:Scale",
+        "zero": "probes.edits.zero:Zero",
+    },
     "sink": {
         "hdf5": "probes.sinks.hdf5:Hdf5",
     },

@@ -147,7 +147,7 @@ class GradTap(Tap):
         node = tensor.grad_fn
         if not tensor.requires_grad:
             return False
-        hook = Recomputed(self, recorder, call) if recompute else GradHook(self, recorder, call)
+        hook = self.hook(recorder, call, recompute)
         if recompute:
             self.passes.append(hook)
         self.account.armed += 1
@@ -163,6 +163,10 @@ class GradTap(Tap):
             hook.watch(tensor)
             self.armed.views.append(hook)
         return True
+
+    def hook(self, recorder: Recorder, call: int, recompute: bool) -> GradHook:
+        """The tensor hook to arm."""
+        return Recomputed(self, recorder, call) if recompute else GradHook(self, recorder, call)
 
     def resolve(self) -> None:
         """Give the hooks of one recompute the clocks of the calls in the first pass that they repeat.

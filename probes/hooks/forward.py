@@ -8,31 +8,44 @@ from torch import Tensor
 from torch.nn import Module
 
 from probes.hooks.backward import GradTap
+from probes.hooks.edit import EditTap, GradEditTap
 from probes.hooks.moment import Gate, ModuleHook, Moment
 from probes.hooks.tap import Tap, ValueTap
 from probes.tensors import graph_task
 
 
+def in_order(taps: Sequence[Tap]) -> tuple[tuple[Tap, ...], tuple[EditTap, ...], tuple[Tap, ...]]:
+    """The taps on values: those that see the original, the edits, and those that see what the model goes on with."""
+    values = [tap for tap in taps if not isinstance(tap, GradTap | EditTap)]
+    edits = tuple(tap for tap in taps if isinstance(tap, EditTap))
+    return tuple(tap for tap in values if tap.original), edits, tuple(tap for tap in values if not tap.original)
+
+
+def turn(tap: GradTap) -> int:
+    """When a tensor hook is armed among those of one value: each sees what the ones before it made of the gradient."""
+    return 0 if tap.original else 1 if isinstance(tap, GradEditTap) else 2
+
+
 class ForwardHook(ModuleHook):
     """The forward hook of one module, serving every binding on its output."""
 
-    __slots__ = ("grads", "only", "values")
+    __slots__ = ("edits", "grads", "only", "originals", "values")
 
     def __init__(self, target: str, moment: Moment, gate: Gate, taps: Sequence[Tap]) -> None:
         super().__init__(target, moment, gate)
-        self.values = tuple(tap for tap in taps if not isinstance(tap, GradTap))
-        self.grads = tuple(tap for tap in taps if isinstance(tap, GradTap))
+        self.originals, self.edits, self.values = in_order(taps)
+        self.grads = tuple(sorted((tap for tap in taps if isinstance(tap, GradTap)), key=turn))
         plain = len(taps) == 1 and type(taps[0]) is ValueTap and taps[0].within is None and not taps[0].keys
         self.only = taps[0] if plain else None
 
-    def __call__(self, module: Module, args: object, output: object) -> None:
-        """Capture the output and arm its gradients, where a probe is due."""
+    def __call__(self, module: Module, args: object, output: object) -> object:
+        """Capture the output and arm its gradients, where a probe is due; an edited output is returned."""
         if not self.gate.due:
-            return
+            return None
         moment = self.moment
         recompute = graph_task() != -1
         if not moment.inside and not recompute and not moment.stray(self.target):
-            return
+            return None
         stamp = moment.stamp
         if self.stamp == stamp:
             self.call += 1
@@ -40,8 +53,7 @@ class ForwardHook(ModuleHook):
             self.stamp = stamp
             self.call = 0
         if recompute:
-            self.recompute(module, output, self.call)
-            return
+            return self.recompute(module, output, self.call)
         only = self.only
         if only is not None and type(output) is Tensor:
             # One probe on a plain tensor is the common case; this is `ValueTap.take` without its calls.
@@ -52,23 +64,36 @@ class ForwardHook(ModuleHook):
                     single.put(output, moment, self.call, 0)
                 except Exception as error:  # the hook boundary: a failing probe must not change training
                     only.failed(error, output)
-                return
-        self.serve(module, output, self.call)
+                return None
+        return self.serve(module, output, self.call)
 
-    def serve(self, module: Module, output: object, call: int) -> None:
-        """Hand the output to every tap that is due."""
+    def serve(self, module: Module, output: object, call: int) -> object:
+        """Hand the output to every tap that is due; the new one where an edit changed it, else None."""
+        for tap in self.originals:
+            if tap.wants(call):
+                tap.take(output, call)
+        given = output
+        for edit in self.edits:
+            if edit.wants(call):
+                output = edit.change(output, call)
         for tap in self.values:
             if tap.wants(call):
                 tap.take(output, call)
         for grad in self.grads:
             if grad.wants(call):
                 grad.take_from(module, output, call)
+        return None if output is given else output
 
-    def recompute(self, module: Module, output: object, call: int) -> None:
+    def recompute(self, module: Module, output: object, call: int) -> object:
         """A call that repeats one for activation checkpointing: its values were taken, its gradients come here."""
-        for tap in self.values:
+        given = output
+        for edit in self.edits:
+            if edit.gate.due:
+                output = edit.change(output, call, recompute=True)
+        for tap in (*self.originals, *self.values):
             if tap.wants(call):
                 tap.account.skip("recompute")
         for grad in self.grads:
             if grad.gate.due and not grad.broken:
                 grad.take_from(module, output, call)
+        return None if output is given else output

@@ -24,9 +24,7 @@ class Writer(Protocol):
     ) -> int:
         """The number under which captures of this series, dtype and shape are added."""
 
-    def add(
-        self, descriptor: int, step: int, microstep: int, call: int, backward: int, address: int, nbytes: int, flags: int = 0
-    ) -> None:
+    def add(self, descriptor: int, step: int, microstep: int, call: int, backward: int, address: int, nbytes: int, flags: int = 0) -> None:
         """Copy `nbytes` bytes at `address` before returning."""
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from probes.hooks.backward import GradTap
+from probes.hooks.forward import in_order, turn
 from probes.hooks.moment import Gate, ModuleHook, Moment
 from probes.hooks.tap import Tap
 from probes.tensors import graph_task
@@ -32,16 +33,17 @@ def parameters_of(module: Module) -> tuple[tuple[str, ...], str]:
 class PreForwardHook(ModuleHook):
     """The forward pre-hook of one module, serving every binding on its inputs."""
 
-    __slots__ = ("grads", "names", "rest", "shares", "values")
+    __slots__ = ("edits", "grads", "names", "originals", "rest", "shares", "values")
 
     def __init__(self, target: str, moment: Moment, gate: Gate, taps: Sequence[Tap], module: Module) -> None:
         super().__init__(target, moment, gate)
         self.names, self.rest = parameters_of(module)
         for tap in taps:
             tap.keys = self.named(tap.keys)
-        self.values = tuple(tap for tap in taps if not isinstance(tap, GradTap))
-        self.grads = tuple(tap for tap in taps if isinstance(tap, GradTap) and tap.root == "grad_input_total")
-        self.shares = tuple(tap for tap in taps if isinstance(tap, GradTap) and tap.root == "grad_input")
+        self.originals, self.edits, self.values = in_order(taps)
+        grads = sorted((tap for tap in taps if isinstance(tap, GradTap)), key=turn)
+        self.grads = tuple(tap for tap in grads if tap.root == "grad_input_total")
+        self.shares = tuple(tap for tap in grads if tap.root == "grad_input")
 
     def named(self, keys: tuple[str, ...]) -> tuple[str, ...]:
         """Keys whose first is an index, `input.0`, with the name of that parameter of `forward` in its place."""
@@ -53,25 +55,45 @@ class PreForwardHook(ModuleHook):
         return (self.rest or "args", str(index - len(self.names)), *keys[1:])
 
     def __call__(self, module: Module, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs] | None:
-        """Capture the inputs and arm their gradients, where a probe is due."""
+        """Capture the inputs and arm their gradients, where a probe is due; changed inputs are returned."""
         if not self.gate.due:
             return None
         recompute = graph_task() != -1
         if not self.moment.inside and not recompute and not self.moment.stray(self.target):
             return None
         call = self.count()
-        if recompute:
-            return self.recompute(args, kwargs, call)
         inputs = self.bind(args, kwargs)
-        for tap in self.values:
-            if tap.wants(call):
-                tap.take(inputs, call)
+        self.look(self.originals, inputs, call, recompute)
+        changed = False
+        for edit in self.edits:
+            if edit.gate.due if recompute else edit.wants(call):
+                inputs = edit.change(inputs, call, recompute)
+                changed = True
+        if changed:
+            args, kwargs = self.unbind(inputs, args, kwargs)
+        self.look(self.values, inputs, call, recompute)
         for grad in self.grads:
-            if grad.wants(call):
+            if grad.gate.due and not grad.broken if recompute else grad.wants(call):
                 grad.take(inputs, call)
-        if any(share.wants(call) for share in self.shares):
+        if any(share.gate.due if recompute else share.wants(call) for share in self.shares):
             return self.share(args, kwargs, call)
-        return None
+        return (args, kwargs) if changed else None
+
+    def look(self, taps: Sequence[Tap], inputs: object, call: int, recompute: bool) -> None:
+        """Hand the inputs to the taps on values; those of a recompute were taken in the first pass."""
+        for tap in taps:
+            if tap.wants(call):
+                if recompute:
+                    tap.account.skip("recompute")
+                else:
+                    tap.take(inputs, call)
+
+    def unbind(self, inputs: Any, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
+        """Named inputs as the module was called with them."""
+        positional = [inputs[name] for name in self.names[: len(args)]]
+        if len(args) > len(self.names):
+            positional += inputs[self.rest or "args"]
+        return tuple(positional), {name: inputs[name] for name in kwargs}
 
     def bind(self, args: Args, kwargs: Kwargs) -> dict[str, Any]:
         """The inputs under the names of `forward`'s parameters; further positional ones under that of `*args`."""
@@ -80,19 +102,6 @@ class PreForwardHook(ModuleHook):
             inputs[self.rest or "args"] = args[len(self.names) :]
         inputs.update(kwargs)
         return inputs
-
-    def recompute(self, args: Args, kwargs: Kwargs, call: int) -> tuple[Args, Kwargs] | None:
-        """A call that repeats one for activation checkpointing."""
-        for tap in self.values:
-            if tap.wants(call):
-                tap.account.skip("recompute")
-        inputs = self.bind(args, kwargs)
-        for grad in self.grads:
-            if grad.gate.due and not grad.broken:
-                grad.take(inputs, call)
-        if any(share.gate.due for share in self.shares):
-            return self.share(args, kwargs, call)
-        return None
 
     def share(self, args: Args, kwargs: Kwargs, call: int) -> tuple[Args, Kwargs]:
         """Hand the module an alias of every input that requires a gradient: the alias gets this module's share alone."""

@@ -77,7 +77,22 @@ class Recorder:
         account: the books of the binding; replaced at every epoch.
     """
 
-    __slots__ = ("account", "attrs", "coords", "descriptor", "dims", "dtype", "key", "known", "moment", "nbytes", "phase", "pipeline", "shape", "writer")
+    __slots__ = (
+        "account",
+        "attrs",
+        "coords",
+        "descriptor",
+        "dims",
+        "dtype",
+        "key",
+        "known",
+        "moment",
+        "nbytes",
+        "phase",
+        "pipeline",
+        "shape",
+        "writer",
+    )
 
     def __init__(
         self,

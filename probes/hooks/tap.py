@@ -24,9 +24,13 @@ class Tap:
         within: whether (microstep, call) is due; None for always.
         recorder: makes the recorder of a leaf.
         account: the books of the binding.
+
+    Attributes:
+        original: whether the value is seen before the spec's edits.
+        broken: whether the probe failed and was switched off.
     """
 
-    __slots__ = ("account", "broken", "gate", "keys", "make", "moment", "on_failure", "recorders", "root", "single", "within")
+    __slots__ = ("account", "broken", "gate", "keys", "make", "moment", "on_failure", "original", "recorders", "root", "single", "within")
 
     def __init__(
         self,
@@ -50,6 +54,7 @@ class Tap:
         self.recorders: dict[str, Recorder] = {}
         self.single: Recorder | None = None
         self.broken = False
+        self.original = False
 
     def open_books(self, account: Account) -> None:
         """Count into a fresh account from now on."""

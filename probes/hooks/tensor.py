@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from probes.hooks.edit import Editor
 from probes.hooks.tap import Tap
 
 
@@ -18,8 +19,9 @@ class TensorTap(Tap):
     it: after unscaling, clipping and averaging over processes.
     """
 
-    __slots__ = ("holder", "name", "stage", "times")
+    __slots__ = ("editor", "holder", "name", "stage", "times")
 
+    editor: Editor | None
     holder: weakref.ref[torch.nn.Module]
     name: str
     stage: str
@@ -30,6 +32,7 @@ class TensorTap(Tap):
         self.holder = weakref.ref(holder)  # a parameter's hook that holds its module would keep both alive for ever
         self.name = name
         self.stage = stage
+        self.editor = None
         self.times = (-1, 0)
         return self
 
@@ -80,12 +83,36 @@ class TensorTap(Tap):
         if self.wants(0):
             self.take(self.tensor, 0)
 
+    def on_editing_increment(self, grad: Tensor | None) -> Tensor | None:
+        """The tensor hook of an edit of stage `increment`: returns the new gradient."""
+        if grad is None or self.editor is None or not self.wants(0):
+            return None
+        self.account.fired += 1
+        return self.edited(self.editor, grad)
+
+    def on_editing_accumulated(self, tensor: Tensor) -> None:
+        """The post-accumulate hook of an edit: puts the new gradient in place of the old."""
+        if tensor.grad is not None and self.editor is not None and self.wants(0):
+            self.account.fired += 1
+            tensor.grad = self.edited(self.editor, tensor.grad)
+
+    def edited(self, editor: Editor, grad: Tensor) -> Tensor:
+        """The edited gradient; what was drawn is stored."""
+        times = self.time()
+        result = editor(grad.detach(), self.moment, times)
+        for name, drawn in editor.drawn.items():
+            self.recorder(f"edit.{name}").put(drawn, self.moment, 0, times)
+        return result
+
     def attach(self) -> list[Any]:
         """Register the hook of the stage and return its handles; `final` and `data` are driven by the run."""
         tensor = self.tensor
         if tensor is None or self.root == "data" or self.stage == "final" or not tensor.requires_grad:
             return []
+        if self.editor is not None:
+            if self.stage == "accumulated":
+                return [tensor.register_post_accumulate_grad_hook(self.on_editing_accumulated)]
+            return [tensor.register_hook(self.on_editing_increment)]  # type: ignore[no-untyped-call]  # untyped in torch
         if self.stage == "accumulated":
             return [tensor.register_post_accumulate_grad_hook(self.on_accumulated)]
         return [tensor.register_hook(self.on_increment)]  # type: ignore[no-untyped-call]  # untyped in torch
-

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from torch import Tensor
+
 from probes.clock import SeriesKey
 from probes.errors import Problem
 from probes.plan.tree import Tree
@@ -33,6 +35,8 @@ class Binding:
         seen: what is known of the value before the transforms.
         stored: what is known of it after them.
         neutral: whether training goes on bit for bit as without the binding.
+        source: the tensor that an edit's `from` names, on the host.
+        source_blake3: BLAKE3 of its bytes.
     """
 
     index: int
@@ -52,6 +56,8 @@ class Binding:
     seen: Signature
     stored: Signature
     neutral: bool = True
+    source: Tensor | None = None
+    source_blake3: str = ""
 
     @property
     def value(self) -> str:
@@ -74,6 +80,8 @@ class Binding:
             "neutral": self.neutral,
             "stored": str(self.stored),
             "bytes": self.stored.nbytes,
+            **({"edit": self.probe.edit.model_dump(mode="json", by_alias=True, exclude_none=True)} if self.probe.edit else {}),
+            **({"source_blake3": self.source_blake3} if self.source_blake3 else {}),
             **({"stage": self.stage} if self.stage else {}),
             **({"aliases": list(self.aliases)} if self.aliases else {}),
             **({"raw": self.raw} if self.raw != self.module else {}),

@@ -11,6 +11,7 @@ from torch.nn import Module
 from probes.errors import PlanError, nearest
 from probes.plan.binding import Binding, Plan
 from probes.plan.draft import Draft, Target
+from probes.plan.edits import refuse_bad_edits, source_of
 from probes.plan.modules import module_targets
 from probes.plan.parameters import tensor_targets
 from probes.plan.tree import Tree
@@ -43,6 +44,7 @@ def resolve(spec: Any, model: Module | Mapping[str, Module]) -> Plan:
     trees = {name: Tree(one) for name, one in model.items()} if isinstance(model, Mapping) else {"": Tree(model)}
     drafts = [Draft(name, probe, _tree(loaded, name, probe, trees), loaded) for name, probe in loaded.spec.probes.items() if probe.enabled]
     bindings = [binding for draft in drafts for binding in _bindings(draft)]
+    refuse_bad_edits(drafts, bindings)
     problems = [problem for draft in drafts for problem in draft.problems]
     if problems:
         raise PlanError(problems)
@@ -86,6 +88,7 @@ def _bindings(draft: Draft) -> Iterator[Binding]:
 
 def _binding(draft: Draft, target: Target) -> Binding:
     probe, node = draft.probe, target.node
+    source, digest = source_of(draft, target)
     seen = target.seen if target.seen.dtype else Signature(dims=probe.dims)
     return Binding(
         index=0,
@@ -104,7 +107,9 @@ def _binding(draft: Draft, target: Target) -> Binding:
         kind=node.kind,
         seen=seen,
         stored=_fold(draft, seen),
-        neutral=target.root != "grad_input",
+        neutral=target.root != "grad_input" and probe.edit is None,
+        source=source,
+        source_blake3=digest,
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from probes.hooks.account import Account
 from probes.hooks.backward import Armed, GradTap
+from probes.hooks.edit import Editor, EditTap, GradEditTap
 from probes.hooks.forward import ForwardHook
 from probes.hooks.moment import Gate, Moment
 from probes.hooks.pre_forward import PreForwardHook
@@ -29,6 +30,7 @@ class Live:
     Attributes:
         taps: one for each binding, in the plan's order.
         armed: tensor hooks that the open step armed.
+        editors: probe -> target -> its editor.
         standing: hooks on what the roots are called with, which stay from the first epoch to the last: an epoch of a script
             opens, and the one before ends, within the root's own call, when it is too late to register or to remove them.
     """
@@ -39,6 +41,7 @@ class Live:
         self.schedule = schedule
         self.on_failure = on_failure
         self.armed = Armed()
+        self.editors: dict[str, dict[str, Editor]] = {}
         self.taps: list[Tap] = [self._tap(binding) for binding in plan.bindings]
         self.grads = [tap for tap in self.taps if isinstance(tap, GradTap)]
         self.tensors = [tap for tap in self.taps if isinstance(tap, TensorTap)]
@@ -60,17 +63,33 @@ class Live:
             self.moment,
             self.on_failure,
         )
+        tap.original = binding.probe.sees == "original"
         if isinstance(tap, GradTap):
             tap.begin(self.armed)
         if isinstance(tap, TensorTap):
             node = self._node(binding)
             tap.begin(node.module, binding.target.rpartition(".")[2], binding.stage)
+        self._edit(binding, tap)
         return tap
+
+    def _edit(self, binding: Binding, tap: Tap) -> None:
+        """Give a tap that rewrites its editor."""
+        if binding.probe.edit is None:
+            return
+        where = f"probe `{binding.name}` on `{binding.target}`"
+        editor = Editor(binding.probe.edit, binding.source, binding.probe.dims, where)
+        self.editors.setdefault(binding.name, {})[binding.target] = editor
+        if isinstance(tap, EditTap):
+            tap.begin(editor)
+        elif isinstance(tap, GradEditTap):
+            tap.edit_with(editor)
+        elif isinstance(tap, TensorTap):
+            tap.editor = editor
 
     def _recorder(self, binding: Binding, leaf: str) -> Recorder:
         tap = self.taps[binding.index]
         attrs = {"hook": binding.hook, "module_class": binding.kind, "value": binding.value, "stage": binding.stage}
-        dims = binding.probe.dims
+        dims = binding.probe.dims if binding.probe.edit is None else None
         known = {name: value for name, value in attrs.items() if value}
         return Recorder(binding.key(leaf), self.moment, tap.account, binding.probe.transforms, dims, known)
 
@@ -153,9 +172,16 @@ class Live:
                 account.skip("unused output", unused)
 
 
+def _turn(binding: Binding, tap: Tap) -> int:
+    """When hooks on one parameter are registered: each sees what the ones before it made of the gradient."""
+    return 0 if tap.original else 1 if binding.probe.edit is not None else 2
+
+
 def _kind(binding: Binding) -> type[Tap]:
     if binding.hook == "tensor" and binding.root in ("grad", "data"):
         return TensorTap
+    if binding.probe.edit is not None:
+        return EditTap if binding.root in ("input", "output") else GradEditTap
     return ValueTap if binding.root in ("input", "output") else GradTap
 
 

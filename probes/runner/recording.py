@@ -45,7 +45,11 @@ class Recording:
         head = {**self.head, "epoch": epoch, "attempt": attempt, "global_step_start": starts}
         spare = self.directory / "spare.journal"
         self.journal = Journal.create(
-            path, head, durability=self.durability, buffer_bytes=min(self.buffer_bytes or GATHER_BYTES, GATHER_BYTES), spare=spare if spare.exists() else None
+            path,
+            head,
+            durability=self.durability,
+            buffer_bytes=min(self.buffer_bytes or GATHER_BYTES, GATHER_BYTES),
+            spare=spare if spare.exists() else None,
         )
         return self.journal
 

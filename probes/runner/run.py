@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any
 
+from torch import Tensor
 from torch.nn import Module
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from probes.audit.provenance import generators, weights_digest
-from probes.errors import ProbesError, RunError, StorageError
+from probes.errors import ProbesError, RunError, StorageError, UsageError
 from probes.hooks.account import Account
 from probes.hooks.moment import Moment
 from probes.hooks.tap import Tap
@@ -177,6 +178,28 @@ class Run:
         finally:
             self.timeline.unname()
 
+    def edit(self, probe: str, target: str | None = None) -> Mapping[str, Tensor]:
+        """What an edit drew when it was applied last, such as `permutation` and `lam` of a mixup.
+
+        Args:
+            probe: name of the probe.
+            target: its target, where it has several.
+
+        Returns:
+            Tensors on the host by name; empty for an edit that draws nothing.
+
+        Raises:
+            UsageError: there is no such edit, or it has several targets.
+        """
+        editors = self.live.editors.get(probe, {})
+        wanted = {target: editors[target]} if target in editors else editors if target is None else {}
+        if len(wanted) != 1:
+            known = ", ".join(f"`{name}` on `{place}`" for name, places in self.live.editors.items() for place in places)
+            raise UsageError(
+                f"edit('{probe}'{f', {target!r}' if target is not None else ''}) names {len(wanted)} edits; there are: {known or 'none'}"
+            )
+        return MappingProxyType(next(iter(wanted.values())).drawn)
+
     def summary(self) -> Summary:
         """What was captured so far, as a table; `str()` of it is for people, `.as_dict()` for programs."""
         return Summary(self)
@@ -242,7 +265,11 @@ class Run:
             {"probe": binding.name, "target": binding.target, "value": binding.value, **account.as_dict()}
             for binding, account in zip(self.plan.bindings, self.accounts[epoch], strict=True)
         ]
-        closing: dict[str, Any] = {"steps": dict(self.timeline.counts), "accounts": bindings, "random": generators().model_dump(mode="json")}
+        closing: dict[str, Any] = {
+            "steps": dict(self.timeline.counts),
+            "accounts": bindings,
+            "random": generators().model_dump(mode="json"),
+        }
         if self.plan.loaded.spec.provenance.weights == "epochs":
             closing["weights"] = weights_digest(self.plan.trees)
         return closing
@@ -319,4 +346,3 @@ class Run:
         if self.failure is not None and "raise" in (spec.on_error, spec.limits.on_limit):
             failure, self.failure = self.failure, None
             raise failure
-

@@ -62,7 +62,10 @@ class Summary:
         widths = [max(len(row[column]) for row in table) for column in range(len(header))]
         right = {2, 3, 4, 5}
         lines = [
-            "  ".join(cell.rjust(width) if column in right else cell.ljust(width) for column, (cell, width) in enumerate(zip(row, widths, strict=True)))
+            "  ".join(
+                cell.rjust(width) if column in right else cell.ljust(width)
+                for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+            )
             for row in table
         ]
         return "\n".join([*(line.rstrip() for line in lines), *self._ending()])
@@ -114,8 +117,14 @@ def verdicts(run: Run) -> list[Problem]:
         bindings = [binding for binding in run.plan.bindings if binding.name == name]
         books = {binding.index: [epoch[binding.index] for epoch in run.accounts.values()] for binding in bindings}
         where = run.plan.loaded.locate(("probes", name))
-        if not any(account.written for accounts in books.values() for account in accounts):
-            found.append(where.at(code="captured-nothing", message=f"probe `{name}` captured nothing: {_why(books)}", hint=""))
+        edits = bindings[0].probe.edit is not None
+        done = [account.fired if edits else account.written for accounts in books.values() for account in accounts]
+        if not any(done):
+            found.append(
+                where.at(
+                    code="captured-nothing", message=f"probe `{name}` {'edited' if edits else 'captured'} nothing: {_why(books)}", hint=""
+                )
+            )
             continue
         for binding in bindings:
             expect = binding.probe.expect.fires if binding.probe.expect else None

@@ -72,7 +72,9 @@ def by_hand(model: nn.Module, path: str, kind: str) -> tuple[list[Tensor], list[
     if kind == "output":
         return saved, [module.register_forward_hook(lambda m, a, o: saved.append(o.detach().clone()))]
     if kind == "input":
-        return saved, [module.register_forward_pre_hook(lambda m, a, k: saved.append((a[0] if a else k["input"]).detach().clone()), with_kwargs=True)]
+        return saved, [
+            module.register_forward_pre_hook(lambda m, a, k: saved.append((a[0] if a else k["input"]).detach().clone()), with_kwargs=True)
+        ]
 
     def arm(_module: nn.Module, _args: Any, output: Tensor) -> None:
         output.register_hook(lambda grad: saved.append(grad.detach().clone()))
@@ -212,7 +214,10 @@ def test_parameter_gradients_have_three_stages(tmp_path: Path) -> None:
             torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
             optimizer.step()
 
-    spec = {"version": 1, "probes": {stage: {"hook": "tensor", "tensors": ["weight"], "stage": stage} for stage in ("increment", "accumulated", "final")}}
+    spec = {
+        "version": 1,
+        "probes": {stage: {"hook": "tensor", "tensors": ["weight"], "stage": stage} for stage in ("increment", "accumulated", "final")},
+    }
     with probes.attach(model, spec, out=tmp_path / "run") as run:
         loop(model, run.steps(batches(2)))
     read = probes.open(tmp_path / "run")

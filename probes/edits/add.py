@@ -1,0 +1,50 @@
+"""Add a number, or a vector out of a capture or a file: steering."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from probes.component import Apply, Context, Edit
+from probes.edits.position import At, index, put, take
+from probes.edits.source import Source
+from probes.signature import SignatureError
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
+
+
+class Add(Edit):
+    """Adds a number or a tensor that broadcasts to the value, times `scale`."""
+
+    kind: Literal["add"] = "add"
+    value: Annotated[float | None, Field(strict=False, description="the number to add")] = None
+    from_: Annotated[Source | None, Field(alias="from", description="the tensor to add")] = None
+    scale: Annotated[float, Field(strict=False, description="factor on what is added")] = 1.0
+    at: At = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.value is None) == (self.from_ is None):
+            raise PydanticCustomError("add", "`add` takes `value` or `from`: exactly one of the two", {})
+        return self
+
+    def begin(self, context: Context) -> Apply:
+        """Fix the place and the vector."""
+        place = index(self.at, context.signature)
+        source = context.source
+
+        def apply(value: Tensor, _generator: Generator) -> tuple[Tensor, dict[str, Tensor]]:
+            part = take(value, place)
+            if source is None:
+                return put(value, place, part + (self.value or 0.0) * self.scale), {}
+            added = source.to(part) * self.scale
+            try:
+                added = added.expand(part.shape)
+            except RuntimeError:
+                raise SignatureError(f"a tensor of shape {tuple(source.shape)} does not broadcast to {tuple(part.shape)}") from None
+            return put(value, place, part + added), {}
+
+        return apply

@@ -1,0 +1,42 @@
+"""Keep values within bounds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from probes.component import Apply, Context, Edit
+from probes.edits.position import At, index, put, take
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
+
+Bound = Annotated[float | None, Field(strict=False)]
+
+
+class Clamp(Edit):
+    """Moves what lies outside the bounds onto them."""
+
+    kind: Literal["clamp"] = "clamp"
+    min: Annotated[Bound, Field(description="lower bound")] = None
+    max: Annotated[Bound, Field(description="upper bound")] = None
+    at: At = None
+
+    @model_validator(mode="after")
+    def _bounded(self) -> Self:
+        if self.min is None and self.max is None:
+            raise PydanticCustomError("no_effect", "`clamp` without `min` and `max` has no effect", {})
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise PydanticCustomError("range", "`min` ({low}) is above `max` ({high})", {"low": self.min, "high": self.max})
+        return self
+
+    def begin(self, context: Context) -> Apply:
+        """Fix the place."""
+        place = index(self.at, context.signature)
+
+        def apply(value: Tensor, _generator: Generator) -> tuple[Tensor, dict[str, Tensor]]:
+            return put(value, place, take(value, place).clamp(self.min, self.max)), {}
+
+        return apply

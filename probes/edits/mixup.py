@@ -1,0 +1,63 @@
+"""Mix each sample with another of the batch, as in manifold mixup (Verma et al., 2019, arXiv:1806.05236)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from probes.component import Apply, Context, Edit
+from probes.signature import FLOATS, SignatureError
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
+
+
+class Mixup(Edit):
+    """Replaces x by lam * x + (1 - lam) * x[permutation] along the batch axis.
+
+    The weight is given, or drawn per call from Beta(alpha, alpha). Weight and permutation are recorded, and the loss can
+    read them with `run.edit(name)`.
+    """
+
+    random: ClassVar[bool] = True
+
+    kind: Literal["mixup"] = "mixup"
+    lam: Annotated[float | None, Field(strict=False, ge=0, le=1, description="weight of a sample itself")] = None
+    alpha: Annotated[float | None, Field(strict=False, gt=0, description="parameter of the Beta distribution of the weight")] = None
+    seed: Annotated[int, Field(ge=0, description="seed of the edit's own generator")] = 0
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.lam is None) == (self.alpha is None):
+            raise PydanticCustomError("mixup", "`mixup` takes `lam` or `alpha`: exactly one of the two", {})
+        return self
+
+    def begin(self, context: Context) -> Apply:
+        """Find the batch axis: the one named `batch`, else the first."""
+        import torch
+
+        signature = context.signature
+        if not signature.ndim:
+            raise SignatureError("a value without axes has no samples to mix")
+        if signature.dtype not in FLOATS:
+            raise SignatureError(f"only floating-point values can be mixed, this one is {signature.dtype}")
+        axis = signature.axis("batch") if signature.dims and "batch" in signature.dims else 0
+
+        def apply(value: Tensor, generator: Generator) -> tuple[Tensor, dict[str, Tensor]]:
+            lam = self.lam if self.lam is not None else _beta(self.alpha or 1.0, generator)
+            permutation = torch.randperm(value.shape[axis], generator=generator)
+            other = value.index_select(axis, permutation.to(value.device))
+            drawn = {"permutation": permutation, "lam": torch.tensor(lam, dtype=torch.float64)}
+            return lam * value + (1.0 - lam) * other, drawn
+
+        return apply
+
+
+def _beta(alpha: float, generator: Generator) -> float:
+    """A draw from Beta(alpha, alpha) as X / (X + Y) of two Gamma(alpha) draws."""
+    import torch
+
+    x, y = torch._standard_gamma(torch.full((2,), alpha, dtype=torch.float64), generator=generator).tolist()
+    return float(x / (x + y)) if x + y > 0 else 0.5

@@ -1,0 +1,40 @@
+"""Put a value out of a capture or a file in place of the model's: activation patching."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
+
+from probes.component import Apply, Context, Edit
+from probes.edits.position import At, index, put, take
+from probes.edits.source import Source
+from probes.signature import SignatureError
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
+
+
+class Replace(Edit):
+    """Replaces the value, or the part at a position, by that of the source at the same position."""
+
+    kind: Literal["replace"] = "replace"
+    from_: Annotated[Source, Field(alias="from", description="where the value comes from")]
+    at: At = None
+
+    def begin(self, context: Context) -> Apply:
+        """Fix the place and the part of the source."""
+        place = index(self.at, context.signature)
+        source = context.source
+        if source is None:
+            raise AssertionError("BUG: `replace` began without its source")
+
+        def apply(value: Tensor, _generator: Generator) -> tuple[Tensor, dict[str, Tensor]]:
+            part = take(value, place)
+            given = take(source, place) if source.ndim == value.ndim else source
+            if given.shape != part.shape:
+                message = f"the source has shape {tuple(given.shape)} there, the value {tuple(part.shape)}"
+                raise SignatureError(message)
+            return put(value, place, given.to(part)), {}
+
+        return apply

@@ -1,0 +1,28 @@
+"""Set to zero."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from probes.component import Apply, Context, Edit
+from probes.edits.position import At, index, put, take
+
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
+
+
+class Zero(Edit):
+    """Sets the value, or a part of it, to zero; no gradient passes there."""
+
+    kind: Literal["zero"] = "zero"
+    at: At = None
+
+    def begin(self, context: Context) -> Apply:
+        """Fix the place."""
+        place = index(self.at, context.signature)
+
+        def apply(value: Tensor, _generator: Generator) -> tuple[Tensor, dict[str, Tensor]]:
+            part = take(value, place)
+            return put(value, place, part.new_zeros(part.shape)), {}
+
+        return apply

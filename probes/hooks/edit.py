@@ -1,0 +1,225 @@
+"""Edits made live: one validated path for everything that rewrites what the model computes."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from probes.component import Context, Edit
+from probes.errors import EditError
+from probes.hooks.backward import GradHook, GradTap
+from probes.hooks.recorder import At
+from probes.hooks.tap import Tap
+from probes.signature import Signature, SignatureError
+from probes.tensors import DTYPE_NAMES, LeafNotFound, children, leaves, quoted
+
+Change = Callable[[Tensor], Tensor]
+
+
+class Editor:
+    """Applies one edit to the leaves it meets, checks what comes out, and keeps what was drawn.
+
+    Args:
+        edit: the edit as the spec says it.
+        source: the tensor its `from` names, on the host; None without.
+        dims: names of the value's axes.
+        where: the probe and its target, for messages.
+    """
+
+    def __init__(self, edit: Edit, source: Tensor | None, dims: tuple[str, ...] | None, where: str) -> None:
+        self.edit = edit
+        self.source = source
+        self.dims = dims
+        self.where = where
+        self.begun: dict[tuple[torch.dtype, int], Any] = {}
+        self.drawn: dict[str, Tensor] = {}
+
+    def __call__(self, value: Tensor, at: At, call: int) -> Tensor:
+        """The edited value: same shape, dtype and device, in the graph of `value`.
+
+        Raises:
+            EditError: the edit cannot be applied, or gave something else than the model can go on with.
+        """
+        key = (value.dtype, value.ndim)
+        try:
+            if key not in self.begun:
+                signature = Signature(DTYPE_NAMES[value.dtype], tuple(value.shape), self.dims)
+                self.begun[key] = self.edit.begin(Context(signature, self.source))
+            result, self.drawn = self.begun[key](value, self.generator(at, call))
+        except (SignatureError, RuntimeError, ValueError, TypeError) as error:
+            raise EditError(f"{self.where}: edit `{self.edit.kind}` in epoch {at.epoch} step {at.step}: {error}") from error
+        self.check(value, result, at)
+        return result
+
+    def generator(self, at: At, call: int) -> torch.Generator:
+        """A generator whose draws follow from the seed and the clock alone."""
+        generator = torch.Generator()
+        seed = 0
+        for number in (getattr(self.edit, "seed", 0), at.epoch, at.step, at.microstep + 1, call):
+            seed = (seed * 1_000_003 + number + 1) % (1 << 63)
+        generator.manual_seed(seed)
+        return generator
+
+    def check(self, value: Tensor, result: object, at: At) -> None:
+        """Refuse a result that differs from the value in shape, dtype or device."""
+        if not isinstance(result, Tensor):
+            raise EditError(f"{self.where}: edit `{self.edit.kind}` gave a {type(result).__name__} instead of a tensor")
+        for name, ours, theirs in (
+            ("shape", tuple(result.shape), tuple(value.shape)),
+            ("dtype", result.dtype, value.dtype),
+            ("device", result.device, value.device),
+        ):
+            if ours != theirs:
+                place = f"epoch {at.epoch} step {at.step}"
+                raise EditError(
+                    f"{self.where}: edit `{self.edit.kind}` gave {name} {ours} in {place}, the value has {theirs}; training stopped"
+                )
+
+
+class EditTap(Tap):
+    """Rewrites an output or an input."""
+
+    __slots__ = ("editor",)
+
+    editor: Editor
+
+    def begin(self, editor: Editor) -> EditTap:
+        """Give the tap its editor."""
+        self.editor = editor
+        return self
+
+    def change(self, value: object, call: int, recompute: bool = False) -> object:
+        """The value with its one leaf edited; containers are copied, never written to.
+
+        Raises:
+            EditError: the path leads nowhere or to several tensors, or the edit fails.
+        """
+        if recompute:
+            self.refuse_recompute()
+        keys = self.one_leaf(value)
+        self.account.fired += not recompute
+
+        def change(leaf: Tensor) -> Tensor:
+            return self.editor(leaf, self.moment, call)
+
+        result = rebuilt(value, keys, change)
+        if not recompute:
+            self.record(call)
+        return result
+
+    def refuse_recompute(self) -> None:
+        """A recompute of activation checkpointing must repeat the first pass exactly."""
+        if self.editor.edit.random or self.within is not None:
+            raise EditError(
+                f"{self.editor.where}: edit `{self.editor.edit.kind}` is random or chosen by call, and the module is recomputed by "
+                "activation checkpointing, which could not repeat it; edit a module outside of the checkpointed part"
+            )
+
+    def one_leaf(self, value: object) -> tuple[str, ...]:
+        """The keys of the one tensor that the path leads to."""
+        at: Any = value
+        for key in self.keys:
+            found = dict(children(at) or ())
+            if key not in found:
+                known = ", ".join(quoted(name) for name in found) or "no members"
+                raise EditError(f"{self.editor.where}: the value has no `{key}`; it has {known}")
+            at = found[key]
+        below = [path for path, _ in leaves(at, "")]
+        if len(below) != 1:
+            listed = ", ".join(f"{self.root}{path}" for path in below[:6])
+            raise EditError(f"{self.editor.where}: an edit names its leaf, and there are {len(below)}: {listed or 'no tensors'}")
+        rest, inner = [], at
+        while not isinstance(inner, Tensor):
+            key, inner = next((key, member) for key, member in children(inner) or () if next(leaves(member, ""), None) is not None)
+            rest.append(key)
+        return (*self.keys, *rest)
+
+    def record(self, call: int) -> None:
+        """Store what the edit drew, under `edit.<name>`."""
+        for name, tensor in self.editor.drawn.items():
+            self.recorder(f"edit.{name}").put(tensor, self.moment, call, 0)
+
+
+def rebuilt(value: Any, keys: tuple[str, ...], change: Change) -> Any:
+    """A shallow copy of a nested value with one leaf changed."""
+    if not keys:
+        return change(value)
+    key, rest = keys[0], keys[1:]
+    member = dict(children(value) or ())[key]
+    return with_member(value, key, rebuilt(member, rest, change))
+
+
+def with_member(value: Any, key: str, member: Any) -> Any:
+    """A shallow copy of a container with one member exchanged; its type is kept."""
+    if isinstance(value, Mapping):
+        result: Any = copy.copy(value)
+        result[next(name for name in value if str(name) == key)] = member
+        return result
+    if dataclasses.is_dataclass(value):
+        result = copy.copy(value)
+        object.__setattr__(result, key, member)
+        return result
+    if hasattr(value, "_fields"):
+        return value._replace(**{key: member})
+    pairs = children(value)
+    if pairs is None:
+        raise LeafNotFound(f"a {type(value).__name__} has no members")
+    items = [member if name == key else old for name, old in pairs]
+    return items if type(value) is list else type(value)(items)
+
+
+class GradEditTap(GradTap):
+    """Rewrites the gradient of a value: arms a tensor hook that returns another one."""
+
+    __slots__ = ("editor",)
+
+    editor: Editor
+
+    def edit_with(self, editor: Editor) -> GradEditTap:
+        """Give the tap its editor."""
+        self.editor = editor
+        return self
+
+    def take(self, value: object, call: int) -> None:
+        """Arm the one tensor of the value; a failure stops training."""
+        try:
+            found = list(self.parts(value))
+        except LeafNotFound as error:
+            raise EditError(f"{self.editor.where}: {error}") from None
+        if len(found) != 1:
+            raise EditError(f"{self.editor.where}: an edit names its leaf, and there are {len(found)} tensors in `{self.root}`")
+        self.handle(value, call)
+
+    def hook(self, recorder: Any, call: int, recompute: bool) -> GradHook:
+        """The tensor hook that edits."""
+        if recompute and (self.editor.edit.random or self.within is not None):
+            raise EditError(f"{self.editor.where}: edit `{self.editor.edit.kind}` cannot be repeated in a recompute")
+        return EditingHook(self, recorder, call)
+
+
+class EditingHook(GradHook):
+    """A tensor hook that returns an edited gradient."""
+
+    __slots__ = ()
+
+    def __call__(self, grad: Tensor | None) -> Tensor | None:  # type: ignore[override]  # PyTorch takes the return value as the new gradient
+        """The edited gradient; None stays None."""
+        if grad is None:
+            return None
+        if not self.backward:
+            self.account.returned += 1
+        self.backward += 1
+        self.alias = None
+        tap = self.tap
+        if not isinstance(tap, GradEditTap):
+            raise AssertionError("BUG: an editing hook without an edit")
+        shaped = grad if self.reshape is None else grad.reshape(self.reshape)
+        result = tap.editor(shaped, self, self.call)
+        for name, tensor in tap.editor.drawn.items():
+            tap.recorder(f"edit.{name}").put(tensor, self, self.call, self.backward - 1)
+        return result.reshape(grad.shape)
