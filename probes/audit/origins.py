@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from probes.audit.difference import OriginDifference
@@ -16,8 +16,8 @@ TABLES = (
     ("weights", "name", ("digest",)),
 )
 
-# What can change a number comes first; what only describes the run comes last. Times, ids and directories are never compared.
-PLACES = (
+# What is known to change numbers comes first, what only describes the run last. Times, ids and directories are never compared.
+CAUSES = (
     "spec.identity",
     "spec.edits",
     "code.script",
@@ -27,6 +27,8 @@ PLACES = (
     "code.argv",
     "random.torch_seed",
     "random.digests",
+)
+SURROUNDINGS = (
     "environment.torch",
     "environment.torch_commit",
     "environment.cuda",
@@ -61,11 +63,13 @@ def origins(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[OriginDifferenc
     """
     if not a or not b:
         return () if not a and not b else (OriginDifference("manifest", "present" if a else NONE, "present" if b else NONE),)
-    found = [*_models(a, b)]
-    for place in PLACES:
-        found += _differences(place, _at(a, place), _at(b, place))
-    found += _packages(a.get("packages") or {}, b.get("packages") or {})
-    return tuple(found)
+    packages = _packages(a.get("packages") or {}, b.get("packages") or {})
+    return (*_listed(CAUSES, a, b), *_models(a, b), *_listed(SURROUNDINGS, a, b), *packages)
+
+
+def _listed(places: Iterable[str], a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[OriginDifference]:
+    for place in places:
+        yield from _differences(place, _at(a, place), _at(b, place))
 
 
 def _at(manifest: Mapping[str, Any], place: str) -> Any:

@@ -24,6 +24,7 @@ from probes.errors import FileRefused, RunError, StorageError, UsageError
 from probes.store.directory import is_run, newest_run
 
 MASK = "***"
+STDERR = 2
 
 
 class Change(NamedTuple):
@@ -225,7 +226,7 @@ def replay(
         raise RunError(f"not everything is as it was recorded; give --anyway to go on:\n{listed}")
     with TemporaryDirectory() as room:
         words = command(manifest, _spec(run, manifest, Path(room)), Path(out), where)
-        done = subprocess.run(words, cwd=where, stdout=sys.stderr, check=False)
+        done = subprocess.run(words, cwd=where, stdout=STDERR, check=False)
     if done.returncode:
         raise RunError(f"the replayed command ended with {done.returncode}: {' '.join(words)}")
     if expect:

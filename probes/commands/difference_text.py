@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from probes.audit.difference import Difference, Divergence, SeriesDifference
 
 MANY = 20
+HEX = frozenset("0123456789abcdef")
 ANSWERS = {"same": "the same", "different": "different", "incomparable": "not comparable"}
 
 
@@ -21,7 +22,7 @@ def text(found: Difference) -> str:
     lines += [f"epoch {gap.epoch}, gaps of {gap.key}: {gap.a} in A, {gap.b} in B ({gap.reason})" for gap in found.gaps[:MANY]]
     lines += [""] if changed or found.gaps else []
     if found.origins:
-        lines += ["the runs differ in", *(f"  {one.place}: {one.a} | {one.b}" for one in found.origins[:MANY])]
+        lines += ["the runs differ in", *(f"  {one.place}: {_short(one.a)} | {_short(one.b)}" for one in found.origins[:MANY])]
         lines += [f"  ... and {len(found.origins) - MANY} more"] if len(found.origins) > MANY else []
         lines += [""]
     return "\n".join([*lines, answer(found)])
@@ -83,6 +84,11 @@ def _row(one: SeriesDifference) -> str:
     return f"| `{name}` | {one.status} | {one.different} | {one.missing} | {one.extra} | {one.max_abs:.3g} | {where} |"
 
 
+def _short(value: str) -> str:
+    """A text with its digests cut to 12 digits."""
+    return " ".join(f"{word[:12]}.." if len(word) in (40, 64) and set(word) <= HEX else word for word in value.split(" "))[:200]
+
+
 def _cell(value: str) -> str:
     """A text that cannot break out of a table's cell."""
-    return value.replace("\\", "\\\\").replace("|", "\\|").replace("`", "'").replace("<", "&lt;").replace("\n", " ")[:200]
+    return _short(value).replace("\\", "\\\\").replace("|", "\\|").replace("`", "'").replace("<", "&lt;").replace("\n", " ")
