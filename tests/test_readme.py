@@ -8,6 +8,11 @@ from types import ModuleType
 
 import pytest
 
+from probes.registry import kinds
+from probes.spec import Probe, Range, Spec, When, load_text
+from probes.spec.models import Clock, Expect, Limits, Provenance, Tolerance
+from probes.value import HOOK_OF
+
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "examples").glob("*/README.md"))]
 HASH = re.compile(r"\b[0-9a-f]{8,64}\b")
@@ -50,3 +55,18 @@ def test_every_link_of_the_documents_leads_somewhere() -> None:
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#:]+)(?:#[\w-]+)?\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.name)
+def test_every_spec_in_the_documents_is_one(readme: ModuleType, page: Path) -> None:
+    for block in readme.blocks(page.read_text(encoding="utf-8")):
+        if block.language == "yaml":
+            load_text(block.text.encode(), page.name, page.parent)
+
+
+def test_the_reference_names_every_key_and_kind() -> None:
+    text = (ROOT / "docs" / "spec.md").read_text(encoding="utf-8")
+    parts = (Spec, Probe, When, Range, Clock, Expect, Limits, Provenance, Tolerance)
+    keys = {field.alias or name for part in parts for name, field in part.model_fields.items()}
+    missing = {word for word in {*keys, *kinds("transform"), *HOOK_OF} if not re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", text)}
+    assert not missing

