@@ -1,0 +1,127 @@
+"""The conformance kit finds what it promises to find."""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import Literal
+
+import pytest
+import torch
+from pydantic import Field
+from torch import Tensor
+
+from probes.component import Transform, Work
+from probes.signature import Signature, SignatureError
+from probes.testing import check_transform, example
+
+
+class Fine(Transform):
+    """Doubles floats."""
+
+    kind: Literal["acme.fine"] = "acme.fine"
+    by: float = Field(default=2.0, description="The factor.")
+
+    def out(self, signature: Signature) -> Signature:
+        signature.require(("float32", "float64"), "cast first")
+        return signature
+
+    def begin(self, signature: Signature) -> Work:
+        self.out(signature)
+        return self.work
+
+    def work(self, tensor: Tensor) -> Tensor:
+        return tensor * self.by
+
+
+class WritesInput(Fine):
+    """Doubles in place."""
+
+    def work(self, tensor: Tensor) -> Tensor:
+        return tensor.mul_(2)
+
+
+class DrawsGlobally(Fine):
+    """Adds noise."""
+
+    def work(self, tensor: Tensor) -> Tensor:
+        return tensor + torch.randn((), dtype=tensor.dtype) * 0
+
+
+class Differs(Fine):
+    """Is another one each time."""
+
+    def work(self, tensor: Tensor) -> Tensor:
+        return tensor + perf_counter()
+
+
+class PredictsWrongly(Fine):
+    """Says float64 and makes float32."""
+
+    def out(self, signature: Signature) -> Signature:
+        return super().out(signature).replace(dtype="float64")
+
+
+class NeedsAllParts(Fine):
+    """Refuses what it will take."""
+
+    def out(self, signature: Signature) -> Signature:
+        if signature.shape is None:
+            raise SignatureError("wants a shape")
+        return super().out(signature)
+
+
+class BeginsAnything(Fine):
+    """Refuses too late."""
+
+    def begin(self, signature: Signature) -> Work:
+        return self.work
+
+
+class KeepsFirstSize(Fine):
+    """Makes everything as large as the first value."""
+
+    def begin(self, signature: Signature) -> Work:
+        self.out(signature)
+        return lambda tensor: tensor.new_zeros([size or 0 for size in signature.shape or ()])
+
+
+class Undescribed(Fine):
+    """Has a field nobody knows the meaning of."""
+
+    other: int = 1
+
+
+def test_a_transform_that_keeps_the_rules_passes() -> None:
+    taken = check_transform(Fine())
+    assert {signature.dtype for signature in taken} == {"float32", "float64"}
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        (WritesInput(), "writes to its input"),
+        (DrawsGlobally(), "draws from a global random generator"),
+        (Differs(), "is another the second time"),
+        (PredictsWrongly(), "was predicted to be float64"),
+        (NeedsAllParts(), "refuses unknown.*wants a shape"),
+        (BeginsAnything(), "`begin` takes it"),
+        (KeepsFirstSize(), "begun for"),
+        (Undescribed(), "field `other` of `acme.fine` has no description"),
+    ],
+)
+def test_each_broken_rule_is_named(broken: Transform, message: str) -> None:
+    with pytest.raises(AssertionError, match=message):
+        check_transform(broken)
+
+
+def test_settings_that_fit_no_value_are_not_a_pass() -> None:
+    with pytest.raises(AssertionError, match="took none of the values"):
+        check_transform(Fine(), dtypes=["int64"])
+
+
+def test_examples_are_reproducible_and_leave_the_generators_alone() -> None:
+    before = torch.get_rng_state()
+    value = example(Signature("bfloat16", (2, 3)))
+    assert torch.equal(value, example(Signature("bfloat16", (2, 3))))
+    assert (value.dtype, value.shape) == (torch.bfloat16, (2, 3))
+    assert torch.equal(torch.get_rng_state(), before)
