@@ -154,7 +154,7 @@ class GradTap(Tap):
         base = whole_base(self.module, tensor)
         if base is not None:
             hook.reshape = tensor.shape
-            base.register_hook(hook)
+            base.register_hook(hook)  # type: ignore[no-untyped-call]  # untyped in torch
             return True
         handle = tensor.register_hook(hook)  # type: ignore[no-untyped-call]  # untyped in torch
         if node is None:

@@ -53,8 +53,7 @@ class Editor:
             result, self.drawn = self.begun[key](value, self.generator(at, call))
         except (SignatureError, RuntimeError, ValueError, TypeError) as error:
             raise EditError(f"{self.where}: edit `{self.edit.kind}` in epoch {at.epoch} step {at.step}: {error}") from error
-        self.check(value, result, at)
-        return result
+        return self.checked(value, result, at)
 
     def generator(self, at: At, call: int) -> torch.Generator:
         """A generator whose draws follow from the seed and the clock alone."""
@@ -65,8 +64,12 @@ class Editor:
         generator.manual_seed(seed)
         return generator
 
-    def check(self, value: Tensor, result: object, at: At) -> None:
-        """Refuse a result that differs from the value in shape, dtype or device."""
+    def checked(self, value: Tensor, result: object, at: At) -> Tensor:
+        """The result of an edit.
+
+        Raises:
+            EditError: it differs from the value in shape, dtype or device.
+        """
         if not isinstance(result, Tensor):
             raise EditError(f"{self.where}: edit `{self.edit.kind}` gave a {type(result).__name__} instead of a tensor")
         for name, ours, theirs in (
@@ -79,6 +82,7 @@ class Editor:
                 raise EditError(
                     f"{self.where}: edit `{self.edit.kind}` gave {name} {ours} in {place}, the value has {theirs}; training stopped"
                 )
+        return result
 
 
 class EditTap(Tap):
@@ -93,7 +97,7 @@ class EditTap(Tap):
         self.editor = editor
         return self
 
-    def change(self, value: object, call: int, recompute: bool = False) -> object:
+    def changed(self, value: Any, call: int, recompute: bool = False) -> Any:
         """The value with its one leaf edited; containers are copied, never written to.
 
         Raises:

@@ -75,7 +75,7 @@ class ForwardHook(ModuleHook):
         given = output
         for edit in self.edits:
             if edit.wants(call):
-                output = edit.change(output, call)
+                output = edit.changed(output, call)
         for tap in self.values:
             if tap.wants(call):
                 tap.take(output, call)
@@ -89,7 +89,7 @@ class ForwardHook(ModuleHook):
         given = output
         for edit in self.edits:
             if edit.gate.due:
-                output = edit.change(output, call, recompute=True)
+                output = edit.changed(output, call, recompute=True)
         for tap in (*self.originals, *self.values):
             if tap.wants(call):
                 tap.account.skip("recompute")

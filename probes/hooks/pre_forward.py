@@ -67,7 +67,7 @@ class PreForwardHook(ModuleHook):
         changed = False
         for edit in self.edits:
             if edit.gate.due if recompute else edit.wants(call):
-                inputs = edit.change(inputs, call, recompute)
+                inputs = edit.changed(inputs, call, recompute)
                 changed = True
         if changed:
             args, kwargs = self.unbind(inputs, args, kwargs)

@@ -111,8 +111,8 @@ class TensorTap(Tap):
             return []
         if self.editor is not None:
             if self.stage == "accumulated":
-                return [tensor.register_post_accumulate_grad_hook(self.on_editing_accumulated)]
+                return [tensor.register_post_accumulate_grad_hook(self.on_editing_accumulated)]  # type: ignore[no-untyped-call]  # untyped in torch
             return [tensor.register_hook(self.on_editing_increment)]  # type: ignore[no-untyped-call]  # untyped in torch
         if self.stage == "accumulated":
-            return [tensor.register_post_accumulate_grad_hook(self.on_accumulated)]
+            return [tensor.register_post_accumulate_grad_hook(self.on_accumulated)]  # type: ignore[no-untyped-call]  # untyped in torch
         return [tensor.register_hook(self.on_increment)]  # type: ignore[no-untyped-call]  # untyped in torch

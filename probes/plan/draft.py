@@ -63,7 +63,7 @@ class Target:
     root: str
     keys: tuple[str, ...]
     exact: bool
-    seen: Signature = Signature()
+    seen: Signature = field(default_factory=Signature)
 
     @property
     def value(self) -> str:

@@ -29,7 +29,7 @@ def source_of(draft: Draft, target: Target) -> tuple[Tensor | None, str]:
     except (ProbesError, OSError, ValueError, LookupError) as error:
         draft.refuse("edit-source", f"the edit's source cannot be read: {error}", "", "edit", "from")
         return None, ""
-    return found, blake3_hex(found.contiguous().reshape(-1).view(torch.uint8).numpy())
+    return found, blake3_hex(found.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
 
 
 def _from_file(path: Path) -> Tensor:
@@ -38,10 +38,10 @@ def _from_file(path: Path) -> Tensor:
 
 def _from_run(folder: Path, source: Source, target: Target) -> Tensor:
     run = reader.open(folder / str(source.run))
+    run = run if source.phase is None else run.sel(phase=source.phase)
     wanted = target.path if source.target is None else source.target
     series = run[(str(source.probe), wanted)] if source.leaf is None else run[(str(source.probe), wanted, source.leaf)]
     chosen = series.sel(epoch=source.epoch, step=source.step)
-    chosen = chosen if source.phase is None else chosen.sel(phase=source.phase)
     if len(chosen) != 1:
         raise LookupError(f"there are {len(chosen)} captures at epoch {source.epoch} step {source.step}, one is needed")
     return to_torch(chosen)[0].clone()

@@ -56,7 +56,7 @@ def _parameter(draft: Draft, path: str, known: Mapping[str, Any], index: int, ex
             else:
                 draft.note("frozen-parameter", f"`{path}` is left out: it has requires_grad=False", "tensors", index)
             continue
-        lazy = isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin)
+        lazy = torch.nn.parameter.is_lazy(tensor)
         seen = Signature(DTYPE_NAMES[tensor.dtype], None if lazy else tuple(tensor.shape), draft.probe.dims)
         yield Target(join(node.path, path.rpartition(".")[2]), node, value.root, (), exact, seen)
 

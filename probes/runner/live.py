@@ -90,7 +90,7 @@ class Live:
         tap = self.taps[binding.index]
         attrs = {"hook": binding.hook, "module_class": binding.kind, "value": binding.value, "stage": binding.stage}
         dims = binding.probe.dims if binding.probe.edit is None else None
-        known = {name: value for name, value in attrs.items() if value}
+        known: dict[str, object] = {name: value for name, value in attrs.items() if value}
         return Recorder(binding.key(leaf), self.moment, tap.account, binding.probe.transforms, dims, known)
 
     def _node(self, binding: Binding) -> Node:

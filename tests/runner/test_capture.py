@@ -59,9 +59,8 @@ def train(model: nn.Module, data: Any) -> list[float]:
 
 def record(model: nn.Module, path: Path, data: Any = None, loop: Any = train, **probe: Any) -> Any:
     """Run a loop with one probe called `p` and open what it wrote."""
-    with probes.attach(model, {"version": 1, "name": "t", "probes": {"p": probe}}, out=path / "run") as run:
-        with run.epoch(0):
-            loop(model, run.steps(batches() if data is None else data))
+    with probes.attach(model, {"version": 1, "name": "t", "probes": {"p": probe}}, out=path / "run") as run, run.epoch(0):
+        loop(model, run.steps(batches() if data is None else data))
     return probes.open(path / "run")
 
 
