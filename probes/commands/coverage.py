@@ -83,7 +83,7 @@ def _matched(found: Coverage, loaded: LoadedSpec | None) -> Matched:
 
     models = {name: tree.model for name, tree in found.trees.items()}
     matched: Matched = {}
-    for binding in resolve(loaded, models[""] if "" in models else models).bindings:
+    for binding in resolve(loaded, models.get("", models)).bindings:
         names = matched.setdefault((binding.model, binding.module), [])
         if binding.name not in names:
             names.append(binding.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -39,6 +40,7 @@ class Session:
         self.wish = wish
         self.progress = progress
         self.probing: Probing | None = None
+        self._pid = os.getpid()
 
     def run(self, program: Program) -> int:
         """Run the program to its end and close what was opened.
@@ -53,7 +55,7 @@ class Session:
             ending = program.execute()
         finally:
             arrival.stop()
-        return self._finish(ending)
+        return self._finish(ending) if os.getpid() == self._pid else _forked(ending)
 
     def _torch_is_there(self) -> None:
         from probes.script.probing import Probing
@@ -95,3 +97,10 @@ class Session:
             return ending.code
         self.progress.error(failure)
         return failure.exit_code if ending.error in (None, failure) else ending.code
+
+
+def _forked(ending: Ending) -> int:
+    """The end of a child that the program forked: the run is its parent's."""
+    if ending.error is not None:
+        show(ending.error)
+    return ending.code

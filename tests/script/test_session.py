@@ -29,7 +29,7 @@ def test_it_says_what_it_bound_to_and_what_a_step_is(probed: Probed) -> None:
     assert lines[0].startswith(f"probes {probes.__version__}  spec <spec> (sha256 ")
     assert lines[0].endswith(f")  ->  {done.out}")
     assert lines[1].startswith("bound to Net (first call, ")
-    assert lines[1].endswith("train.py:26): 1 probe, 1 target")
+    assert lines[1].endswith("train.py:24): 1 probe, 1 target")
     assert lines[3].startswith("step = optimizer step, epoch = pass over the training loader")
     assert lines[4] == "epoch 0  train 4 steps  4 captures  64 B"
     assert lines[-1] == f"next: probes ls {done.out}"

@@ -1,0 +1,47 @@
+"""`probes neutral`: does a program compute the same with probes as without."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+
+import click
+
+from probes.script.neutrality import Trial, Verdict
+from probes.script.program import program_of
+from probes.spec import load_spec
+
+
+@click.command(context_settings={"allow_interspersed_args": False}, options_metavar="[OPTIONS]")
+@click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a value of the spec; repeatable.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.argument("spec")
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT|-m MODULE [ARGS]...")
+@click.pass_context
+def neutral(context: click.Context, overrides: tuple[str, ...], as_json: bool, spec: str, words: tuple[str, ...]) -> None:
+    """Run SCRIPT without and with the probes of SPEC and compare, bit for bit.
+
+    Compared are the loss of every backward, gradients, weights and random generators at every optimizer step, and at
+    the end weights, buffers and hooks of the models. Generators are seeded before the script begins; files that it writes are
+    written twice.
+    """
+    load_spec(spec, overrides=overrides)
+    program = program_of("neutral", words, spec)
+    with tempfile.TemporaryDirectory(prefix="probes-neutral-") as folder:
+        verdict = Trial(program, spec, overrides, Path(folder)).verdict()
+    click.echo(json.dumps(verdict.as_dict(), indent=2) if as_json else text(verdict))
+    if not verdict.neutral:
+        context.exit(1)
+
+
+def text(verdict: Verdict) -> str:
+    """A verdict for a terminal."""
+    compared = f"{verdict.backwards} backwards, {verdict.steps} optimizer steps, {verdict.tensors} weights and buffers, random generators"
+    lines = [f"neutral: {compared} are the same to the last bit"] if verdict.neutral else [f"NOT neutral: {verdict.difference}"]
+    if not verdict.neutral and not verdict.reproducible:
+        lines.append("the script differs from itself without probes too: it seeds itself from the clock, or uses operators that are")
+        lines.append("not deterministic (torch.use_deterministic_algorithms)")
+    if verdict.declared:
+        lines.append(f"the plan itself calls not neutral: {', '.join(verdict.declared)}")
+    return "\n".join(lines)

@@ -1,0 +1,130 @@
+"""What is written down while a witness looks on: losses, gradients, weights, random generators."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Module
+from torch.nn.modules.module import register_module_module_registration_hook
+from torch.nn.parameter import is_lazy
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from probes.audit.environment import generators
+from probes.audit.weights import tensor_hex
+from probes.digest import blake3_hex, canonical
+from probes.tensors import NotCapturable
+
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+class Testimony:
+    """Records every backward, every optimizer step and the end of a program; in this process, not in its workers.
+
+    Args:
+        path: the file to write.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.file = path.open("w", encoding="utf-8")
+        self._pid = os.getpid()
+        self._tops: dict[int, Module] = {}
+        self._optimizers: dict[int, Optimizer] = {}
+        self._steps = 0
+        self._backwards = 0
+        self._handles: list[Any] = []
+        self._backward: Callable[..., Any] | None = None
+
+    def start(self) -> None:
+        """Begin to record."""
+        self._handles = [
+            register_module_module_registration_hook(self._registered),
+            register_optimizer_step_post_hook(self._stepped),
+        ]
+        original = torch.autograd.backward
+        self._backward = original
+
+        def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+            self._begins(tensors)
+            return original(tensors, *args, **kwargs)
+
+        torch.autograd.backward = backward
+
+    def close(self, code: int) -> None:
+        """Write down how everything is in the end.
+
+        Args:
+            code: exit code of the program.
+        """
+        if self._backward is not None:
+            torch.autograd.backward = self._backward
+        for handle in self._handles:
+            handle.remove()
+        models = [
+            {"class": type(module).__name__, "state": _digests(_state(module)), "hooks": _hooks(module)} for module in self._tops.values()
+        ]
+        self._write("end", code=code, models=models, generators=generators().digests)
+        self.file.close()
+
+    def _registered(self, module: Module, _name: str, member: Module | None) -> None:
+        """Hold the topmost modules: the program may let go of them before the end."""
+        self._tops.setdefault(id(module), module)
+        if member is not None:
+            self._tops.pop(id(member), None)
+
+    def _begins(self, tensors: Any) -> None:
+        if os.getpid() == self._pid:
+            losses = [tensors] if isinstance(tensors, Tensor) else list(tensors)
+            self._write("backward", number=self._backwards, loss=[_digest(loss) for loss in losses])
+            self._backwards += 1
+
+    def _stepped(self, optimizer: Optimizer, *_args: object) -> None:
+        if os.getpid() != self._pid:
+            return
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        self._write(
+            "step",
+            number=self._steps,
+            optimizer=type(optimizer).__name__,
+            gradients=_combined([parameter.grad for parameter in parameters]),
+            weights=_combined(parameters),
+            generators=generators().digests,
+        )
+        self._steps += 1
+
+    def _write(self, event: str, **details: Any) -> None:
+        self.file.write(json.dumps({"event": event, **details}) + "\n")
+
+
+def _state(module: Module) -> dict[str, Tensor]:
+    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
+
+
+def _digests(tensors: dict[str, Tensor]) -> dict[str, str | None]:
+    return {name: _digest(tensor) for name, tensor in tensors.items()}
+
+
+def _digest(tensor: Tensor | None) -> str | None:
+    if tensor is None or is_lazy(tensor):
+        return None
+    try:
+        return tensor_hex(tensor)
+    except NotCapturable:
+        return None
+
+
+def _combined(tensors: Sequence[Tensor | None]) -> str:
+    return blake3_hex(canonical([_digest(tensor) for tensor in tensors]))
+
+
+def _hooks(module: Module) -> int:
+    """How many hooks are on a module, the modules below it and their parameters."""
+    of_modules = sum(len(getattr(one, table)) for one in module.modules() for table in HOOKS)
+    of_tensors = sum(len(tensor._backward_hooks or ()) for tensor in module.parameters())
+    return of_modules + of_tensors

@@ -1,0 +1,123 @@
+"""Writing down what a program computes, with probes or without, so that two runs of it can be compared bit for bit.
+
+Run as `python -m probes.script.witness`, with one line of JSON on the standard input. It seeds every generator before the
+program begins, so that a program without seeds can be compared too, and then only reads bytes: of losses and gradients as
+they pass, of weights, buffers and generators. It calls no module, draws no random number, and does the same whether there
+are probes or not.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from probes.errors import ProbesError
+from probes.script.arrival import Arrival
+from probes.script.program import Ending, Program, show
+from probes.script.progress import Progress
+from probes.script.session import Session, Wish
+from probes.spec import load_spec
+
+if TYPE_CHECKING:
+    from probes.script.testimony import Testimony
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a witness is to watch.
+
+    Attributes:
+        record: where to write, one line of JSON for each event.
+        program: name of the program.
+        arguments: its arguments.
+        is_module: whether `program` names a module.
+        spec: the spec to probe with; empty for none.
+        out: the run directory, where there is a spec.
+        overrides: `path=value` texts for the spec.
+    """
+
+    record: str
+    program: str
+    arguments: tuple[str, ...] = ()
+    is_module: bool = False
+    spec: str = ""
+    out: str = ""
+    overrides: tuple[str, ...] = ()
+
+    def text(self) -> str:
+        """The order as one line."""
+        return json.dumps(asdict(self))
+
+
+class Witness:
+    """Begins a testimony when the program imports torch, and ends it when the program and its probes are gone."""
+
+    def __init__(self, order: Order) -> None:
+        self.order = order
+        self.testimony: Testimony | None = None
+
+    def run(self) -> int:
+        """Run the program, with probes where the order has a spec.
+
+        Returns:
+            The exit code.
+        """
+        order = self.order
+        program = Program(order.program, tuple(order.arguments), order.is_module)
+        random.seed(0)
+        arrivals = [Arrival("numpy", _seed_numpy), Arrival("torch", self._torch_is_there)]
+        for arrival in arrivals:
+            arrival.start()
+        try:
+            code = self._probed(program) if order.spec else _plain(program.execute())
+        finally:
+            for arrival in arrivals:
+                arrival.stop()
+        if self.testimony is not None:
+            self.testimony.close(code)
+        return code
+
+    def _probed(self, program: Program) -> int:
+        loaded = load_spec(self.order.spec, overrides=tuple(self.order.overrides))
+        return Session(Wish(loaded, self.order.out), Progress(quiet=True)).run(program)
+
+    def _torch_is_there(self) -> None:
+        import torch
+
+        from probes.script.testimony import Testimony
+
+        torch.manual_seed(0)
+        self.testimony = Testimony(Path(self.order.record))
+        self.testimony.start()
+
+
+def _seed_numpy() -> None:
+    import numpy
+
+    numpy.random.seed(0)
+
+
+def _plain(ending: Ending) -> int:
+    if ending.error is not None:
+        show(ending.error)
+    return ending.code
+
+
+def main() -> Any:
+    """Take an order from the standard input; the program then reads an empty one."""
+    order = Order(**json.loads(sys.stdin.readline()))
+    sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115, PTH123 - it stays open as long as the program runs
+    try:
+        return Witness(order).run()
+    except ProbesError as error:
+        Progress().error(error)
+        return error.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
