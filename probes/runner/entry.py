@@ -73,7 +73,7 @@ class Entry:
         self.original = original
         watch = self
 
-        def __call__(module: Module, *args: Any, **kwargs: Any) -> Any:  # noqa: N807 - it stands in for Module.__call__
+        def __call__(module: Module, /, *args: Any, **kwargs: Any) -> Any:  # noqa: N807 - it stands in for Module.__call__
             return watch.through(original, module, args, kwargs)
 
         self.installed = __call__
