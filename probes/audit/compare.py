@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from probes.signature import DTYPES
 from probes.store.decode import values
 
-PIECE = 1 << 18  # elements; the float64 copies of one piece stay within the cache of a core
+PIECE = 1 << 13  # elements; the float64 copies of a piece stay in the cache and below what malloc maps anew (3 to 9 times as fast)
+EQUAL_PIECE = 1 << 18
 
 Elements = NDArray[Any]
 
@@ -60,7 +61,7 @@ def equal(a: Elements, b: Elements) -> bool:
     """Whether two captures of one dtype are the same bit for bit."""
     width = np.dtype(f"u{a.itemsize}")
     one, other = a.view(width), b.view(width)
-    return all(np.array_equal(one[start : start + PIECE], other[start : start + PIECE]) for start in range(0, len(one), PIECE))
+    return all(np.array_equal(one[at : at + EQUAL_PIECE], other[at : at + EQUAL_PIECE]) for at in range(0, len(one), EQUAL_PIECE))
 
 
 def measure(a: Elements, b: Elements, dtype: str, tolerance: Tolerance | None) -> Measure:
