@@ -8,13 +8,21 @@ from probes.component import Component
 
 KINDS: dict[str, dict[str, str]] = {
     "transform": {
+        "abs": "probes.transforms.abs:Abs",
         "cast": "probes.transforms.cast:Cast",
         "einops": "probes.transforms.einops:Einops",
+        "entropy": "probes.transforms.entropy:Entropy",
+        "fingerprint": "probes.transforms.fingerprint:Fingerprint",
         "histogram": "probes.transforms.histogram:Histogram",
+        "norm": "probes.transforms.norm:Norm",
+        "project": "probes.transforms.project:Project",
+        "quantile": "probes.transforms.quantile:Quantile",
+        "quantize": "probes.transforms.quantize:Quantize",
         "reduce": "probes.transforms.reduce:Reduce",
         "sample": "probes.transforms.sample:Sample",
         "select": "probes.transforms.select:Select",
         "stats": "probes.transforms.stats:Stats",
+        "topk": "probes.transforms.topk:Topk",
     },
     "edit": {
         "add": "probes.edits.add:Add",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import NamedTuple
@@ -57,6 +57,7 @@ FLOATS = ("float16", "bfloat16", "float32", "float64")
 FLOAT8 = tuple(name for name in DTYPES if name.startswith("float8"))
 INTEGERS = ("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64")
 COMPLEX = ("complex32", "complex64", "complex128")
+REAL_OF = {"complex64": "float32", "complex128": "float64"}  # the dtype of a magnitude
 
 
 class SignatureError(ValueError):
@@ -93,12 +94,19 @@ class Signature:
             return None
         return DTYPES[self.dtype].itemsize * prod(size for size in self.shape if size is not None)
 
+    @property
+    def widened(self) -> str | None:
+        """The dtype in which floats are added up: float64 for itself, float32 for shorter ones; None where unknown."""
+        return "float32" if self.dtype in ("float16", "bfloat16") else self.dtype
+
     def axis(self, dim: str | int) -> int:
         """The index of an axis given by name or number.
 
         Raises:
             SignatureError: the axes have no names, or none of this name or number.
         """
+        if self.ndim == 0:
+            raise SignatureError(f"axis {dim!r} is asked for, but the value has no axes")
         if isinstance(dim, int):
             if self.ndim is not None and not -self.ndim <= dim < self.ndim:
                 raise SignatureError(f"axis {dim} is out of range for a value with {self.ndim} axes")
@@ -108,6 +116,41 @@ class Signature:
         if dim not in self.dims:
             raise SignatureError(f"axis {dim!r} is not one of {', '.join(self.dims)}")
         return self.dims.index(dim)
+
+    def axes(self, dims: Sequence[str | int]) -> tuple[int, ...]:
+        """The indices of some axes, each given by name or number.
+
+        Raises:
+            SignatureError: there is no such axis, or one is given twice.
+        """
+        found = tuple(self.axis(dim) for dim in dims)
+        if len({*found}) < len(found):
+            raise SignatureError(f"`dims` names one axis twice: {', '.join(map(str, dims))}")
+        return found
+
+    def without(self, dims: Sequence[str | int] | None) -> Signature:
+        """What is left when some axes are gone, or all of them where `dims` is None.
+
+        Raises:
+            SignatureError: there is no such axis, or one is given twice.
+        """
+        if dims is None:
+            return Signature(self.dtype, (), None if self.dims is None else ())
+        gone = self.axes(dims)
+        names = self.dims and tuple(name for at, name in enumerate(self.dims) if at not in gone)
+        shape = self.shape and tuple(size for at, size in enumerate(self.shape) if at not in gone)
+        return Signature(self.dtype, shape, names, {name: labels for name, labels in self.coords.items() if name in (names or ())})
+
+    def with_axis(self, axis: int, name: str, size: int | None, labels: Coord | None = None) -> Signature:
+        """The same with another axis in the place of one: of another size, name and meaning."""
+        if self.ndim is None:
+            return Signature(self.dtype)
+        old = self.dims[axis] if self.dims is not None else None
+        coords = {other: known for other, known in self.coords.items() if other != old}
+        names = tuple(f"dim_{at}" for at in range(self.ndim)) if self.dims is None else self.dims
+        names = (*names[:axis], name, *names[axis + 1 :])
+        shape = self.shape and (*self.shape[:axis], size, *self.shape[axis + 1 :])
+        return Signature(self.dtype, shape, names, coords if labels is None else {**coords, name: labels})
 
     def require(self, dtypes: Collection[str], hint: str) -> None:
         """Check that the dtype, where known, is one of `dtypes`.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
@@ -50,20 +50,17 @@ class Reduce(Transform):
             SignatureError: there is no such axis, or the dtype cannot be reduced so.
         """
         signature.require(TAKEN[self.op], f"for `op: {self.op}` put a cast to float32 before it")
-        left = Signature(self._dtype(signature.dtype), ())
-        if self.dims is not None:
-            axes = self._axes(signature)
-            left = Signature(left.dtype, _without(signature.shape, axes), _without(signature.dims, axes))
+        left = signature.without(self.dims).replace(dtype=self._dtype(signature.dtype))
         if self.op in ("max", "min") and signature.dtype not in FLOATS and signature.nbytes == 0 and left.nbytes != 0:
             raise SignatureError(f"there is no {self.op} of no elements, and `{signature.dtype}` has no NaN to say so")
-        return left.replace(coords={name: labels for name, labels in signature.coords.items() if name in (left.dims or ())})
+        return left
 
     def begin(self, signature: Signature) -> Work:
         """One torch reduction."""
         import torch
 
         self.out(signature)
-        axes = self._axes(signature) if self.dims is not None else tuple(range(signature.ndim or 0))
+        axes = signature.axes(self.dims if self.dims is not None else range(signature.ndim or 0))
         raising: dict[str, Callable[..., Tensor]] = {"max": torch.amax, "min": torch.amin, "std": partial(torch.std, correction=0)}
         if self.op in raising:
             return _or_nan(raising[self.op], axes)
@@ -77,16 +74,6 @@ class Reduce(Transform):
         if self.op in ("any", "all"):
             return "bool"
         return "int64" if self.op == "sum" and dtype in COUNTED else dtype
-
-    def _axes(self, signature: Signature) -> tuple[int, ...]:
-        axes = tuple(signature.axis(dim) for dim in self.dims or ())
-        if len({*axes}) < len(axes):
-            raise SignatureError(f"`dims` names one axis twice: {', '.join(map(str, self.dims or ()))}")
-        return axes
-
-
-def _without(items: tuple[Any, ...] | None, axes: tuple[int, ...]) -> tuple[Any, ...] | None:
-    return None if items is None else tuple(item for at, item in enumerate(items) if at not in axes)
 
 
 def _or_nan(function: Callable[..., Tensor], axes: tuple[int, ...]) -> Work:

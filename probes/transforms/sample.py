@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field
 
 from probes.component import Transform, Work
-from probes.signature import Signature, SignatureError
+from probes.signature import Signature
 
 if TYPE_CHECKING:
     import torch
@@ -39,8 +39,6 @@ class Sample(Transform):
         """
         if self.dim is None:
             return Signature(signature.dtype, (self._kept(_elements(signature.shape)),), ("sample",))
-        if signature.ndim == 0:
-            raise SignatureError("a value without axes has none to sample from")
         axis = signature.axis(self.dim)
         name = signature.dims[axis] if signature.dims else None
         shape = signature.shape and (*signature.shape[:axis], self._kept(signature.shape[axis]), *signature.shape[axis + 1 :])

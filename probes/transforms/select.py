@@ -39,8 +39,6 @@ class Select(Transform):
         Raises:
             SignatureError: there is no such axis, or it is too short.
         """
-        if signature.ndim == 0:
-            raise SignatureError("a value without axes has nothing to select from")
         axis = signature.axis(self.dim)
         if signature.ndim is None:
             return signature.replace(shape=None, dims=None, coords={})

@@ -61,7 +61,7 @@ def test_labels_are_selected_with_the_axis() -> None:
         ({"dim": 2, "index": 0}, Signature("float32", (2, 3)), "axis 2 is out of range"),
         ({"dim": 0, "index": 2}, Signature("float32", (2, 3)), "index 2 is out of range for axis 0 of size 2"),
         ({"dim": 1, "indices": [0, -4]}, Signature("float32", (2, 3)), "index -4 is out of range"),
-        ({"dim": 0, "index": 0}, Signature("float32", ()), "without axes"),
+        ({"dim": 0, "index": 0}, Signature("float32", ()), "the value has no axes"),
     ],
 )
 def test_what_does_not_fit_the_value_is_refused(keys: dict[str, Any], signature: Signature, message: str) -> None:

@@ -1,0 +1,49 @@
+"""Store the entropy of distributions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from probes.component import Transform, Work
+from probes.signature import FLOATS, Signature
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Entropy(Transform):
+    """Reduces an axis that holds a distribution, such as the keys of an attention map, to its Shannon entropy in nats.
+
+    float16 and bfloat16 are computed and stored as float32. Probabilities are taken as they are, without making them add up to 1.
+    """
+
+    kind: Literal["entropy"] = "entropy"
+    dim: str | int = Field(default=-1, description="Name or number of the axis.")
+    of: Literal["probabilities", "logits"] = Field(
+        default="probabilities", description="What the axis holds; of logits the softmax is taken first."
+    )
+
+    def out(self, signature: Signature) -> Signature:
+        """The axes that are left.
+
+        Raises:
+            SignatureError: there is no such axis, or the value is not of floats.
+        """
+        signature.require(FLOATS, "put a cast to float32 before it")
+        return signature.without((self.dim,)).replace(dtype=signature.widened)
+
+    def begin(self, signature: Signature) -> Work:
+        """`torch.special.entr`, added up."""
+        import torch
+
+        dtype: torch.dtype = getattr(torch, self.out(signature).dtype or "")
+        axis = signature.axis(self.dim)
+
+        def work(tensor: Tensor) -> Tensor:
+            values = tensor.to(dtype)
+            parts: Tensor = torch.special.entr(values if self.of == "probabilities" else values.softmax(axis))
+            return parts.sum(axis)
+
+        return work

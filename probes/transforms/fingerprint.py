@@ -1,0 +1,45 @@
+"""Store a digest in place of the value."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from probes.component import Transform, Work
+from probes.signature import COMPLEX, DTYPES, Signature
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+BYTES = tuple(name for name in DTYPES if "qint" not in name and "quint" not in name and name != COMPLEX[0])
+
+
+class Fingerprint(Transform):
+    """Replaces a value by the BLAKE3 digest of its bytes in row-major order: equal digests, equal values, in 32 bytes.
+
+    Dtype and shape are not part of the digest.
+    """
+
+    kind: Literal["fingerprint"] = "fingerprint"
+
+    def out(self, signature: Signature) -> Signature:
+        """Always uint8[byte=32].
+
+        Raises:
+            SignatureError: the value is quantized, or of half-precision complex numbers.
+        """
+        signature.require(BYTES, "no plain bytes stand for such a value")
+        return Signature("uint8", (32,), ("byte",))
+
+    def begin(self, signature: Signature) -> Work:
+        """Hashing on the host; from an accelerator this waits for the value."""
+        import torch
+        from blake3 import blake3
+
+        self.out(signature)
+
+        def work(tensor: Tensor) -> Tensor:
+            flat = tensor.resolve_conj().resolve_neg().reshape(-1).cpu()
+            content = flat.view(torch.uint8).numpy().data
+            return torch.frombuffer(bytearray(blake3(content).digest()), dtype=torch.uint8).to(tensor.device)
+
+        return work

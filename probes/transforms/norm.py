@@ -1,0 +1,53 @@
+"""Store norms."""
+
+from __future__ import annotations
+
+from math import inf
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import Field
+
+from probes.component import Transform, Work
+from probes.signature import FLOATS, REAL_OF, Signature
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class Norm(Transform):
+    """Reduces the given axes, or all of them, to their p-norm: the p-th root of the sum of p-th powers of magnitudes.
+
+    `p: inf` is the largest magnitude, `p: 0` the number of elements that are not zero. The norm of no elements is 0.
+    """
+
+    kind: Literal["norm"] = "norm"
+    p: Annotated[float, Field(ge=0)] | Literal["inf"] = Field(default=2.0, description="The order of the norm, a number from 0 or `inf`.")
+    dims: tuple[str | int, ...] | None = Field(
+        default=None, min_length=1, description="Names or numbers of the axes to reduce; without it, all."
+    )
+
+    def out(self, signature: Signature) -> Signature:
+        """The axes that are left.
+
+        Raises:
+            SignatureError: there is no such axis, or the value is neither float nor complex.
+        """
+        signature.require((*FLOATS, *REAL_OF), "put a cast to float32 before it")
+        return signature.without(self.dims).replace(dtype=REAL_OF.get(signature.dtype or "", signature.dtype))
+
+    def begin(self, signature: Signature) -> Work:
+        """One `torch.linalg.vector_norm`."""
+        import torch
+
+        self.out(signature)
+        axes = signature.axes(self.dims if self.dims is not None else range(signature.ndim or 0))
+        order = inf if self.p == "inf" else self.p
+
+        def work(tensor: Tensor) -> Tensor:
+            values = tensor.abs() if tensor.is_complex() else tensor  # torch's own way for complex ones warns where p is 0
+            if not tensor.numel():
+                return values.sum(axes)  # torch knows no largest magnitude of nothing
+            norm: Tensor = torch.linalg.vector_norm(values, order, dim=axes)
+            return norm
+
+        return work

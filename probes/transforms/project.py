@@ -1,0 +1,73 @@
+"""Project onto random directions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from probes.component import Transform, Work
+from probes.signature import FLOATS, Signature, SignatureError
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+LARGEST = 1 << 28
+
+
+class Project(Transform):
+    """Projects an axis onto random directions, which nearly keeps lengths and angles; the axis is then called `component`.
+
+    The directions have components of +-1 / sqrt(size), taken from the BLAKE3 stream of seed and sizes: the same in every run,
+    release and device. float16 and bfloat16 are computed and stored as float32.
+    """
+
+    kind: Literal["project"] = "project"
+    size: int = Field(gt=0, description="Number of directions.")
+    seed: int = Field(default=0, ge=0, description="Another seed gives other directions.")
+    dim: str | int = Field(default=-1, description="Name or number of the axis.")
+
+    def out(self, signature: Signature) -> Signature:
+        """The axis replaced by one of `size` components.
+
+        Raises:
+            SignatureError: there is no such axis, it is too long, or the value is not of floats.
+        """
+        signature.require(FLOATS, "put a cast to float32 before it")
+        axis = signature.axis(self.dim)
+        length = signature.shape[axis] if signature.shape is not None else None
+        if (length or 0) * self.size > LARGEST:
+            raise SignatureError(f"{length} x {self.size} directions are more than {LARGEST} numbers; reduce the axis with `sample` first")
+        return signature.with_axis(axis, "component", self.size).replace(dtype=signature.widened)
+
+    def begin(self, signature: Signature) -> Work:
+        """One matrix product; the directions are drawn when a length is first seen, and kept on the device."""
+        import torch
+
+        dtype: torch.dtype = getattr(torch, self.out(signature).dtype or "")
+        axis = signature.axis(self.dim)
+        known: dict[tuple[int, torch.device], Tensor] = {}
+
+        def work(tensor: Tensor) -> Tensor:
+            key = (tensor.shape[axis], tensor.device)
+            if key not in known:
+                known[key] = directions(self.seed, key[0], self.size).to(tensor.device, dtype).mul_(self.size**-0.5)
+            return (tensor.to(dtype).movedim(axis, -1) @ known[key]).movedim(-1, axis)
+
+        return work
+
+
+def directions(seed: int, length: int, size: int) -> Tensor:
+    """Signs out of the BLAKE3 stream of `probes.project:SEED:LENGTH:SIZE`, lowest bit of each byte first; a set bit is +1.
+
+    Returns:
+        (length, size) float32 on the CPU.
+    """
+    import numpy as np
+    import torch
+    from blake3 import blake3
+
+    stream = blake3(f"probes.project:{seed}:{length}:{size}".encode()).digest(length=(length * size + 7) // 8)
+    bits = np.unpackbits(np.frombuffer(stream, np.uint8), count=length * size, bitorder="little")
+    return torch.from_numpy(bits.astype(np.float32).reshape(length, size) * 2 - 1)

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from pydantic import ValidationError
+
+from probes.signature import Signature, SignatureError
+from probes.testing import check_transform
+from tests.transforms.made import applied, made, same_bits
+
+
+@pytest.mark.parametrize("keys", [{}, {"p": 1}, {"p": 0, "dims": [0]}, {"p": "inf", "dims": [-1]}, {"p": 0.5}])
+def test_the_contract_holds(keys: dict[str, Any]) -> None:
+    check_transform(made("norm", **keys))
+
+
+@pytest.mark.parametrize(("p", "expected"), [(0, 2.0), (1, 7.0), (2, 5.0), ("inf", 4.0)])
+def test_the_order_chooses_the_norm(p: float | str, expected: float) -> None:
+    assert applied(made("norm", p=p), torch.tensor([3.0, 0.0, -4.0])).item() == expected
+
+
+def test_axes_are_reduced_by_name() -> None:
+    value = torch.randn(2, 3, 4)
+    result = applied(made("norm", dims=["feature"]), value, "batch", "token", "feature")
+    assert same_bits(result, torch.linalg.vector_norm(value, dim=2))
+
+
+def test_the_norm_of_nothing_is_zero() -> None:
+    assert applied(made("norm", p="inf"), torch.zeros(2, 0)).item() == 0
+
+
+@pytest.mark.parametrize("p", [-1, "-inf", True])
+def test_an_order_below_zero_is_a_mistake(p: Any) -> None:
+    with pytest.raises(ValidationError):
+        made("norm", p=p)
+
+
+def test_integers_are_refused_with_a_way_out() -> None:
+    with pytest.raises(SignatureError, match=r"`int64` is not taken.*put a cast to float32 before it"):
+        made("norm").out(Signature("int64"))

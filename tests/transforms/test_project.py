@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from probes.signature import Signature, SignatureError
+from probes.testing import check_transform
+from probes.transforms.project import directions
+from tests.transforms.made import applied, made
+
+
+def test_the_contract_holds() -> None:
+    check_transform(made("project", size=4))
+    check_transform(made("project", size=3, dim="token", seed=2), shapes=[(2, 8, 4)], dims=("batch", "token", "feature"))
+
+
+def test_directions_are_the_same_in_every_release() -> None:
+    assert directions(0, 3, 4).tolist() == [[-1, 1, 1, 1], [-1, -1, 1, 1], [-1, 1, 1, -1]]
+
+
+def test_lengths_are_nearly_kept() -> None:
+    value = torch.randn(20, 4096, generator=torch.Generator().manual_seed(0))
+    result = applied(made("project", size=1024), value)
+    assert result.shape == (20, 1024)
+    assert (result.norm(dim=1) / value.norm(dim=1)).sub(1).abs().max() < 0.1
+
+
+def test_another_seed_gives_other_directions() -> None:
+    assert not torch.equal(directions(0, 64, 4), directions(1, 64, 4))
+
+
+def test_an_axis_that_is_too_long_is_refused() -> None:
+    with pytest.raises(SignatureError, match="reduce the axis with `sample` first"):
+        made("project", size=1024).out(Signature("float32", (1 << 20,)))

@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from pydantic import ValidationError
+
+from probes.signature import Signature
+from probes.testing import check_transform
+from tests.transforms.made import applied, made
+
+Q = [0, 0.05, 0.5, 0.9, 1]
+
+
+@pytest.mark.parametrize("keys", [{"q": Q}, {"q": [0.5], "dim": -1}, {"q": Q, "dim": 0}])
+def test_the_contract_holds(keys: dict[str, Any]) -> None:
+    check_transform(made("quantile", **keys), shapes=[(7,), (3, 5), (2, 0), (2, 3, 4)])
+
+
+def test_the_numbers_are_numpys() -> None:
+    value = torch.randn(5, 101, dtype=torch.float64)
+    np.testing.assert_allclose(applied(made("quantile", q=Q), value).numpy(), np.quantile(value.numpy(), Q), rtol=1e-14)
+    np.testing.assert_allclose(applied(made("quantile", q=Q, dim=1), value).numpy().T, np.quantile(value.numpy(), Q, axis=1), rtol=1e-14)
+
+
+def test_nan_and_nothing_give_nan() -> None:
+    value = torch.tensor([[1.0, 2.0, 3.0], [1.0, float("nan"), 3.0]])
+    assert str(applied(made("quantile", q=[0.5], dim=1), value).tolist()) == "[[2.0], [nan]]"
+    assert applied(made("quantile", q=[0.5]), torch.zeros(0)).isnan().all()
+
+
+def test_the_axis_is_labelled_with_the_quantiles() -> None:
+    assert made("quantile", q=Q).out(Signature()).coords == {"quantile": tuple(Q)}
+
+
+@pytest.mark.parametrize("q", [[], [1.1], [-0.1], ["0.5"]])
+def test_quantiles_lie_between_0_and_1(q: list[Any]) -> None:
+    with pytest.raises(ValidationError):
+        made("quantile", q=q)

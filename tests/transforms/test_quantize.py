@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from pydantic import ValidationError
+
+from probes.testing import check_transform
+from tests.transforms.made import applied, made
+
+
+@pytest.mark.parametrize("bits", [8, 16])
+def test_the_contract_holds(bits: int) -> None:
+    check_transform(made("quantize", bits=bits, range=[-2, 2]))
+
+
+def test_codes_are_equidistant_and_nan_has_its_own() -> None:
+    value = torch.tensor([-1.0, 0.0, 1.0, -9.0, float("inf"), float("-inf"), float("nan")])
+    assert applied(made("quantize", range=[-1, 1]), value).tolist() == [0, 127, 254, 0, 254, 0, 255]
+    assert applied(made("quantize", range=[-1, 1], bits=16), value).tolist()[-3:] == [65534, 0, 65535]
+
+
+def test_what_a_code_stands_for_is_near_the_value() -> None:
+    value = torch.rand(1000, dtype=torch.float64) * 3 - 1
+    codes = applied(made("quantize", range=[-1, 2]), value).double()
+    assert (codes * 3 / 254 - 1 - value).abs().max() <= 1.5 / 254 + 1e-12
+
+
+@pytest.mark.parametrize("keys", [{"range": [1, 1]}, {"range": [0, 1], "bits": 4}, {}])
+def test_settings_that_cannot_be_meant_are_mistakes(keys: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        made("quantize", **keys)
