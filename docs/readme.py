@@ -25,7 +25,7 @@ PICTURE = ROOT / "docs" / "picture.svg"
 SHOWN = ("probes run --out runs/a probe.yaml train.py", "probes show runs/a channels", "probes diff runs/a runs/b")
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
-WIDTH = 112
+WIDTH = 124
 
 
 class Block(NamedTuple):
