@@ -31,6 +31,7 @@ VERBS: dict[str, dict[str, Verb]] = {
         "check": Verb("probes.commands.check:check", "Whether specs are right, every problem at its place; needs no model"),
         "tree": Verb("probes.commands.tree:tree", "The modules of a model, and the probes on them"),
         "plan": Verb("probes.commands.plan:plan", "What a spec comes to on a model, before anything runs"),
+        "coverage": Verb("probes.commands.coverage:coverage", "Which modules fire in a script, how often, and which never"),
     },
     "Capture": {
         "run": Verb("probes.commands.run:run", "Run an unmodified script with the probes of a spec"),
@@ -45,6 +46,7 @@ VERBS: dict[str, dict[str, Verb]] = {
     "Prove": {
         "verify": Verb("probes.commands.verify:verify", "Whether every byte of a run is as it was sealed"),
         "replay": Verb("probes.commands.replay:replay", "Run a recorded command again and compare"),
+        "neutral": Verb("probes.commands.neutral:neutral", "Whether a script computes the same with probes as without"),
         "recover": Verb("probes.commands.recover:recover", "Put in order what a run that died has left behind"),
     },
 }
