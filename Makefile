@@ -17,7 +17,6 @@ help:  ## what there is
 
 demo: $(VENV)/demo.stamp  ## train on real digits with probes attached, then list and verify what was captured
 	@$(BIN)/probes demo digits
-	@echo "  (before that: . $(BIN)/activate)"
 
 test: check  ## everything that has to hold: style, types, layers and tests (under ten minutes)
 	$(BIN)/python -m pytest -m "not torture"

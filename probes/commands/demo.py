@@ -84,6 +84,7 @@ def farewell(name: str, folder: Path, run: str) -> str:
     """What to type next."""
     lines = [
         click.style("Next:", bold=True),
+        *activation(),
         f"  cd {shlex.quote(str(folder))}",
         f"  probes show {run} {SERIES[name]}",
         f"  probes run --out runs/again probe.yaml {SCRIPTS[name]}",
@@ -91,3 +92,9 @@ def farewell(name: str, folder: Path, run: str) -> str:
         "  and change probe.yaml; `probes check probe.yaml` tells what it thinks of it",
     ]
     return "\n".join(lines)
+
+
+def activation() -> list[str]:
+    """How to get at `probes`, where a shell would not find it."""
+    script = Path(sys.executable).parent / "activate"
+    return [f"  . {shlex.quote(str(script))}"] if shutil.which("probes") is None and script.exists() else []
