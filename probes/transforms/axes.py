@@ -1,9 +1,13 @@
-"""The axes that an einops pattern names on either side of its arrow."""
+"""The axes that an einops pattern names on either side of its arrow, and what they come to on a value."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from math import prod
 from types import EllipsisType
 from typing import NamedTuple
+
+from probes.signature import Signature, SignatureError
 
 Axis = tuple[str, ...]  # one axis, made of the names it is composed of; a single name where it is not composed
 Item = Axis | EllipsisType  # the ellipsis stands for any number of axes; inside parentheses it is the name `...`
@@ -43,6 +47,79 @@ def parse(pattern: str) -> Pattern:
 def names(side: tuple[Item, ...]) -> tuple[str, ...]:
     """Every elementary axis of one side, in order."""
     return tuple(name for item in side for name in (("...",) if item is ... else item))
+
+
+def bind(text: str, given: dict[str, int], signature: Signature) -> Signature:
+    """What a value becomes under a pattern: shape, names and labels of the axes right of the arrow.
+
+    Args:
+        text: a pattern that `parse` takes.
+        given: sizes of elementary axes that the value alone does not tell.
+        signature: what is known of the value.
+
+    Raises:
+        SignatureError: the value has another number of axes, other names, or sizes that do not fit.
+    """
+    left, right = parse(text)
+    if signature.ndim is None and "..." in names(right):
+        return Signature(signature.dtype)
+    spread = _spread(text, left, signature)
+    sizes = _solve(text, _opened(left, spread), given, signature)
+    inner = names(tuple(spread))
+    flat = [tuple(n for name in axis for n in (inner if name == "..." else (name,))) for axis in _opened(right, spread)]
+    dims = tuple("_".join(axis) or "unit" for axis in flat)
+    shape = tuple(_joined(sizes[name] for name in axis) for axis in flat)
+    return Signature(signature.dtype, shape, dims, {name: labels for name, labels in signature.coords.items() if name in dims})
+
+
+def _opened(side: tuple[Item, ...], spread: list[Axis]) -> list[Axis]:
+    """One side with the axes that the ellipsis stands for in its place."""
+    return [axis for item in side for axis in (spread if item is ... else [item])]
+
+
+def _spread(text: str, left: tuple[Item, ...], signature: Signature) -> list[Axis]:
+    """The axes that the ellipsis stands for, by the names they have or by their numbers."""
+    ndim = signature.ndim
+    if ndim is None:
+        return []
+    if ... not in left:
+        if ndim != len(left):
+            raise SignatureError(f"the pattern `{text}` names {len(left)} axes, but the value has {ndim}")
+        return []
+    if ndim < len(left) - 1:
+        raise SignatureError(f"the pattern `{text}` names at least {len(left) - 1} axes, but the value has {ndim}")
+    first = left.index(...)
+    own = signature.dims or tuple(f"dim_{at}" for at in range(ndim))
+    return [(name,) for name in own[first : first + ndim - len(left) + 1]]
+
+
+def _solve(text: str, axes: list[Axis], given: dict[str, int], signature: Signature) -> dict[str, int | None]:
+    """The size of every elementary axis, as far as it is known."""
+    _check_names(text, axes, signature.dims)
+    sizes: dict[str, int | None] = dict.fromkeys(names(tuple(axes))) | given
+    for axis, size in zip(axes, signature.shape or (None,) * len(axes), strict=True):
+        unknown = [name for name in axis if sizes[name] is None]
+        known = prod(sizes[name] or 1 for name in axis)
+        if size is not None and (size != known if not unknown else size % known):
+            raise SignatureError(f"axis `{' '.join(axis) or '1'}` of `{text}` cannot have size {size}")
+        if size is not None and len(unknown) > 1:
+            raise SignatureError(f"the sizes of `{'`, `'.join(unknown)}` cannot both follow from {size}; give one in `sizes`")
+        if size is not None and unknown:
+            sizes[unknown[0]] = size // known
+    return sizes
+
+
+def _check_names(text: str, axes: list[Axis], dims: tuple[str, ...] | None) -> None:
+    """Refuse a pattern that gives the name of one axis to another."""
+    for axis, dim in zip(axes, dims or (), strict=False):
+        if len(axis) == 1 and axis[0] != dim and axis[0] in (dims or ()):
+            raise SignatureError(f"the pattern `{text}` calls `{axis[0]}` the axis that is named `{dim}`")
+
+
+def _joined(sizes: Iterable[int | None]) -> int | None:
+    """The size of a joined axis, or None where a part is not known."""
+    known = [*sizes]
+    return None if None in known else prod(size for size in known if size is not None)
 
 
 def _side(text: str) -> tuple[Item, ...]:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from math import prod
 from typing import Literal
 
 from pydantic import Field, PositiveInt, model_validator
 from pydantic_core import PydanticCustomError
 
 from probes.component import Transform, Work
-from probes.signature import FLOATS, INTEGERS, Signature, SignatureError
-from probes.transforms.axes import Axis, Item, Pattern, PatternError, names, parse
+from probes.signature import FLOATS, INTEGERS, Signature
+from probes.transforms.axes import PatternError, bind, names, parse
 
 COUNTED = ("bool", *INTEGERS)
 TAKEN = {
@@ -21,8 +19,6 @@ TAKEN = {
     "max": ("bool", "uint8", "int8", "int16", "int32", "int64", *FLOATS),
     "min": ("bool", "uint8", "int8", "int16", "int32", "int64", *FLOATS),
 }
-
-Sizes = dict[str, int | None]
 
 
 class Einops(Transform):
@@ -49,6 +45,9 @@ class Einops(Transform):
             "`{names}` stands right of the arrow only; `einops` here makes no new axes": [name for name in right if name not in left],
             "`{names}` vanishes; name a `reduction`: mean, sum, max, min or prod": [] if self.reduction else gone,
             "`sizes` names `{names}`, which the pattern does not": [name for name in self.sizes if name not in left],
+            "`sizes` cannot name `{names}`, a word the einops library keeps to itself; rename the axis": [
+                name for name in self.sizes if name in ("tensor", "pattern", "reduction")
+            ],
         }
         for message, found in checks.items():
             if found:
@@ -63,19 +62,10 @@ class Einops(Transform):
         Raises:
             SignatureError: the value has another number of axes, sizes that do not fit, or a dtype the reduction cannot take.
         """
-        pattern = parse(self.pattern)
         if self.reduction:
             signature.require(TAKEN[self.reduction], f"for `reduction: {self.reduction}` put a cast to float32 before it")
-        dtype = "int64" if self._widens(signature) else signature.dtype
-        if signature.ndim is None:
-            return Signature(dtype, *self._unknown(pattern))
-        spread = self._spread(pattern.left, signature)
-        sizes = self._solve(pattern.left, signature, spread)
-        right = [axis for item in pattern.right for axis in (spread if item is ... else [item])]
-        flat = [tuple(n for name in axis for n in (names(tuple(spread)) if name == "..." else (name,))) for axis in right]
-        dims = tuple("_".join(axis) or "unit" for axis in flat)
-        shape = tuple(_product(sizes[name] for name in axis) for axis in flat)
-        return Signature(dtype, shape, dims, {n: c for n, c in signature.coords.items() if n in dims})
+        found = bind(self.pattern, self.sizes, signature)
+        return found.replace(dtype="int64" if self._widens(signature) else signature.dtype)
 
     def begin(self, signature: Signature) -> Work:
         """One call of the einops library, whose reading of the pattern is kept between calls."""
@@ -91,51 +81,3 @@ class Einops(Transform):
 
     def _widens(self, signature: Signature) -> bool:
         return self.reduction in ("sum", "prod") and signature.dtype in COUNTED
-
-    @staticmethod
-    def _unknown(pattern: Pattern) -> tuple[tuple[int | None, ...] | None, tuple[str, ...] | None]:
-        """Shape and names of the result of a value of unknown rank."""
-        if "..." in names(pattern.right):
-            return None, None
-        return (None,) * len(pattern.right), tuple("_".join(item) or "unit" for item in pattern.right if item is not ...)
-
-    def _spread(self, left: tuple[Item, ...], signature: Signature) -> list[Axis]:
-        """The axes that the ellipsis stands for, by the names they have or by their numbers."""
-        ndim = signature.ndim or 0
-        if ... not in left:
-            if ndim != len(left):
-                raise SignatureError(f"the pattern `{self.pattern}` names {len(left)} axes, but the value has {ndim}")
-            return []
-        if ndim < len(left) - 1:
-            raise SignatureError(f"the pattern `{self.pattern}` names at least {len(left) - 1} axes, but the value has {ndim}")
-        first = left.index(...)
-        own = signature.dims or tuple(f"dim_{at}" for at in range(ndim))
-        return [(name,) for name in own[first : first + ndim - len(left) + 1]]
-
-    def _solve(self, left: tuple[Item, ...], signature: Signature, spread: list[Axis]) -> Sizes:
-        """The size of every elementary axis, as far as it is known."""
-        axes = [axis for item in left for axis in (spread if item is ... else [item])]
-        self._check_names(axes, signature.dims)
-        sizes: Sizes = dict.fromkeys(names(tuple(axes))) | self.sizes
-        for axis, size in zip(axes, signature.shape or (None,) * len(axes), strict=True):
-            unknown = [name for name in axis if sizes[name] is None]
-            known = prod(sizes[name] or 1 for name in axis)
-            if size is not None and (size != known if not unknown else size % known):
-                raise SignatureError(f"axis `{' '.join(axis) or '1'}` of `{self.pattern}` cannot have size {size}")
-            if size is not None and len(unknown) > 1:
-                raise SignatureError(f"the sizes of `{'`, `'.join(unknown)}` cannot both follow from {size}; give one in `sizes`")
-            if size is not None and unknown:
-                sizes[unknown[0]] = size // known
-        return sizes
-
-    def _check_names(self, axes: list[Axis], dims: tuple[str, ...] | None) -> None:
-        """Refuse a pattern that gives a name of one axis to another."""
-        for axis, dim in zip(axes, dims or (), strict=False):
-            if len(axis) == 1 and axis[0] != dim and axis[0] in (dims or ()):
-                raise SignatureError(f"the pattern `{self.pattern}` calls `{axis[0]}` the axis that is named `{dim}`")
-
-
-def _product(sizes: Iterable[int | None]) -> int | None:
-    """The size of a joined axis, or None where a part is not known."""
-    known = [*sizes]
-    return None if None in known else prod(size for size in known if size is not None)

@@ -89,6 +89,7 @@ def test_what_does_not_fit_the_value_is_refused(keys: dict[str, Any], signature:
         ({"pattern": "b c -> c b", "reduction": "mean"}, "`reduction` has no effect"),
         ({"pattern": "b c -> c b", "sizes": {"d": 3}}, "`sizes` names `d`"),
         ({"pattern": "b c -> c b", "sizes": {"b": 0}}, "greater than 0"),
+        ({"pattern": "b (pattern c) -> b c pattern", "sizes": {"pattern": 2}}, "rename the axis"),
         ({"pattern": "b c -> b", "reduction": "median"}, "'mean', 'sum', 'max', 'min' or 'prod'"),
     ],
 )
