@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from probes.commands.failure import answer
 from probes.commands.overrides import changes
 from probes.errors import UsageError
 from probes.script.program import program_of
@@ -40,7 +41,10 @@ def run(
     """
     target = program_of("run", words, spec)
     wish = Wish(load_spec(spec, overrides=changes(files, overrides)), out, dict(_pair(tag) for tag in tags))
-    sys.exit(Session(wish, Progress(quiet=quiet)).run(target))
+    outcome = Session(wish, Progress(quiet=quiet)).run(target)
+    if outcome.failure is not None:
+        answer(outcome.failure)
+    sys.exit(outcome.code)
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -7,7 +7,6 @@ import time
 from typing import TYPE_CHECKING, Any, TextIO
 
 import probes
-from probes.errors import ProblemsError
 
 if TYPE_CHECKING:
     from probes.runner.run import Run
@@ -26,7 +25,7 @@ class Progress:
     """Tells a person what a run is bound to and how far it is.
 
     Args:
-        quiet: say nothing but errors.
+        quiet: say nothing.
         stream: where to; by default what `sys.stderr` is now, whatever the program makes of it.
     """
 
@@ -39,15 +38,8 @@ class Progress:
 
     def say(self, text: str) -> None:
         """One or more lines."""
-        if not self.quiet:
-            self._print(text)
-
-    def error(self, error: BaseException) -> None:
-        """What went wrong."""
-        text = str(error)
-        self._print(text if isinstance(error, ProblemsError) else f"error: {text}")
-
-    def _print(self, text: str) -> None:
+        if self.quiet:
+            return
         print(f"{ERASE if self._line else ''}{text}", file=self.stream, flush=True)
         self._line = False
 

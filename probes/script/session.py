@@ -33,6 +33,19 @@ class Wish:
     tags: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a program with probes.
+
+    Attributes:
+        code: the exit code: that of the program, or else ours.
+        failure: what we have to say against it, if anything.
+    """
+
+    code: int
+    failure: ProbesError | None = None
+
+
 class Session:
     """Runs one program with one spec. What needs torch begins when the program imports it."""
 
@@ -42,12 +55,8 @@ class Session:
         self.probing: Probing | None = None
         self._pid = os.getpid()
 
-    def run(self, program: Program) -> int:
-        """Run the program to its end and close what was opened.
-
-        Returns:
-            The exit code: that of the program, or else ours.
-        """
+    def run(self, program: Program) -> Outcome:
+        """Run the program to its end and close what was opened."""
         program.check()
         arrival = Arrival("torch", self._torch_is_there)
         arrival.start()
@@ -63,7 +72,7 @@ class Session:
         self.probing = Probing(self.wish, self.progress)
         self.probing.start()
 
-    def _finish(self, ending: Ending) -> int:
+    def _finish(self, ending: Ending) -> Outcome:
         if self.probing is not None:
             self.probing.stop_watching()
         failure = self.probing.failure if self.probing is not None else None
@@ -72,35 +81,32 @@ class Session:
         if ending.error is not None and ending.error is not failure:
             show(ending.error)
         run = self.probing.run if self.probing is not None else None
-        if run is None:
-            return self._unbound(ending, failure)
-        return self._close(run, ending, failure)
+        if run is not None:
+            failure = self._close(run, ending) or failure
+        elif failure is None and not ending.code:
+            failure = self._unbound()
+        ours = failure is not None and ending.error in (None, failure)
+        return Outcome(failure.exit_code if failure is not None and ours else ending.code, failure)
 
-    def _unbound(self, ending: Ending, failure: ProbesError | None) -> int:
-        """Nothing was captured: the program failed first, no model fits, or none was called."""
-        if failure is None and not ending.code:
-            failure = (
-                self.probing.verdict() if self.probing is not None else RunError("the program did not import torch, so no probe could fire")
-            )
-        if failure is None:
-            return ending.code
-        self.progress.error(failure)
-        return failure.exit_code if ending.error in (None, failure) else ending.code
+    def _unbound(self) -> ProbesError:
+        """Why a program that ended well captured nothing."""
+        if self.probing is None:
+            return RunError("the program did not import torch, so no probe could fire")
+        return self.probing.verdict()
 
-    def _close(self, run: Run, ending: Ending, failure: ProbesError | None) -> int:
+    def _close(self, run: Run, ending: Ending) -> ProbesError | None:
+        """End the run and tell what it came to."""
         try:
             run.close(ending.error)
         except ProbesError as error:
-            failure = failure or error
-        self.progress.finished(run)
-        if failure is None:
-            return ending.code
-        self.progress.error(failure)
-        return failure.exit_code if ending.error in (None, failure) else ending.code
+            return error
+        finally:
+            self.progress.finished(run)
+        return None
 
 
-def _forked(ending: Ending) -> int:
+def _forked(ending: Ending) -> Outcome:
     """The end of a child that the program forked: the run is its parent's."""
     if ending.error is not None:
         show(ending.error)
-    return ending.code
+    return Outcome(ending.code)

@@ -24,7 +24,7 @@ from probes.script.session import Session, Wish
 from probes.spec import load_spec
 
 if TYPE_CHECKING:
-    from probes.script.testimony import Testimony
+    from probes.script.transcript import Transcript
 
 
 @dataclass(frozen=True)
@@ -55,11 +55,11 @@ class Order:
 
 
 class Witness:
-    """Begins a testimony when the program imports torch, and ends it when the program and its probes are gone."""
+    """Begins a transcript when the program imports torch, and ends it when the program and its probes are gone."""
 
     def __init__(self, order: Order) -> None:
         self.order = order
-        self.testimony: Testimony | None = None
+        self.transcript: Transcript | None = None
 
     def run(self) -> int:
         """Run the program, with probes where the order has a spec.
@@ -78,22 +78,25 @@ class Witness:
         finally:
             for arrival in arrivals:
                 arrival.stop()
-        if self.testimony is not None:
-            self.testimony.close(code)
+        if self.transcript is not None:
+            self.transcript.close(code)
         return code
 
     def _probed(self, program: Program) -> int:
         loaded = load_spec(self.order.spec, overrides=tuple(self.order.overrides))
-        return Session(Wish(loaded, self.order.out), Progress(quiet=True)).run(program)
+        outcome = Session(Wish(loaded, self.order.out), Progress(quiet=True)).run(program)
+        if outcome.failure is not None:
+            print(outcome.failure, file=sys.stderr)
+        return outcome.code
 
     def _torch_is_there(self) -> None:
         import torch
 
-        from probes.script.testimony import Testimony
+        from probes.script.transcript import Transcript
 
         torch.manual_seed(0)
-        self.testimony = Testimony(Path(self.order.record))
-        self.testimony.start()
+        self.transcript = Transcript(Path(self.order.record))
+        self.transcript.start()
 
 
 def _seed_numpy() -> None:
@@ -115,7 +118,7 @@ def main() -> Any:
     try:
         return Witness(order).run()
     except ProbesError as error:
-        Progress().error(error)
+        print(error, file=sys.stderr)
         return error.exit_code
 
 

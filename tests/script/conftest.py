@@ -94,6 +94,7 @@ def probed(tmp_path: Path) -> Probed:
         data = spec or {"version": 1, "probes": {"acts": acts}, **({"clock": clock} if clock else {})}
         said, out = StringIO(), tmp_path / "run"
         session = Session(Wish(load_spec(data), str(out)), Progress(stream=said))
-        return Outcome(session.run(Program(str(script), arguments)), said.getvalue(), out)
+        done = session.run(Program(str(script), arguments))
+        return Outcome(done.code, f"{said.getvalue()}{done.failure or ''}", out)
 
     return run
