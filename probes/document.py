@@ -22,7 +22,8 @@ MAX_SCALAR = 4096
 MAX_DIGITS = 18
 LOOKS_BOOLEAN = frozenset({"yes", "no", "on", "off"})  # not y and n: `y` names an axis, and YAML loaders read both as text
 HIDDEN = frozenset(
-    [chr(code) for span in ((0x200B, 0x2010), (0x2028, 0x202F), (0x2060, 0x2070), (0xFFF9, 0xFFFC)) for code in range(*span)] + ["\ufeff", "\u00ad"]
+    [chr(code) for span in ((0x200B, 0x2010), (0x2028, 0x202F), (0x2060, 0x2070), (0xFFF9, 0xFFFC)) for code in range(*span)]
+    + ["\ufeff", "\u00ad"]
 )
 
 Path = tuple[str | int, ...]
@@ -110,7 +111,9 @@ def decode(text: bytes, file: str) -> str:
         message = f"the file is not UTF-8 (byte 0x{text[error.start]:02X} at offset {error.start})"
         raise Refusal(Problem("not-utf-8", message, "save it as UTF-8", file=file)) from None
     for number, line in enumerate(decoded.split("\n"), 1):
-        bad = next((index for index, c in enumerate(line.rstrip("\r")) if c in HIDDEN or (c < " " and c != "\t") or "\x7f" <= c < "\xa0"), None)
+        bad = next(
+            (index for index, c in enumerate(line.rstrip("\r")) if c in HIDDEN or (c < " " and c != "\t") or "\x7f" <= c < "\xa0"), None
+        )
         if bad is not None:
             message = f"invisible character U+{ord(line[bad]):04X}; specs hold visible characters only"
             shown = "".join(c if c == "\t" or (c >= " " and c not in HIDDEN) else "\ufffd" for c in line.rstrip("\r"))
@@ -173,9 +176,16 @@ class _Reader:
         if self.nodes > MAX_NODES:
             raise self._refuse("too-many-nodes", f"more than {MAX_NODES} values in one file", event)
         if isinstance(event, ev.AliasEvent):
-            raise self._refuse("alias", f"`*{event.anchor}` is an alias, which specs do not have", event, 'quote a pattern: "*"; for repetition use `defaults`')
+            raise self._refuse(
+                "alias",
+                f"`*{event.anchor}` is an alias, which specs do not have",
+                event,
+                'quote a pattern: "*"; for repetition use `defaults`',
+            )
         if event.anchor is not None:
-            raise self._refuse("anchor", f"`&{event.anchor}` is an anchor, which specs do not have", event, "repeat the value or use `defaults`")
+            raise self._refuse(
+                "anchor", f"`&{event.anchor}` is an anchor, which specs do not have", event, "repeat the value or use `defaults`"
+            )
         if event.tag is not None and event.tag != "!":
             shown = event.tag.replace("tag:yaml.org,2002:", "!!")
             raise self._refuse("tag", f"tag '{shown}' is not allowed; specs hold plain data only", event, "remove it")
@@ -230,7 +240,9 @@ class _Reader:
             raise self._refuse("merge-key", "`<<` is a merge key, which specs do not have", event, "use `defaults` or `extends`")
         value = self._scalar(event, key=True)
         if not isinstance(value, str):
-            self._note("key-not-text", f"key `{event.value}` is read as a {_kind(value)}; keys are texts", event, f'quote it: "{event.value}"')
+            self._note(
+                "key-not-text", f"key `{event.value}` is read as {kind_of(value)}; keys are texts", event, f'quote it: "{event.value}"'
+            )
             return str(event.value)
         return value
 
@@ -242,10 +254,20 @@ class _Reader:
             return text
         if text in ("", "~", "null", "Null", "NULL"):
             if not key:
-                self._note("null", f"{f'`{text}` is a null' if text else 'there is no value here'}; specs have none", event, "give a value, or leave the key out")
+                self._note(
+                    "null",
+                    f"{f'`{text}` is a null' if text else 'there is no value here'}; specs have none",
+                    event,
+                    "give a value, or leave the key out",
+                )
             return text
         if text.lower() in LOOKS_BOOLEAN and not key:
-            self._note("looks-boolean", f"`{text}` is a text here, but a boolean in other YAML", event, f'write true or false, or quote it: "{text}"')
+            self._note(
+                "looks-boolean",
+                f"`{text}` is a text here, but a boolean in other YAML",
+                event,
+                f'write true or false, or quote it: "{text}"',
+            )
             return text
         try:
             return plain(text)
@@ -312,7 +334,11 @@ def plain(text: str) -> str | int | float | bool:
         if len(body) > MAX_DIGITS:
             raise ValueError(f"the number has {len(body)} digits; at most {MAX_DIGITS} are allowed")
         if len(body) > 1 and body[0] == "0":
-            raise ValueError(f"`{text}` has a leading zero; write {int(body)}, or {_octal(body)} if octal is meant" if _octal(body) else f"`{text}` has a leading zero; write {int(body)}")
+            raise ValueError(
+                f"`{text}` has a leading zero; write {int(body)}, or {_octal(body)} if octal is meant"
+                if _octal(body)
+                else f"`{text}` has a leading zero; write {int(body)}"
+            )
         return int(text)
     if body[:2] in ("0x", "0o") and len(body) <= MAX_DIGITS and all(c in "0123456789abcdefABCDEF" for c in body[2:]) and body[2:]:
         raise ValueError(f"`{text}` is not a decimal number; write it in decimal digits")
@@ -343,5 +369,9 @@ def _octal(body: str) -> int | None:
     return int(body, 8) if all(c in "01234567" for c in body) else None
 
 
-def _kind(value: object) -> str:
-    return {bool: "boolean", int: "whole number", float: "number"}.get(type(value), type(value).__name__)
+KINDS = {bool: "a boolean", int: "a whole number", float: "a number", str: "a text", list: "a list", dict: "a mapping"}
+
+
+def kind_of(value: object) -> str:
+    """What a person would call the kind of a value."""
+    return KINDS.get(type(value), type(value).__name__)

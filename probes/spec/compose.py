@@ -1,13 +1,13 @@
-"""From files to one tree of plain data: `extends`, overrides, `defaults` and `${vars}`, each value with its place."""
+"""From files to one tree of plain data: `extends` and `defaults`, each value with its place."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterator
 from pathlib import Path as FilePath
 from typing import Any
 
-from probes.document import Document, Mark, Path, plain, read
+from probes.document import Document, Mark, Path, kind_of, read
 from probes.errors import Problem, SpecError, StorageError, nearest
 
 Files = list[tuple[str, str]]
@@ -51,11 +51,12 @@ def _gather(text: bytes, name: str, folder: FilePath | None, files: Files, above
     files.append((name, hashlib.sha256(text).hexdigest()))
     document = read(text, name)
     if not isinstance(document.data, dict):
-        kind = {list: "a list", str: "a text"}.get(type(document.data), f"a {type(document.data).__name__}")
-        raise SpecError([problem(document, (), "not-a-mapping", f"the top level must be a mapping, found {kind}")])
+        message = f"the top level must be a mapping, found {kind_of(document.data)}"
+        raise SpecError([problem(document, (), "not-a-mapping", message, "begin with `version: 1`")])
     bases = document.data.pop("extends", [])
     if not isinstance(bases, list) or not all(isinstance(base, str) for base in bases):
-        raise SpecError([problem(document, ("extends",), "wrong-type", "`extends` is a list of file names", key=True)])
+        hint = f"write [{bases}]" if isinstance(bases, str) else ""
+        raise SpecError([problem(document, ("extends",), "wrong-type", "`extends` must be a list of file names", hint)])
     merged = Document({})
     for index, base in enumerate(bases):
         merge(merged, _base(document, base, ("extends", index), folder, files, above))
@@ -106,58 +107,35 @@ def _merged(base: Document, over: Document, old: Any, new: Any, path: Path) -> A
     if isinstance(old, dict) and isinstance(new, dict):
         result = dict(old)
         for key, value in new.items():
-            place = (*path, key)
-            result[key] = _merged(base, over, old[key], value, place) if key in old else _taken(base, over, value, place)
+            result[key] = _merged(base, over, old.get(key), value, (*path, key))
         return result
-    return _taken(base, over, new, path)
+    forget_places(base, old, path)
+    copy_places(over, base, new, path, path)
+    return new
 
 
-def _taken(base: Document, over: Document, value: Any, path: Path) -> Any:
-    """A value with the places of everything in it."""
-    for places, mine in ((over.keys, base.keys), (over.values, base.values)):
-        for stale in [known for known in mine if known[: len(path)] == path] if path in mine else ():
-            del mine[stale]
-    length = len(path)
-    base.keys.update({place: mark for place, mark in over.keys.items() if place[:length] == path})
-    base.values.update({place: mark for place, mark in over.values.items() if place[:length] == path})
-    return value
+def paths(value: Any, path: Path) -> Iterator[Path]:
+    """The paths of a value and of everything in it."""
+    yield path
+    members = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, member in members:
+        yield from paths(member, (*path, key))
 
 
-def override(document: Document, texts: Iterable[str]) -> None:
-    """Apply `path=value` texts, as `--set` takes them; the value is read like a value of the file.
-
-    Raises:
-        SpecError: a text has no `=`, or a path leads through something that is not a mapping.
-    """
-    for text in texts:
-        path_text, equals, value = text.partition("=")
-        label = f"--set {path_text}"
-        if not equals or not path_text:
-            raise SpecError([Problem("bad-override", f"'{text}' is not path=value", "such as probes.acts.enabled=false", file="--set")])
-        path = tuple(path_text.split("."))
-        patch = read(value.encode(), label) if value[:1] in "[{\"'" else _scalar(value, label)
-        _put(document, path, patch, label)
+def forget_places(document: Document, value: Any, path: Path) -> None:
+    """Remove the places of a value that is about to be replaced."""
+    for place in paths(value, path):
+        document.keys.pop(place, None)
+        document.values.pop(place, None)
 
 
-def _scalar(value: str, label: str) -> Document:
-    try:
-        data = plain(value)
-    except ValueError as error:
-        raise SpecError([Problem("bad-number", str(error), file=label)]) from None
-    return Document(data, values={(): Mark(label, 1, 1, max(len(value), 1), value)})
-
-
-def _put(document: Document, path: Path, patch: Document, label: str) -> None:
-    node = document.data
-    for key in path[:-1]:
-        node = node.setdefault(key, {})
-        if not isinstance(node, dict):
-            raise SpecError([Problem("bad-override", f"`{key}` is not a mapping, so nothing can be set below it", file=label)])
-    node[path[-1]] = patch.data
-    for places, mine in ((patch.keys, document.keys), (patch.values, document.values)):
-        for place, mark in places.items():
-            mine[(*path, *place)] = mark
-    document.keys[path] = next(iter(patch.values.values()))
+def copy_places(source: Document, goal: Document, value: Any, at: Path, to: Path) -> None:
+    """Give a value, and everything in it, the places in `goal` that it has in `source`."""
+    for path in paths(value, at):
+        place = (*to, *path[len(at) :])
+        for known, mine in ((source.keys, goal.keys), (source.values, goal.values)):
+            if path in known:
+                mine[place] = known[path]
 
 
 def lay_defaults(document: Document) -> None:
@@ -177,56 +155,7 @@ def _under(document: Document, low: dict[str, Any], high: dict[str, Any], at: Pa
         source, place = (*at, key), (*to, key)
         if key not in high:
             result[key] = value
-            for marks in (document.keys, document.values):
-                marks.update({(*place, *path[len(source) :]): mark for path, mark in list(marks.items()) if path[: len(source)] == source})
+            copy_places(document, document, value, source, place)
         elif key == "when" and isinstance(value, dict) and isinstance(high[key], dict):
             result[key] = _under(document, value, high[key], source, place)
     return result
-
-
-def substitute(document: Document) -> list[Problem]:
-    """Replace `${name}` by the value of a variable; a text that is nothing else takes the variable's type."""
-    variables = document.data.pop("vars", {})
-    problems: list[Problem] = []
-    if not isinstance(variables, dict):
-        return [problem(document, ("vars",), "wrong-type", "`vars` is a mapping of names to values", key=True)]
-    for name, value in variables.items():
-        if isinstance(value, dict | list):
-            problems.append(problem(document, ("vars", name), "wrong-type", f"variable `{name}` must be a text, a number or a boolean"))
-    used: set[str] = set()
-
-    def look(name: str, path: Path) -> Any:
-        if name in variables:
-            used.add(name)
-            return variables[name]
-        environment = name.isupper() and not variables
-        hint = "environment variables are not expanded in specs" if environment else nearest(name, variables)
-        problems.append(problem(document, path, "unknown-variable", f"variable `${{{name}}}` is not in `vars`", hint))
-        return f"${{{name}}}"
-
-    document.data = _walk(document.data, (), look)
-    for name in variables:
-        if name not in used:
-            message = f"variable `{name}` is not used, so it would have no effect"
-            problems.append(problem(document, ("vars", name), "unused-variable", message, "use it, or remove it", key=True))
-    return problems
-
-
-def _walk(value: Any, path: Path, look: Callable[[str, Path], Any]) -> Any:
-    if isinstance(value, dict):
-        return {key: _walk(member, (*path, key), look) for key, member in value.items()}
-    if isinstance(value, list):
-        return [_walk(member, (*path, index), look) for index, member in enumerate(value)]
-    return _replaced(value, path, look) if isinstance(value, str) and "${" in value else value
-
-
-def _replaced(text: str, path: Path, look: Callable[[str, Path], Any]) -> Any:
-    if text.startswith("${") and text.find("}") == len(text) - 1:
-        return look(text[2:-1], path)
-    parts, rest = [], text
-    while "${" in rest:
-        before, _, rest = rest.partition("${")
-        name, _, rest = rest.partition("}")
-        value = look(name, path)
-        parts += [before, str(value).lower() if isinstance(value, bool) else str(value)]
-    return "".join([*parts, rest])

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
-from probes.component import Component
-from probes.document import Document, Path
+from probes.codes import CODES
+from probes.document import Document, Path, kind_of
 from probes.errors import Problem, nearest
-from probes.registry import component, kinds
 from probes.spec.compose import problem
-from probes.spec.models import Spec
+from probes.spec.fault import Fault
+from probes.spec.known import MISTAKEN, hint_for
 
 TYPES = {
     "int_type": "a whole number",
@@ -26,141 +26,148 @@ TYPES = {
     "model_attributes_type": "a mapping",
     "mapping_type": "a mapping",
 }
-KNOWN_MISTAKES = {
-    "forward_pre": "write `pre-forward`",
-    "forward-pre": "write `pre-forward`",
-    "pre_forward": "write `pre-forward`",
-    "full_backward": "write `backward`; it never uses a full backward hook",
-    "module": "write `modules`, a list",
-    "value": "write `values`, a list",
-    "phase": "write `phases`, a list under `when`",
-    "tensor": "write `tensors`, a list",
-    "transform": "write `transforms`, a list",
-    "sink": "write `sinks`, a list",
-    "edits": "write `allow_edits: true`",
+BOUNDS = {
+    "greater_than_equal": ("ge", "{} or more"),
+    "greater_than": ("gt", "more than {}"),
+    "less_than_equal": ("le", "{} or less"),
+    "less_than": ("lt", "less than {}"),
 }
-OURS = {"no_effect", "hook_and_value"}
 
 
 def translate(document: Document, error: ValidationError) -> list[Problem]:
-    """Every problem of a validation, typos that show as missing plus unknown once."""
-    found = [_one(document, entry) for entry in error.errors(include_url=False)]
-    unknown = [item for item in found if item.code == "unknown-key"]
-    return [item for item in found if not (item.code == "missing-key" and any(_typo_of(other, item) for other in unknown))]
+    """Every problem of a validation; a typo, which shows as a missing and an unknown key, once."""
+    found = [one for entry in error.errors(include_url=False) for one in _Entry(document, entry).problems()]
+    return _without_echoes(_joined(found))
 
 
-def _typo_of(unknown: Problem, missing: Problem) -> bool:
-    """Whether an unknown key is a misspelling of one that is missing beside it."""
-    there, _, typed = unknown.path.rpartition(".")
-    here, _, wanted = missing.path.rpartition(".")
-    return there == here and (f"`{wanted}`" in unknown.hint or bool(nearest(typed, [wanted])))
+class _Entry:
+    """One error of pydantic's.
+
+    Args:
+        document: where the spec stands.
+        entry: what `ValidationError.errors` tells of it.
+    """
+
+    def __init__(self, document: Document, entry: Any) -> None:
+        self.document = document
+        self.kind: str = entry["type"]
+        self.context: dict[str, Any] = entry.get("ctx", {})
+        self.loc: tuple[Any, ...] = tuple(entry["loc"])
+        self.path = _in_document(document.data, self.loc)
+        self.value = entry.get("input")
+        self.text: str = entry["msg"]
+
+    def problems(self) -> list[Problem]:
+        """What is wrong, in our words."""
+        if self.kind == "faults":
+            return [self._fault(fault) for fault in self.context["faults"]]
+        if self.kind == "missing":
+            return [self._missing(str(self.loc[-1]))]
+        if self.kind == "extra_forbidden":
+            return [self._unknown(str(self.loc[-1]))]
+        return [self._value()]
+
+    def _fault(self, fault: Fault) -> Problem:
+        return problem(self.document, (*self.path, *fault.at), fault.code, fault.message, fault.hint, key=fault.key)
+
+    def _missing(self, name: str) -> Problem:
+        message = f"key `{name}` is missing" + (f" in `{_last(self.path)}`" if self.path else "")
+        found = problem(self.document, self.path, "missing-key", message, f"add `{name}:`", key=True)
+        return found.at(path=_dotted((*self.path, name)))
+
+    def _unknown(self, name: str) -> Problem:
+        above = self.path[:-1]
+        hint = hint_for(name, self.document.data, self.loc[:-1])
+        message = f"`{name}` is not a key of {f'`{_last(above)}`' if above else 'a spec'}"
+        return problem(self.document, self.path, "unknown-key", message, hint, key=True)
+
+    def _value(self) -> Problem:
+        name, shown = _last(self.path), _shown(self.value)
+        if self.kind in TYPES:
+            return self._at("wrong-type", f"{_named(self.path)} must be {TYPES[self.kind]}, got {shown}", _type_hint(self.kind, self.value))
+        if self.kind == "literal_error":
+            allowed = [part.strip().strip("'") for part in self.context["expected"].replace(" or ", ", ").split(",")]
+            hint = MISTAKEN.get(str(self.value)) or nearest(str(self.value), allowed)
+            return self._at("bad-choice", f"{shown} is not one of {', '.join(allowed)}", hint)
+        if self.kind in BOUNDS:
+            key, words = BOUNDS[self.kind]
+            return self._at("out-of-range", f"`{name}` must be {words.format(self.context[key])}, got {shown}")
+        if self.kind in ("too_short", "too_long"):
+            least, most = self.context.get("min_length"), self.context.get("max_length")
+            wanted = f"at least {least} needed" if self.kind == "too_short" else f"at most {most} allowed"
+            return self._at("wrong-length", f"`{name}` has {self.context.get('actual_length')} members; {wanted}")
+        code = self.kind.replace("_", "-")
+        return self._at(code if code in CODES else "bad-value", self.text.removeprefix("Value error, "), str(self.context.get("hint", "")))
+
+    def _at(self, code: str, message: str, hint: str = "") -> Problem:
+        return problem(self.document, self.path, code, message, hint, key="[key]" in self.loc)
 
 
-def _one(document: Document, entry: Any) -> Problem:
-    kind, context = entry["type"], entry.get("ctx", {})
-    path = _in_document(document, (*entry["loc"], *context.get("at", ())))
-    value = entry.get("input")
-    if kind == "missing":
-        name = str(entry["loc"][-1])
-        where = (*path[:-1],) if path and path[-1] == name else path
-        return problem(document, where, "missing-key", f"key `{name}` is missing", key=True).at(path=".".join(map(str, (*where, name))))
-    if kind == "extra_forbidden":
-        return _unknown(document, tuple(entry["loc"]))
-    if kind in TYPES:
-        return problem(document, path, "wrong-type", f"`{_last(path)}` must be {TYPES[kind]}, got {_shown(value)}", _type_hint(kind, value))
-    if kind == "literal_error":
-        allowed = [part.strip().strip("'") for part in context["expected"].replace(" or ", ", ").split(",")]
-        hint = KNOWN_MISTAKES.get(str(value), nearest(str(value), allowed))
-        return problem(document, path, "bad-choice", f"{_shown(value)} is not one of {', '.join(allowed)}", hint)
-    code = kind.replace("_", "-")
-    if kind in ("greater_than_equal", "greater_than", "less_than_equal", "less_than"):
-        code = "out-of-range"
-        bound = next(iter(context.values()))
-        words = {"greater_than_equal": "or more", "less_than_equal": "or less"}
-        limit = f"{bound} {words[kind]}" if kind in words else f"{'more' if kind == 'greater_than' else 'less'} than {bound}"
-        return problem(document, path, code, f"`{_last(path)}` must be {limit}, got {_shown(value)}")
-    if kind in ("too_short", "too_long"):
-        return problem(document, path, "wrong-length", f"`{_last(path)}` {'is empty' if kind == 'too_short' else 'has too many members'}")
-    key = kind in ("no_effect", "no_place", "no_hook")
-    return problem(document, path, code, entry["msg"].removeprefix("Value error, "), str(context.get("hint", "")), key=key)
-
-
-def _in_document(document: Document, loc: tuple[Any, ...]) -> Path:
-    """A pydantic location as a path of the document: what stands in no file, such as `[key]`, is left out."""
-    return tuple(part for part in loc if part != "[key]")
-
-
-def _unknown(document: Document, loc: tuple[Any, ...]) -> Problem:
-    name = str(loc[-1])
-    known = _known_keys(document, loc[:-1])
-    hint = KNOWN_MISTAKES.get(name) or nearest(name, known) or (f"known: {', '.join(known)}" if known else "")
-    place = _in_document(document, loc[:-1])
-    where = f"`{_last(place)}`" if place else "a spec"
-    return problem(document, (*place, name), "unknown-key", f"`{name}` is not a key of {where}", hint, key=True)
-
-
-def _known_keys(document: Document, loc: tuple[Any, ...]) -> list[str]:
-    """The keys that a part of a spec may have."""
-    model: Any = Spec
-    named = False  # whether the part at hand is a name of the user's, as below `probes`
+def _in_document(data: Any, loc: tuple[Any, ...]) -> Path:
+    """A pydantic location as a path of the document: what stands in no file, such as `[key]` or a member of a union, is left out."""
+    path: list[str | int] = []
     for part in loc:
-        if named:
-            named = False
+        if (isinstance(data, dict) and part in data) or (isinstance(data, list) and isinstance(part, int) and part < len(data)):
+            path.append(part)
+            data = data[part]
+    return tuple(path)
+
+
+def _joined(found: list[Problem]) -> list[Problem]:
+    """The problems, with the ways in which one value fits no member of a union as one problem."""
+    by_place: dict[tuple[str, int, int, str], Problem] = {}
+    for one in found:
+        key = (one.file, one.line, one.column, one.path)
+        before = by_place.get(key)
+        if before is None or one.code != "wrong-type" or before.code != "wrong-type" or one.message == before.message:
+            by_place[key if before is None else (*key[:3], f"{one.path} {len(by_place)}")] = one
             continue
-        if part in ("transforms", "edit", "sinks") and issubclass(model, BaseModel):
-            return _component_keys(document, loc, "transform" if part == "transforms" else str(part).rstrip("s"))
-        annotation = _field(model, part)
-        named = "dict[" in str(annotation)
-        model = _model_in(annotation)
-        if model is None:
-            return []
-    extra = ["extends", "vars"] if model is Spec else []
-    return sorted([(info.alias or name) for name, info in model.model_fields.items()] + extra)
+        allowed = one.message.partition(" must be ")[2].partition(", got ")[0]
+        head, got, rest = before.message.rpartition(", got ")
+        by_place[key] = before.at(message=f"{head} or {allowed}{got}{rest}")
+    return list(by_place.values())
 
 
-def _component_keys(document: Document, loc: tuple[Any, ...], family: str) -> list[str]:
-    data: Any = document.data
-    for part in loc:
-        data = data[part]
-    kind = data.get("kind") if isinstance(data, dict) else None
-    found: type[Component] | None = component(family, kind) if isinstance(kind, str) and kind in kinds(family) else None
-    return sorted(info.alias or name for name, info in found.model_fields.items()) if found else []
+def _without_echoes(found: list[Problem]) -> list[Problem]:
+    """The problems, without the missing keys whose misspelling is among the unknown ones."""
+    unknown: dict[str, list[Problem]] = {}
+    for one in found:
+        if one.code == "unknown-key":
+            unknown.setdefault(one.path.rpartition(".")[0], []).append(one)
+    return [one for one in found if one.code != "missing-key" or not _misspelled(one, unknown)]
 
 
-def _field(model: type[BaseModel], name: object) -> Any:
-    for key, info in model.model_fields.items():
-        if name in (key, info.alias):
-            return info.annotation
-    return None
+def _misspelled(missing: Problem, unknown: dict[str, list[Problem]]) -> bool:
+    above, _, wanted = missing.path.rpartition(".")
+    return any(f"`{wanted}`" in one.hint or nearest(one.path.rpartition(".")[2], [wanted]) for one in unknown.get(above, []))
 
 
-def _model_in(annotation: Any) -> Any:
-    """The model within an annotation such as `dict[str, Probe]`."""
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation
-    return next((found for part in get_args(annotation) if (found := _model_in(part)) is not None), None)
+def _dotted(path: Path) -> str:
+    return ".".join(map(str, path))
 
 
 def _last(path: Path) -> str:
     """The key that a person would call the value by: the last one, or the list's for an item."""
-    texts = [part for part in path if isinstance(part, str)]
-    return texts[-1] if texts else "the spec"
+    return next((part for part in reversed(path) if isinstance(part, str)), "the spec")
+
+
+def _named(path: Path) -> str:
+    """What a value is called in a sentence."""
+    return f"a member of `{_last(path)}`" if path and isinstance(path[-1], int) else f"`{_last(path)}`"
 
 
 def _shown(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
-    if isinstance(value, dict):
-        return "a mapping"
-    if isinstance(value, list | tuple):
-        return "a list"
+    if isinstance(value, dict | list | tuple):
+        return kind_of(list(value) if isinstance(value, tuple) else value)
     text = str(value)
     return f"'{text if len(text) <= 60 else text[:57] + '...'}'" if isinstance(value, str) else text
 
 
 def _type_hint(kind: str, value: Any) -> str:
     if kind in ("tuple_type", "list_type") and isinstance(value, str):
-        return f"write [{value}]"
+        return f"write [{value}]" if not set(value) & set("*{}[],:&") else f'write ["{value}"]'
     if kind == "string_type" and isinstance(value, int | float):
-        return f'quote it: "{value}"'
+        return f'quote it: "{_shown(value)}"'
     return ""

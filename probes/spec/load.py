@@ -15,9 +15,12 @@ from pydantic import ValidationError
 from probes.digest import blake3_hex, canonical
 from probes.document import Document, Mark, Path
 from probes.errors import Problem, SpecError, StorageError, UsageError, nearest
-from probes.spec.compose import file_bytes, gather, lay_defaults, override, preset_names, preset_path, problem, substitute
+from probes.spec.compose import file_bytes, gather, lay_defaults, preset_names, preset_path, problem
 from probes.spec.explain import translate
 from probes.spec.models import VERSION, Spec
+from probes.spec.not_yet import take_out
+from probes.spec.override import override
+from probes.spec.variables import substitute
 
 OUTSIDE_IDENTITY = ("sinks", "limits", "durability", "on_error", "tolerance")
 
@@ -124,7 +127,7 @@ def load_text(text: bytes, name: str, folder: FilePath | None, overrides: Sequen
     document = gather(text, name, folder, files)
     override(document, overrides)
     _version(document)
-    problems = substitute(document)
+    problems = [*take_out(document), *substitute(document)]
     lay_defaults(document)
     document.data.setdefault("name", _stem(name))
     spec = _validated(document, problems)
@@ -151,14 +154,34 @@ def _version(document: Document) -> None:
 
 
 def _validated(document: Document, problems: list[Problem]) -> Spec:
-    spec = None
     try:
         spec = Spec.model_validate(document.data)
     except ValidationError as error:
-        problems = problems + translate(document, error)
-    if problems or spec is None:
-        raise SpecError(sorted(_once(problems), key=lambda found: (found.file, found.line, found.column, found.code)))
+        known = {found.path for found in problems}
+        found = [*translate(document, error), *_among_the_rest(document, error)]
+        problems = problems + [one for one in found if one.path not in known]  # `${x}` without a value is no pattern either
+        raise SpecError(_sorted(problems)) from None
+    if problems:
+        raise SpecError(_sorted(problems))
     return spec
+
+
+def _among_the_rest(document: Document, error: ValidationError) -> list[Problem]:
+    """What does not go together among the parts that are right by themselves, where others are not."""
+    broken = {entry["loc"][:2] for entry in error.errors(include_url=False)}
+    if any(loc[:1] in [(), ("sinks",), ("models",), ("allow_edits",)] or loc == ("probes",) for loc in broken):
+        return []  # the rest depends on what is broken
+    rest = {key: value for key, value in document.data.items() if key == "probes" or not any(loc[0] == key for loc in broken)}
+    rest["probes"] = {name: probe for name, probe in rest["probes"].items() if ("probes", name) not in broken}
+    try:
+        Spec.model_validate(rest)
+    except ValidationError as further:
+        return [one for one in translate(document, further) if one.path != "probes"]
+    return []
+
+
+def _sorted(problems: list[Problem]) -> list[Problem]:
+    return sorted(_once(problems), key=lambda found: (found.file, found.line, found.column, found.code))
 
 
 def _once(problems: list[Problem]) -> list[Problem]:

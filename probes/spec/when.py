@@ -15,7 +15,9 @@ Positive = Annotated[int, Field(ge=1)]
 class Part(BaseModel):
     """A part of a spec: frozen, strict, without unknown keys."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, populate_by_name=False, serialize_by_alias=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, populate_by_name=False, serialize_by_alias=True
+    )
 
 
 class Range(Part):
@@ -41,7 +43,9 @@ class Range(Part):
         if self.at is not None and not self.at:
             raise PydanticCustomError("range", "`at` is empty, so nothing is ever chosen", {})
         if self.until is not None and self.until <= (self.from_ or 0):
-            raise PydanticCustomError("range", "`until` ({until}) is not after `from` ({start}); it is exclusive", {"until": self.until, "start": self.from_ or 0})
+            raise PydanticCustomError(
+                "range", "`until` ({until}) is not after `from` ({start}); it is exclusive", {"until": self.until, "start": self.from_ or 0}
+            )
         if self.every == 1 and self.first is not None:
             raise PydanticCustomError("range", "`first` has no effect beside `every: 1`, which chooses every number", {})
         return self

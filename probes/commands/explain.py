@@ -1,0 +1,51 @@
+"""`probes explain`: what the code of a problem means."""
+
+from __future__ import annotations
+
+import json
+from textwrap import indent
+
+import click
+
+from probes.codes import CODES, FILES, MODEL, PROOF, SPEC, YAML, Code
+from probes.commands.table import table
+from probes.errors import UsageError, nearest
+
+FAMILIES = {
+    "The text of a spec": YAML,
+    "What a spec says": SPEC,
+    "A spec, a model and a run": MODEL,
+    "What `probes verify` finds": PROOF,
+    "Files that are not read": FILES,
+}
+
+
+@click.command()
+@click.argument("code", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: {code: {meaning, wrong, right}}.")
+def explain(code: str | None, as_json: bool) -> None:
+    """Explain CODE, with an example that is wrong and one that is right; without CODE, list all of them."""
+    if code is not None and code not in CODES:
+        raise UsageError(f"'{code}' is not a code; {nearest(code, CODES) or '`probes explain` lists them'}")
+    rows = CODES if code is None else {code: CODES[code]}
+    if as_json:
+        click.echo(json.dumps({name: row._asdict() for name, row in rows.items()}, indent=2, ensure_ascii=False))
+    else:
+        click.echo(listing() if code is None else text(code, CODES[code]))
+
+
+def listing() -> str:
+    """All codes under the headings of their families."""
+    return "\n\n".join(f"{title}\n\n{table(('code', 'meaning'), rows)}" for title, rows in _tables().items())
+
+
+def text(code: str, row: Code) -> str:
+    """One code for a terminal."""
+    parts = [f"{click.style(code, bold=True)}\n\n{row.meaning}"]
+    parts += [f"{click.style('wrong', fg='red')}\n{indent(row.wrong, '    ')}"] if row.wrong else []
+    parts += [f"{click.style('right', fg='green')}\n{indent(row.right, '    ')}"] if row.right else []
+    return "\n\n".join(parts)
+
+
+def _tables() -> dict[str, list[tuple[str, str]]]:
+    return {click.style(title, bold=True): [(code, row.meaning) for code, row in rows.items()] for title, rows in FAMILIES.items()}

@@ -1,0 +1,93 @@
+"""Which keys a part of a spec may have, for hints."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+from pydantic import BaseModel
+
+from probes.component import Component
+from probes.errors import nearest
+from probes.registry import component, kinds
+from probes.spec.models import Defaults, Probe, Spec
+from probes.spec.when import When
+
+FAMILIES = {"transforms": "transform", "edit": "edit", "sinks": "sink"}
+MISTAKEN = {
+    "forward_pre": "write `pre-forward`",
+    "forward-pre": "write `pre-forward`",
+    "pre_forward": "write `pre-forward`",
+    "full_backward": "write `backward`; it never uses a full backward hook",
+    "module": "write `modules`, a list",
+    "layers": "write `modules`, a list",
+    "value": "write `values`, a list",
+    "tensor": "write `tensors`, a list",
+    "transform": "write `transforms`, a list",
+    "sink": "write `sinks`, a list",
+    "edits": "write `allow_edits: true`",
+}
+"""What people write who know another tool, or who guess, and what to write instead."""
+
+
+def hint_for(name: str, data: Any, loc: tuple[Any, ...]) -> str:
+    """What to write in place of an unknown key.
+
+    Args:
+        name: the key.
+        data: the whole spec as plain data.
+        loc: where the part that holds the key is, as pydantic tells it.
+    """
+    part = part_at(data, loc)
+    known = keys_of(part)
+    if part in (Probe, Defaults) and (name in keys_of(When) or f"{name}s" in keys_of(When)):
+        return f"write it below `when`: `when: {{{name if name in keys_of(When) else f'{name}s'}: ...}}`"
+    meant = MISTAKEN.get(name, "")
+    if meant and any(f"`{key}" in meant for key in known):
+        return meant
+    plural = next((f"write `{key}`" for key in known if key in (f"{name}s", name.removesuffix("s"))), "")
+    return plural or nearest(name, known) or (f"known: {', '.join(known)}" if known else "")
+
+
+def keys_of(part: type[BaseModel] | None) -> list[str]:
+    """The keys of a part, sorted."""
+    extra = ["extends", "vars"] if part is Spec else []
+    return sorted([info.alias or name for name, info in part.model_fields.items()] + extra) if part else []
+
+
+def part_at(data: Any, loc: tuple[Any, ...]) -> type[BaseModel] | None:
+    """The class of the part of a spec at a location; None where there is none, or its kind is not known."""
+    part: type[BaseModel] | None = Spec
+    named = False  # whether the next word of the location is a name of the user's, as below `probes`
+    for index, word in enumerate(loc):
+        if part is None:
+            return None
+        if named or isinstance(word, int):
+            named = False
+            continue
+        if word in FAMILIES and part in (Spec, Probe) and index + 1 < len(loc) + (word == "edit"):
+            depth = index + 1 if word == "edit" else index + 2
+            part = _component_at(data, loc[:depth], FAMILIES[word])
+            named = word != "edit"
+            continue
+        annotation = _annotation(part, word)
+        named = "dict[" in str(annotation)
+        part = _model_in(annotation)
+    return part
+
+
+def _component_at(data: Any, loc: tuple[Any, ...], family: str) -> type[Component] | None:
+    for word in loc:
+        data = data[word]
+    kind = data.get("kind") if isinstance(data, dict) else None
+    return component(family, kind) if isinstance(kind, str) and kind in kinds(family) else None
+
+
+def _annotation(part: type[BaseModel], name: object) -> Any:
+    return next((info.annotation for key, info in part.model_fields.items() if name == (info.alias or key)), None)
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    """The model within an annotation such as `dict[str, Probe]`."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    return next((found for part in get_args(annotation) if (found := _model_in(part)) is not None), None)

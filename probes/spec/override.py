@@ -1,0 +1,62 @@
+"""Values given outside the file, as `--set path=value`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from probes.document import Document, Mark, Path, plain, read
+from probes.errors import Problem, SpecError
+from probes.spec.compose import forget_places
+
+EXAMPLE = "such as --set probes.acts.enabled=false"
+
+
+def override(document: Document, texts: Iterable[str]) -> None:
+    """Apply `path=value` texts, as `--set` takes them; the value is read like a value of the file.
+
+    Raises:
+        SpecError: a text has no `=`, or a path leads through something that is not a mapping; every such text is listed.
+    """
+    problems = [problem for text in texts for problem in _apply(document, text)]
+    if problems:
+        raise SpecError(problems)
+
+
+def _apply(document: Document, text: str) -> tuple[Problem, ...]:
+    name, equals, value = text.partition("=")
+    path = tuple(name.split("."))
+    if not equals or not all(path):
+        return (Problem("bad-override", f"'{text}' is not path=value", EXAMPLE, file="--set"),)
+    label = f"--set {name}"
+    if not value.strip():
+        return (Problem("null", f"'{text}' gives no value", f'for an empty text write {name}=""', file=label),)
+    try:
+        _put(document, path, _patch(value, label), label)
+    except SpecError as error:
+        return error.problems
+    return ()
+
+
+def _patch(value: str, label: str) -> Document:
+    """The value that a text says; a pattern such as `*.conv` needs no quotes here."""
+    if value[:1] in "[{\"'":
+        return read(value.encode(), label)
+    try:
+        data = plain(value)
+    except ValueError as error:
+        raise SpecError([Problem("bad-number", str(error), file=label)]) from None
+    return Document(data, values={(): Mark(label, 1, 1, len(value), value)})
+
+
+def _put(document: Document, path: Path, patch: Document, label: str) -> None:
+    *above, last = path
+    node = document.data
+    for key in above:
+        node = node.setdefault(key, {})
+        if not isinstance(node, dict):
+            raise SpecError([Problem("bad-override", f"`{key}` is not a mapping, so nothing can be set below it", EXAMPLE, file=label)])
+    forget_places(document, node.get(last), path)
+    node[last] = patch.data
+    for places, mine in ((patch.keys, document.keys), (patch.values, document.values)):
+        mine.update({(*path, *place): mark for place, mark in places.items()})
+    document.keys[path] = patch.values[()]
