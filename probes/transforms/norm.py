@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from math import inf
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
@@ -15,13 +14,14 @@ if TYPE_CHECKING:
 
 
 class Norm(Transform):
-    """Reduces the given axes, or all of them, to their p-norm: the p-th root of the sum of p-th powers of magnitudes.
+    """Reduces the given axes, or all of them, to a norm.
 
-    `p: inf` is the largest magnitude, `p: 0` the number of elements that are not zero. The norm of no elements is 0.
+    `l2` is the root of the sum of squares, `l1` the sum of magnitudes, `linf` the largest magnitude, `l0` the number of
+    elements that are not zero. The norm of no elements is 0.
     """
 
     kind: Literal["norm"] = "norm"
-    p: Annotated[float, Field(ge=0)] | Literal["inf"] = Field(default=2.0, description="The order of the norm, a number from 0 or `inf`.")
+    order: Literal["l0", "l1", "l2", "linf"] = Field(default="l2", description="Which norm.")
     dims: tuple[str | int, ...] | None = Field(
         default=None, min_length=1, description="Names or numbers of the axes to reduce; without it, all."
     )
@@ -41,7 +41,7 @@ class Norm(Transform):
 
         self.out(signature)
         axes = signature.axes(self.dims if self.dims is not None else range(signature.ndim or 0))
-        order = inf if self.p == "inf" else self.p
+        order = float(self.order.removeprefix("l"))
 
         def work(tensor: Tensor) -> Tensor:
             values = tensor.abs() if tensor.is_complex() else tensor  # torch's own way for complex ones warns where p is 0
