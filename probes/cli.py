@@ -29,6 +29,7 @@ class Verb(NamedTuple):
 VERBS: dict[str, dict[str, Verb]] = {
     "Write a spec": {
         "check": Verb("probes.commands.check:check", "Whether specs are right, every problem at its place; needs no model"),
+        "schema": Verb("probes.commands.schema:schema", "The JSON Schema of a spec, for editors"),
         "explain": Verb("probes.commands.explain:explain", "What the code of a problem means, with an example"),
         "tree": Verb("probes.commands.tree:tree", "The modules of a model, and the probes on them"),
         "plan": Verb("probes.commands.plan:plan", "What a spec comes to on a model, before anything runs"),

@@ -1,0 +1,75 @@
+"""The JSON Schema of a spec, for editors: as a person writes it, before variables and defaults are applied."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from probes.spec.models import VERSION, Spec
+
+DRAFT = "https://json-schema.org/draft/2020-12/schema"
+VARIABLE = {"type": "string", "pattern": r"^\$\{[^}]+\}$", "description": "a variable of `vars`"}
+REFERENCE = {"$ref": "#/$defs/Variable"}
+REPLACEABLE = ("integer", "number", "boolean")
+NAMED = ("properties", "$defs")
+LEFT_OUT = ("default", "title", "discriminator")  # editors would write defaults out; the last is no word of JSON Schema
+
+
+def spec_schema() -> dict[str, Any]:
+    """The JSON Schema, draft 2020-12."""
+    schema = _node(Spec.model_json_schema(by_alias=True))
+    parts = {name: _tagged(part) for name, part in schema["$defs"].items()}
+    return {
+        "$schema": DRAFT,
+        "title": f"probes, spec version {VERSION}",
+        **schema,
+        "$defs": {**parts, "Variable": VARIABLE},
+        "properties": _composed(schema["properties"]),
+        "required": ["version"],  # the probes may come from what the spec extends
+    }
+
+
+def _composed(properties: dict[str, Any]) -> dict[str, Any]:
+    """The keys of a spec and those that composition takes away."""
+    plain = {"anyOf": [{"type": kind} for kind in ("string", "number", "boolean")]}
+    names = {"description": "files or presets that this one goes on from", "type": "array", "items": {"type": "string"}}
+    variables = {"description": "what `${name}` stands for in texts", "type": "object", "additionalProperties": plain}
+    version = {"description": properties["version"]["description"], "const": VERSION}
+    return {**properties, "version": version, "extends": names, "vars": variables}
+
+
+def _tagged(part: dict[str, Any]) -> dict[str, Any]:
+    """A part of which `kind` must be written, where it has one."""
+    required = part.get("required", [])
+    return {**part, "required": ["kind", *required]} if "kind" in part["properties"] and "kind" not in required else part
+
+
+def _node(node: Any) -> Any:
+    """A schema without nulls, in which a variable may stand for a number, a boolean or a word of a choice."""
+    if isinstance(node, list):
+        return [_node(member) for member in node]
+    if not isinstance(node, dict):
+        return node
+    kept = {key: _named(value) if key in NAMED else _node(value) for key, value in node.items() if key not in LEFT_OUT}
+    if node.get("type") in REPLACEABLE or ("enum" in node and node.get("type") == "string"):
+        about = {key: kept.pop(key) for key in ("description",) if key in kept}
+        return {**about, "anyOf": [kept, REFERENCE]}
+    return _flat(kept) if "anyOf" in kept else kept
+
+
+def _named(parts: dict[str, Any]) -> dict[str, Any]:
+    return {name: _node(part) for name, part in parts.items()}
+
+
+def _flat(union: dict[str, Any]) -> dict[str, Any]:
+    """A union without nulls, without unions in it, and without repetition; its only member where there is one."""
+    members: list[Any] = []
+    for member in union.pop("anyOf"):
+        for one in member["anyOf"] if set(member) == {"anyOf"} else [member]:
+            if one != {"type": "null"} and one not in members:
+                members.append(one)
+    return {**union, "anyOf": members} if len(members) > 1 else {**union, **members[0]}
+
+
+if __name__ == "__main__":
+    print(json.dumps(spec_schema(), indent=2, ensure_ascii=False))
