@@ -92,8 +92,10 @@ def check_file(path: Path, entry: dict[str, Any], manifest: dict[str, Any]) -> N
         require(about["probes_format"] == "capture-file.v1" and about["digest_algorithm"] == "blake3", "the format")
         require(set(file) - {"steps"} == TEXTS | {"captures"}, "the objects of the root")
         texts = {name: bytes(file[name][()]) for name in TEXTS}
-        require(json.loads(texts["manifest"]) == manifest, "the manifest")
-        check_texts(texts, manifest)
+        mine = json.loads(texts["manifest"])
+        shared = list(mine) if mine["rank"] == manifest["rank"] and about["attempt"] == 1 else ["format", "run_id", "spec"]
+        require(set(mine) == set(manifest) and all(mine[name] == manifest[name] for name in shared), "the manifest")
+        check_texts(texts, mine)
         rows, captures = [], 0
         for probe in file["captures"]:
             for name in file["captures"][probe]:
@@ -101,7 +103,7 @@ def check_file(path: Path, entry: dict[str, Any], manifest: dict[str, Any]) -> N
                 require(row[0] == unescaped(probe) and group_name(row) == name.partition("~")[0], "the name of a series")
                 rows.append(row)
                 captures += count
-        check_roots(about, texts, manifest, rows, captures)
+        check_roots(about, texts, mine, rows, captures)
     facts = {name: about[name] for name in ("epoch", "attempt", "rank", "captures_root", "epoch_root", "reason")}
     facts |= {"complete": bool(about["complete"]), "segment": about["segment"] or None, "captures": captures}
     require(all(entry[name] == value for name, value in facts.items()), "the line of the file")

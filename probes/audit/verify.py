@@ -159,7 +159,7 @@ class _Verification:
         inspected = Inspection(path)
         hashes = _result(hashing)
         mine = list(inspected.findings)
-        if manifest and inspected.manifest and inspected.manifest != _object(manifest):
+        if manifest and inspected.manifest and not _same_origin(inspected, _object(manifest)):
             mine += self._which_manifest(entry, hashes.blake3, name)
         if entry is not None:
             mine = list(self._against(entry, path, inspected, hashes.blake3, mine))
@@ -222,6 +222,14 @@ class _Verification:
 class _File(NamedTuple):
     checked: Checked
     run_id: str
+
+
+def _same_origin(found: Inspection, manifest: dict[str, Any]) -> bool:
+    """Whether the manifest in a file is `run.json`; other ranks and later attempts share the spec only, and have their own start."""
+    mine = found.manifest
+    if mine.get("rank") == manifest.get("rank") and found.attributes.get("attempt") == 1:
+        return mine == manifest
+    return all(mine.get(name) == manifest.get(name) for name in ("format", "run_id", "spec"))
 
 
 def _notes(found: Inspection) -> Iterator[Finding]:
