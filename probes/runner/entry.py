@@ -24,8 +24,9 @@ class Edge:
         self.act = act
 
     def __call__(self, *_args: object) -> None:
-        """Tell that the module's call begins or has returned."""
-        self.act()
+        """Tell that the module's call begins or has returned; within a compiled function nobody can."""
+        if not torch.compiler.is_compiling():
+            self.act()
 
     def __deepcopy__(self, memo: dict[int, object]) -> Call:
         return inert
@@ -74,6 +75,8 @@ class Entry:
         watch = self
 
         def __call__(module: Module, /, *args: Any, **kwargs: Any) -> Any:  # noqa: N807 - it stands in for Module.__call__
+            if torch.compiler.is_compiling():
+                return original(module, *args, **kwargs)
             return watch.through(original, module, args, kwargs)
 
         self.installed = __call__
@@ -99,7 +102,7 @@ class Entry:
     def through(self, original: Call, module: Module, args: Any, kwargs: Any) -> Any:
         """One call of any module in the process while we watch."""
         found = None if in_backward() else self.find(module)
-        if found is None or self.inside(found[1]):
+        if found is None or self.inside(found[1]) or _is_aside(*found):
             return original(module, *args, **kwargs)
         tree, node = found
         self.unwatch()
@@ -202,6 +205,11 @@ class Entry:
                 found, at = (here, frame) if here is not None else (found, at)
             frame = frame.f_back
         return found, at
+
+
+def _is_aside(tree: Tree, node: Node) -> bool:
+    """Whether a module below the root has no parameters, such as a loss or a metric: a call of it is no call of the model."""
+    return node is not tree.root and next(node.module.parameters(), None) is None
 
 
 def _alive(frame: FrameType) -> bool:

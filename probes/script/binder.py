@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+import sysconfig
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -19,6 +20,7 @@ from probes.errors import PlanError
 from probes.script.ancestry import Ancestry
 from probes.script.choice import Choice, Models, Seen, refusal
 
+INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
 Call = Callable[..., Any]
 Bind = Callable[[Models, str], None]
 
@@ -126,12 +128,18 @@ class Binder:
 
 
 def _place() -> str:
-    """`file:line` of the call of a module, out of torch and of us."""
-    frame: FrameType | None = sys._getframe()
-    while frame is not None and str(frame.f_globals.get("__name__", "")).partition(".")[0] in ("torch", "probes"):
-        frame = frame.f_back
-    if frame is None:
+    """`file:line` of the call of a module: in the user's own code where such a frame is on the stack, else nearest to the call."""
+    frames = [frame for frame in _frames() if str(frame.f_globals.get("__name__", "")).partition(".")[0] not in ("torch", "probes")]
+    if not frames:
         return "an unknown place"
+    frame = next((frame for frame in frames if not frame.f_code.co_filename.startswith(INSTALLED)), frames[0])
     path = Path(frame.f_code.co_filename)
     inside = path.is_relative_to(Path.cwd())
     return f"{path.relative_to(Path.cwd()) if inside else path}:{frame.f_lineno}"
+
+
+def _frames() -> Iterator[FrameType]:
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        yield frame
+        frame = frame.f_back

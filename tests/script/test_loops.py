@@ -312,3 +312,30 @@ def test_worker_processes_are_left_alone(probed: Probed) -> None:
             step(net, optimizer, x)
     """)
     assert done.steps() == {0: 2}
+
+
+def test_a_loss_that_hangs_in_the_tree_is_no_call_of_the_model(probed: Probed) -> None:
+    text = """
+        class Module(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.net, self.loss = Net(), nn.MSELoss()
+            def training_step(self, x):
+                return self.loss(self.net(x), torch.zeros(2, 1))
+
+        module = Module()
+        optimizer = SGD(module.parameters(), lr=0.1)
+        for x, in loader(8, 2):
+            optimizer.zero_grad()
+            module.training_step(x).backward()
+            optimizer.step()
+        module.eval()
+        with torch.no_grad():
+            for x, in loader(6, 2):
+                module.training_step(x)
+    """
+    acts = {"hook": "forward", "modules": ["net.fc"], "when": {"phases": ["train", "eval"]}}
+    done = probed(text, {"version": 1, "probes": {"acts": acts}})
+    assert done.code == 0, done.said
+    assert done.clocks(target="net.fc") == [(0, step, 0) for step in range(4)]
+    assert done.steps("eval", target="net.fc") == {0: 3}
