@@ -135,13 +135,13 @@ class Recorder:
             tensor = self.dense(tensor)
         moment = self.moment
         writer = moment.writer
-        shape = tensor.shape
+        live = at is moment  # a value of a forward; the clock of a gradient is that of its arming
         if (
-            shape != self.shape
+            tensor.shape != self.shape
             or tensor.dtype is not self.dtype
             or writer is not self.writer
             or at.phase != self.phase
-            or at.epoch != moment.epoch
+            or not (live or at.epoch == moment.epoch)
         ):
             if writer is None:
                 raise NotCapturable("filtered", "no epoch is open")
@@ -151,7 +151,7 @@ class Recorder:
         if not address and nbytes:
             raise NotCapturable("no data", "the tensor has a shape but no memory (a fake tensor, or its storage was freed)")
         step = at.step
-        late = 0 if step == moment.step and at.epoch == moment.epoch else LATE
+        late = 0 if live or (step == moment.step and at.epoch == moment.epoch) else LATE
         self.writer.add(self.descriptor, step, at.microstep, call, backward, address, nbytes, late)  # type: ignore[union-attr]  # described above
         account = self.account
         account.written += 1

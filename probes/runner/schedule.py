@@ -7,7 +7,11 @@ from probes.spec import When
 
 
 class Schedule:
-    """The gates of a run, one for each distinct `when`."""
+    """The gates of a run, one for each distinct `when`.
+
+    Attributes:
+        due: whether any schedule wants the step that is open.
+    """
 
     def __init__(self, rank: int) -> None:
         self.rank = rank
@@ -15,6 +19,7 @@ class Schedule:
         self.unions: dict[tuple[int, ...], AnyGate] = {}
         self._covered: list[tuple[When, Gate]] = []
         self._covers: tuple[int, str] | None = None
+        self.due = False
 
     def gate(self, when: When) -> Gate:
         """The gate of a schedule."""
@@ -37,6 +42,7 @@ class Schedule:
             gate.due = False
         for when, gate in self._covered:
             gate.due = when.includes_step(step)
+        self.due = any(gate.due for _, gate in self._covered)
         self._settle()
 
     def wait(self) -> None:
