@@ -94,7 +94,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     losses = []
     for epoch in range(args.epochs):
         losses += train_epoch(model, train, optimizer)
-        print(f"epoch {epoch}  loss {sum(losses[-len(train):]) / len(train):.4f}  test accuracy {accuracy(model, test):.3f}")
+        print(f"epoch {epoch}  loss {sum(losses[-len(train) :]) / len(train):.4f}  test accuracy {accuracy(model, test):.3f}")
     if args.checkpoint:
         torch.save({"model": model.state_dict(), "losses": losses, "random_state": torch.get_rng_state()}, args.checkpoint)
 
