@@ -14,12 +14,12 @@ import yaml
 from yaml import events as ev
 
 from probes.errors import MissingExtra, Problem, SpecError
+from probes.scalar import kind_of, plain
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 64
 MAX_NODES = 100_000
 MAX_SCALAR = 4096
-MAX_DIGITS = 18
 LOOKS_BOOLEAN = frozenset({"yes", "no", "on", "off"})  # not y and n: `y` names an axis, and YAML loaders read both as text
 HIDDEN = frozenset(
     [chr(code) for span in ((0x200B, 0x2010), (0x2028, 0x202F), (0x2060, 0x2070), (0xFFF9, 0xFFFC)) for code in range(*span)]
@@ -180,7 +180,7 @@ class _Reader:
                 "alias",
                 f"`*{event.anchor}` is an alias, which specs do not have",
                 event,
-                'quote a pattern: "*"; for repetition use `defaults`',
+                f'if it is a pattern, quote it: "*{event.anchor}"; to repeat a part, use `defaults`',
             )
         if event.anchor is not None:
             raise self._refuse(
@@ -256,7 +256,7 @@ class _Reader:
             if not key:
                 self._note(
                     "null",
-                    f"{f'`{text}` is a null' if text else 'there is no value here'}; specs have none",
+                    f"`{text}` is a null; specs have none" if text else "there is no value here",
                     event,
                     "give a value, or leave the key out",
                 )
@@ -302,76 +302,31 @@ class _Reader:
 
     def _broken(self, error: Any) -> Problem:
         """What libyaml could not read, with the likely cause."""
-        mark = error.problem_mark or error.context_mark
+        what = str(error.problem or error)
+        unclosed = "end of stream" in what and error.context_mark is not None
+        mark = error.context_mark if unclosed else error.problem_mark or error.context_mark
         line, column = (mark.line, mark.column) if mark is not None else (0, 0)
         source = self._line(line)
-        what = str(error.problem or error)
-        hint, code = "", "not-yaml"
-        token = source[column : column + 1]
-        before = source[:column]
-        if "alias" in what or (token == "*" and "expected" in what) or "did not find expected alphabetic" in what:
-            code, hint = "unquoted-glob", 'a pattern that begins with `*` must be quoted: "*..."'
-        elif "${" in before or "${" in source or (token and token in "{[" and not before.rstrip().endswith((":", ",", "-", "[", "{"))):
-            code, hint = "unquoted-braces", 'a value with `${`, `{` or `[` in it must be quoted: "..."'
-        elif "mapping values are not allowed" in what:
-            hint = "a value that holds `: ` must be quoted, or a line is indented too far"
+        if "alphabetic" in what and source[column - 1 : column] == "*":
+            column -= 1
+        code, hint = _cause(what, source, column)
         return Problem(code, f"YAML cannot read this: {what}", hint, self.file, line + 1, column + 1, 1, source)
 
 
-def plain(text: str) -> str | int | float | bool:
-    """A plain scalar by the YAML 1.2 core schema; nulls are the caller's.
-
-    Raises:
-        ValueError: it looks like a number, but of a kind that is not allowed; the message says which.
-    """
-    if text in ("true", "True", "TRUE"):
-        return True
-    if text in ("false", "False", "FALSE"):
-        return False
-    body = text.lstrip("+-") if text[:1] in "+-" and text[1:2].isdigit() else text
-    digits = body.replace("_", "")
-    if body.isascii() and body.isdigit():
-        if len(body) > MAX_DIGITS:
-            raise ValueError(f"the number has {len(body)} digits; at most {MAX_DIGITS} are allowed")
-        if len(body) > 1 and body[0] == "0":
-            raise ValueError(
-                f"`{text}` has a leading zero; write {int(body)}, or {_octal(body)} if octal is meant"
-                if _octal(body)
-                else f"`{text}` has a leading zero; write {int(body)}"
-            )
-        return int(text)
-    if body[:2] in ("0x", "0o") and len(body) <= MAX_DIGITS and all(c in "0123456789abcdefABCDEF" for c in body[2:]) and body[2:]:
-        raise ValueError(f"`{text}` is not a decimal number; write it in decimal digits")
-    if body.lower().lstrip("+-") in (".nan", ".inf"):
-        raise ValueError(f"`{text}` is not a finite number")
-    return _float(text, body) if body[:1] in "0123456789." and any(c.isdigit() for c in digits) else text
+CAUSES = {
+    "mapping values are not allowed": "a value that holds `: ` must be quoted, or a line is indented too far",
+    "end of stream": "a quote that begins here is not closed",
+    "did not find expected ',' or": "a bracket or a brace is not closed, or a comma is missing",
+    "did not find expected key": "the line is indented by another amount than those it belongs to",
+    "block end": "the line is indented by another amount than those it belongs to",
+}
 
 
-def _float(text: str, body: str) -> str | float:
-    """A decimal number with a point or an exponent, or the text itself."""
-    mantissa, e, exponent = body.replace("E", "e").partition("e")
-    whole, point, part = mantissa.partition(".")
-    good = (whole + part).isascii() and (whole + part).isdigit() and (point or e)
-    if e:
-        signed = exponent[1:] if exponent[:1] in "+-" else exponent
-        good = good and signed.isascii() and signed.isdigit()
-    if not good:
-        return text
-    if len(body) > 2 * MAX_DIGITS:
-        raise ValueError(f"the number has {len(body)} characters; at most {2 * MAX_DIGITS} are allowed")
-    value = float(text)
-    if value in (float("inf"), float("-inf")):
-        raise ValueError(f"`{text}` is not a finite number")
-    return value
-
-
-def _octal(body: str) -> int | None:
-    return int(body, 8) if all(c in "01234567" for c in body) else None
-
-
-KINDS = {bool: "a boolean", int: "a whole number", float: "a number", str: "a text", list: "a list", dict: "a mapping"}
-
-
-def kind_of(value: object) -> str:
-    """What a person would call the kind of a value."""
-    return KINDS.get(type(value), type(value).__name__)
+def _cause(what: str, source: str, column: int) -> tuple[str, str]:
+    """The code and the hint for what libyaml could not read."""
+    token, before = source[column : column + 1], source[:column].rstrip()
+    if "alias" in what or "alphabetic" in what or (token == "*" and "expected" in what):
+        return "unquoted-glob", 'a pattern that begins with `*` must be quoted: "*..."'
+    if "${" in source or (token and token in "{[" and not before.endswith((":", ",", "-", "[", "{"))):
+        return "unquoted-braces", 'a value with `${`, `{` or `[` in it must be quoted: "..."'
+    return "not-yaml", next((hint for part, hint in CAUSES.items() if part in what), "")

@@ -127,6 +127,10 @@ def _level(text: str, offset: int) -> tuple[Alternative, ...]:
             index = end
         elif character == "}":
             raise PatternError("'}' closes nothing", offset + index)
+        elif text.startswith("**", index):
+            raise PatternError(
+                f"'**' stands for whole levels, so it cannot be a part of '{text}'; within a level write '*'", offset + index
+            )
         elif character == "\\":
             index += 1
             parts.append([(text[index],)])

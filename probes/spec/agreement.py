@@ -20,7 +20,7 @@ def probe_faults(probe: Probe) -> Faults:
 
 def spec_faults(spec: Spec) -> Faults:
     """What does not go together among the parts of a spec."""
-    for check in (_sinks, _models, _edits):
+    for check in (_sinks, _models, _edits, _limits):
         yield from check(spec)
 
 
@@ -123,3 +123,10 @@ def _edits(spec: Spec) -> Faults:
             yield Fault("edits-not-allowed", message, ("probes", name, "edit"), "add `allow_edits: true` at the top level", key=True)
     if not any(probe.enabled for probe in spec.probes.values()):
         yield Fault("all-disabled", "every probe is switched off, so nothing would be captured", ("probes",), "enable one", key=True)
+
+
+def _limits(spec: Spec) -> Faults:
+    said = spec.limits.model_fields_set
+    if "on_limit" in said and "bytes_per_epoch" not in said:
+        message = "`on_limit` has no effect without `bytes_per_epoch`, the limit it is about"
+        yield Fault("no-effect", message, ("limits", "on_limit"), "add `bytes_per_epoch`, or leave it out", key=True)

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path as FilePath
 from typing import Any
 
-from probes.document import Document, Mark, Path, kind_of, read
+from probes.document import Document, Mark, Path, read
 from probes.errors import Problem, SpecError, StorageError, nearest
+from probes.scalar import kind_of
 
 Files = list[tuple[str, str]]
 MAX_FILES = 32

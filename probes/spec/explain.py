@@ -7,11 +7,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from probes.codes import CODES
-from probes.document import Document, Path, kind_of
+from probes.document import Document, Path
 from probes.errors import Problem, nearest
+from probes.scalar import kind_of
 from probes.spec.compose import problem
 from probes.spec.fault import Fault
 from probes.spec.known import MISTAKEN, hint_for
+from probes.spec.models import VERSION
+from probes.spec.when import When
 
 TYPES = {
     "int_type": "a whole number",
@@ -26,6 +29,7 @@ TYPES = {
     "model_attributes_type": "a mapping",
     "mapping_type": "a mapping",
 }
+RANGES = [name for name in When.model_fields if name not in ("phases", "trigger")]
 BOUNDS = {
     "greater_than_equal": ("ge", "{} or more"),
     "greater_than": ("gt", "more than {}"),
@@ -53,7 +57,7 @@ class _Entry:
         self.kind: str = entry["type"]
         self.context: dict[str, Any] = entry.get("ctx", {})
         self.loc: tuple[Any, ...] = tuple(entry["loc"])
-        self.path = _in_document(document.data, self.loc)
+        self.path = (*_in_document(document.data, self.loc), *self.context.get("at", ()))
         self.value = entry.get("input")
         self.text: str = entry["msg"]
 
@@ -71,27 +75,37 @@ class _Entry:
         return problem(self.document, (*self.path, *fault.at), fault.code, fault.message, fault.hint, key=fault.key)
 
     def _missing(self, name: str) -> Problem:
-        message = f"key `{name}` is missing" + (f" in `{_last(self.path)}`" if self.path else "")
-        found = problem(self.document, self.path, "missing-key", message, f"add `{name}:`", key=True)
+        message = f"key `{name}` is missing" + (f" in {self._part(self.path)}" if self.path else "")
+        hint = f"add `version: {VERSION}`" if name == "version" else f"add `{name}:`"
+        found = problem(self.document, self.path, "missing-key", message, hint, key=True)
         return found.at(path=_dotted((*self.path, name)))
 
     def _unknown(self, name: str) -> Problem:
         above = self.path[:-1]
         hint = hint_for(name, self.document.data, self.loc[:-1])
-        message = f"`{name}` is not a key of {f'`{_last(above)}`' if above else 'a spec'}"
+        message = f"`{name}` is not a key of {self._part(above)}"
         return problem(self.document, self.path, "unknown-key", message, hint, key=True)
 
+    def _part(self, path: Path) -> str:
+        """What a person would call a mapping: its kind where it has one, else its key."""
+        data: Any = self.document.data
+        for word in path:
+            data = data[word]
+        kind = data.get("kind") if isinstance(data, dict) else None
+        return f"`{kind if isinstance(kind, str) else _last(path)}`" if path else "a spec"
+
     def _value(self) -> Problem:
-        name, shown = _last(self.path), _shown(self.value)
+        name, given = _last(self.path), shown(self.value)
         if self.kind in TYPES:
-            return self._at("wrong-type", f"{_named(self.path)} must be {TYPES[self.kind]}, got {shown}", _type_hint(self.kind, self.value))
+            hint = _type_hint(TYPES[self.kind], self.value, name)
+            return self._at("wrong-type", f"{_named(self.path)} must be {TYPES[self.kind]}, got {given}", hint)
         if self.kind == "literal_error":
             allowed = [part.strip().strip("'") for part in self.context["expected"].replace(" or ", ", ").split(",")]
             hint = MISTAKEN.get(str(self.value)) or nearest(str(self.value), allowed)
-            return self._at("bad-choice", f"{shown} is not one of {', '.join(allowed)}", hint)
+            return self._at("bad-choice", f"{given} is not one of {', '.join(allowed)}", hint)
         if self.kind in BOUNDS:
             key, words = BOUNDS[self.kind]
-            return self._at("out-of-range", f"`{name}` must be {words.format(self.context[key])}, got {shown}")
+            return self._at("out-of-range", f"`{name}` must be {words.format(self.context[key])}, got {given}")
         if self.kind in ("too_short", "too_long"):
             least, most = self.context.get("min_length"), self.context.get("max_length")
             wanted = f"at least {least} needed" if self.kind == "too_short" else f"at most {most} allowed"
@@ -156,7 +170,8 @@ def _named(path: Path) -> str:
     return f"a member of `{_last(path)}`" if path and isinstance(path[-1], int) else f"`{_last(path)}`"
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """A value as a message shows it: short, texts in quotes."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, dict | list | tuple):
@@ -165,9 +180,13 @@ def _shown(value: Any) -> str:
     return f"'{text if len(text) <= 60 else text[:57] + '...'}'" if isinstance(value, str) else text
 
 
-def _type_hint(kind: str, value: Any) -> str:
-    if kind in ("tuple_type", "list_type") and isinstance(value, str):
+def _type_hint(wanted: str, value: Any, name: str) -> str:
+    if wanted == "a mapping" and name in RANGES:
+        return "a range is {at: [...]}, or any of {from, until, every, first}"
+    if wanted == "a mapping" and isinstance(value, list):
+        return "each has a name: write `NAME:` instead of `-`"
+    if wanted == "a list" and isinstance(value, str):
         return f"write [{value}]" if not set(value) & set("*{}[],:&") else f'write ["{value}"]'
-    if kind == "string_type" and isinstance(value, int | float):
-        return f'quote it: "{_shown(value)}"'
+    if wanted == "a text" and isinstance(value, int | float):
+        return f'quote it: "{shown(value)}"'
     return ""

@@ -35,14 +35,13 @@ class KindOf:
         if isinstance(value, Component) and value.family == self.family:
             return value
         known = ", ".join(kinds(self.family)) or "none yet"
+        context: dict[str, Any] = {"family": self.family, "known": known}
         if not isinstance(value, dict) or "kind" not in value:
-            raise PydanticCustomError("kind_missing", "this is a mapping with a `kind`; known: {known}", {"known": known})
+            context["hint"] = f"write {{kind: {value}}}" if value in kinds(self.family) else "add `kind:`"
+            raise PydanticCustomError("kind_missing", "each {family} is a mapping with a `kind`; known: {known}", context)
         kind = value["kind"]
         if not isinstance(kind, str) or kind not in kinds(self.family):
-            hint = nearest(str(kind), kinds(self.family))
-            raise PydanticCustomError(
-                "kind_unknown",
-                "'{kind}' is not a registered {family}; specs name kinds and never import code; known: {known}",
-                {"kind": str(kind), "family": self.family, "known": known, "hint": hint},
-            )
+            context |= {"kind": str(kind), "at": ("kind",), "hint": nearest(str(kind), kinds(self.family))}
+            message = "'{kind}' is not a registered {family}; specs name kinds and never import code; known: {known}"
+            raise PydanticCustomError("kind_unknown", message, context)
         return component(self.family, kind).model_validate(value)

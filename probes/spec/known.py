@@ -41,6 +41,8 @@ def hint_for(name: str, data: Any, loc: tuple[Any, ...]) -> str:
     known = keys_of(part)
     if part in (Probe, Defaults) and (name in keys_of(When) or f"{name}s" in keys_of(When)):
         return f"write it below `when`: `when: {{{name if name in keys_of(When) else f'{name}s'}: ...}}`"
+    if part is Defaults and name in keys_of(Probe):
+        return f"write it in each probe; `defaults` hold {', '.join(known)}"
     meant = MISTAKEN.get(name, "")
     if meant and any(f"`{key}" in meant for key in known):
         return meant

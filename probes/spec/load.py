@@ -16,8 +16,8 @@ from probes.digest import blake3_hex, canonical
 from probes.document import Document, Mark, Path
 from probes.errors import Problem, SpecError, StorageError, UsageError, nearest
 from probes.spec.compose import file_bytes, gather, lay_defaults, preset_names, preset_path, problem
-from probes.spec.explain import translate
-from probes.spec.models import VERSION, Spec
+from probes.spec.explain import shown, translate
+from probes.spec.models import AMONG_THEMSELVES, VERSION, Spec
 from probes.spec.not_yet import take_out
 from probes.spec.override import override
 from probes.spec.variables import substitute
@@ -144,12 +144,12 @@ def _stem(name: str) -> str:
 def _version(document: Document) -> None:
     """Refuse another version before anything else: its keys may mean something else."""
     version = document.data.get("version")
-    if version is None or version == VERSION:
+    if version is None or (type(version) is int and version == VERSION):
         return
-    if isinstance(version, int) and version > VERSION:
+    if type(version) is int and version > VERSION:
         message = f"spec version {version} is newer than this program supports ({VERSION})"
         raise SpecError([problem(document, ("version",), "newer-version", message, "upgrade torch-probes")])
-    message = f"spec version must be the whole number {VERSION}, got {version!r}"
+    message = f"spec version must be the whole number {VERSION}, got {shown(version)}"
     raise SpecError([problem(document, ("version",), "wrong-version", message, "write `version: 1`")])
 
 
@@ -168,13 +168,13 @@ def _validated(document: Document, problems: list[Problem]) -> Spec:
 
 def _among_the_rest(document: Document, error: ValidationError) -> list[Problem]:
     """What does not go together among the parts that are right by themselves, where others are not."""
-    broken = {entry["loc"][:2] for entry in error.errors(include_url=False)}
+    broken = {entry["loc"][:2] for entry in error.errors(include_url=False) if entry["type"] != "faults"}
     if any(loc[:1] in [(), ("sinks",), ("models",), ("allow_edits",)] or loc == ("probes",) for loc in broken):
         return []  # the rest depends on what is broken
     rest = {key: value for key, value in document.data.items() if key == "probes" or not any(loc[0] == key for loc in broken)}
     rest["probes"] = {name: probe for name, probe in rest["probes"].items() if ("probes", name) not in broken}
     try:
-        Spec.model_validate(rest)
+        Spec.model_validate(rest, context=AMONG_THEMSELVES)
     except ValidationError as further:
         return [one for one in translate(document, further) if one.path != "probes"]
     return []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, model_validator
 
 from probes.component import Edit, Sink, Transform
 from probes.spec.agreement import probe_faults, spec_faults
@@ -16,6 +16,7 @@ from probes.spec.when import Names, Part, When
 from probes.value import NATURAL, ValuePath
 
 VERSION = 1
+AMONG_THEMSELVES = "validate what the parts are to each other, not what is in each"
 
 Transforms = Annotated[tuple[Annotated[Transform, KindOf("transform")], ...], Field(strict=False)]
 SinkOf = Annotated[Sink, KindOf("sink")]
@@ -69,8 +70,9 @@ class Probe(Part):
         return (ValuePath(NATURAL[self.hook or "tensor"]),)
 
     @model_validator(mode="after")
-    def _agrees(self) -> Self:
-        refuse(probe_faults(self))
+    def _agrees(self, info: ValidationInfo) -> Self:
+        if info.context != AMONG_THEMSELVES:
+            refuse(probe_faults(self))
         return self
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from probes.document import Document, Mark, Path, plain, read
+from probes.document import Document, Mark, Path, read
 from probes.errors import Problem, SpecError
+from probes.scalar import plain
 from probes.spec.compose import forget_places
 
 EXAMPLE = "such as --set probes.acts.enabled=false"

@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 from probes.errors import nearest
 from probes.pattern import Pattern, PatternError
 from probes.signature import DTYPES
-from probes.value import Reference, ValuePath
+from probes.value import ROOTS, Reference, ValuePath
 
 LONGEST = 64
 
@@ -19,7 +19,8 @@ def _pattern(text: str) -> str:
     found = next((mark for mark in "^$()+|[]" if mark in text), None)
     if found:
         message = "'{text}' has the character '{found}' of a regular expression; patterns are globs such as encoder.layers.*"
-        raise PydanticCustomError("pattern", message, {"text": text, "found": found})
+        hint = "alternatives are written {a,b} or {0..9}" if found in "|[]" else ""
+        raise PydanticCustomError("pattern", message, {"text": text, "found": found, "hint": hint})
     try:
         Pattern(text)
     except PatternError as error:
@@ -33,7 +34,7 @@ def _tensor(text: str) -> str:
     try:
         reference = Reference.parse(text)
     except ValueError as error:
-        raise PydanticCustomError("value_path", "{why}", {"why": str(error)}) from None
+        raise _no_value(error, text.rpartition(":")[2]) from None
     return f"{_pattern(reference.module)}:{reference.value}"
 
 
@@ -41,7 +42,13 @@ def _value(text: str) -> str:
     try:
         return str(ValuePath.parse(text))
     except ValueError as error:
-        raise PydanticCustomError("value_path", "{why}", {"why": str(error)}) from None
+        raise _no_value(error, text) from None
+
+
+def _no_value(error: ValueError, text: str) -> PydanticCustomError:
+    root = text.partition(".")[0]
+    hint = "" if root in ROOTS or "[" in root else nearest(root, ROOTS)
+    return PydanticCustomError("value_path", "{why}", {"why": str(error), "hint": hint})
 
 
 def _name(text: str) -> str:

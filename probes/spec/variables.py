@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from probes.document import Document, Path, kind_of
+from probes.document import Document, Path
 from probes.errors import Problem, nearest
+from probes.scalar import kind_of
 from probes.spec.compose import problem
 
 

@@ -20,6 +20,10 @@ class Part(BaseModel):
     )
 
 
+def _refused(message: str, key: str, hint: str, code: Literal["range", "phases"] = "range") -> PydanticCustomError:
+    return PydanticCustomError(code, "{text}", {"text": message, "at": (key,) if key else (), "hint": hint})
+
+
 class Range(Part):
     """Which numbers are chosen: those of `at`, or the others' combination.
 
@@ -37,17 +41,15 @@ class Range(Part):
     def _meant(self) -> Self:
         others = [name for name in ("from", "until", "every", "first") if getattr(self, "from_" if name == "from" else name) is not None]
         if self.at is not None and others:
-            raise PydanticCustomError("range", "`at` stands alone; it says everything `{other}` could", {"other": others[0]})
+            raise _refused(f"`at` stands alone; it says everything `{others[0]}` could", others[0], f"leave `{others[0]}` out")
         if self.at is None and not others:
-            raise PydanticCustomError("range", "an empty range chooses nothing; for all numbers leave the key out", {})
+            raise _refused("an empty range chooses nothing", "", "for all numbers leave the key out")
         if self.at is not None and not self.at:
-            raise PydanticCustomError("range", "`at` is empty, so nothing is ever chosen", {})
+            raise _refused("`at` is empty, so nothing is ever chosen", "at", "name numbers, or switch the probe off: `enabled: false`")
         if self.until is not None and self.until <= (self.from_ or 0):
-            raise PydanticCustomError(
-                "range", "`until` ({until}) is not after `from` ({start}); it is exclusive", {"until": self.until, "start": self.from_ or 0}
-            )
+            raise _refused(f"`until` ({self.until}) is not after `from` ({self.from_ or 0}); it is exclusive", "until", "")
         if self.every == 1 and self.first is not None:
-            raise PydanticCustomError("range", "`first` has no effect beside `every: 1`, which chooses every number", {})
+            raise _refused("`first` has no effect beside `every: 1`, which chooses every number", "first", "leave one of the two out")
         return self
 
     def includes(self, number: int) -> bool:
@@ -84,9 +86,9 @@ class When(Part):
     @model_validator(mode="after")
     def _named(self) -> Self:
         if not self.phases:
-            raise PydanticCustomError("phases", "`phases` is empty, so the probe is never due", {})
+            raise _refused("`phases` is empty, so the probe is never due", "phases", "write [train], or leave it out", "phases")
         if "all" in self.phases:
-            raise PydanticCustomError("phases", "'all' is not a phase; name them, such as [train, eval]", {})
+            raise _refused("'all' is not a phase; name them", "phases", "write [train, eval]", "phases")
         return self
 
     def covers(self, epoch: int, phase: str | None, rank: int) -> bool:
