@@ -19,6 +19,8 @@ from probes.script.scaling import Scaling
 if TYPE_CHECKING:
     from probes.script.session import Wish
 
+PATIENCE = 50  # steps until a spec that wants none of them is told so
+
 
 class Probing:
     """The live side of a session.
@@ -103,6 +105,8 @@ class Told:
         self.run = run
         self.progress = progress
         self.epoch = 0
+        self.wanted = {phase for probe in run.plan.loaded.spec.probes.values() if probe.enabled for phase in probe.when.phases}
+        self.unwanted: int | None = 0
 
     def epoch_begins(self, epoch: int) -> None:
         """An epoch opens."""
@@ -118,6 +122,7 @@ class Told:
     def step_pauses(self) -> None:
         """A step of another phase opens within the one that is open."""
         self.run.step_pauses()
+        self.unwanted = None  # steps of two phases: the program does more than one thing
 
     def step_resumes(self) -> None:
         """That step is over."""
@@ -126,3 +131,13 @@ class Told:
     def step_ends(self, phase: str, step: int, keep: bool, annex: dict[str, Any]) -> None:
         """A step is over."""
         self.run.step_ends(phase, step, keep, annex)
+        self.progress.step(self.epoch, phase, step)
+        if self.unwanted is not None:
+            self._notice(phase)
+
+    def _notice(self, phase: str) -> None:
+        """Say early that no probe wants what the program does, such as a spec for training around a program that only infers."""
+        self.unwanted = None if phase in self.wanted or self.unwanted is None else self.unwanted + 1
+        if self.unwanted == PATIENCE:
+            self.unwanted = None
+            self.progress.say(f"{PATIENCE} steps so far, all of phase `{phase}`, which no probe wants: `when: {{phases: [{phase}]}}` does")

@@ -48,7 +48,7 @@ class Progress:
         self.say("\n".join([_header(run), _target(run, place), *_probes(run), _clock(run)]))
 
     def step(self, epoch: int, phase: str, step: int) -> None:
-        """A step begins; shown on a terminal only."""
+        """A step is over; shown on a terminal only."""
         now = time.monotonic()
         if self.live and now - self._shown > PAUSE:
             self._shown, self._line = now, True

@@ -1,0 +1,41 @@
+from tests.script.conftest import Probed
+
+INFERENCE = """
+net = Net().eval()
+with torch.no_grad():
+    for _ in range({calls}):
+        net(torch.randn(1, 3))
+"""
+TRAINING = {"version": 1, "probes": {"acts": {"hook": "forward", "modules": ["fc"]}}}
+HINT = "50 steps so far, all of phase `eval`, which no probe wants: `when: {phases: [eval]}` does"
+
+
+def test_a_spec_for_training_around_inference_is_told_early_and_once(probed: Probed) -> None:
+    done = probed(INFERENCE.format(calls=120), TRAINING)
+    assert done.code == 1
+    assert done.said.count(HINT) == 1
+
+
+def test_few_steps_of_another_phase_are_no_sign(probed: Probed) -> None:
+    done = probed(
+        INFERENCE.format(calls=49) + "net.train()\nnet(torch.randn(1, 3))\nnet.eval()\nwith torch.no_grad():\n    net(torch.randn(1, 3))\n",
+        TRAINING,
+    )
+    assert done.code == 0
+    assert HINT not in done.said
+
+
+def test_a_failing_probe_stops_the_script_where_the_spec_says_so(probed: Probed) -> None:
+    acts = {"hook": "forward", "modules": ["fc"], "dims": ["one"]}
+    done = probed(
+        """
+        net = Net()
+        optimizer = SGD(net.parameters(), lr=0.1)
+        for i in range(100):
+            step(net, optimizer, torch.randn(2, 3))
+            print("step", i, "is over", file=sys.stderr)
+        """,
+        {"version": 1, "on_error": "raise", "probes": {"acts": acts}},
+    )
+    assert done.code == 1
+    assert "`dims` names 1 axes" in done.said
