@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
+
+LONGEST_LINE = 240
+MOST_LISTED = 100
 
 
 @dataclass(frozen=True)
@@ -44,16 +47,22 @@ class Problem:
         return replace(self, **where)  # type: ignore[arg-type]  # dataclasses.replace takes the fields by name
 
     def as_dict(self) -> dict[str, object]:
-        """Plain data for `--json`."""
-        return asdict(self)
+        """Plain data for `--json`; a line that is too long to show is left out."""
+        return asdict(self) if len(self.source) <= LONGEST_LINE else {**asdict(self), "source": ""}
+
+    def _shown(self) -> tuple[str, int]:
+        """The line and how far the caret is indented; of a long line only what is around the caret."""
+        start = max(self.column - 1 - LONGEST_LINE // 2, 0) if len(self.source) > LONGEST_LINE else 0
+        return self.source[start : start + LONGEST_LINE], max(self.column - 1 - start, 0)
 
     def __str__(self) -> str:
         head = f"{self.place}: " if self.place else ""
         lines = [f"{head}error[{self.code}]: {self.message}"]
         if self.source and self.line:
-            number = f"{self.line:>5}"
-            lines.append(f"{number} | {self.source}")
-            lines.append(f"{' ' * len(number)} | {' ' * (self.column - 1)}{'^' * max(self.width, 1)} {self.hint}".rstrip())
+            number, (source, indent) = f"{self.line:>5}", self._shown()
+            carets = "^" * min(max(self.width, 1), len(source) - indent or 1)
+            lines.append(f"{number} | {source}")
+            lines.append(f"{' ' * len(number)} | {' ' * indent}{carets} {self.hint}".rstrip())
         elif self.hint:
             lines[0] += f"; {self.hint}"
         return "\n".join(lines)
@@ -63,6 +72,12 @@ def nearest(name: str, known: Iterable[str]) -> str:
     """A hint naming the known name closest to `name`, or an empty text."""
     close = difflib.get_close_matches(name, list(known), 1)
     return f"did you mean `{close[0]}`?" if close else ""
+
+
+def listed(problems: Sequence[Problem], show: Callable[[Problem], str] = str) -> list[str]:
+    """Each problem as text; of very many the first ones, and how many more there are."""
+    more = [f"... and {len(problems) - MOST_LISTED} more"] if len(problems) > MOST_LISTED else []
+    return [*map(show, problems[:MOST_LISTED]), *more]
 
 
 class ProbesError(Exception):
@@ -82,7 +97,7 @@ class ProblemsError(ProbesError):
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
-        super().__init__("\n".join(str(problem) for problem in self.problems))
+        super().__init__("\n".join(listed(self.problems)))
 
 
 class SpecError(ProblemsError, ValueError):

@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 import click
 
-from probes.errors import ProbesError, Problem, ProblemsError
+from probes.errors import ProbesError, Problem, ProblemsError, listed
 
 DEBUG = "probes.debug"
 ENVIRONMENT, BUG, INTERRUPTED = 3, 4, 130
@@ -49,7 +49,7 @@ def problems_text(problems: tuple[Problem, ...]) -> str:
     """Every problem with its caret line, then how many there are and where to read on."""
     count = f"{len(problems)} {'error' if len(problems) == 1 else 'errors'}"
     more = f"; `probes explain {problems[0].code}` says more" if problems else ""
-    return "\n".join([*(problem_text(problem) for problem in problems), "", count + more])
+    return "\n".join([*listed(problems, problem_text), "", count + more])
 
 
 def problem_text(problem: Problem) -> str:
