@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import click
 
@@ -40,7 +41,7 @@ def run(
     satisfied, it is 1.
     """
     target = program_of("run", words, spec)
-    wish = Wish(load_spec(spec, overrides=changes(files, overrides)), out, dict(_pair(tag) for tag in tags))
+    wish = Wish(load_spec(spec, overrides=changes(files, overrides)), out and str(Path(out).absolute()), dict(_pair(tag) for tag in tags))
     outcome = Session(wish, Progress(quiet=quiet)).run(target)
     if outcome.failure is not None:
         answer(outcome.failure)

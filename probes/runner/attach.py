@@ -54,7 +54,7 @@ def attach(
     texts = [*overrides, *(f"vars.{name}={_text(value)}" for name, value in (vars or {}).items())]
     plan = resolve(load_spec(spec, overrides=texts), model)
     run_id = new_run_id()
-    directory = Path(out) if out is not None else default_directory(plan.loaded.spec.name, run_id)
+    directory = (Path(out) if out is not None else default_directory(plan.loaded.spec.name, run_id)).absolute()  # a loop may chdir
     claim(directory, run_id)
     try:
         provenance = collect(

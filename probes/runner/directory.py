@@ -28,6 +28,12 @@ def default_directory(name: str, run_id: str) -> Path:
     return Path("runs") / name / run_id
 
 
+def shown(directory: Path) -> str:
+    """A directory as a person would type it from where the process is."""
+    here = Path.cwd()
+    return str(directory.relative_to(here)) if directory.is_relative_to(here) else str(directory)
+
+
 def claim(directory: Path, run_id: str) -> None:
     """Make an absent or empty directory ours.
 

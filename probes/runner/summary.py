@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from probes.errors import Problem
+from probes.runner.directory import shown
 
 if TYPE_CHECKING:
     from probes.runner.run import Run
@@ -71,7 +72,7 @@ class Summary:
         return "\n".join([*(line.rstrip() for line in lines), *self._ending()])
 
     def _ending(self) -> list[str]:
-        files = f"{len(self.files)} {'epoch' if len(self.files) == 1 else 'epochs'} sealed in {self.directory}"
+        files = f"{len(self.files)} {'epoch' if len(self.files) == 1 else 'epochs'} sealed in {shown(self.directory)}"
         lines = [files + (f", ledger head {self.head[:16]}" if self.head else "")]
         if self.outside:
             lines.append(f"{self.outside} calls of the model were outside any epoch and were not captured")

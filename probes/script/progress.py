@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any, TextIO
 
 import probes
+from probes.runner.directory import shown
 
 if TYPE_CHECKING:
     from probes.runner.run import Run
@@ -66,14 +67,14 @@ class Progress:
 
     def finished(self, run: Run) -> None:
         """The table of what was captured, and what to type next."""
-        self.say(f"\n{run.summary()}\nnext: probes ls {run.directory}")
+        self.say(f"\n{run.summary()}\nnext: probes ls {shown(run.directory)}")
 
 
 def _header(run: Run) -> str:
     loaded: LoadedSpec = run.plan.loaded
     digest = f" (sha256 {loaded.files[0][1][:8]})" if loaded.files else ""
     name = loaded.files[0][0] if loaded.files else loaded.spec.name
-    return f"probes {probes.__version__}  spec {name}{digest}  ->  {run.directory}"
+    return f"probes {probes.__version__}  spec {name}{digest}  ->  {shown(run.directory)}"
 
 
 def _target(run: Run, place: str) -> str:

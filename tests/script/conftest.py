@@ -86,15 +86,20 @@ def probed(tmp_path: Path) -> Probed:
     """Run a program with a spec: by default activations of `fc` in both phases."""
 
     def run(
-        text: str, spec: dict[str, Any] | None = None, *, clock: dict[str, Any] | None = None, arguments: tuple[str, ...] = ()
+        text: str,
+        spec: dict[str, Any] | None = None,
+        *,
+        clock: dict[str, Any] | None = None,
+        arguments: tuple[str, ...] = (),
+        out: str = "",
     ) -> Outcome:
         script = tmp_path / "train.py"
         script.write_text(PRELUDE + dedent(text))
         acts = {"hook": "forward", "modules": ["fc"], "when": {"phases": ["train", "eval"]}}
         data = spec or {"version": 1, "probes": {"acts": acts}, **({"clock": clock} if clock else {})}
-        said, out = StringIO(), tmp_path / "run"
-        session = Session(Wish(load_spec(data), str(out)), Progress(stream=said))
+        said, folder = StringIO(), tmp_path / "run"
+        session = Session(Wish(load_spec(data), out or str(folder)), Progress(stream=said))
         done = session.run(Program(str(script), arguments))
-        return Outcome(done.code, f"{said.getvalue()}{done.failure or ''}", out)
+        return Outcome(done.code, f"{said.getvalue()}{done.failure or ''}", folder)
 
     return run

@@ -175,3 +175,11 @@ def test_what_a_killed_script_committed_can_be_recovered(tmp_path: Path) -> None
     assert done.stderr == ""
     recover(tmp_path / "run")
     assert len(probes.open(tmp_path / "run")["acts", "fc"]) == 3
+
+
+def test_a_script_may_change_its_directory(probed: Probed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "elsewhere").mkdir()
+    done = probed(LOOP.format(what="import os; os.chdir('elsewhere') if i == 1 else None"), out="run", clock={"epoch_steps": 2})
+    assert done.code == 0, done.said
+    assert done.steps() == {0: 2, 1: 2}
