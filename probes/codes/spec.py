@@ -1,22 +1,8 @@
-"""Every code of every problem: what it means, and for a spec an example that is wrong and one that is right."""
+"""What can be wrong with the text of a spec, and with what it says."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-
-class Code(NamedTuple):
-    """A row of the table.
-
-    Attributes:
-        meaning: what is wrong, in a sentence.
-        wrong: a spec that has this problem, or the lines of one that do; empty where no spec can show it.
-        right: the same, mended.
-    """
-
-    meaning: str
-    wrong: str = ""
-    right: str = ""
+from probes.codes.code import Code
 
 
 def _acts(wrong: str, right: str) -> tuple[str, str]:
@@ -306,94 +292,3 @@ SPEC: dict[str, Code] = {
     ),
 }
 """A spec does not say what a spec may say."""
-
-MODEL: dict[str, Code] = {
-    "unknown-module": Code("The model has no module of this path; `probes tree` lists those it has."),
-    "module-without-forward": Code("The module is a container that is never called, so no hook on it would fire."),
-    "scripted-module": Code("Hooks do not work on a ScriptModule."),
-    "no-match": Code("A pattern matches no module or no parameter."),
-    "unknown-type": Code("No module of the model is of this class, or no imported module holds it."),
-    "unknown-tensor": Code("The model has no parameter or buffer of this name."),
-    "frozen-parameter": Code("The parameter has requires_grad=False, so no gradient ever reaches it."),
-    "bad-reference": Code("A reference names the output or input of a module."),
-    "data-of-value": Code("`data` belongs to a parameter or a buffer, not to the value of a module."),
-    "unexpected-matches": Code("The number of targets is not what `expect.matches` says."),
-    "too-many-matches": Code("A probe has more targets than `limits.matches_per_probe` allows."),
-    "transform-does-not-fit": Code("A transform cannot take the value it is given."),
-    "two-edits": Code("Two edits of one value would depend on their order."),
-    "edit-source": Code("The capture or the file that an edit takes its tensor from cannot be read."),
-    "edit-of-data": Code("A parameter itself is not edited, only its gradient."),
-    "edit-too-late": Code("The gradient is edited at a stage where the optimizer has already used it."),
-    "edit-of-gradients": Code("The edit is about gradients, and the probe is not."),
-    "no-model-fits": Code("No model that the script called fits the spec."),
-    "model-not-called": Code("A class named under `models` was never called."),
-    "captured-nothing": Code("A probe captured nothing in the whole run."),
-    "missed-steps": Code("A target did not fire on every step on which it was due."),
-}
-"""A spec and a model, or a run, do not fit together."""
-
-PROOF: dict[str, Code] = {
-    "not-hdf5": Code("The file is not an HDF5 file."),
-    "not-a-capture-file": Code("The file is HDF5, but not a file of captures."),
-    "newer-format": Code("The file, the ledger or the manifest is of a format that this release does not know."),
-    "damaged": Code("HDF5's own structures cannot be read."),
-    "truncated": Code("The file is shorter than when it was sealed."),
-    "trailing-bytes": Code("Something was appended to the file."),
-    "file-changed": Code("Captures and texts are intact, but bytes outside of them differ from the ledger."),
-    "bit-flip": Code("Bytes of a capture changed."),
-    "step-missing": Code("Captures were taken out of a series."),
-    "step-added": Code("Captures were added to a series."),
-    "clock-edited": Code("The clock or the shape of captures changed, their bytes did not."),
-    "dtype-changed": Code("The bytes of a series are read as another dtype than they were captured in."),
-    "digest-edited": Code("A digest stored in the file changed, what it is of did not."),
-    "attribute-edited": Code("An attribute changed."),
-    "series-renamed": Code("A series stands under another name."),
-    "extra-object": Code("The file holds a series, a dataset or a group that was not sealed."),
-    "missing-object": Code("The file lacks a series, a dataset or a group that was sealed."),
-    "gaps-edited": Code("The list of what was due and not captured changed."),
-    "captures-root": Code("The series and gaps of the file are not those that were sealed."),
-    "epoch-root": Code("What the file says of the epoch's end or origin changed."),
-    "spec-edited": Code("The spec is not the one that was run."),
-    "manifest-edited": Code("The manifest is not the one that was written."),
-    "diff-edited": Code("The saved difference to the commit is not the one that was written."),
-    "algorithm": Code("Digests are said to be of another algorithm, which would be weaker or unknown."),
-    "external-link": Code("The file leads to another file."),
-    "soft-link": Code("The file holds a soft link."),
-    "unsafe-type": Code("The file holds a type that captures never have."),
-    "unknown-filter": Code("The file needs a filter that is not allowed."),
-    "shape-bomb": Code("A dataset declares more than it stores."),
-    "file-missing": Code("A file that the ledger lists is not there."),
-    "file-unlisted": Code("A file is there that no ledger lists."),
-    "files-swapped": Code("A file holds what the ledger lists under another name."),
-    "ledger-missing": Code("There are sealed files and no ledger."),
-    "ledger-edited": Code("A line of the ledger changed."),
-    "ledger-reordered": Code("The lines of the ledger were put into another order."),
-    "ledger-line-missing": Code("A line was taken out of the ledger."),
-    "ledger-rolled-back": Code("The ledger does not hold the line that the anchor was taken from."),
-    "unsealed": Code("An epoch is still in its journal, so there is nothing to verify."),
-    "nothing": Code("There is nothing to verify."),
-    "crashed": Code("The process that read the file died."),
-    "incomplete": Code("note: the epoch did not come to its end, and says so."),
-    "gaps": Code("note: captures that were due are not there, and the file says why."),
-    "superseded": Code("note: a later attempt takes the place of the file."),
-    "ledger-grown": Code("note: lines were added to the ledger since the anchor was taken."),
-    "ledger-torn": Code("note: the last line of the ledger was not written to its end, and does not count."),
-}
-"""What `probes verify` finds. `note` marks what is no damage: the proof holds, but there is something to know."""
-
-FILES: dict[str, Code] = {
-    "not-a-journal": Code("The file is not the journal of a run."),
-    "journal-empty": Code("The journal was only just begun: nothing was committed to it."),
-    "journal-inconsistent": Code("A journal is whole, but what it says does not agree with itself or its name."),
-    "unknown-format": Code("The journal is of a format that this release does not know."),
-    "virtual-dataset": Code("The file holds a dataset that is put together from others."),
-    "external-storage": Code("The file holds a dataset that keeps its bytes in another file."),
-    "bad-ledger": Code("The ledger of the run is not what a ledger is."),
-    "bad-manifest": Code("The manifest of the run is not what a manifest is."),
-    "ledger-chain": Code("A line of the ledger does not follow the line before it."),
-    "ledger-anchor": Code("No line of the ledger has the hash that was given as anchor."),
-    "ledger-line": Code("A line of the ledger is not an entry, or not written the way entries are."),
-}
-"""A file of a run cannot be read, or is not safe to."""
-
-CODES: dict[str, Code] = YAML | SPEC | MODEL | PROOF | FILES

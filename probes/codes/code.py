@@ -1,0 +1,19 @@
+"""What is told of a code."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Code(NamedTuple):
+    """A row of the table.
+
+    Attributes:
+        meaning: what is wrong, in a sentence.
+        wrong: a spec that has this problem, or the lines of one that do; empty where no spec can show it.
+        right: the same, mended.
+    """
+
+    meaning: str
+    wrong: str = ""
+    right: str = ""

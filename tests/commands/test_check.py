@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from probes.cli import cli
+from tests.regenerate import COMMAND, REFUSED, SPECS, said
+
+GOOD = "version: 1\nprobes:\n  acts: {hook: forward, modules: [fc1]}\n"
+BAD = "version: 1\nprobes:\n  acts: {hook: forward, modul: [fc1]}\n  more: {hook: forwrd, modules: [fc1]}\n"
+
+
+def check(*words: str) -> Result:
+    return CliRunner().invoke(cli, ["check", *words])
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "good.yaml").write_text(GOOD, "utf-8")
+    (tmp_path / "bad.yaml").write_text(BAD, "utf-8")
+    return tmp_path
+
+
+@pytest.mark.parametrize("path", sorted((SPECS / "valid").glob("*.yaml")), ids=lambda path: path.stem)
+def test_valid_specs_are_fine(path: Path) -> None:
+    result = check(str(path))
+    assert result.exit_code == 0, result.output
+
+
+@pytest.mark.parametrize("path", REFUSED, ids=lambda path: path.stem)
+def test_of_a_wrong_spec_is_said_what_is_written_down(path: Path) -> None:
+    assert said(path) == path.with_suffix(".txt").read_text("utf-8"), f"read it, then run: {COMMAND}"
+
+
+@pytest.mark.parametrize("path", REFUSED, ids=lambda path: path.stem)
+def test_a_wrong_spec_ends_with_2_and_leaves_stdout_empty(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(path.parent)
+    result = check(path.name)
+    assert result.exit_code == 2
+    assert not result.stdout
+    assert result.stderr == path.with_suffix(".txt").read_text("utf-8")
+
+
+def test_what_is_fine_is_told_in_a_line(folder: Path) -> None:
+    result = check("good.yaml")
+    assert result.stdout.startswith("good.yaml: ok, 1 probe, identity ")
+    assert not result.stderr
+
+
+def test_the_worst_of_several_specs_decides(folder: Path) -> None:
+    assert check("good.yaml", "bad.yaml", "absent.yaml").exit_code == 2
+    assert check("good.yaml", "absent.yaml").exit_code == 3
+
+
+def test_json_of_a_bad_spec_holds_places_and_codes(folder: Path) -> None:
+    result = check("--json", "good.yaml", "bad.yaml")
+    data = json.loads(result.stdout)
+    good, bad = data["specs"]
+    assert (data["ok"], good["ok"], bad["ok"]) == (False, True, False)
+    assert [(problem["code"], problem["line"], problem["column"]) for problem in bad["problems"]] == [
+        ("unknown-key", 3, 25),
+        ("bad-choice", 4, 16),
+    ]
+    assert set(bad["problems"][0]) == {"code", "message", "hint", "file", "line", "column", "width", "source", "path"}
+    assert set(good) == {"spec", "ok", "problems", "files", "identity"}
+    assert good["files"][0]["name"] == "good.yaml"
+    assert result.exit_code == 2
+
+
+def test_resolved_shows_defaults_variables_and_overrides(folder: Path) -> None:
+    (folder / "resolved.yaml").write_text(
+        'version: 1\nvars: {n: 10}\ndefaults: {when: {steps: {every: "${n}"}}}\nprobes:\n  acts: {hook: forward, modules: [fc1]}\n', "utf-8"
+    )
+    result = check("--resolved", "--set", "vars.n=25", "resolved.yaml")
+    assert json.loads(result.stdout)["probes"]["acts"]["when"]["steps"] == {"every": 25}
+
+
+def test_set_file_gives_overrides_that_set_wins_over(folder: Path) -> None:
+    (folder / "changes").write_text("# a comment\n\nname=one\nprobes.acts.enabled=true\n", "utf-8")
+    result = check("--resolved", "--set-file", "changes", "--set", "name=two", "good.yaml")
+    assert json.loads(result.stdout)["name"] == "two"
+
+
+def test_a_set_file_that_is_not_there_is_the_environments_fault(folder: Path) -> None:
+    assert check("--set-file", "absent", "good.yaml").exit_code == 3
+
+
+def test_annotations_for_github_escape_what_would_end_them(folder: Path) -> None:
+    (folder / "percent.yaml").write_text('version: 1\nprobes:\n  "a:b,c%": {hook: forward, modules: [fc1]}\n', "utf-8")
+    result = check("--format", "github", "percent.yaml")
+    assert result.stdout.startswith("::error file=percent.yaml,line=3,col=3,endColumn=11,title=probes name::name 'a:b,c%25' may hold")
+
+
+def test_a_problem_of_an_extended_file_is_named_there(folder: Path) -> None:
+    (folder / "over.yaml").write_text("version: 1\nextends: [bad.yaml]\nprobes: {}\n", "utf-8")
+    assert "bad.yaml:3:25: error[unknown-key]" in check("over.yaml").stderr
+
+
+def test_a_spec_with_transforms_is_checked_without_torch(folder: Path) -> None:
+    import subprocess
+    import sys
+
+    code = (
+        "import sys\n"
+        "class Blocker:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name.split('.')[0] in ('torch', 'numpy', 'h5py'): raise ImportError(name)\n"
+        "sys.meta_path.insert(0, Blocker())\n"
+        "from probes.cli import main\n"
+        f"sys.argv = ['probes', 'check', *{[str(path) for path in sorted((SPECS / 'valid').glob('*.yaml'))]!r}]\n"
+        "main()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
