@@ -126,7 +126,6 @@ def _edits(spec: Spec) -> Faults:
 
 
 def _limits(spec: Spec) -> Faults:
-    said = spec.limits.model_fields_set
-    if "on_limit" in said and "bytes_per_epoch" not in said:
+    if spec.limits.on_limit == "raise" and spec.limits.bytes_per_epoch is None:
         message = "`on_limit` has no effect without `bytes_per_epoch`, the limit it is about"
         yield Fault("no-effect", message, ("limits", "on_limit"), "add `bytes_per_epoch`, or leave it out", key=True)

@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from probes.errors import SpecError, StorageError
+from probes.spec import LoadedSpec, load_spec, load_text
+from probes.spec.not_yet import NOT_YET
+
+ACTS = "  acts: {hook: forward, modules: [fc1]}\n"
+
+
+def load(text: str, *overrides: str) -> LoadedSpec:
+    return load_text(text.encode(), "a.yaml", None, overrides)
+
+
+def codes(text: str, *overrides: str) -> list[str]:
+    with pytest.raises(SpecError) as caught:
+        load(text, *overrides)
+    return [problem.code for problem in caught.value.problems]
+
+
+def spec(body: str, before: str = "") -> str:
+    return f"version: 1\n{before}probes:\n{body}"
+
+
+def when_of(loaded: LoadedSpec, name: str = "acts") -> Any:
+    return loaded.data["probes"][name]["when"]
+
+
+def test_a_file_wins_over_what_it_extends(tmp_path: Path) -> None:
+    (tmp_path / "common.yaml").write_text(spec(ACTS, "about: common\nlimits: {matches_per_probe: 7, buffer_bytes: 1 MiB}\n"), "utf-8")
+    (tmp_path / "a.yaml").write_text("version: 1\nextends: [common.yaml]\nlimits: {matches_per_probe: 9}\n", "utf-8")
+    loaded = load_spec(tmp_path / "a.yaml")
+    assert loaded.spec.about == "common"
+    assert loaded.spec.limits.matches_per_probe == 9
+    assert loaded.spec.limits.buffer_bytes == 1 << 20
+
+
+def test_of_two_extended_files_the_later_wins_and_lists_are_replaced(tmp_path: Path) -> None:
+    (tmp_path / "one.yaml").write_text(spec("  acts: {hook: forward, modules: [fc1, fc2]}\n"), "utf-8")
+    (tmp_path / "two.yaml").write_text(spec("  acts: {modules: [fc3]}\n"), "utf-8")
+    (tmp_path / "a.yaml").write_text("version: 1\nextends: [one.yaml, two.yaml]\n", "utf-8")
+    assert load_spec(tmp_path / "a.yaml").spec.probes["acts"].modules == ("fc3",)
+
+
+def test_extended_files_are_relative_to_the_file_that_names_them(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "one.yaml").write_text("version: 1\nextends: [two.yaml]\n", "utf-8")
+    (tmp_path / "deep" / "two.yaml").write_text(spec(ACTS), "utf-8")
+    (tmp_path / "a.yaml").write_text("version: 1\nextends: [deep/one.yaml]\n", "utf-8")
+    loaded = load_spec(tmp_path / "a.yaml")
+    assert [Path(name).name for name, _ in loaded.files] == ["a.yaml", "one.yaml", "two.yaml"]
+    assert all(len(digest) == 64 for _, digest in loaded.files)
+
+
+def test_a_cycle_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("version: 1\nextends: [b.yaml]\n", "utf-8")
+    (tmp_path / "b.yaml").write_text("version: 1\nextends: [a.yaml]\n", "utf-8")
+    with pytest.raises(SpecError, match="extends-cycle"):
+        load_spec(tmp_path / "a.yaml")
+
+
+def test_a_fan_of_files_is_refused(tmp_path: Path) -> None:
+    for index in range(6):
+        (tmp_path / f"{index}.yaml").write_text(f"version: 1\nextends: [{index + 1}.yaml, {index + 1}.yaml, {index + 1}.yaml]\n", "utf-8")
+    (tmp_path / "6.yaml").write_text(spec(ACTS), "utf-8")
+    with pytest.raises(SpecError, match="too-many-files"):
+        load_spec(tmp_path / "0.yaml")
+
+
+def test_a_problem_of_an_extended_file_stands_in_that_file(tmp_path: Path) -> None:
+    (tmp_path / "common.yaml").write_text("version: 1\nlimits: {matches_per_probe: 0}\n", "utf-8")
+    (tmp_path / "a.yaml").write_text("extends: [common.yaml]\n" + spec(ACTS), "utf-8")
+    with pytest.raises(SpecError) as caught:
+        load_spec(tmp_path / "a.yaml")
+    (problem,) = caught.value.problems
+    assert (Path(problem.file).name, problem.line, problem.column) == ("common.yaml", 2, 29)
+
+
+def test_a_directory_is_no_spec(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="cannot be read"):
+        load_spec(tmp_path)
+
+
+def test_defaults_go_under_the_schedule_key_by_key() -> None:
+    loaded = load(
+        spec(
+            "  acts: {hook: forward, modules: [a], when: {steps: {first: 1}}}\n  more: {hook: forward, modules: [b]}\n",
+            "defaults: {when: {steps: {every: 10}, epochs: {until: 3}}, expect: {fires: some}}\n",
+        )
+    )
+    assert when_of(loaded) == {"phases": ["train"], "steps": {"first": 1}, "epochs": {"until": 3}}
+    assert when_of(loaded, "more")["steps"] == {"every": 10}
+    assert loaded.spec.probes["more"].expect is not None
+
+
+def test_defaults_never_apply_to_edits() -> None:
+    text = spec(
+        "  halve: {hook: forward, modules: [a], edit: {kind: scale, by: 0.5}}\n",
+        "allow_edits: true\ndefaults: {when: {steps: {first: 1}}}\n",
+    )
+    assert when_of(load(text), "halve") == {"phases": ["train"]}
+
+
+def test_a_mistake_in_defaults_is_told_once() -> None:
+    assert codes(spec(ACTS + "  more: {hook: forward, modules: [b]}\n", "defaults: {when: {steps: {every: 0}}}\n")) == ["out-of-range"]
+
+
+def test_a_variable_alone_keeps_its_type_and_within_a_text_becomes_text() -> None:
+    loaded = load(
+        spec(
+            '  acts: {hook: forward, modules: ["b${n}.${name}"], enabled: "${on}", when: {steps: {every: "${n}"}}}\n',
+            "vars: {n: 3, name: c, on: true}\n",
+        )
+    )
+    assert loaded.spec.probes["acts"].modules == ("b3.c",)
+    assert when_of(loaded)["steps"] == {"every": 3}
+
+
+def test_a_variable_is_set_from_outside() -> None:
+    loaded = load(spec('  acts: {hook: forward, modules: ["${m}"]}\n', "vars: {m: a}\n"), "vars.m=b")
+    assert loaded.spec.probes["acts"].modules == ("b",)
+
+
+def test_a_variable_does_not_refer_to_another() -> None:
+    body = '  acts: {hook: forward, modules: [m], about: "${a}${b}"}\n'
+    assert codes(spec(body, 'vars: {a: "${b}", b: 1}\n')) == ["unknown-variable"]
+
+
+def test_every_wrong_variable_is_told() -> None:
+    assert codes(spec('  acts: {hook: forward, modules: ["${x}.${y}", "${z}"]}\n', "vars: {a: 1}\n")) == [
+        "unused-variable",
+        *["unknown-variable"] * 3,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "value"),
+    [
+        ("name=two", ("name",), "two"),
+        ("probes.acts.when.steps.every=5", ("probes", "acts", "when", "steps"), {"every": 5}),
+        ("probes.acts.modules=[a, b]", ("probes", "acts", "modules"), ["a", "b"]),
+        ('about=""', ("about",), ""),
+        ("about=*.conv", ("about",), "*.conv"),
+        ("about=a=b", ("about",), "a=b"),
+    ],
+)
+def test_overrides_are_read_like_values_of_the_file(text: str, path: tuple[str, ...], value: object) -> None:
+    data: Any = load(spec(ACTS), text).data
+    for key in path:
+        data = data[key]
+    assert data == value
+
+
+@pytest.mark.parametrize("text", ["name", "=x", "name=", "name.first=x", "a..b=1", "name=010", "probes=[", "version=2"])
+def test_a_wrong_override_is_refused_where_it_stands(text: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        load(spec(ACTS, "name: one\n"), text)
+    assert caught.value.problems[0].file.startswith("--set")
+
+
+def test_a_problem_of_an_override_shows_the_override() -> None:
+    with pytest.raises(SpecError) as caught:
+        load(spec(ACTS), "probes.acts.hook=bakward")
+    (problem,) = caught.value.problems
+    assert problem.file == "--set probes.acts.hook"
+    assert "did you mean `backward`?" in str(problem)
+
+
+def test_what_is_not_supported_yet_is_refused_and_not_ignored() -> None:
+    text = spec(
+        "  acts: {hook: forward, modules: [a], when: {trigger: {kind: nonfinite}}}\n", "defaults: {when: {trigger: {kind: nonfinite}}}\n"
+    )
+    assert codes(text + "sinks: {captures: {kind: hdf5, seal: {steps: 5}}}\n") == ["not-supported-yet"] * 3
+    assert len(NOT_YET) == 3
+
+
+def test_a_spec_of_a_thousand_probes_loads_in_a_second() -> None:
+    probes = "".join(
+        f'  p{index}: {{hook: forward, modules: ["layers.{index}.*"], when: {{epochs: {{from: 1}}}}}}\n' for index in range(1000)
+    )
+    began = time.perf_counter()
+    load(spec(probes, "defaults: {when: {steps: {every: 10, first: 3}}, sinks: [captures]}\n"))
+    assert time.perf_counter() - began < 1

@@ -1,0 +1,193 @@
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from probes.codes import CODES
+from probes.errors import Problem, SpecError, StorageError, UsageError
+from probes.spec import LoadedSpec, Spec, load_spec, load_text
+from tests.regenerate import SPECS
+
+LEAST = "version: 1\nprobes:\n  acts: {hook: forward, modules: [fc1]}\n"
+VALID = sorted((SPECS / "valid").glob("*.yaml"))
+PIECES = [path.read_text("utf-8") for path in VALID]
+TOKENS = [
+    "{",
+    "}",
+    "[",
+    "]",
+    ":",
+    ",",
+    "-",
+    "\n",
+    "  ",
+    "\t",
+    '"',
+    "*",
+    "&a ",
+    "!b ",
+    "${",
+    "~",
+    "0",
+    "-1",
+    "1e99",
+    "true",
+    "#",
+    "\x00",
+    "é",
+    "|",
+    "kind: ",
+]
+
+
+def load(text: str) -> LoadedSpec:
+    return load_text(text.encode(), "a.yaml", None)
+
+
+def test_a_path_a_mapping_and_a_spec_come_to_the_same(tmp_path: Path) -> None:
+    (tmp_path / "spec.yaml").write_text(LEAST, "utf-8")
+    by_path = load_spec(tmp_path / "spec.yaml")
+    by_mapping = load_spec({"version": 1, "probes": {"acts": {"hook": "forward", "modules": ["fc1"]}}})
+    by_spec = load_spec(Spec.model_validate({"version": 1, "probes": {"acts": {"hook": "forward", "modules": ["fc1"]}}}))
+    assert by_path.identity_hash == by_mapping.identity_hash == by_spec.identity_hash
+    assert load_spec(by_path) is by_path
+
+
+@pytest.mark.parametrize("path", VALID, ids=lambda path: path.stem)
+def test_what_is_resolved_resolves_to_itself(path: Path) -> None:
+    loaded = load_spec(path)
+    again = load_spec(json.loads(loaded.resolved))
+    assert again.resolved == loaded.resolved
+    assert again.identity_hash == loaded.identity_hash
+
+
+@pytest.mark.parametrize("path", VALID, ids=lambda path: path.stem)
+def test_a_spec_object_may_be_given_in_place_of_its_file(path: Path) -> None:
+    loaded = load_spec(path)
+    assert load_spec(loaded.spec).resolved == loaded.resolved
+
+
+def test_the_bytes_read_are_kept(tmp_path: Path) -> None:
+    text = b"# a comment\r\n" + LEAST.encode()
+    (tmp_path / "spec.yaml").write_bytes(text)
+    assert load_spec(tmp_path / "spec.yaml").source == text
+
+
+def test_the_name_is_the_files_stem_where_none_is_written(tmp_path: Path) -> None:
+    for stem, name in (("probe", "probe"), ("my spec.v2", "my-spec"), ("2nd", "spec")):
+        path = tmp_path / f"{stem}.yaml"
+        path.write_text(LEAST, "utf-8")
+        assert load_spec(path).spec.name == name
+
+
+def test_identity_leaves_out_what_decides_about_no_value() -> None:
+    plain = load(LEAST).identity_hash
+    assert (
+        load(
+            LEAST + "durability: power\non_error: raise\ntolerance: {float32: {rtol: 0.1}}\nlimits: {matches_per_probe: 9}\n"
+        ).identity_hash
+        == plain
+    )
+    assert load(LEAST + "sinks: {captures: {kind: hdf5, compression: gzip}}\n").identity_hash == plain
+    assert load(LEAST.replace("fc1", "fc2")).identity_hash != plain
+
+
+def test_comments_and_order_of_keys_do_not_change_the_identity() -> None:
+    other = "# hello\nprobes:\n  acts: {modules: [fc1], hook: forward}\nversion: 1\n"
+    assert load(other).identity_hash == load(LEAST).identity_hash
+
+
+def test_a_place_is_found_by_its_path() -> None:
+    place = load(LEAST).locate(("probes", "acts", "modules", 0))
+    assert (place.line, place.column, place.path) == (3, 35, "probes.acts.modules.0")
+
+
+@pytest.mark.parametrize("spec", [3, None, b"version: 1", ["a"]])
+def test_what_is_no_spec_is_a_usage_error(spec: object) -> None:
+    with pytest.raises(UsageError, match="a spec is a path"):
+        load_spec(spec)
+
+
+def test_a_mapping_holds_plain_data() -> None:
+    with pytest.raises(UsageError, match="plain data"):
+        load_spec({"version": 1, "probes": object()})
+
+
+def test_a_missing_file_and_a_missing_preset_are_told(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="does not exist"):
+        load_spec(tmp_path / "absent.yaml")
+    with pytest.raises(UsageError, match="there is no 'preset:nothing'"):
+        load_spec("preset:nothing")
+
+
+def test_problems_are_sorted_by_their_places() -> None:
+    with pytest.raises(SpecError) as caught:
+        load("version: 1\nprobes:\n  a: {hook: x, modules: y}\n  b: {}\nabout: 3\n")
+    places = [(problem.line, problem.column) for problem in caught.value.problems]
+    assert places == sorted(places)
+    assert len(places) == 5
+
+
+def told(text: bytes) -> None:
+    """Load a text, which is a spec or is refused with codes that are declared, in less than a second."""
+    began = time.perf_counter()
+    problems: tuple[Problem, ...] = ()
+    try:
+        load_text(text, "a.yaml", SPECS / "valid")
+    except SpecError as error:
+        problems = error.problems or (Problem("nothing", "refused without a problem"),)
+    assert time.perf_counter() - began < 1
+    assert {problem.code for problem in problems} <= set(CODES)
+    assert all(str(problem) for problem in problems)
+
+
+FEW = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+@FEW
+@given(st.sampled_from(PIECES), st.integers(0, 10**6), st.integers(0, 12), st.sampled_from(TOKENS))
+def test_a_mutated_spec_is_a_spec_or_refused(text: str, place: int, cut: int, token: str) -> None:
+    place %= len(text)
+    told((text[:place] + token + text[place + cut :]).encode())
+
+
+@FEW
+@given(st.sampled_from(PIECES), st.data())
+def test_a_spec_with_lines_shuffled_is_a_spec_or_refused(text: str, data: st.DataObject) -> None:
+    lines = text.split("\n")
+    order = data.draw(st.lists(st.integers(0, len(lines) - 1), max_size=len(lines)))
+    told("\n".join(lines[index] for index in order).encode())
+
+
+PLAIN = st.recursive(
+    st.sampled_from([0, 1, -1, 2.5, True, "", "output", "train", "a.*", "hdf5", "scale", "${x}"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["kind", "hook", "modules", "when", "steps", "every", "at", "transforms", "edit", "from", "dims", "values", "sinks"]
+            ),
+            inner,
+            max_size=3,
+        )
+    ),
+    max_leaves=8,
+)
+KEYS = sorted({*Spec.model_fields, "extends", "vars"})
+
+
+@FEW
+@given(st.dictionaries(st.sampled_from(KEYS), PLAIN, max_size=4), st.dictionaries(st.sampled_from(["a", "b", "../c"]), PLAIN, max_size=2))
+def test_any_plain_data_is_a_spec_or_refused(top: dict[str, object], probes: dict[str, object]) -> None:
+    told(json.dumps({**top, "version": 1, "probes": probes}).encode())
+
+
+@FEW
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_spec_or_refused(text: bytes) -> None:
+    told(text)

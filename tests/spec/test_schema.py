@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+
+from probes.registry import kinds
+from probes.spec import Spec
+from probes.spec.schema import spec_schema
+from tests.regenerate import COMMAND, SCHEMA, SPECS, schema_text
+
+SHAPES = (
+    "unknown-key",
+    "hook-backwards",
+    "modules-a-text",
+    "every-true",
+    "every-zero",
+    "transform-typo",
+    "version-9",
+    "probes-a-list",
+    "clock-step",
+)
+
+
+@pytest.fixture(scope="module")
+def validator() -> Any:
+    return Draft202012Validator(spec_schema())
+
+
+def test_the_schema_on_disk_is_that_of_the_models() -> None:
+    assert SCHEMA.read_text("utf-8") == schema_text(), f"run: {COMMAND}"
+
+
+def test_the_schema_is_one() -> None:
+    Draft202012Validator.check_schema(spec_schema())
+
+
+@pytest.mark.parametrize("path", sorted((SPECS / "valid").glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_valid_spec_passes_as_it_is_written(path: Path, validator: Any) -> None:
+    assert [error.message for error in validator.iter_errors(yaml.safe_load(path.read_text("utf-8")))] == []
+
+
+@pytest.mark.parametrize("case", SHAPES)
+def test_wrong_shapes_fail_in_an_editor_too(case: str, validator: Any) -> None:
+    assert not validator.is_valid(yaml.safe_load((SPECS / "invalid" / f"{case}.yaml").read_text("utf-8")))
+
+
+def test_every_key_and_every_kind_is_described() -> None:
+    schema = spec_schema()
+    assert set(schema["properties"]) == {*Spec.model_fields, "extends", "vars"}
+    for name, part in {"Spec": schema, **schema["$defs"]}.items():
+        for key, field in part.get("properties", {}).items():
+            assert key == "kind" or "description" in field, f"{name}.{key}"
+    tags = {part["properties"]["kind"].get("const") for part in schema["$defs"].values() if "kind" in part.get("properties", {})}
+    assert {*kinds("transform"), *kinds("edit"), *kinds("sink")} <= tags
+
+
+def test_a_variable_may_stand_for_numbers_booleans_and_choices(validator: Any) -> None:
+    probe = {"hook": "${hook}", "modules": ["a"], "enabled": "${on}", "when": {"steps": {"every": "${n}"}}}
+    assert validator.is_valid({"version": 1, "probes": {"acts": probe}})
+    probe["enabled"] = "often"
+    assert not validator.is_valid({"version": 1, "probes": {"acts": probe}})
+
+
+def test_no_null_passes(validator: Any) -> None:
+    assert not validator.is_valid({"version": 1, "probes": {"acts": {"hook": None, "modules": ["a"]}}})
