@@ -14,17 +14,13 @@ import yaml
 from yaml import events as ev
 
 from probes.errors import MissingExtra, Problem, SpecError
-from probes.scalar import kind_of, plain
+from probes.scalar import invisible, kind_of, plain
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 64
 MAX_NODES = 100_000
 MAX_SCALAR = 4096
 LOOKS_BOOLEAN = frozenset({"yes", "no", "on", "off"})  # not y and n: `y` names an axis, and YAML loaders read both as text
-HIDDEN = frozenset(
-    [chr(code) for span in ((0x200B, 0x2010), (0x2028, 0x202F), (0x2060, 0x2070), (0xFFF9, 0xFFFC)) for code in range(*span)]
-    + ["\ufeff", "\u00ad"]
-)
 
 Path = tuple[str | int, ...]
 
@@ -111,18 +107,24 @@ def decode(text: bytes, file: str) -> str:
         message = f"the file is not UTF-8 (byte 0x{text[error.start]:02X} at offset {error.start})"
         raise Refusal(Problem("not-utf-8", message, "save it as UTF-8", file=file)) from None
     for number, line in enumerate(decoded.split("\n"), 1):
-        bad = next(
-            (index for index, c in enumerate(line.rstrip("\r")) if c in HIDDEN or (c < " " and c != "\t") or "\x7f" <= c < "\xa0"), None
-        )
+        bad = invisible(line.rstrip("\r"))
         if bad is not None:
-            message = f"invisible character U+{ord(line[bad]):04X}; specs hold visible characters only"
-            shown = "".join(c if c == "\t" or (c >= " " and c not in HIDDEN) else "\ufffd" for c in line.rstrip("\r"))
-            raise Refusal(Problem("invisible-character", message, "remove it", file, number, bad + 1, source=shown))
+            raise Refusal(_invisible(line.rstrip("\r"), bad, file, number))
         if "\t" in line[: len(line) - len(line.lstrip())] and line.strip():
             column = line.index("\t") + 1
             message = "a tab is used for indentation; YAML allows spaces only"
             raise Refusal(Problem("tab-indentation", message, "replace it by spaces", file, number, column, source=line.replace("\t", " ")))
     return decoded
+
+
+def _invisible(line: str, index: int, file: str, number: int) -> Problem:
+    found = line[index]
+    message = f"invisible character U+{ord(found):04X}; specs hold visible characters only"
+    hint = "write a plain space" if found.isspace() else "remove it"
+    if (found, number, index) == ("\ufeff", 1, 0):
+        hint = "save the file as UTF-8 without a byte order mark (BOM)"
+    shown = "".join(c if c == "\t" or invisible(c) is None else "\ufffd" for c in line)
+    return Problem("invisible-character", message, hint, file, number, index + 1, source=shown)
 
 
 class _Reader:
@@ -161,6 +163,8 @@ class _Reader:
         try:
             while parser.check_event():
                 event = parser.get_event()
+                if isinstance(event, ev.DocumentStartEvent) and (event.version or event.tags):
+                    raise self._refuse("tag", "`%` begins a directive, which specs do not have", event, "remove the line")
                 if isinstance(event, ev.StreamStartEvent | ev.DocumentStartEvent | ev.DocumentEndEvent):
                     continue
                 yield event
@@ -186,7 +190,7 @@ class _Reader:
             raise self._refuse(
                 "anchor", f"`&{event.anchor}` is an anchor, which specs do not have", event, "repeat the value or use `defaults`"
             )
-        if event.tag is not None and event.tag != "!":
+        if event.tag is not None:
             shown = event.tag.replace("tag:yaml.org,2002:", "!!")
             raise self._refuse("tag", f"tag '{shown}' is not allowed; specs hold plain data only", event, "remove it")
         self.document.values.setdefault(path, self._mark(event))
@@ -251,6 +255,10 @@ class _Reader:
         if len(text) > MAX_SCALAR:
             raise self._refuse("scalar-too-long", f"a value has {len(text)} characters; at most {MAX_SCALAR} are allowed", event)
         if event.style in ("'", '"', "|", ">"):
+            bad = invisible(text.replace("\n", " "))
+            if bad is not None:  # only an escape can have brought it here
+                message = f"an escape stands for the invisible character U+{ord(text[bad]):04X}; specs hold visible characters only"
+                raise self._refuse("invisible-character", message, event, "remove it")
             return text
         if text in ("", "~", "null", "Null", "NULL"):
             if not key:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from unicodedata import category
+
 MAX_DIGITS = 18
+HIDDEN = frozenset(["Cc", "Cf", "Zl", "Zp", "Zs"])  # controls, formats such as bidirectional marks, and what looks like a space
+SEEN = frozenset("\t \u3000")  # the last is the space of ideographic scripts, as wide as their letters
 KINDS = {bool: "a boolean", int: "a whole number", float: "a number", str: "a text", list: "a list", dict: "a mapping"}
 
 
@@ -48,6 +52,13 @@ def _float(text: str, body: str) -> str | float:
     if value in (float("inf"), float("-inf")):
         raise ValueError(f"`{text}` is not a finite number")
     return value
+
+
+def invisible(text: str) -> int | None:
+    """The index of the first character that cannot be seen; None where there is none."""
+    if text.isprintable():
+        return None
+    return next((index for index, c in enumerate(text) if c not in SEEN and category(c) in HIDDEN), None)
 
 
 def _octal(body: str) -> int | None:

@@ -21,7 +21,6 @@ NATURAL = {"forward": "output", "pre-forward": "input", "backward": "grad_output
 """The root that a hook kind sees when a probe names no values."""
 
 
-
 @dataclass(frozen=True)
 class ValuePath:
     """A root and the keys below it.

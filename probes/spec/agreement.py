@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from probes.errors import nearest
+from probes.pattern import Pattern
 from probes.spec.fault import Fault, Faults
-from probes.value import HOOK_OF, NATURAL, ValuePath
+from probes.value import HOOK_OF, NATURAL, Reference, ValuePath
 
 if TYPE_CHECKING:
     from probes.spec.models import Probe, Spec
@@ -14,7 +16,7 @@ if TYPE_CHECKING:
 
 def probe_faults(probe: Probe) -> Faults:
     """What does not go together within a probe."""
-    for check in (_place, _hook_and_values, _stage, _effects):
+    for check in (_place, _hook_and_values, _stage, _schedule, _selection, _beside_edit):
         yield from check(probe)
 
 
@@ -39,12 +41,29 @@ def _hook_and_values(probe: Probe) -> Faults:
         yield Fault("no-hook", message, (), f"add `hook:`, one of {', '.join(NATURAL)}", key=True)
     for index, path in enumerate(probe.value_paths if probe.values else ()):
         yield from _value_faults(probe, index, path)
+        yield from _part_of_another(path, probe.value_paths, ("values", index))
+    references = {index: Reference.parse(text) for index, text in enumerate(probe.tensors) if ":" in text}
+    for index, reference in references.items():
+        others = [other.value for other in references.values() if other.module == reference.module]
+        yield from _part_of_another(reference.value, others, ("tensors", index))
     if probe.hook == "tensor" and probe.modules and not probe.tensors:
         message = "hook `tensor` looks at `tensors`, not `modules`"
         yield Fault("hook-and-place", message, ("hook",), "name a parameter, a buffer, or a value such as fc1:output under `tensors`")
     if probe.hook not in (None, "tensor") and probe.tensors and not probe.modules:
         message = f"hook `{probe.hook}` looks at `modules`, not `tensors`"
         yield Fault("hook-and-place", message, ("hook",), "name modules under `modules`, or write `hook: tensor`")
+
+
+def _part_of_another(path: ValuePath, paths: Iterable[ValuePath], at: tuple[str | int, ...]) -> Faults:
+    whole = next((other for other in paths if other != path and _holds(other, path)), None)
+    if whole is not None:
+        yield Fault("no-effect", f"value `{path}` is part of `{whole}`, which the probe takes already", at, "leave one of the two out")
+
+
+def _holds(whole: ValuePath, part: ValuePath) -> bool:
+    """Whether every tensor of `part` is one of `whole`."""
+    pairs = zip(whole.keys, part.keys, strict=False)  # what is deeper than the whole is within it
+    return whole.root == part.root and len(whole.keys) <= len(part.keys) and all(key in ("*", other) for key, other in pairs)
 
 
 def _value_faults(probe: Probe, index: int, path: ValuePath) -> Faults:
@@ -58,6 +77,10 @@ def _value_faults(probe: Probe, index: int, path: ValuePath) -> Faults:
     elif needs == "tensor" and not probe.tensors:
         message = f"value `{path}` belongs to a parameter or a buffer"
         yield Fault("value-and-place", message, place, "name it under `tensors` instead of `modules`")
+    reference = next((text for text in probe.tensors if ":" in text), None)
+    if path.root == "data" and reference is not None and reference.rpartition(":")[0]:
+        hint = f"write `modules: [{reference.rpartition(':')[0]}]` and `values: [{reference.rpartition(':')[2]}]`"
+        yield Fault("data-of-value", f"`data` of `{reference}` is the value itself, which a module has", place, hint)
     if path.root in ("grad", "data") and path.keys:
         yield Fault("value-keys", f"`{path.root}` has no keys: a parameter is one tensor", place, f"write `{path.root}`")
 
@@ -72,20 +95,39 @@ def _stage(probe: Probe) -> Faults:
         yield Fault("no-effect", "`stage` has no effect on `data`; it tells gradients apart", ("stage",), "leave it out", key=True)
 
 
-def _effects(probe: Probe) -> Faults:
+def _schedule(probe: Probe) -> Faults:
     if all(path.root.startswith("grad") for path in probe.value_paths) and "train" not in probe.when.phases:
         message = "gradients are due in phase `train` only, and the schedule leaves it out"
         yield Fault("no-effect", message, ("when", "phases"), "write `phases: [train]`", key=True)
+    undone = "leave it out, or undo a default with {from: 0}"
+    calls, microsteps = probe.when.calls, probe.when.microsteps
+    if probe.tensors and not any(":" in text for text in probe.tensors) and calls is not None and not calls.is_all:
+        message = "`calls` has no effect on a parameter, which is not called"
+        yield Fault("no-effect", message, ("when", "calls"), undone, key=True)
+    if probe.stage == "final" and microsteps is not None and not microsteps.is_all:
+        message = "`microsteps` has no effect on a final gradient, which is read once, when the optimizer has stepped"
+        yield Fault("no-effect", message, ("when", "microsteps"), undone, key=True)
+
+
+def _selection(probe: Probe) -> Faults:
     if probe.types and not probe.modules:
         yield Fault("no-effect", "`types` has no effect on `tensors`; it is about modules", ("types",), "leave it out", key=True)
-    for key, value in (("transforms", probe.transforms), ("sinks", probe.sinks), ("sees", probe.sees)) if probe.edit is not None else ():
-        if value:
-            yield Fault(
-                "no-effect", f"`{key}` has no effect beside `edit`; a probe observes or rewrites", (key,), "make two probes of it", key=True
-            )
-    if probe.tensors and not any(":" in text for text in probe.tensors) and probe.when.calls is not None:
-        message = "`calls` has no effect on a parameter, which is not called"
-        yield Fault("no-effect", message, ("when", "calls"), "leave it out", key=True)
+    chosen = "modules" if probe.modules else "tensors"
+    for key in ("types", "exclude") if probe.modules else ("exclude",):
+        if getattr(probe, key) and not any(_is_glob(text) for text in getattr(probe, chosen)):
+            message = f"`{key}` has no effect on exact paths; it selects among what a glob matches"
+            yield Fault("no-effect", message, (key,), f"leave it out, or write a glob under `{chosen}`", key=True)
+
+
+def _is_glob(text: str) -> bool:
+    return ":" not in text and not Pattern(text).is_exact
+
+
+def _beside_edit(probe: Probe) -> Faults:
+    for key in ("transforms", "sinks", "sees") if probe.edit is not None else ():
+        if getattr(probe, key):
+            message = f"`{key}` has no effect beside `edit`; a probe observes or rewrites"
+            yield Fault("no-effect", message, (key,), "make two probes of it", key=True)
 
 
 def _sinks(spec: Spec) -> Faults:
@@ -121,6 +163,11 @@ def _edits(spec: Spec) -> Faults:
         if probe.edit is not None and not spec.allow_edits:
             message = f"probe `{name}` rewrites what the model computes, which has to be permitted"
             yield Fault("edits-not-allowed", message, ("probes", name, "edit"), "add `allow_edits: true` at the top level", key=True)
+    rewrites = any(probe.edit is not None for probe in spec.probes.values())
+    for name, probe in spec.probes.items() if not rewrites else ():
+        if probe.sees is not None:
+            message = "`sees` has no effect in a spec without an `edit`; every value is the original"
+            yield Fault("no-effect", message, ("probes", name, "sees"), "leave it out", key=True)
     if not any(probe.enabled for probe in spec.probes.values()):
         yield Fault("all-disabled", "every probe is switched off, so nothing would be captured", ("probes",), "enable one", key=True)
 

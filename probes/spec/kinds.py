@@ -21,7 +21,7 @@ class KindOf:
     family: str
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        dump = core_schema.plain_serializer_function_ser_schema(lambda value: value.model_dump(mode="json", by_alias=True))
+        dump = core_schema.plain_serializer_function_ser_schema(self.dump)
         return core_schema.no_info_plain_validator_function(self.pick, serialization=dump)
 
     def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
@@ -29,6 +29,10 @@ class KindOf:
         if not known:
             return {"type": "object", "properties": {"kind": {"type": "string"}}, "required": ["kind"]}
         return handler(core_schema.tagged_union_schema(known, discriminator="kind"))
+
+    def dump(self, value: Component) -> dict[str, Any]:
+        """The component as plain data without nulls."""
+        return value.model_dump(mode="json", by_alias=True, exclude_none=True)
 
     def pick(self, value: Any) -> Component:
         """The component that a mapping describes."""

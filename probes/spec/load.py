@@ -35,6 +35,7 @@ class LoadedSpec:
         name: its name for messages.
         files: (name, SHA-256) of every file read, the first one first.
         overrides: the `path=value` texts that were applied.
+        folder: where `extends` starts; None where there is no file.
         document: the places of keys and values.
     """
 
@@ -43,6 +44,7 @@ class LoadedSpec:
     name: str
     files: tuple[tuple[str, str], ...] = ()
     overrides: tuple[str, ...] = ()
+    folder: FilePath | None = field(default=None, repr=False, compare=False)
     document: Document = field(default_factory=Document, repr=False, compare=False)
 
     @property
@@ -84,9 +86,9 @@ def load_spec(spec: Any, *, overrides: Sequence[str] = ()) -> LoadedSpec:
         StorageError: the file cannot be read.
     """
     if isinstance(spec, LoadedSpec):
-        return spec if not overrides else load_text(spec.source, spec.name, FilePath(spec.name).parent, overrides)
+        return spec if not overrides else load_text(spec.source, spec.name, spec.folder, (*spec.overrides, *overrides))
     if isinstance(spec, Spec):
-        return _from_mapping(spec.model_dump(mode="json", by_alias=True, exclude_none=True), spec.name, overrides)
+        return _from_mapping(_without_nulls(spec.model_dump(mode="json", by_alias=True, exclude_unset=True)), spec.name, overrides)
     if isinstance(spec, Mapping):
         return _from_mapping(dict(spec), "spec", overrides)
     if not isinstance(spec, str | os.PathLike):
@@ -105,10 +107,17 @@ def load_spec(spec: Any, *, overrides: Sequence[str] = ()) -> LoadedSpec:
 
 def _from_mapping(data: dict[str, Any], name: str, overrides: Sequence[str]) -> LoadedSpec:
     try:
-        text = json.dumps(data, ensure_ascii=False, indent=1, allow_nan=False)
+        text = json.dumps(data, ensure_ascii=False, indent=1, allow_nan=False).encode()
     except (TypeError, ValueError) as error:
         raise UsageError(f"the mapping does not hold plain data only: {error}") from None
-    return load_text(text.encode(), f"<{name}>", None, overrides)
+    return load_text(text, f"<{name}>", None, overrides)
+
+
+def _without_nulls(data: Any) -> Any:
+    """Plain data without the keys that were given as None in Python."""
+    if isinstance(data, dict):
+        return {key: _without_nulls(value) for key, value in data.items() if value is not None}
+    return [_without_nulls(value) for value in data] if isinstance(data, list) else data
 
 
 def load_text(text: bytes, name: str, folder: FilePath | None, overrides: Sequence[str] = ()) -> LoadedSpec:
@@ -131,7 +140,7 @@ def load_text(text: bytes, name: str, folder: FilePath | None, overrides: Sequen
     lay_defaults(document)
     document.data.setdefault("name", _stem(name))
     spec = _validated(document, problems)
-    return LoadedSpec(spec, text, name, tuple(files), tuple(overrides), document)
+    return LoadedSpec(spec, text, name, tuple(files), tuple(overrides), folder, document)
 
 
 def _stem(name: str) -> str:

@@ -11,8 +11,8 @@ from probes.spec.agreement import probe_faults, spec_faults
 from probes.spec.amount import Amount
 from probes.spec.fault import refuse
 from probes.spec.kinds import KindOf
-from probes.spec.text import Dims, Dtype, Name, Patterns, Sinks, Tensors, Values
-from probes.spec.when import Names, Part, When
+from probes.spec.text import Class, Dims, Dtype, Name, Patterns, Sinks, Tensors, Types, Values
+from probes.spec.when import Part, When
 from probes.value import NATURAL, ValuePath
 
 VERSION = 1
@@ -47,7 +47,7 @@ class Probe(Part):
     model: Annotated[Name | None, Field(description="which of several models")] = None
     hook: Annotated[Hook | None, Field(description="the kind of hook; follows from `values` where these stand")] = None
     modules: Annotated[Patterns, Field(description="paths or globs of modules")] = ()
-    types: Annotated[Names, Field(description="classes that a glob's matches must be of: bare names, or dotted ones already imported")] = ()
+    types: Annotated[Types, Field(description="classes that a glob's matches must be of: bare names, or dotted ones already imported")] = ()
     exclude: Annotated[Patterns, Field(description="paths or globs that are left out")] = ()
     tensors: Annotated[Tensors, Field(description="parameters, buffers, or values of modules as module:value")] = ()
     values: Annotated[Values, Field(description="value paths such as output.logits; the hook's natural value without them")] = ()
@@ -114,7 +114,7 @@ class Spec(Part):
     version: Annotated[Literal[1], Field(description="version of the spec's format")]
     name: Annotated[Name, Field(description="name of the run's directory; the file's stem without it")] = "spec"
     about: Annotated[str, Field(description="what the spec is for")] = ""
-    models: Annotated[dict[Name, str] | None, Field(description="name -> class of each model, where several are probed")] = None
+    models: Annotated[dict[Name, Class] | None, Field(description="name -> class of each model, where several are probed")] = None
     clock: Annotated[Clock, Field(description="what a step and an epoch are")] = Clock()
     defaults: Annotated[Defaults | None, Field(description="what every probe without an edit starts from")] = None
     probes: Annotated[dict[Name, Probe], Field(min_length=1, description="the probes by name")]

@@ -10,12 +10,16 @@ from pydantic_core import PydanticCustomError
 from probes.errors import nearest
 from probes.pattern import Pattern, PatternError
 from probes.signature import DTYPES
+from probes.spec.when import once
 from probes.value import ROOTS, Reference, ValuePath
 
 LONGEST = 64
+REFERENCED = ("input", "output")
 
 
 def _pattern(text: str) -> str:
+    if "${" in text:
+        return text  # a variable without a value, which is told where variables are replaced
     found = next((mark for mark in "^$()+|[]" if mark in text), None)
     if found:
         message = "'{text}' has the character '{found}' of a regular expression; patterns are globs such as encoder.layers.*"
@@ -35,7 +39,14 @@ def _tensor(text: str) -> str:
         reference = Reference.parse(text)
     except ValueError as error:
         raise _no_value(error, text.rpartition(":")[2]) from None
-    return f"{_pattern(reference.module)}:{reference.value}"
+    if reference.value.root not in REFERENCED:
+        message = "'{text}' names `{root}`; a reference names the `input` or `output` of a module, and stands for its gradient"
+        raise PydanticCustomError("bad_reference", message, {"text": text, "root": reference.value.root})
+    if not Pattern(_pattern(reference.module)).is_exact:
+        message = "'{text}' is a reference and names one module; for a glob use hook `backward`, which sees the gradients of outputs"
+        hint = f'write `hook: backward` and `modules: ["{reference.module}"]`'
+        raise PydanticCustomError("bad_reference", message, {"text": text, "hint": hint})
+    return f"{reference.module}:{reference.value}"
 
 
 def _value(text: str) -> str:
@@ -59,6 +70,13 @@ def _name(text: str) -> str:
     return text
 
 
+def _class(text: str) -> str:
+    if not all(part.isidentifier() for part in text.split(".")):
+        message = "'{text}' is not the name of a class; write a bare one such as Conv2d, or a dotted one such as torch.nn.Conv2d"
+        raise PydanticCustomError("name", message, {"text": text})
+    return text
+
+
 def _dtype(name: str) -> str:
     if name not in DTYPES:
         message = "'{name}' is not a dtype; allowed: {known}"
@@ -67,9 +85,12 @@ def _dtype(name: str) -> str:
 
 
 Name = Annotated[str, AfterValidator(_name)]
-Patterns = Annotated[tuple[Annotated[str, AfterValidator(_pattern)], ...], Field(strict=False)]
-Tensors = Annotated[tuple[Annotated[str, AfterValidator(_tensor)], ...], Field(strict=False)]
-Values = Annotated[tuple[Annotated[str, AfterValidator(_value)], ...], Field(strict=False)]
+Once = AfterValidator(once)
+Patterns = Annotated[tuple[Annotated[str, AfterValidator(_pattern)], ...], Field(strict=False), Once]
+Tensors = Annotated[tuple[Annotated[str, AfterValidator(_tensor)], ...], Field(strict=False), Once]
+Values = Annotated[tuple[Annotated[str, AfterValidator(_value)], ...], Field(strict=False), Once]
 Dims = Annotated[tuple[Name, ...], Field(strict=False)]
-Sinks = Annotated[tuple[Name, ...], Field(strict=False)]
+Sinks = Annotated[tuple[Name, ...], Field(strict=False), Once]
+Class = Annotated[str, AfterValidator(_class)]
+Types = Annotated[tuple[Class, ...], Field(strict=False), Once]
 Dtype = Annotated[str, AfterValidator(_dtype)]

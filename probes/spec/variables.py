@@ -20,6 +20,11 @@ def substitute(document: Document) -> list[Problem]:
         for name, value in given.items()
         if isinstance(value, dict | list)
     ]
+    problems += [
+        problem(document, ("vars", name), "unknown-variable", f"'{value}' refers to a variable, which no value of `vars` may do")
+        for name, value in given.items()
+        if isinstance(value, str) and "${" in value
+    ]
     variables = Variables(document, given)
     document.data = variables.walk(document.data, ())
     return [*problems, *variables.problems, *variables.unused()]
@@ -79,6 +84,6 @@ class Variables:
         if name.isupper() and not self.given:
             hint = "environment variables are not expanded in specs; declare it under `vars`, and set it with --set"
         else:
-            hint = nearest(name, self.given) or f"declare it: `vars: {{{name}: ...}}`"
+            hint = nearest(name, self.given) or (f"declare it: `vars: {{{name}: ...}}`" if name else "name a variable of `vars`")
         self.problems.append(problem(self.document, path, "unknown-variable", f"variable `${{{name}}}` is not in `vars`", hint))
         return f"${{{name}}}"

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-Names = Annotated[tuple[str, ...], Field(strict=False)]
+
+def once(members: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The members of a list, of which none may stand in it twice."""
+    for index, member in enumerate(members):
+        if member in members[:index]:
+            context = {"member": str(member), "at": (index,), "hint": "name it once"}
+            raise PydanticCustomError("no_effect", "'{member}' stands twice in this list, which has no effect", context)
+    return members
+
+
+Names = Annotated[tuple[str, ...], Field(strict=False), AfterValidator(once)]
 Count = Annotated[int, Field(ge=0)]
+Counts = Annotated[tuple[Count, ...], AfterValidator(once)]
 Positive = Annotated[int, Field(ge=1)]
 
 
@@ -31,7 +42,7 @@ class Range(Part):
     two, all of the range.
     """
 
-    at: Annotated[tuple[Count, ...] | None, Field(strict=False, description="exactly these numbers")] = None
+    at: Annotated[Counts | None, Field(strict=False, description="exactly these numbers")] = None
     from_: Annotated[Count | None, Field(alias="from", description="the first number of the range; 0 without it")] = None
     until: Annotated[Positive | None, Field(description="the first number after the range")] = None
     every: Annotated[Positive | None, Field(description="each n-th number, counted from `from`")] = None
@@ -51,6 +62,11 @@ class Range(Part):
         if self.every == 1 and self.first is not None:
             raise _refused("`first` has no effect beside `every: 1`, which chooses every number", "first", "leave one of the two out")
         return self
+
+    @property
+    def is_all(self) -> bool:
+        """Whether every number is chosen, which is how a default is undone."""
+        return self.at is None and not self.from_ and self.until is None and self.first is None and self.every in (None, 1)
 
     def includes(self, number: int) -> bool:
         """Whether a number is chosen."""
@@ -87,8 +103,9 @@ class When(Part):
     def _named(self) -> Self:
         if not self.phases:
             raise _refused("`phases` is empty, so the probe is never due", "phases", "write [train], or leave it out", "phases")
-        if "all" in self.phases:
-            raise _refused("'all' is not a phase; name them", "phases", "write [train, eval]", "phases")
+        if "all" in self.phases or "" in self.phases:
+            wrong = "all" if "all" in self.phases else ""
+            raise _refused(f"'{wrong}' is not a phase; name them", "phases", "write [train, eval]", "phases")
         return self
 
     def covers(self, epoch: int, phase: str | None, rank: int) -> bool:
