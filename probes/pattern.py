@@ -52,6 +52,8 @@ class Pattern:
                     self.levels.append(None)
             else:
                 self.levels.append(_level(level, offset))
+        # A pattern without `**` matches paths of one length only, which rules most of a large model out at once.
+        self._depth = len(self.levels) - 1 if None not in self.levels else -1
 
     @property
     def is_exact(self) -> bool:
@@ -65,9 +67,16 @@ class Pattern:
 
     def matches(self, path: str) -> bool:
         """Whether the pattern matches a whole path."""
+        if self._depth >= 0 and path.count(".") != self._depth:
+            return False
         names = path.split(".") if path else []
         if not self.levels or not names:
             return not self.levels and not names
+        if self._depth >= 0:
+            for level, name in zip(self.levels, names, strict=True):  # a loop: this runs once for each module and pattern
+                if level is None or not _fits_level(level, name):
+                    return False
+            return True
         return self._matches(names)
 
     def _matches(self, names: list[str]) -> bool:
@@ -83,7 +92,7 @@ class Pattern:
                     some = some or reached[k]
             else:
                 for k, name in enumerate(names):
-                    following[k + 1] = reached[k] and any(_fits(option, name) for option in level)
+                    following[k + 1] = reached[k] and _fits_level(level, name)
             reached = following
             if True not in reached:
                 return False
@@ -165,6 +174,11 @@ def _options(text: str, offset: int) -> list[str]:
 
 
 @lru_cache(maxsize=65536)
+def _fits_level(level: tuple[Alternative, ...], name: str) -> bool:
+    """Whether one of a level's alternatives matches a name."""
+    return any(_fits(option, name) for option in level)
+
+
 def _fits(tokens: Alternative, name: str) -> bool:
     """Whether one alternative of a level matches a name; at most len(tokens) times len(name) steps."""
     token, place, star, mark = 0, 0, -1, 0
