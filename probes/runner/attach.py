@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -88,6 +89,9 @@ def attach(
 
 
 def _text(value: object) -> str:
+    """A value as an override says it; a text is quoted, so that it stays one whatever it looks like."""
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

@@ -1,0 +1,113 @@
+"""Write docs/presets.md: run the page's own program with every preset, and show what the commands say of it.
+
+Usage: python docs/presets.py     (tests/test_presets.py compares)
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import chdir
+from pathlib import Path
+from unittest.mock import patch
+
+from click.testing import CliRunner
+
+from probes.cli import cli
+from probes.spec.compose import preset_folder
+
+PAGE = Path(__file__).with_name("presets.md")
+SHOWN = {
+    "gradient-flow": "show runs/gradient-flow gradients/head.weight --limit 4",
+    "dead-units": "show runs/dead-units largest/act --limit 4",
+    "activation-stats": "show runs/activation-stats outputs/attention:output.0 --limit 4",
+    "layer-outputs": "show runs/layer-outputs outputs/head",
+    "weight-and-grad-norms": "show runs/weight-and-grad-norms weights/head.weight --limit 4",
+    "save-values": "show runs/save-values values/act:grad_output",
+    "attention-entropy": "show runs/attention-entropy entropy/attention:output.1 --limit 4",
+}
+"""Which command shows what a preset is good for."""
+
+PROGRAM = """\
+import torch
+from torch import nn
+
+import probes
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(1, 4, 3, stride=2)
+        self.act = nn.ReLU()
+        self.attention = nn.MultiheadAttention(4, 2, batch_first=True)
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, image):
+        places = self.act(self.stem(image)).flatten(2).transpose(1, 2)
+        mixed, _ = self.attention(places, places, places, average_attn_weights=False)
+        return self.head(mixed.mean(1))
+
+
+def train(preset):
+    torch.manual_seed(0)
+    model = Net()
+    model.stem.bias.data[2] = -5  # a unit that cannot fire
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    data = [(torch.randn(8, 1, 9, 9), torch.randint(3, (8,))) for _ in range(20)]
+    with probes.attach(model, f"preset:{preset}", out=f"runs/{preset}") as run:
+        for _ in run.epochs(2):
+            for image, label in run.steps(data):
+                loss = nn.functional.cross_entropy(model(image), label)
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+"""
+
+HEAD = f"""\
+# Presets
+
+Written by `python docs/presets.py`, which ran all of it.
+
+A preset is a spec in the package, for a question that people ask. Its name stands wherever a spec may: `probes run
+preset:gradient-flow train.py`, `probes.attach(model, "preset:gradient-flow")`, `probes check preset:gradient-flow --resolved`.
+To go on from one, extend it; what your file says wins, key by key:
+
+```yaml
+version: 1
+extends: ["preset:gradient-flow"]
+vars: {{parameters: "encoder.**"}}
+defaults: {{when: {{steps: {{every: 100}}}}}}
+```
+
+What has to be chosen is a variable: `--set 'vars.layers=encoder.*'` on the command line, `vars={{"layers": "encoder.*"}}` in
+`probes.attach`. Without it a preset looks at all that fits. `probes init --preset NAME` writes a copy to change.
+
+All that is shown below comes out of this program, called with the name of each preset.
+
+```python
+{PROGRAM}```
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    space: dict[str, object] = {}
+    exec(compile(PROGRAM, "program.py", "exec"), space)
+    train = space["train"]
+    assert callable(train)
+    with tempfile.TemporaryDirectory() as name, chdir(name), patch.dict(os.environ, {"NO_COLOR": "1", "COLUMNS": "124"}):
+        return HEAD + "".join(_entry(preset, command, train) for preset, command in SHOWN.items())
+
+
+def _entry(preset: str, command: str, train: object) -> str:
+    assert callable(train)
+    train(preset)
+    text = (preset_folder() / f"{preset}.yaml").read_text(encoding="utf-8")
+    done = CliRunner().invoke(cli, command.split(), catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    return f"\n## {preset}\n\n```yaml\n{text}```\n\n```console\n$ probes {command}\n{done.output}```\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
