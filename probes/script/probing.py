@@ -78,6 +78,8 @@ class Probing:
         enters = run.entry.on_enter
 
         def on_enter(root: Module) -> None:
+            if sanity_checking(root):
+                return
             self.loaders.enters(phase_of(root))
             enters(root)
             self._raise_pending(run)
@@ -96,6 +98,11 @@ class Probing:
     def _scaled(self, optimizer: Any) -> None:
         if self.run is not None and self.run.owns(optimizer):
             self.run.timeline.tick()
+
+
+def sanity_checking(root: Module) -> bool:
+    """Whether Lightning is trying out the validation loop before training; those calls belong to no epoch."""
+    return bool(getattr(getattr(root, "_trainer", None), "sanity_checking", False))
 
 
 class Told:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import torch
+
+from probes.script.probing import sanity_checking
 from tests.script.conftest import Probed
 
 
@@ -339,3 +342,13 @@ def test_a_loss_that_hangs_in_the_tree_is_no_call_of_the_model(probed: Probed) -
     assert done.code == 0, done.said
     assert done.clocks(target="net.fc") == [(0, step, 0) for step in range(4)]
     assert done.steps("eval", target="net.fc") == {0: 3}
+
+
+def test_the_sanity_check_of_a_trainer_belongs_to_no_epoch() -> None:
+    class Trainer:
+        sanity_checking = True
+
+    model = torch.nn.Linear(2, 2)
+    assert not sanity_checking(model)
+    model._trainer = Trainer()  # type: ignore[assignment]  # where a LightningModule keeps its trainer
+    assert sanity_checking(model)
