@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from probes.value import quoted
+
 DTYPE_NAMES: dict[torch.dtype, str] = {
     value: str(value).removeprefix("torch.") for value in vars(torch).values() if isinstance(value, torch.dtype)
 }
@@ -84,11 +86,6 @@ def opaque(value: object, path: str) -> Iterator[tuple[str, str]]:
         yield path, type(value).__qualname__
     for key, member in members or ():
         yield from opaque(member, f"{path}.{quoted(key)}")
-
-
-def quoted(key: str) -> str:
-    """A key as it stands in a value path: in double quotes where it is not a plain name or index."""
-    return key if key.replace("_", "a").isalnum() else '"' + key.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def follow(value: object, keys: Sequence[str], path: str) -> list[tuple[str, object]]:

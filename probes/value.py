@@ -46,7 +46,7 @@ class ValuePath:
         return cls(root, tuple(keys))
 
     def __str__(self) -> str:
-        return ".".join((self.root, *self.keys))
+        return ".".join((self.root, *(key if key == "*" else quoted(key) for key in self.keys)))
 
 
 @dataclass(frozen=True)
@@ -72,6 +72,11 @@ class Reference:
         if not colon:
             raise ValueError(f"'{text}' names no value; write '{text}:output'")
         return cls(module, ValuePath.parse(value))
+
+
+def quoted(key: str) -> str:
+    """A key as it stands in a value path: in double quotes where it is not a plain name or index."""
+    return key if key.replace("_", "a").isalnum() else '"' + key.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def split_keys(text: str) -> list[str]:

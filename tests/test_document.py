@@ -109,5 +109,14 @@ def test_characters_that_cannot_be_seen_are_refused(character: str) -> None:
     assert problems(f'a: "b{character}c"\n')[0] == ("invisible-character", 1, 6)
 
 
+@pytest.mark.parametrize("escape", [r"\u202e", r"\0", r"\N", r"\_", r"\x07"])
+def test_an_escape_hides_nothing(escape: str) -> None:
+    assert problems(f'a: "b{escape}c"\n')[0] == ("invisible-character", 1, 4)
+
+
+def test_other_scripts_are_seen() -> None:
+    assert load('a: "é 形　状 \\t\\n"\n').data == {"a": "é 形　状 \t\n"}
+
+
 def test_a_tab_within_a_line_is_harmless() -> None:
     assert load("a: 1\t# one\n").data == {"a": 1}

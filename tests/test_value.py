@@ -49,6 +49,12 @@ def test_every_root_has_a_hook_and_every_hook_a_natural_root() -> None:
     assert all(HOOK_OF[root] == hook for hook, root in NATURAL.items())
 
 
+@given(st.lists(st.text()))
+def test_a_path_is_written_as_it_is_read(keys: list[str]) -> None:
+    path = ValuePath("output", tuple(keys))
+    assert ValuePath.parse(str(path)) == path
+
+
 @given(st.lists(st.text("ab_0", min_size=1), min_size=1))
 def test_plain_keys_come_back_as_they_were_joined(keys: list[str]) -> None:
     assert split_keys(".".join(keys)) == keys

@@ -16,7 +16,8 @@ from probes.hooks.backward import GradHook, GradTap
 from probes.hooks.recorder import At
 from probes.hooks.tap import Tap
 from probes.signature import Signature, SignatureError
-from probes.tensors import DTYPE_NAMES, LeafNotFound, children, leaves, quoted
+from probes.tensors import DTYPE_NAMES, LeafNotFound, children, leaves
+from probes.value import quoted
 
 Change = Callable[[Tensor], Tensor]
 

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 
 from probes.codes import CODES
 from probes.errors import Problem, SpecError, StorageError, UsageError
-from probes.spec import LoadedSpec, Spec, load_spec, load_text
+from probes.spec import LoadedSpec, Probe, Spec, When, load_spec, load_text
+from probes.spec.models import Defaults
+from probes.transforms.cast import Cast
 from tests.regenerate import SPECS
 
 LEAST = "version: 1\nprobes:\n  acts: {hook: forward, modules: [fc1]}\n"
@@ -72,6 +74,29 @@ def test_a_spec_object_may_be_given_in_place_of_its_file(path: Path) -> None:
     assert load_spec(loaded.spec).resolved == loaded.resolved
 
 
+def test_a_spec_made_in_python_is_laid_upon_its_defaults() -> None:
+    made = Spec(
+        version=1,
+        defaults=Defaults(when=When(phases=("eval",))),
+        probes={
+            "a": Probe(hook="forward", modules=("fc1",), dims=None),
+            "b": Probe(hook="forward", modules=("fc1",), when=When(phases=("train",)), transforms=(Cast(dtype="float16"),)),
+        },
+    )
+    probes = load_spec(made).spec.probes
+    assert [probe.when.phases for probe in probes.values()] == [("eval",), ("train",)]
+    assert probes["b"].transforms == (Cast(dtype="float16"),)
+
+
+def test_overrides_of_a_loaded_spec_go_on_from_those_before(tmp_path: Path) -> None:
+    (tmp_path / "base.yaml").write_text("name: base\n", "utf-8")
+    (tmp_path / "spec.yaml").write_text(LEAST + "extends: [base.yaml]\n", "utf-8")
+    once = load_spec(tmp_path / "spec.yaml", overrides=["on_error=raise"])
+    twice = load_spec(once, overrides=["durability=power"])
+    assert (twice.spec.name, twice.spec.on_error, twice.spec.durability) == ("base", "raise", "power")
+    assert twice.overrides == ("on_error=raise", "durability=power")
+
+
 def test_the_bytes_read_are_kept(tmp_path: Path) -> None:
     text = b"# a comment\r\n" + LEAST.encode()
     (tmp_path / "spec.yaml").write_bytes(text)
@@ -113,9 +138,10 @@ def test_what_is_no_spec_is_a_usage_error(spec: object) -> None:
         load_spec(spec)
 
 
-def test_a_mapping_holds_plain_data() -> None:
+@pytest.mark.parametrize("value", [object(), float("nan"), "\ud800"], ids=["object", "nan", "surrogate"])
+def test_a_mapping_holds_plain_data(value: object) -> None:
     with pytest.raises(UsageError, match="plain data"):
-        load_spec({"version": 1, "probes": object()})
+        load_spec({"version": 1, "probes": value})
 
 
 def test_a_missing_file_and_a_missing_preset_are_told(tmp_path: Path) -> None:

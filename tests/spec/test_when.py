@@ -94,7 +94,15 @@ def test_the_keys_of_a_schedule_are_joined_by_and() -> None:
     assert [when.includes_call(*call) for call in ((0, 1), (0, 0), (1, 1))] == [True, False, False]
 
 
-@pytest.mark.parametrize("phases", [[], ["all"], "train"])
+@pytest.mark.parametrize(
+    ("keys", "everything"),
+    [({"from": 0}, True), ({"every": 1}, True), ({"from": 1}, False), ({"every": 2}, False), ({"at": [0]}, False), ({"first": 1}, False)],
+)
+def test_a_range_of_every_number_undoes_a_default(keys: dict[str, object], everything: bool) -> None:
+    assert Range.model_validate(keys).is_all == everything
+
+
+@pytest.mark.parametrize("phases", [[], ["all"], [""], ["eval", "eval"], "train"])
 def test_phases_are_named(phases: object) -> None:
     with pytest.raises(ValidationError):
         When.model_validate({"phases": phases})
