@@ -119,16 +119,14 @@ class Spec(Part):
     defaults: Annotated[Defaults | None, Field(description="what every probe without an edit starts from")] = None
     probes: Annotated[dict[Name, Probe], Field(min_length=1, description="the probes by name")]
     allow_edits: Annotated[bool, Field(description="without it any `edit` is refused")] = False
-    sinks: Annotated[
-        dict[Name, Annotated[Sink, KindOf("sink")]], Field(description="where captures go; one hdf5 sink without it", default_factory=dict)
-    ]
+    sinks: Annotated[dict[Name, SinkOf], Field(description="where captures go; one hdf5 sink without it")] = Field(default_factory=dict)
     limits: Annotated[Limits, Field(description="bounds on what a run may take")] = Limits()
     durability: Annotated[
         Literal["process", "power"], Field(description="what a committed step survives: a killed process, or a power cut")
     ] = "process"
     on_error: Annotated[Literal["disable", "raise"], Field(description="what happens when a capturing probe fails")] = "disable"
     provenance: Annotated[Provenance, Field(description="what is written down of where the run comes from")] = Provenance()
-    tolerance: Annotated[dict[Dtype, Tolerance], Field(description="for diff and replay, by dtype", default_factory=dict)]
+    tolerance: Annotated[dict[Dtype, Tolerance], Field(description="for diff and replay, by dtype")] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:
