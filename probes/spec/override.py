@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from probes.document import Document, Mark, Path, read
-from probes.errors import Problem, SpecError
+from probes.errors import Problem, SpecError, nearest
 from probes.scalar import plain
 from probes.spec.compose import forget_places
 
-EXAMPLE = "such as --set probes.acts.enabled=false"
+EXAMPLE = "write for example --set probes.acts.enabled=false"
 
 
 def override(document: Document, texts: Iterable[str]) -> None:
@@ -52,7 +52,13 @@ def _patch(value: str, label: str) -> Document:
 def _put(document: Document, path: Path, patch: Document, label: str) -> None:
     *above, last = path
     node = document.data
-    for key in above:
+    probes = node.get("probes")
+    if len(path) > 2 and path[0] == "probes" and isinstance(probes, dict) and path[1] not in probes:
+        hint = nearest(path[1], probes) or f"it has {', '.join(probes)}"
+        raise SpecError([Problem("bad-override", f"the spec has no probe `{path[1]}`", hint, file=label)])
+    for depth, key in enumerate(above, 1):
+        if key not in node:
+            document.keys[path[:depth]] = document.values[path[:depth]] = patch.values[()]
         node = node.setdefault(key, {})
         if not isinstance(node, dict):
             raise SpecError([Problem("bad-override", f"`{key}` is not a mapping, so nothing can be set below it", EXAMPLE, file=label)])

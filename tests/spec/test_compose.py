@@ -163,12 +163,21 @@ def test_a_wrong_override_is_refused_where_it_stands(text: str) -> None:
     assert caught.value.problems[0].file.startswith("--set")
 
 
-def test_a_problem_of_an_override_shows_the_override() -> None:
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("probes.acts.hook=bakward", "did you mean `backward`?"),
+        ("probes.acts.wen.steps.every=3", "did you mean `when`?"),
+        ("probes.actz.enabled=false", "did you mean `acts`?"),
+        ("probes.acts.modules.0=b", "write for example --set"),
+    ],
+)
+def test_a_problem_of_an_override_shows_the_override(text: str, hint: str) -> None:
     with pytest.raises(SpecError) as caught:
-        load(spec(ACTS), "probes.acts.hook=bakward")
+        load(spec(ACTS), text)
     (problem,) = caught.value.problems
-    assert problem.file == "--set probes.acts.hook"
-    assert "did you mean `backward`?" in str(problem)
+    assert problem.file == f"--set {text.partition('=')[0]}"
+    assert hint in str(problem)
 
 
 def test_what_is_not_supported_yet_is_refused_and_not_ignored() -> None:
