@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -63,10 +64,23 @@ def _no_match(draft: Draft, text: str, index: int, matches: list[Node], types: A
         why = f"pattern `{text}` matches {len(matches)} modules, but none that can fire and is left by `types` and `exclude` ({kinds})"
         draft.refuse("no-match", why, "", "modules", index)
         return
-    close = nearest(text, draft.tree.nodes)
     deeper = _below(draft, f"**.{text}")
-    hint = f"`**.{text}` matches {len(deeper)}, such as `{deeper[0]}`" if deeper else close
+    hint = f"`**.{text}` matches {len(deeper)}, such as `{deeper[0]}`" if deeper else _near_miss(draft, text)
     draft.refuse("no-match", f"pattern `{text}` matches 0 of {total} modules", hint, "modules", index)
+
+
+def _near_miss(draft: Draft, text: str) -> str:
+    """A hint with the pattern as it would match: its misspelt level by the nearest name in the model."""
+    names = sorted({level for path in draft.tree.nodes for level in path.split(".") if level})
+    levels = text.split(".")
+    for place, level in enumerate(levels):
+        if level in names or any(mark in level for mark in "*?{"):
+            continue
+        for close in difflib.get_close_matches(level, names, 3):
+            mended = ".".join([*levels[:place], close, *levels[place + 1 :]])
+            if matched := _below(draft, mended):
+                return f"did you mean `{mended}`? it matches {len(matched)}"
+    return nearest(text, draft.tree.nodes)
 
 
 def _below(draft: Draft, text: str) -> list[str]:

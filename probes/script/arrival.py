@@ -25,6 +25,7 @@ class Arrival(MetaPathFinder):
     def __init__(self, name: str, then: Callable[[], None]) -> None:
         self.name = name
         self.then = then
+        self.looking = False
 
     def start(self) -> None:
         """Begin to wait."""
@@ -39,11 +40,17 @@ class Arrival(MetaPathFinder):
             sys.meta_path.remove(self)
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Leave the finding to the others, and look over the shoulder of the loader that they name."""
-        if fullname != self.name:
+        """Leave the finding to the others, and look over the shoulder of the loader that they name.
+
+        A program may only ask whether the module is there, as transformers does, so we stay until it is imported.
+        """
+        if fullname != self.name or self.looking:
             return None
-        self.stop()
-        spec = find_spec(fullname)
+        self.looking = True
+        try:
+            spec = find_spec(fullname)
+        finally:
+            self.looking = False
         if spec is not None and spec.loader is not None:
             self._follow(spec)
         return spec
@@ -56,6 +63,7 @@ class Arrival(MetaPathFinder):
 
         def exec_module(module: ModuleType) -> None:
             execute(module)
+            self.stop()
             vars(loader).pop("exec_module", None)  # several may have waited, and the first to come here tidies up for all
             self.then()
 

@@ -1,4 +1,5 @@
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -33,3 +34,17 @@ def test_a_wait_can_be_given_up() -> None:
     arrival.stop()
     assert arrival not in sys.meta_path
     arrival.stop()
+
+
+def test_a_program_that_only_asks_for_the_module_does_not_hide_its_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So does transformers with torch, before it imports it."""
+    (tmp_path / "arriving.py").write_text("number = 3")
+    monkeypatch.syspath_prepend(tmp_path)
+    seen: list[int] = []
+    Arrival("arriving", lambda: seen.append(1)).start()
+    assert find_spec("arriving") is not None
+    assert seen == []
+    import arriving  # noqa: F401 - imported for what it sets off
+
+    assert seen == [1]
+    del sys.modules["arriving"]
