@@ -49,11 +49,12 @@ class Account:
         """Count something that was not captured."""
         self.skipped[reason] += count
 
-    def step_over(self) -> None:
-        """Close a step that was due."""
+    def step_over(self, absence: str) -> None:
+        """Close a step that was due; `absence` is the reason where nothing fired."""
         self.expected += 1
         if self.fired == self.mark:
             self.missed += 1
+            self.skip(absence)
         self.mark = self.fired
 
     def pause(self) -> None:

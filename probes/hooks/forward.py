@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from probes.hooks.backward import GradTap
+from probes.hooks.compiled import is_compiling, trace_output
 from probes.hooks.edit import EditTap, GradEditTap
 from probes.hooks.moment import Gate, ModuleHook, Moment
 from probes.hooks.tap import Tap, ValueTap
@@ -26,10 +27,17 @@ def turn(tap: GradTap) -> int:
     return 0 if tap.original else 1 if isinstance(tap, GradEditTap) else 2
 
 
+def first_keys(taps: Sequence[Tap]) -> frozenset[str] | None:
+    """The members of the value that the taps ask for; None where one asks for all of it."""
+    if any(not tap.keys or tap.keys[0] == "*" for tap in taps):
+        return None
+    return frozenset(tap.keys[0] for tap in taps)
+
+
 class ForwardHook(ModuleHook):
     """The forward hook of one module, serving every binding on its output."""
 
-    __slots__ = ("edits", "grads", "only", "originals", "values")
+    __slots__ = ("edits", "grads", "only", "originals", "traceable", "values", "wanted")
 
     def __init__(self, target: str, moment: Moment, gate: Gate, taps: Sequence[Tap]) -> None:
         super().__init__(target, moment, gate)
@@ -37,11 +45,15 @@ class ForwardHook(ModuleHook):
         self.grads = tuple(sorted((tap for tap in taps if isinstance(tap, GradTap)), key=turn))
         plain = len(taps) == 1 and type(taps[0]) is ValueTap and taps[0].within is None and not taps[0].keys
         self.only = taps[0] if plain else None
+        self.traceable = not self.edits and not self.grads
+        self.wanted = first_keys(taps)
 
     def __call__(self, module: Module, args: object, output: object) -> object:
         """Capture the output and arm its gradients, where a probe is due; an edited output is returned."""
         if not self.gate.due:
             return None
+        if is_compiling():
+            return trace_output(self, module, args, output)
         moment = self.moment
         recompute = graph_task() != -1
         if not moment.inside and not recompute and not moment.stray(self.target):
@@ -67,7 +79,14 @@ class ForwardHook(ModuleHook):
                 return None
         return self.serve(module, output, self.call)
 
-    def serve(self, module: Module, output: object, call: int) -> object:
+    def pick_up(self) -> None:
+        """Take the copies that compiled graphs made during the outermost call."""
+        values = self.traced[:]
+        self.traced.clear()
+        for value in values:
+            self.serve(None, value, self.count())
+
+    def serve(self, module: Module | None, output: object, call: int) -> object:
         """Hand the output to every tap that is due; the new one where an edit changed it, else None."""
         for tap in self.originals:
             if tap.wants(call):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import Any, Protocol
 
 from probes.clock import SeriesKey
 from probes.signature import Coord
@@ -103,10 +103,11 @@ def inert(*_args: object, **_kwargs: object) -> None:
 class ModuleHook:
     """A hook object that sits on a module: one per module and moment of its call, whatever the number of probes.
 
-    It holds no tensor, no lock and no file, and turns into `inert` when the model is copied or pickled.
+    It holds no tensor, no lock and no file, and turns into `inert` when the model is copied or pickled. Only what a compiled
+    graph copied for it waits in `traced` until the call has returned.
     """
 
-    __slots__ = ("call", "gate", "moment", "stamp", "target")
+    __slots__ = ("call", "gate", "moment", "stamp", "target", "traced")
 
     def __init__(self, target: str, moment: Moment, gate: Gate) -> None:
         self.target = target
@@ -114,6 +115,7 @@ class ModuleHook:
         self.gate = gate
         self.stamp = -1
         self.call = 0
+        self.traced: list[Any] = []
 
     def count(self) -> int:
         """The index of this call of the module within the outermost call."""

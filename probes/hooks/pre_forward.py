@@ -10,7 +10,8 @@ from torch import Tensor
 from torch.nn import Module
 
 from probes.hooks.backward import GradTap
-from probes.hooks.forward import in_order, turn
+from probes.hooks.compiled import is_compiling, trace_inputs
+from probes.hooks.forward import first_keys, in_order, turn
 from probes.hooks.moment import Gate, ModuleHook, Moment
 from probes.hooks.tap import Tap
 from probes.tensors import graph_task
@@ -33,7 +34,7 @@ def parameters_of(module: Module) -> tuple[tuple[str, ...], str]:
 class PreForwardHook(ModuleHook):
     """The forward pre-hook of one module, serving every binding on its inputs."""
 
-    __slots__ = ("edits", "grads", "names", "originals", "rest", "shares", "values")
+    __slots__ = ("edits", "grads", "names", "originals", "rest", "shares", "traceable", "values", "wanted")
 
     def __init__(self, target: str, moment: Moment, gate: Gate, taps: Sequence[Tap], module: Module) -> None:
         super().__init__(target, moment, gate)
@@ -44,6 +45,8 @@ class PreForwardHook(ModuleHook):
         grads = sorted((tap for tap in taps if isinstance(tap, GradTap)), key=turn)
         self.grads = tuple(tap for tap in grads if tap.root == "grad_input_total")
         self.shares = tuple(tap for tap in grads if tap.root == "grad_input")
+        self.traceable = not self.edits and not grads
+        self.wanted = first_keys(taps)
 
     def named(self, keys: tuple[str, ...]) -> tuple[str, ...]:
         """Keys whose first is an index, `input.0`, with the name of that parameter of `forward` in its place."""
@@ -58,6 +61,9 @@ class PreForwardHook(ModuleHook):
         """Capture the inputs and arm their gradients, where a probe is due; changed inputs are returned."""
         if not self.gate.due:
             return None
+        if is_compiling():
+            changes: tuple[Args, Kwargs] | None = trace_inputs(self, module, args, kwargs)
+            return changes
         recompute = graph_task() != -1
         if not self.moment.inside and not recompute and not self.moment.stray(self.target):
             return None
@@ -78,6 +84,15 @@ class PreForwardHook(ModuleHook):
         if any(share.gate.due if recompute else share.wants(call) for share in self.shares):
             return self.share(args, kwargs, call)
         return (args, kwargs) if changed else None
+
+    def pick_up(self) -> None:
+        """Take the copies that compiled graphs made during the outermost call."""
+        inputs = self.traced[:]
+        self.traced.clear()
+        for value in inputs:
+            call = self.count()
+            self.look(self.originals, value, call, False)
+            self.look(self.values, value, call, False)
 
     def look(self, taps: Sequence[Tap], inputs: object, call: int, recompute: bool) -> None:
         """Hand the inputs to the taps on values; those of a recompute were taken in the first pass."""

@@ -10,6 +10,7 @@ from torch.nn import Module
 
 from probes.errors import PlanError, nearest
 from probes.plan.binding import Binding, Plan
+from probes.plan.compiled import refuse_in_fullgraph
 from probes.plan.draft import Draft, Target
 from probes.plan.edits import refuse_bad_edits, source_of
 from probes.plan.modules import module_targets
@@ -45,6 +46,7 @@ def resolve(spec: Any, model: Module | Mapping[str, Module]) -> Plan:
     drafts = [Draft(name, probe, _tree(loaded, name, probe, trees), loaded) for name, probe in loaded.spec.probes.items() if probe.enabled]
     bindings = [binding for draft in drafts for binding in _bindings(draft)]
     refuse_bad_edits(drafts, bindings)
+    refuse_in_fullgraph(drafts, bindings)
     problems = [problem for draft in drafts for problem in draft.problems]
     if problems:
         raise PlanError(problems)

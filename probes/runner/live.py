@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from probes.hooks import compiled
 from probes.hooks.account import Account
 from probes.hooks.backward import Armed, GradTap
 from probes.hooks.edit import Editor, EditTap, GradEditTap
@@ -17,6 +18,7 @@ from probes.hooks.recorder import Recorder
 from probes.hooks.tap import Tap, ValueTap
 from probes.hooks.tensor import TensorTap
 from probes.plan import Binding, Node, Plan
+from probes.plan.compiled import region
 from probes.runner.schedule import Schedule, within
 
 Failure = Callable[[Tap, Exception], None]
@@ -33,6 +35,8 @@ class Live:
         editors: probe -> target -> its editor.
         standing: hooks on what the roots are called with, which stay from the first epoch to the last: an epoch of a script
             opens, and the one before ends, within the root's own call, when it is too late to register or to remove them.
+            Where something is compiled all hooks on modules stay: a graph notices that a hook has gone, but not a new one.
+        hooks: the hooks on modules that are registered.
     """
 
     def __init__(self, plan: Plan, moment: Moment, schedule: Schedule, on_failure: Failure) -> None:
@@ -48,7 +52,12 @@ class Live:
         self.finals = [tap for tap in self.tensors if tap.root == "grad" and tap.stage == "final"]
         self.data = [tap for tap in self.tensors if tap.root == "data"]
         self.handles: list[Any] = []
+        self.passing: list[Any] = []
         self.standing: list[Any] = []
+        self.stood: set[int] = set()
+        self.hooks: list[ForwardHook | PreForwardHook] = []
+        self.inside = {binding.index for binding in plan.bindings if region(plan.trees[binding.model], binding.module) is not None}
+        self.compiled = bool(self.inside)
 
     def _tap(self, binding: Binding) -> Tap:
         when = binding.probe.when
@@ -104,20 +113,32 @@ class Live:
 
     def stand(self) -> None:
         """Register the hooks that stay from the first epoch to the last."""
-        self.standing = self._hooks([(binding, tap) for binding, tap in self._bound() if _stands(binding)])
+        self.compiled = self.compiled or compiled.in_use()
+        self._stand(lambda binding: self.compiled or _stands(binding))
+
+    def _stand(self, stands: Callable[[Binding], bool]) -> None:
+        chosen = [(binding, tap) for binding, tap in self._bound() if not isinstance(tap, TensorTap) and stands(binding)]
+        self.standing = self._hooks(chosen)
+        self.stood = {binding.index for binding, _ in chosen}
+        if chosen and compiled.in_use():
+            compiled.forget()
 
     def register(self, epoch: int) -> None:
         """Register the hooks of every binding whose schedule can be due in this epoch, and remove all others."""
         self.rest()
+        if compiled.in_use() and not self.compiled:
+            self.compiled = True
+            self._unhook()
+            self._stand(lambda _: True)
         chosen = []
         for binding, tap in self._bound():
             if tap.broken or not binding.probe.when.covers(epoch, None, self.moment.rank):
                 continue
             if isinstance(tap, TensorTap):
                 self.handles += tap.attach()
-            elif not (self.standing and _stands(binding)):
+            elif binding.index not in self.stood:
                 chosen.append((binding, tap))
-        self.handles += self._hooks(chosen)
+        self.passing = self._hooks(chosen)
 
     def _bound(self) -> list[tuple[Binding, Tap]]:
         return list(zip(self.plan.bindings, self.taps, strict=True))
@@ -137,8 +158,23 @@ class Live:
         gate: Gate = self.schedule.union([tap.gate for tap in taps])
         if before:
             pre = PreForwardHook(binding.module, self.moment, gate, taps, module)
+            self.hooks.append(pre)
             return module.register_forward_pre_hook(pre, with_kwargs=True)
-        return module.register_forward_hook(ForwardHook(binding.module, self.moment, gate, taps))
+        after = ForwardHook(binding.module, self.moment, gate, taps)
+        self.hooks.append(after)
+        return module.register_forward_hook(after)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether compiled graphs copied values that were not picked up yet."""
+        return compiled.in_use() and any(hook.traced for hook in self.hooks)
+
+    def pick_up(self) -> None:
+        """Capture what compiled graphs copied during the outermost call that has returned."""
+        if compiled.in_use():
+            for hook in self.hooks:
+                if hook.traced:
+                    hook.pick_up()
 
     def rest(self) -> None:
         """Take the hooks of an epoch off the model."""
@@ -146,22 +182,38 @@ class Live:
         for handle in self.handles:
             handle.remove()
         self.handles.clear()
+        if not (self.compiled or compiled.in_use()):
+            self._take_off(self.passing)
+
+    def _take_off(self, handles: list[Any]) -> None:
+        for handle in handles:
+            handle.remove()
+        handles.clear()
+        if not self.standing:
+            self.hooks.clear()
+
+    def _unhook(self) -> None:
+        """Take all hooks off the modules."""
+        for handles in (self.passing, self.standing):
+            self._take_off(handles)
+        self.hooks.clear()
+        self.stood.clear()
 
     def remove(self) -> None:
         """Take every hook off the model."""
         self.rest()
-        for handle in self.standing:
-            handle.remove()
-        self.standing.clear()
+        self._unhook()
 
     def end_step(self) -> None:
         """Settle what the step armed, and close its books."""
         self.armed.settle()
+        if not self.schedule.due:
+            return
         for grad in self.grads:
             grad.end_step()
-        for tap in self.taps:
+        for index, tap in enumerate(self.taps):
             if tap.gate.due and not tap.broken:
-                tap.account.step_over()
+                tap.account.step_over("compiled away" if index in self.inside else "not reached")
 
     def settle(self) -> None:
         """At an epoch's end: what was armed and never fired was not used by the loss."""

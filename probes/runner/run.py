@@ -51,7 +51,7 @@ class Run:
             self.moment, self.schedule, self, rule=spec.clock.step, epoch_steps=spec.clock.epoch_steps, automatic=automatic
         )
         self.live = Live(plan, self.moment, self.schedule, self._failed)
-        self.entry = Entry(plan.trees, self.moment, self._enters, self.timeline.leave)
+        self.entry = Entry(plan.trees, self.moment, self._enters, self._leaves)
         self.moment.stray = self._strays
         self.accounts: dict[int, list[Account]] = {}
         self.failure: ProbesError | None = None
@@ -212,6 +212,18 @@ class Run:
             for tap in self.live.data:
                 tap.on_data()
 
+    def _leaves(self) -> None:
+        self.live.pick_up()
+        self.timeline.leave()
+
+    def boundary(self) -> None:
+        """Capture what a compiled function left: its calls of the model are not seen, so they count as one outermost call."""
+        if self.live.waiting and not self.moment.inside:
+            self.moment.inside = True
+            self._enters(self._clock_trees()[0].root.module)
+            self._leaves()
+            self.moment.inside = False
+
     def _strays(self, target: str) -> bool:
         seen = self.entry.stray(target)
         if seen:
@@ -228,6 +240,7 @@ class Run:
 
     def ticked(self, optimizer: Optimizer) -> None:
         """An optimizer of the clock's model has stepped: its gradients are final."""
+        self.boundary()
         owned = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
         for tap in self.live.finals:
             if id(tap.tensor) in owned:

@@ -97,7 +97,7 @@ def _row(run: Run, name: str) -> Row:
     for account in accounts:
         skipped.update(account.skipped)
     silent = [index for index in indices if not any(epoch[index].written for epoch in run.accounts.values())]
-    notes = [f"{count} {reason}" for reason, count in sorted(skipped.items()) if reason != "recompute"]
+    notes = [f"{count} {reason}" for reason, count in sorted(skipped.items()) if reason not in ("recompute", "not reached")]
     if silent and len(silent) < len(indices):
         notes.append(f"{len(silent)} of {len(indices)} never fired")
     return Row(
@@ -149,6 +149,7 @@ def _why(books: dict[int, list[Any]]) -> str:
     skipped: Counter[str] = Counter()
     for account in accounts:
         skipped.update(account.skipped)
+    del skipped["not reached"]
     if skipped:
         return ", ".join(f"{count} times {reason}" for reason, count in skipped.most_common())
     expected = sum(account.expected for account in accounts)

@@ -24,6 +24,9 @@ class Listener(Protocol):
     def epoch_ends(self, epoch: int, complete: bool, reason: str) -> None:
         """An epoch is over."""
 
+    def boundary(self) -> None:
+        """A step may be about to end."""
+
     def step_pauses(self) -> None:
         """A step of another phase is about to open within the one that is open."""
 
@@ -144,6 +147,7 @@ class Timeline:
 
     def end_step(self, *, keep: bool = True) -> None:
         """Close the step that is open, if any, and one nested in it whose call never returned."""
+        self.listener.boundary()
         if self.outer is not None:
             self.end_single(keep=keep)
         step, self.step = self.step, None
@@ -285,5 +289,6 @@ class Timeline:
         self.named.pop()
 
     def _boundary(self) -> None:
+        self.listener.boundary()
         if self.step is not None and not self.step.item:
             self.end_step()

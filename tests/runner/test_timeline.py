@@ -24,6 +24,9 @@ class Log:
     def epoch_ends(self, epoch: int, complete: bool, reason: str) -> None:
         self.lines.append(f"end {epoch}" + ("" if complete else f" {reason}"))
 
+    def boundary(self) -> None:
+        pass
+
     def step_pauses(self) -> None:
         pass
 

@@ -1,0 +1,81 @@
+"""Hooks that torch.compile traces: a copy of the value inside the graph, picked up when the call has returned.
+
+Clocks, transforms and files cannot be traced. A traced hook does one thing: it appends a detached clone to its own list.
+The clone is part of the graph, so a later in-place operation does not reach it, and the list is as empty before every
+call as it was when the graph was made, so that there is one graph for a due step and one for a step that is not.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from probes.tensors import children
+
+if TYPE_CHECKING:
+    from probes.hooks.forward import ForwardHook
+    from probes.hooks.pre_forward import PreForwardHook
+
+is_compiling = torch.compiler.is_compiling
+is_exporting = getattr(torch.compiler, "is_exporting", is_compiling)  # torch before 2.7 cannot tell the two apart
+
+
+def in_use() -> bool:
+    """Whether dynamo has compiled anything in this process since it was reset last; it is never imported for the question."""
+    frames = sys.modules.get("torch._dynamo.convert_frame")
+    return frames is not None and getattr(frames, "FRAME_COUNTER", 1) > 0
+
+
+def forget() -> None:
+    """Drop all compiled code of the process: a graph that was made without a hook would go on ignoring it."""
+    import torch._dynamo
+
+    torch._dynamo.reset()
+
+
+def kept(value: Any, wanted: frozenset[str] | None) -> Any:
+    """A copy of a nested value: tensors cloned, containers as lists and dicts, all else left out.
+
+    Args:
+        value: what the module was called with or returned, owned by the model.
+        wanted: the members of `value` that are asked for; None for all.
+    """
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
+        return [kept(member, None) if wanted is None or str(index) in wanted else None for index, member in enumerate(value)]
+    if isinstance(value, dict):
+        return {str(key): kept(member, None) if wanted is None or str(key) in wanted else None for key, member in value.items()}
+    members = children(value)
+    if members is None:
+        return None
+    return {key: kept(member, None) if wanted is None or key in wanted else None for key, member in members}
+
+
+def trace_output(hook: ForwardHook, module: Any, args: Any, output: Any) -> Any:
+    """What a forward hook does while it is traced; what cannot be traced runs between two graphs."""
+    if is_exporting():
+        return None
+    if not hook.traceable:
+        return between_graphs(hook, module, args, output)
+    hook.traced.append(kept(output, hook.wanted))
+    return None
+
+
+def trace_inputs(hook: PreForwardHook, module: Any, args: Any, kwargs: Any) -> Any:
+    """What a forward pre-hook does while it is traced."""
+    if is_exporting():
+        return None
+    if not hook.traceable:
+        return between_graphs(hook, module, args, kwargs)
+    hook.traced.append(kept(hook.bind(args, kwargs), hook.wanted))
+    return None
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]  # untyped in torch
+def between_graphs(hook: Any, module: Any, first: Any, second: Any) -> Any:
+    """Call a hook as if nothing were compiled: the graph breaks here."""
+    return hook(module, first, second)
