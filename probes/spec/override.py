@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from probes.document import Document, Mark, Path, read
+from probes.document import Document, Mark, read
 from probes.errors import Problem, SpecError, nearest
 from probes.scalar import plain
 from probes.spec.compose import forget_places
@@ -49,7 +49,7 @@ def _patch(value: str, label: str) -> Document:
     return Document(data, values={(): Mark(label, 1, 1, len(value), value)})
 
 
-def _put(document: Document, path: Path, patch: Document, label: str) -> None:
+def _put(document: Document, path: tuple[str, ...], patch: Document, label: str) -> None:
     *above, last = path
     node = document.data
     probes = node.get("probes")
