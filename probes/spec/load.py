@@ -71,7 +71,16 @@ class LoadedSpec:
 
     def locate(self, path: Path) -> Problem:
         """A problem without code or message, at the place of a path; `.at(code=..., message=...)` completes it."""
-        return problem(self.document, path, "", "")
+        mark = self.document.values.get(path)
+        block = mark is not None and mark.source[mark.column - 1 : mark.column] not in ("[", "{") and path in self.document.keys
+        return problem(self.document, path, "", "", key=block and isinstance(self._at(path), dict | list))
+
+    def _at(self, path: Path) -> Any:
+        """What stands at a path of the document."""
+        found = self.document.data
+        for part in path:
+            found = found[part]
+        return found
 
 
 def load_spec(spec: Any, *, overrides: Sequence[str] = ()) -> LoadedSpec:
