@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import probes
+from probes.commands.init import init
+from probes.commands.plan import plan
+from probes.script.named_model import named_model
+from probes.spec import load_spec
+from probes.spec.schema import spec_schema
+from tests.commands.conftest import Invoke, Written
+
+UNSEEN = """
+import torch
+from torch import nn
+
+class Encoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed = nn.Embedding(9, 8)
+        layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        self.stack = nn.TransformerEncoder(layer, 3, enable_nested_tensor=False)
+        self.head = nn.Linear(8, 9)
+    def forward(self, x):
+        return self.head(self.stack(self.embed(x)))
+
+class Stage(nn.Module):
+    def __init__(self, inner, outer):
+        super().__init__()
+        self.conv = nn.Conv2d(inner, outer, 3, padding=1)
+        self.act = nn.ReLU()
+    def forward(self, x):
+        return self.act(self.conv(x))
+
+class Pyramid(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.down = Stage(1, 4)
+        self.middle = Stage(4, 8)
+        self.up = Stage(8, 1)
+    def forward(self, x):
+        return self.up(self.middle(self.down(x)))
+
+def both():
+    return {"g": Pyramid(), "d": Encoder()}
+
+def frozen():
+    return Pyramid().requires_grad_(False)
+
+def alone():
+    return nn.Linear(2, 2)
+"""
+INPUTS = {"Encoder": torch.arange(8).view(2, 4), "Pyramid": torch.ones(2, 1, 6, 6)}
+
+
+@pytest.fixture
+def unseen(written: Written) -> Path:
+    return written("unseen.py", UNSEEN)
+
+
+@pytest.mark.parametrize(
+    ("name", "targets"),
+    [("Encoder", {"stack.layers.0", "stack.layers.1", "stack.layers.2"}), ("Pyramid", {"down", "middle", "up"})],
+)
+def test_the_first_spec_for_an_unseen_model_runs_as_it_is(name: str, targets: set[str], unseen: Path, invoke: Invoke) -> None:
+    assert invoke(init, "--model", f"unseen.py:{name}").code == 0
+    model = named_model(f"unseen.py:{name}")
+    assert isinstance(model, nn.Module)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with probes.attach(model, "probe.yaml", out="run") as run:
+        for _ in run.epochs(1):
+            for x in run.steps([INPUTS[name]] * 2):
+                model(x).square().mean().backward()
+                optimizer.step()
+    read = probes.open("run")
+    assert {series.key.target for series in read.series if series.key.probe == "outputs"} == targets
+    assert {series.key.target for series in read.series if series.key.probe == "gradients"} == {
+        path for path, parameter in model.named_parameters() if path.endswith(".weight")
+    }
+
+
+def test_what_it_says_next_can_be_typed(unseen: Path, invoke: Invoke) -> None:
+    said = invoke(init, "--model", "unseen.py:Encoder", "--out", "specs/first.yaml")
+    assert "probes plan specs/first.yaml --model unseen.py:Encoder" in said.out
+    assert invoke(plan, "specs/first.yaml", "--model", "unseen.py:Encoder").code == 0
+
+
+def test_other_targets_stand_in_comments(unseen: Path, invoke: Invoke) -> None:
+    invoke(init, "--model", "unseen.py:Encoder")
+    text = Path("probe.yaml").read_text()
+    assert '    # modules: ["head"]  # Linear\n' in text
+    assert '    # modules: ["stack.layers.{0..2}.self_attn"]  # 3 x MultiheadAttention\n' in text
+
+
+def test_several_models_are_named(unseen: Path, invoke: Invoke) -> None:
+    assert invoke(init, "--model", "unseen.py:both").code == 0
+    spec = load_spec("probe.yaml").spec
+    assert spec.models == {"g": "Pyramid", "d": "Encoder"}
+    assert [(name, probe.model) for name, probe in spec.probes.items()] == [
+        ("outputs-g", "g"),
+        ("gradients-g", "g"),
+        ("outputs-d", "d"),
+        ("gradients-d", "d"),
+    ]
+    assert invoke(plan, "probe.yaml", "--model", "unseen.py:both").code == 0
+
+
+@pytest.mark.parametrize(("name", "kept"), [("frozen", ["outputs"]), ("alone", ["outputs", "gradients"])])
+def test_gradients_are_left_out_where_nothing_is_trained(name: str, kept: list[str], unseen: Path, invoke: Invoke) -> None:
+    said = invoke(init, "--model", f"unseen.py:{name}")
+    assert "does not fit" not in said.out
+    assert list(load_spec("probe.yaml").spec.probes) == kept
+
+
+def test_a_file_that_is_there_is_never_written_over(written: Written, invoke: Invoke) -> None:
+    mine = written("probe.yaml", "mine")
+    said = invoke(init)
+    assert said.code == 2
+    assert said.err == "'probe.yaml' is there already and stays as it is; name another file with `--out`"
+    assert mine.read_text() == "mine"
+    assert not Path("probe-spec.v1.json").exists()
+
+
+def test_editors_find_the_schema(written: Written, invoke: Invoke) -> None:
+    invoke(init)
+    assert Path("probe.yaml").read_text().splitlines()[:2] == [
+        "# yaml-language-server: $schema=probe-spec.v1.json",
+        "# $schema: probe-spec.v1.json",
+    ]
+    assert json.loads(Path("probe-spec.v1.json").read_text()) == spec_schema()
+    assert load_spec("probe.yaml").spec.probes["outputs"].modules
+
+
+def test_a_preset_is_copied_with_the_targets_of_the_model_beside_its_own(unseen: Path, invoke: Invoke) -> None:
+    assert invoke(init, "--preset", "layer-outputs", "--model", "unseen.py:Encoder").code == 0
+    assert '  # layers: "stack.layers.{0..2}"  # 3 x TransformerEncoderLayer\n' in Path("probe.yaml").read_text()
+    assert load_spec("probe.yaml").spec.probes == load_spec("preset:layer-outputs").spec.probes
+
+
+def test_a_preset_that_does_not_fit_the_model_is_written_and_says_so(unseen: Path, invoke: Invoke) -> None:
+    said = invoke(init, "--preset", "dead-units", "--model", "unseen.py:alone")
+    assert said.code == 0
+    assert "no module of the model is a `ReLU`" in said.out
+
+
+def test_an_unknown_preset_is_refused_with_the_nearest(written: Written, invoke: Invoke) -> None:
+    said = invoke(init, "--preset", "dead-unit")
+    assert said.code == 2
+    assert said.err == "there is no preset 'dead-unit'; did you mean `preset:dead-units`?"
