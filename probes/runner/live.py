@@ -131,7 +131,7 @@ class Live:
             self._unhook()
             self._stand(lambda _: True)
         chosen = []
-        for binding, tap in self._bound():
+        for binding, tap in sorted(self._bound(), key=lambda pair: _turn(*pair)):
             if tap.broken or not binding.probe.when.covers(epoch, None, self.moment.rank):
                 continue
             if isinstance(tap, TensorTap):

@@ -130,7 +130,7 @@ def test_double_a_gradient_and_export_both(tmp_path: Path) -> None:
     read, _ = run_with(
         Net(),
         tmp_path,
-        {"before": {**weight, "sees": "original"}, "double": {**weight, "edit": {"kind": "scale", "by": 2.0}}, "after": weight},
+        {"after": weight, "double": {**weight, "edit": {"kind": "scale", "by": 2.0}}, "before": {**weight, "sees": "original"}},
     )
     assert torch.equal(read["after", "a.weight"].torch(), read["before", "a.weight"].torch() * 2)
 
