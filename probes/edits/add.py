@@ -20,9 +20,9 @@ class Add(Edit):
     """Adds a number or a tensor that broadcasts to the value, times `scale`."""
 
     kind: Literal["add"] = "add"
-    value: Annotated[float | None, Field(strict=False, description="the number to add")] = None
+    value: Annotated[float | None, Field(description="the number to add")] = None
     from_: Annotated[Source | None, Field(alias="from", description="the tensor to add")] = None
-    scale: Annotated[float, Field(strict=False, description="factor on what is added")] = 1.0
+    scale: Annotated[float, Field(description="factor on what is added")] = 1.0
     at: At = None
 
     @model_validator(mode="after")

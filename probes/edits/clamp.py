@@ -13,15 +13,13 @@ from probes.edits.position import At, index, put, take
 if TYPE_CHECKING:
     from torch import Generator, Tensor
 
-Bound = Annotated[float | None, Field(strict=False)]
-
 
 class Clamp(Edit):
     """Moves what lies outside the bounds onto them."""
 
     kind: Literal["clamp"] = "clamp"
-    min: Annotated[Bound, Field(description="lower bound")] = None
-    max: Annotated[Bound, Field(description="upper bound")] = None
+    min: Annotated[float | None, Field(description="lower bound")] = None
+    max: Annotated[float | None, Field(description="upper bound")] = None
     at: At = None
 
     @model_validator(mode="after")

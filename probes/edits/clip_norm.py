@@ -18,7 +18,7 @@ class ClipNorm(Edit):
     gradients_only: ClassVar[bool] = True
 
     kind: Literal["clip_norm"] = "clip_norm"
-    max_norm: Annotated[float, Field(strict=False, gt=0, description="largest norm")]
+    max_norm: Annotated[float, Field(gt=0, description="largest norm")]
 
     def begin(self, context: Context) -> Apply:
         """Nothing depends on the signature."""

@@ -24,8 +24,8 @@ class Mixup(Edit):
     random: ClassVar[bool] = True
 
     kind: Literal["mixup"] = "mixup"
-    lam: Annotated[float | None, Field(strict=False, ge=0, le=1, description="weight of a sample itself")] = None
-    alpha: Annotated[float | None, Field(strict=False, gt=0, description="parameter of the Beta distribution of the weight")] = None
+    lam: Annotated[float | None, Field(ge=0, le=1, description="weight of a sample itself")] = None
+    alpha: Annotated[float | None, Field(gt=0, description="parameter of the Beta distribution of the weight")] = None
     seed: Annotated[int, Field(ge=0, description="seed of the edit's own generator")] = 0
 
     @model_validator(mode="after")

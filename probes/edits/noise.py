@@ -20,7 +20,7 @@ class Noise(Edit):
     random: ClassVar[bool] = True
 
     kind: Literal["noise"] = "noise"
-    std: Annotated[float, Field(strict=False, gt=0, description="standard deviation")]
+    std: Annotated[float, Field(gt=0, description="standard deviation")]
     seed: Annotated[int, Field(ge=0, description="seed of the edit's own generator")] = 0
     at: At = None
 

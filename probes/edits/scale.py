@@ -17,7 +17,7 @@ class Scale(Edit):
     """Multiplies the value by a number."""
 
     kind: Literal["scale"] = "scale"
-    by: Annotated[float, Field(strict=False, description="the factor")]
+    by: Annotated[float, Field(description="the factor")]
     at: At = None
 
     def begin(self, context: Context) -> Apply:

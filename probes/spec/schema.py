@@ -18,6 +18,7 @@ LEFT_OUT = ("default", "title", "discriminator")  # editors would write defaults
 def spec_schema() -> dict[str, Any]:
     """The JSON Schema, draft 2020-12."""
     schema = _node(Spec.model_json_schema(by_alias=True))
+    del schema["required"]  # all of it may come from what the spec extends
     parts = {name: _tagged(part) for name, part in schema["$defs"].items()}
     return {
         "$schema": DRAFT,
@@ -25,7 +26,7 @@ def spec_schema() -> dict[str, Any]:
         **schema,
         "$defs": {**parts, "Variable": VARIABLE},
         "properties": _composed(schema["properties"]),
-        "required": ["version"],  # the probes may come from what the spec extends
+        "anyOf": [{"required": ["version"]}, {"required": ["extends"]}],
     }
 
 

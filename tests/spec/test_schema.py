@@ -1,17 +1,23 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
+from probes.document import read
+from probes.errors import SpecError
 from probes.registry import kinds
-from probes.spec import Spec
+from probes.spec import Spec, load_text
 from probes.spec.schema import spec_schema
 from tests.regenerate import COMMAND, SCHEMA, SPECS, schema_text
 
+VALID = sorted((SPECS / "valid").glob("*.yaml"))
 SHAPES = (
     "unknown-key",
     "hook-backwards",
@@ -22,6 +28,8 @@ SHAPES = (
     "version-9",
     "probes-a-list",
     "clock-step",
+    "factor-true",
+    "factor-a-text",
 )
 
 
@@ -38,7 +46,7 @@ def test_the_schema_is_one() -> None:
     Draft202012Validator.check_schema(spec_schema())
 
 
-@pytest.mark.parametrize("path", sorted((SPECS / "valid").glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", VALID, ids=lambda path: path.stem)
 def test_every_valid_spec_passes_as_it_is_written(path: Path, validator: Any) -> None:
     assert [error.message for error in validator.iter_errors(yaml.safe_load(path.read_text("utf-8")))] == []
 
@@ -63,6 +71,29 @@ def test_a_variable_may_stand_for_numbers_booleans_and_choices(validator: Any) -
     assert validator.is_valid({"version": 1, "probes": {"acts": probe}})
     probe["enabled"] = "often"
     assert not validator.is_valid({"version": 1, "probes": {"acts": probe}})
+
+
+def test_a_spec_that_extends_another_needs_no_version_of_its_own(validator: Any) -> None:
+    assert validator.is_valid({"extends": ["common.yaml"]})
+    assert not validator.is_valid({"probes": {"acts": {"hook": "forward", "modules": ["a"]}}})
+
+
+WORDS = sorted(
+    {word for path in VALID for word in re.findall(r"[\w.-]+", path.read_text("utf-8"))} | {"0", "1", "-1", "2.5", "true", '"x"'}
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(path=st.sampled_from(VALID), place=st.integers(0, 10**6), word=st.sampled_from(WORDS))
+def test_no_editor_complains_of_what_is_accepted(path: Path, place: int, word: str, validator: Any) -> None:
+    tokens = re.findall(r"[\w.-]+|\s+|.", path.read_text("utf-8"))
+    tokens[place % len(tokens)] = word
+    text = "".join(tokens).encode()
+    try:
+        load_text(text, path.name, path.parent)
+    except SpecError:
+        return
+    assert [error.message for error in validator.iter_errors(read(text, path.name).data)] == []
 
 
 def test_no_null_passes(validator: Any) -> None:
