@@ -103,7 +103,7 @@ def follow(value: object, keys: Sequence[str], path: str) -> list[tuple[str, obj
 def _descend(value: object, key: str, path: str) -> list[tuple[str, object]]:
     members = children(value)
     if members is None:
-        raise LeafNotFound(f"`{path}` is a {type(value).__name__}, which has no member `{key}`")
+        raise LeafNotFound(f"`{path}` is {describe(value)}, which has no member `{key}`")
     if key == "*":
         return [(f"{path}.{quoted(name)}", member) for name, member in members]
     for name, member in members:
@@ -112,9 +112,103 @@ def _descend(value: object, key: str, path: str) -> list[tuple[str, object]]:
     raise LeafNotFound(f"`{path}` has no member `{key}`; it has {', '.join(quoted(name) for name, _ in members) or 'none'}")
 
 
+def describe(value: object) -> str:
+    """What a value without tensors is, in words; for an opaque object with what to take in its place."""
+    name = f"a {type(value).__qualname__}"
+    if value is None or isinstance(value, Tensor) or children(value) is not None:
+        return "None" if value is None else name
+    if isinstance(value, bool | int | float | str):
+        return name
+    if "Cache" in type(value).__name__:
+        return f"{name}, an opaque cache object (the keys and values in it are the outputs of the attention's projections: probe those)"
+    return f"{name}, an opaque object whose inside is not looked at"
+
+
 def is_wrapped(tensor: Tensor) -> bool:
     """Whether a functorch transform (vmap, grad, jvp) is looking through this tensor."""
     return bool(_functorch_wrapped(tensor))
+
+
+class Composite(NotCapturable):
+    """A tensor is not one piece of memory but several.
+
+    Attributes:
+        layout: how the pieces make up the tensor.
+        parts: the pieces by name: dense tensors, whose memory may be the model's.
+    """
+
+    def __init__(self, layout: str, parts: dict[str, Tensor]) -> None:
+        self.layout = layout
+        self.parts = parts
+        super().__init__("no data", f"the tensor is {layout}: {', '.join(parts)}")
+
+
+def components(tensor: Tensor) -> Composite | None:
+    """The pieces of a sparse, nested or quantised tensor, with its size; None where it is dense.
+
+    Args:
+        tensor: any, owned by the model.
+    """
+    with torch.no_grad():
+        tensor = tensor.detach()
+        if tensor.is_nested:
+            return _nested(tensor)
+        if tensor.is_quantized:
+            return _quantized(tensor)
+        if tensor.layout in _SPARSE:
+            return _sparse(tensor)
+    return None
+
+
+_SPARSE = {
+    torch.sparse_coo: (),
+    torch.sparse_csr: ("crow_indices", "col_indices"),
+    torch.sparse_bsr: ("crow_indices", "col_indices"),
+    torch.sparse_csc: ("ccol_indices", "row_indices"),
+    torch.sparse_bsc: ("ccol_indices", "row_indices"),
+}
+
+
+def _sparse(tensor: Tensor) -> Composite:
+    size = {"size": torch.tensor(tensor.shape)}
+    name = str(tensor.layout).removeprefix("torch.")
+    if tensor.layout is torch.sparse_coo:
+        coalesced = torch.tensor(tensor.is_coalesced())
+        return Composite(name, {"indices": tensor._indices(), "values": tensor._values(), "coalesced": coalesced, **size})
+    indices = {method: getattr(tensor, method)() for method in _SPARSE[tensor.layout]}
+    return Composite(name, {**indices, "values": tensor.values(), **size})
+
+
+def _nested(tensor: Tensor) -> Composite:
+    if tensor.layout is torch.jagged:
+        lengths = tensor.lengths()  # type: ignore[attr-defined]  # torch's stubs do not know jagged tensors
+        known = {"lengths": lengths} if lengths is not None else {}
+        return Composite("jagged", {"values": tensor.values(), "offsets": tensor.offsets(), **known})  # type: ignore[attr-defined]  # as above
+    parts = tensor.unbind()
+    sizes = torch.tensor([list(part.shape) for part in parts])
+    flat = torch.cat([part.reshape(-1) for part in parts]) if parts else torch.empty(0, dtype=tensor.dtype)
+    return Composite("nested", {"values": flat, "sizes": sizes})
+
+
+def _quantized(tensor: Tensor) -> Composite:
+    if tensor.qscheme() in (torch.per_tensor_affine, torch.per_tensor_symmetric):
+        scale, zero = torch.tensor(tensor.q_scale(), dtype=torch.float64), torch.tensor(tensor.q_zero_point())
+        return Composite("quantized", {"int_repr": tensor.int_repr(), "scale": scale, "zero_point": zero})
+    scales, zeros = tensor.q_per_channel_scales(), tensor.q_per_channel_zero_points()
+    axis = torch.tensor(tensor.q_per_channel_axis())
+    return Composite("quantized", {"int_repr": tensor.int_repr(), "scale": scales, "zero_point": zeros, "axis": axis})
+
+
+def placement(tensor: Tensor) -> dict[str, object]:
+    """What has to be known of a DTensor besides its local shard; empty for any other tensor."""
+    if type(tensor) is Tensor or not hasattr(tensor, "placements"):
+        return {}
+    mesh = getattr(tensor, "device_mesh", None)
+    return {
+        "placements": [str(item) for item in tensor.placements],
+        "global_shape": list(tensor.shape),
+        "mesh_shape": list(getattr(mesh, "shape", ())),
+    }
 
 
 def local(tensor: Tensor) -> Tensor:
@@ -128,13 +222,21 @@ def local(tensor: Tensor) -> Tensor:
 
     Raises:
         NotCapturable: there are no such bytes.
+        Composite: they are in several pieces.
     """
     if is_wrapped(tensor):
         raise NotCapturable("functorch", "the tensor is wrapped by a functorch transform")
     if type(tensor) is not Tensor and hasattr(tensor, "to_local"):
         tensor = tensor.to_local()
-    if tensor.layout is not torch.strided or tensor.is_nested or tensor.is_meta:
-        raise NotCapturable("no data", f"the tensor is {'nested' if tensor.is_nested else tensor.layout}, not a dense one")
+    if tensor.is_meta:
+        raise NotCapturable("no data", "the tensor is on the meta device, where there is no memory")
+    if tensor.is_mkldnn:
+        tensor = tensor.to_dense()
+    composite = components(tensor)
+    if composite is not None:
+        raise composite
+    if tensor.layout is not torch.strided:
+        raise NotCapturable("no data", f"the tensor is {tensor.layout}, which is not known here")
     with torch.no_grad():
         dense = tensor.detach().resolve_conj().resolve_neg().contiguous()
     if dense.data_ptr() == 0 and dense.nbytes:

@@ -34,15 +34,17 @@ class Account:
         skipped: reason -> how often.
         error: the first failure, as text.
         mark: `fired` when the open step began.
+        opaque: members of the value that hold no tensor we can see, such as a cache, with their types; None until looked at.
         paused: whether the step around the open one had fired.
     """
 
-    __slots__ = ("armed", "error", "expected", "fired", "mark", "missed", "nbytes", "paused", "returned", "skipped", "written")
+    __slots__ = ("armed", "error", "expected", "fired", "mark", "missed", "nbytes", "opaque", "paused", "returned", "skipped", "written")
 
     def __init__(self) -> None:
         self.expected = self.fired = self.armed = self.returned = self.written = self.nbytes = self.missed = self.mark = 0
         self.skipped: Counter[str] = Counter()
         self.error = ""
+        self.opaque: dict[str, str] | None = None
         self.paused = False
 
     def skip(self, reason: str, count: int = 1) -> None:
@@ -78,6 +80,8 @@ class Account:
         }
         if self.armed:
             record |= {"armed": self.armed, "returned": self.returned}
+        if self.opaque:
+            record["opaque"] = self.opaque
         if self.error:
             record["error"] = self.error
         return record

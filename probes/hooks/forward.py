@@ -12,7 +12,7 @@ from probes.hooks.compiled import is_compiling, trace_output
 from probes.hooks.edit import EditTap, GradEditTap
 from probes.hooks.moment import Gate, ModuleHook, Moment
 from probes.hooks.tap import Tap, ValueTap
-from probes.tensors import graph_task
+from probes.tensors import Composite, graph_task
 
 
 def in_order(taps: Sequence[Tap]) -> tuple[tuple[Tap, ...], tuple[EditTap, ...], tuple[Tap, ...]]:
@@ -74,6 +74,8 @@ class ForwardHook(ModuleHook):
                 only.account.fired += 1
                 try:
                     single.put(output, moment, self.call, 0)
+                except Composite as composite:
+                    only.take_parts(single, composite, self.call)
                 except Exception as error:  # the hook boundary: a failing probe must not change training
                     only.failed(error, output)
                 return None

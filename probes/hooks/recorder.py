@@ -13,8 +13,9 @@ from probes.component import Transform, Work
 from probes.hooks.account import Account
 from probes.hooks.moment import Moment, Writer
 from probes.signature import Signature
-from probes.tensors import DTYPE_NAMES, NotCapturable, is_wrapped, local
+from probes.tensors import DTYPE_NAMES, NotCapturable, components, is_wrapped, local, placement
 
+STRIDED = torch.strided
 LATE = 1  # journal flag: the capture's step was committed before it arrived
 
 
@@ -130,8 +131,14 @@ class Recorder:
         if self.pipeline is not None:
             if is_wrapped(tensor):
                 raise NotCapturable("functorch", "the tensor is wrapped by a functorch transform")
+            self.refuse_composite(tensor)
             tensor, self.coords = self.pipeline(tensor)
-        if not (type(tensor) is Tensor and tensor.is_cpu and tensor.is_contiguous()) or tensor.is_neg() or tensor.is_conj():
+        if (
+            not (type(tensor) is Tensor and tensor.is_cpu and tensor.layout is STRIDED and not tensor.is_nested and tensor.is_contiguous())
+            or tensor.is_quantized
+            or tensor.is_neg()
+            or tensor.is_conj()
+        ):
             tensor = self.dense(tensor)
         moment = self.moment
         writer = moment.writer
@@ -157,8 +164,21 @@ class Recorder:
         account.written += 1
         account.nbytes += nbytes
 
+    def refuse_composite(self, tensor: Tensor) -> None:
+        """Refuse to transform a tensor that is in several pieces.
+
+        Raises:
+            NotCapturable: it is one.
+        """
+        if type(tensor) is Tensor and tensor.layout is STRIDED and not tensor.is_nested and not tensor.is_quantized:
+            return
+        found = components(tensor)
+        if found is not None:
+            raise NotCapturable("no data", f"transforms take dense tensors, and {found}; without `transforms` each of these is captured")
+
     def dense(self, tensor: Tensor) -> Tensor:
         """The dense tensor on the host whose bytes stand for `tensor`."""
+        self.attrs.update(placement(tensor))
         tensor = local(tensor)
         return tensor if tensor.device.type == "cpu" else tensor.cpu()
 

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from probes.hooks.account import Account
 from probes.hooks.moment import Gate, Moment, Within
-from probes.hooks.recorder import Recorder
-from probes.tensors import LeafNotFound, NotCapturable, follow, is_wrapped, leaves
+from probes.hooks.recorder import At, Recorder
+from probes.tensors import Composite, LeafNotFound, NotCapturable, describe, follow, is_wrapped, leaves, opaque
 
 MakeRecorder = Callable[[str], Recorder]
 
@@ -85,7 +85,29 @@ class Tap:
                 found = True
                 yield self.recorder(leaf), tensor
             if not found and "*" not in self.keys:
-                raise LeafNotFound(f"`{path}` is {_described(member)}, which holds no tensor")
+                raise LeafNotFound(f"`{path}` is {describe(member)}, which holds no tensor")
+
+    def put(self, recorder: Recorder, tensor: Tensor, at: At, call: int, backward: int) -> None:
+        """Store a tensor, or the pieces of one that is in several."""
+        try:
+            recorder.put(tensor, at, call, backward)
+        except Composite as composite:
+            self.put_parts(recorder, composite, at, call, backward)
+
+    def put_parts(self, recorder: Recorder, composite: Composite, at: At, call: int, backward: int) -> None:
+        """Store the pieces of a sparse, nested or quantised tensor, each as a leaf below the tensor's own."""
+        for name, part in composite.parts.items():
+            piece = self.recorder(f"{recorder.key.leaf}.{name}")
+            piece.attrs["tensor_layout"] = composite.layout
+            piece.dims = None
+            piece.put(part, at, call, backward)
+
+    def take_parts(self, recorder: Recorder, composite: Composite, call: int) -> None:
+        """Store the pieces of a tensor; a failure never leaves the hook."""
+        try:
+            self.put_parts(recorder, composite, self.moment, call, 0)
+        except Exception as error:  # the hook boundary: a failing probe must not change training
+            self.failed(error, None)
 
     def take(self, value: object, call: int) -> None:
         """Do what the binding does with a value; a failure never leaves the hook."""
@@ -121,11 +143,9 @@ class ValueTap(Tap):
             single = self.single
             if single is None:
                 single = self.single = self.recorder(self.root)
-            single.put(value, self.moment, call, 0)
+            self.put(single, value, self.moment, call, 0)
             return
+        if self.account.opaque is None:
+            self.account.opaque = {path: kind for at, member in follow(value, self.keys, self.root) for path, kind in opaque(member, at)}
         for recorder, tensor in self.parts(value):
-            recorder.put(tensor, self.moment, call, 0)
-
-
-def _described(value: object) -> str:
-    return "None" if value is None else f"a {type(value).__qualname__}"
+            self.put(recorder, tensor, self.moment, call, 0)

@@ -49,7 +49,7 @@ class TensorTap(Tap):
         """Store a tensor."""
         self.account.fired += 1
         if isinstance(value, Tensor):
-            self.recorder(self.root).put(value, self.moment, 0, self.time())
+            self.put(self.recorder(self.root), value, self.moment, 0, self.time())
 
     def wants(self, call: int) -> bool:
         """Whether the step that is open is due."""
