@@ -126,6 +126,10 @@ class Told:
         self.run.epoch_ends(epoch, complete, reason)
         self.progress.epoch(self.run, epoch, counts, complete)
 
+    def boundary(self) -> None:
+        """A step may be about to end."""
+        self.run.boundary()
+
     def step_pauses(self) -> None:
         """A step of another phase opens within the one that is open."""
         self.run.step_pauses()
