@@ -32,6 +32,7 @@ VERBS: dict[str, dict[str, Verb]] = {
         "check": Verb("probes.commands.check:check", "Whether specs are right, every problem at its place; needs no model"),
         "schema": Verb("probes.commands.schema:schema", "The JSON Schema of a spec, for editors"),
         "explain": Verb("probes.commands.explain:explain", "What the code of a problem means, with an example"),
+        "plugins": Verb("probes.commands.plugins:plugins", "The kinds that other distributions bring"),
         "tree": Verb("probes.commands.tree:tree", "The modules of a model, and the probes on them"),
         "plan": Verb("probes.commands.plan:plan", "What a spec comes to on a model, before anything runs"),
         "coverage": Verb("probes.commands.coverage:coverage", "Which modules fire in a script, how often, and which never"),

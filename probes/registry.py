@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
+from probes import plugins
 from probes.component import Component
 
 KINDS: dict[str, dict[str, str]] = {
@@ -46,11 +47,14 @@ def kinds(family: str) -> tuple[str, ...]:
 
 
 def component(family: str, kind: str) -> type[Component]:
-    """The class of a kind.
+    """The class of a kind, of a plug-in too where it is granted.
 
     Raises:
         KeyError: the family has no such kind.
     """
+    plugin = plugins.find(family, kind)
+    if plugin is not None and plugins.is_granted(kind):
+        return plugins.load(plugin)
     module, _, name = KINDS[family][kind].partition(":")
     found = getattr(import_module(module), name)
     if not (isinstance(found, type) and issubclass(found, Component)):

@@ -14,8 +14,9 @@ import torch
 
 from probes.audit.code import DIFF_NAME, code, without_home
 from probes.audit.environment import environment, generators, machine, packages
-from probes.audit.manifest import File, Identity, Manifest, SpecRecord, identity
+from probes.audit.manifest import File, Identity, Manifest, Plugin, SpecRecord, identity
 from probes.audit.weights import ModuleTree, model_record, weights_digest
+from probes.plugins import find, source
 
 __all__ = ["Provenance", "Script", "collect", "generators", "this_script", "weights_digest"]
 
@@ -151,7 +152,21 @@ def _spec_record(loaded: LoadedSpec, overrides: Sequence[str]) -> SpecRecord:
         overrides=tuple(without_home(override) for override in overrides),
         probes=tuple(probes),
         edits=tuple(name for name, probe in probes.items() if probe.edit is not None),
+        plugins=_plugins(loaded),
     )
+
+
+def _plugins(loaded: LoadedSpec) -> tuple[Plugin, ...]:
+    """Every kind that came from another distribution, once."""
+    probes = loaded.spec.probes.values()
+    components = [*(one for probe in probes for one in (*probe.transforms, probe.edit) if one is not None), *loaded.spec.sinks.values()]
+    kinds = sorted({(one.family, one.kind) for one in components if "." in one.kind})
+    found = [plugin for family, kind in kinds if (plugin := find(family, kind)) is not None]
+    return tuple(_plugin_record(one.kind, one.distribution, one.version, *source(one)) for one in found)
+
+
+def _plugin_record(kind: str, distribution: str, version: str, file: str, digest: str) -> Plugin:
+    return Plugin(kind=kind, distribution=distribution, version=version, file=File(name=without_home(file), sha256=digest))
 
 
 def _devices(trees: Mapping[str, ModuleTree]) -> set[torch.device]:

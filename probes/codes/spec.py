@@ -163,6 +163,8 @@ SPEC: dict[str, Code] = {
             "{hook: forward, modules: [fc1], transforms: [{kind: stats}]}",
         ),
     ),
+    "plugin-not-allowed": Code("The kind comes from a plug-in. A spec alone never makes a program import one; `--allow-plugin KIND` does."),
+    "plugin-broken": Code("The plug-in of the kind cannot be imported, or does not bring what its entry point says."),
     "no-place": Code("A probe names no modules and no tensors.", *_acts("{hook: forward}", "{hook: forward, modules: [fc1]}")),
     "two-places": Code(
         "A probe names both modules and tensors.", *_acts("{modules: [fc1], tensors: [fc1.weight]}", "{tensors: [fc1.weight]}")

@@ -38,6 +38,7 @@ class Verdict:
 @click.option("--resolved", is_flag=True, help="Print the resolved spec: extends, vars, defaults and overrides applied.")
 @click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a value of the spec; repeatable.")
 @click.option("--set-file", "files", multiple=True, metavar="FILE", help="A file with one PATH=VALUE a line; before what --set says.")
+@click.option("--allow-plugin", "allowed", multiple=True, metavar="KIND", help="Let this plug-in be imported; repeatable.")
 @click.option("--format", "kind", type=click.Choice(FORMATS), default="text", show_default=True, help="How the result is printed.")
 @click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
 @click.pass_context
@@ -47,6 +48,7 @@ def check(
     resolved: bool,
     overrides: tuple[str, ...],
     files: tuple[str, ...],
+    allowed: tuple[str, ...],
     kind: str,
     as_json: bool,
 ) -> None:
@@ -64,7 +66,7 @@ def check(
       resolved   the resolved spec; only where ok, with --resolved
     """  # noqa: D301  # click's mark for a paragraph that is not wrapped anew
     texts = changes(files, overrides)
-    verdicts = [verdict(name, texts) for name in specs]
+    verdicts = [verdict(name, texts, allowed) for name in specs]
     if as_json or kind == "json":
         found = {"ok": not any(one.code for one in verdicts), "specs": [plain(one, resolved) for one in verdicts]}
         click.echo(json.dumps(found, indent=2, ensure_ascii=False))
@@ -74,10 +76,10 @@ def check(
     context.exit(min((one.code for one in verdicts if one.code), default=0))
 
 
-def verdict(name: str, overrides: tuple[str, ...]) -> Verdict:
+def verdict(name: str, overrides: tuple[str, ...], allowed: tuple[str, ...] = ()) -> Verdict:
     """Load one spec and say what is wrong with it."""
     try:
-        return Verdict(name, load_spec(name, overrides=overrides))
+        return Verdict(name, load_spec(name, overrides=overrides, allow_plugins=allowed))
     except SpecError as error:
         return Verdict(name, None, error.problems, error.exit_code)
     except StorageError as error:

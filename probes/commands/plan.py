@@ -22,12 +22,14 @@ BEFORE = ("input", "grad_input", "grad_input_total")
 @click.command()
 @click.option("--model", "name", required=True, metavar="PKG:CALLABLE", help="Where the model comes from; FILE.py:CALLABLE too.")
 @click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a value of the spec; repeatable.")
+@click.option("--allow-plugin", "allowed", multiple=True, metavar="KIND", help="Let this plug-in be imported; repeatable.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, problems too.")
 @click.argument("spec")
 @click.pass_context
-def plan(context: click.Context, name: str, overrides: tuple[str, ...], as_json: bool, spec: str) -> None:
+def plan(context: click.Context, name: str, overrides: tuple[str, ...], allowed: tuple[str, ...], as_json: bool, spec: str) -> None:
     """Resolve SPEC against a model and show every binding; the model is built, but not called."""
-    loaded = load_spec(spec, overrides=overrides)  # before torch is imported: a spec that is wrong by itself is told at once
+    # before torch is imported: a spec that is wrong by itself is told at once
+    loaded = load_spec(spec, overrides=overrides, allow_plugins=allowed)
 
     from probes.plan import resolve
     from probes.script.named_model import named_model

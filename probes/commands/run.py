@@ -22,6 +22,7 @@ OPTIONS_FIRST = {"allow_interspersed_args": False}  # what follows the script is
 @click.option("--out", metavar="DIR", help="The run directory, absent or empty; by default runs/NAME/RUN-ID.")
 @click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a value of the spec; repeatable.")
 @click.option("--set-file", "files", multiple=True, metavar="FILE", help="A file with one PATH=VALUE a line; before what --set says.")
+@click.option("--allow-plugin", "allowed", multiple=True, metavar="KIND", help="Let this plug-in be imported; repeatable.")
 @click.option("--tag", "tags", multiple=True, metavar="NAME=TEXT", help="Note something in the manifest; repeatable.")
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
 @click.argument("spec")
@@ -32,6 +33,7 @@ def run(
     out: str | None,
     overrides: tuple[str, ...],
     files: tuple[str, ...],
+    allowed: tuple[str, ...],
     tags: tuple[str, ...],
     quiet: bool,
 ) -> None:
@@ -41,7 +43,8 @@ def run(
     satisfied, it is 1.
     """
     target = program_of("run", words, spec)
-    wish = Wish(load_spec(spec, overrides=changes(files, overrides)), out and str(Path(out).absolute()), dict(_pair(tag) for tag in tags))
+    loaded = load_spec(spec, overrides=changes(files, overrides), allow_plugins=allowed)
+    wish = Wish(loaded, out and str(Path(out).absolute()), dict(_pair(tag) for tag in tags))
     outcome = Session(wish, Progress(quiet=quiet)).run(target)
     if outcome.failure is not None:
         answer(outcome.failure)

@@ -30,6 +30,7 @@ def attach(
     overrides: Sequence[str] = (),
     vars: Mapping[str, Any] | None = None,  # noqa: A002 - the spec's own word
     tags: Mapping[str, str] | None = None,
+    allow_plugins: Sequence[str] = (),
     data: Mapping[str, str] | None = None,
     script: Script | None = None,
     automatic: bool = False,
@@ -43,6 +44,7 @@ def attach(
         overrides: `path=value` texts, as `--set` takes them.
         vars: values for the spec's `vars`.
         tags: free names and values for the manifest.
+        allow_plugins: kinds of plug-ins that may be imported.
         data: digests of the data sets by name, for the manifest.
         script: the program to record; by default that of the process.
         automatic: whether epochs open by themselves, as around a script.
@@ -53,7 +55,7 @@ def attach(
         StorageError: the directory cannot be used.
     """
     texts = [*overrides, *(f"vars.{name}={_text(value)}" for name, value in (vars or {}).items())]
-    plan = resolve(load_spec(spec, overrides=texts), model)
+    plan = resolve(load_spec(spec, overrides=texts, allow_plugins=allow_plugins), model)
     run_id = new_run_id()
     directory = (Path(out) if out is not None else default_directory(plan.loaded.spec.name, run_id)).absolute()  # a loop may chdir
     claim(directory, run_id)

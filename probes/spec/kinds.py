@@ -11,6 +11,7 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from probes.component import Component
 from probes.errors import nearest
+from probes.plugins import PluginError, find, is_granted
 from probes.registry import component, kinds
 
 
@@ -44,8 +45,25 @@ class KindOf:
             context["hint"] = f"write {{kind: {value}}}" if value in kinds(self.family) else "add `kind:`"
             raise PydanticCustomError("kind_missing", "each {family} is a mapping with a `kind`; known: {known}", context)
         kind = value["kind"]
+        if isinstance(kind, str) and "." in kind and self._is_plugin(kind):
+            return component(self.family, kind).model_validate(value)
         if not isinstance(kind, str) or kind not in kinds(self.family):
             context |= {"kind": str(kind), "at": ("kind",), "hint": nearest(str(kind), kinds(self.family))}
             message = "'{kind}' is not a registered {family}; specs name kinds and never import code; known: {known}"
             raise PydanticCustomError("kind_unknown", message, context)
         return component(self.family, kind).model_validate(value)
+
+    def _is_plugin(self, kind: str) -> bool:
+        """Whether a kind comes from a plug-in that may be used; one that may not, or does not work, is refused."""
+        context: dict[str, Any] = {"kind": kind, "family": self.family, "at": ("kind",)}
+        try:
+            plugin = find(self.family, kind)
+            if plugin is not None and is_granted(kind):
+                component(self.family, kind)
+        except PluginError as error:
+            raise PydanticCustomError("plugin_broken", "{reason}", context | {"reason": str(error)}) from None
+        if plugin is not None and not is_granted(kind):
+            context |= {"origin": f"{plugin.distribution} {plugin.version}", "hint": f"to allow it: --allow-plugin {kind}"}
+            message = "{family} '{kind}' comes from the plug-in {origin}, and no plug-in is imported unless it is allowed by name"
+            raise PydanticCustomError("plugin_not_allowed", message, context)
+        return plugin is not None

@@ -15,6 +15,7 @@ from pydantic import ValidationError
 from probes.digest import blake3_hex, canonical
 from probes.document import Document, Mark, Path
 from probes.errors import Problem, SpecError, StorageError, UsageError, nearest
+from probes.plugins import granted
 from probes.spec.compose import file_bytes, gather, lay_defaults, preset_names, preset_path, problem
 from probes.spec.explain import shown, translate
 from probes.spec.models import AMONG_THEMSELVES, VERSION, Spec
@@ -83,17 +84,24 @@ class LoadedSpec:
         return found
 
 
-def load_spec(spec: Any, *, overrides: Sequence[str] = ()) -> LoadedSpec:
+def load_spec(spec: Any, *, overrides: Sequence[str] = (), allow_plugins: Sequence[str] = ()) -> LoadedSpec:
     """Load a spec.
 
     Args:
         spec: path of a file, `preset:NAME`, a mapping, a Spec, or a LoadedSpec.
         overrides: `path=value` texts that win over what the files say.
+        allow_plugins: kinds of plug-ins that may be imported.
 
     Raises:
         SpecError: the spec does not say what a spec may say; every problem is listed.
         StorageError: the file cannot be read.
+        UsageError: a plug-in is allowed that is not installed.
     """
+    with granted(allow_plugins):
+        return _loaded(spec, overrides)
+
+
+def _loaded(spec: Any, overrides: Sequence[str]) -> LoadedSpec:
     if isinstance(spec, LoadedSpec):
         return spec if not overrides else load_text(spec.source, spec.name, spec.folder, (*spec.overrides, *overrides))
     if isinstance(spec, Spec):

@@ -14,7 +14,7 @@ def tree(model: nn.Module) -> SimpleNamespace:
 
 
 def loaded(weights: str = "start") -> SimpleNamespace:
-    probes: dict[str, SimpleNamespace] = {name: SimpleNamespace(edit=None) for name in ("acts", "big", "grads", "rag")}
-    probes["mix"] = SimpleNamespace(edit={"kind": "mixup"})
-    spec = SimpleNamespace(name="small", probes=probes, provenance=SimpleNamespace(weights=weights))
+    probes: dict[str, SimpleNamespace] = {name: SimpleNamespace(edit=None, transforms=()) for name in ("acts", "big", "grads", "rag")}
+    probes["mix"] = SimpleNamespace(edit=SimpleNamespace(family="edit", kind="mixup"), transforms=())
+    spec = SimpleNamespace(name="small", probes=probes, sinks={}, provenance=SimpleNamespace(weights=weights))
     return SimpleNamespace(spec=spec, source=SPEC, files=[("small.yaml", "00" * 32)], resolved=b"{}", identity_hash="ab" * 32)

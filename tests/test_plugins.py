@@ -1,0 +1,173 @@
+"""The example's package, installed by a made-up dist-info on the path; no other plug-in is ever imported here."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+import torch
+from click.testing import CliRunner, Result
+from torch import nn
+
+import probes
+from probes import plugins
+from probes.cli import cli
+from probes.errors import SpecError, UsageError
+from probes.spec import load_spec
+from tests.pages import ROOT
+
+EXAMPLE = ROOT / "examples" / "plugin"
+KIND = "acme.above"
+PROBE = {"hook": "forward", "modules": ["0"], "transforms": [{"kind": KIND, "threshold": 0.5}]}
+SPEC = {"version": 1, "name": "acme", "probes": {"a": PROBE}}
+Install = Callable[..., None]
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
+    """Make a distribution known, as pip does it."""
+    known = set(sys.modules)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def make(name: str, points: str, version: str = "0.1.0", **files: str) -> None:
+        folder = tmp_path / f"{name.replace('-', '_')}-{version}.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        (folder / "entry_points.txt").write_text(points)
+        for file, text in files.items():
+            (tmp_path / f"{file}.py").write_text(text)
+
+    yield make
+    for added in set(sys.modules) - known:
+        if added.startswith("acme"):
+            del sys.modules[added]
+
+
+@pytest.fixture
+def example(install: Install) -> None:
+    """The example's package is installed."""
+    text = (EXAMPLE / "acme_probes.py").read_text()
+    install("acme-probes", f"[probes.transforms]\n{KIND} = acme_probes:Above\n", acme_probes=text)
+
+
+def said(*words: object) -> Result:
+    return CliRunner().invoke(cli, [str(word) for word in words])
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> Path:
+    path = tmp_path / "acme.yaml"
+    path.write_text(json.dumps(SPEC))
+    return path
+
+
+def test_the_entry_point_of_the_example_is_the_one_that_is_tested_here() -> None:
+    text = (EXAMPLE / "pyproject.toml").read_text()
+    assert f'[project.entry-points."probes.transforms"]\n"{KIND}" = "acme_probes:Above"' in text
+
+
+@pytest.mark.usefixtures("example")
+def test_a_spec_alone_never_imports_a_plugin() -> None:
+    with pytest.raises(SpecError) as caught:
+        load_spec(SPEC)
+    (problem,) = caught.value.problems
+    assert problem.code == "plugin-not-allowed"
+    assert problem.message == (
+        "transform 'acme.above' comes from the plug-in acme-probes 0.1.0, and no plug-in is imported unless it is allowed by name"
+    )
+    assert problem.hint == "to allow it: --allow-plugin acme.above"
+    assert "acme_probes" not in sys.modules
+
+
+@pytest.mark.usefixtures("example")
+def test_a_plugin_that_is_allowed_captures_and_stands_in_the_manifest(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Identity())
+    with probes.attach(model, SPEC, out=tmp_path / "run", allow_plugins=[KIND]) as run:
+        for _ in run.epochs(1):
+            for x in run.steps([torch.tensor([0.0, 1.0, 2.0, 3.0])]):
+                model(x)
+    assert probes.open(tmp_path / "run")["a", "0"].numpy().tolist() == [0.75]
+    (recorded,) = json.loads((tmp_path / "run" / "run.json").read_text())["spec"]["plugins"]
+    assert recorded["kind"] == KIND
+    assert (recorded["distribution"], recorded["version"]) == ("acme-probes", "0.1.0")
+    assert recorded["file"]["sha256"] == sha256((EXAMPLE / "acme_probes.py").read_bytes()).hexdigest()
+
+
+@pytest.mark.usefixtures("example")
+def test_a_grant_ends_with_its_call() -> None:
+    load_spec(SPEC, allow_plugins=[KIND])
+    assert not plugins.is_granted(KIND)
+    with pytest.raises(SpecError, match="allowed by name"):
+        load_spec(SPEC)
+
+
+@pytest.mark.usefixtures("example")
+def test_the_keys_of_a_plugin_are_checked_like_any_other() -> None:
+    wrong = {**SPEC, "probes": {"a": {**PROBE, "transforms": [{"kind": KIND, "threshhold": 1.0}]}}}
+    with pytest.raises(SpecError, match=r"`threshhold` is not a key of `acme\.above`"):
+        load_spec(wrong, allow_plugins=[KIND])
+
+
+@pytest.mark.usefixtures("example")
+def test_check_takes_the_grant(spec: Path) -> None:
+    refused = said("check", spec)
+    assert refused.exit_code == 2
+    assert "error[plugin-not-allowed]" in refused.stderr
+    assert said("check", "--allow-plugin", KIND, spec).exit_code == 0
+
+
+@pytest.mark.usefixtures("example")
+def test_the_list_imports_only_what_is_allowed() -> None:
+    assert "acme.above  transform  acme-probes   0.1.0    not granted" in said("plugins").stdout
+    assert "acme_probes" not in sys.modules
+    (found,) = json.loads(said("plugins", "--json", "--allow-plugin", KIND).stdout)
+    assert found["sha256"] == sha256((EXAMPLE / "acme_probes.py").read_bytes()).hexdigest()
+    assert found["place"] == "acme_probes:Above"
+
+
+def test_a_plugin_that_is_allowed_but_not_installed_is_refused(install: Install) -> None:
+    with pytest.raises(UsageError, match=r"plug-in 'acme.abvoe' is allowed, but not installed"):
+        load_spec(SPEC, allow_plugins=["acme.abvoe"])
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("raise RuntimeError('no license')", r"cannot be imported from acme_bad:Bad: RuntimeError: no license"),
+        ("Bad = 3", "is not a transform"),
+        ("from probes.sinks.hdf5 import Hdf5 as Bad", "is not a transform"),
+        ("from probes.transforms.stats import Stats as Bad", "calls itself 'stats'"),
+    ],
+)
+def test_a_plugin_that_does_not_hold_what_it_says_is_one_problem(text: str, reason: str, install: Install) -> None:
+    install("acme-bad", f"[probes.transforms]\n{KIND} = acme_bad:Bad\n", acme_bad=text)
+    with pytest.raises(SpecError, match=reason) as caught:
+        load_spec(SPEC, allow_plugins=[KIND])
+    assert [problem.code for problem in caught.value.problems] == ["plugin-broken"]
+
+
+@pytest.mark.usefixtures("example")
+def test_two_distributions_of_one_kind_are_refused(install: Install) -> None:
+    install("acme-twin", f"[probes.transforms]\n{KIND} = acme_twin:Above\n")
+    with pytest.raises(SpecError, match="brought by 'acme-probes' and 'acme-twin'"):
+        load_spec(SPEC, allow_plugins=[KIND])
+
+
+def test_a_kind_without_a_dot_never_takes_the_place_of_ours(install: Install) -> None:
+    install("acme-thief", "[probes.transforms]\nstats = acme_thief:Stats\n", acme_thief="raise RuntimeError")
+    assert load_spec({"version": 1, "probes": {"a": {"hook": "forward", "modules": ["0"], "transforms": [{"kind": "stats"}]}}}).spec.probes
+    assert "never used: its name has no dot" in said("plugins").stdout
+
+
+@pytest.mark.usefixtures("example")
+def test_the_tests_of_the_example_pass() -> None:
+    space: dict[str, Callable[[], None]] = {}
+    exec(compile((EXAMPLE / "test_acme_probes.py").read_text(), "test_acme_probes.py", "exec"), space)
+    tests = [test for name, test in space.items() if name.startswith("test_")]
+    assert len(tests) == 2
+    for test in tests:
+        test()
