@@ -15,6 +15,9 @@ from torch import nn
 
 import probes
 from probes import plugins
+from probes.audit.manifest import Manifest
+from probes.audit.provenance import Script
+from probes.audit.replay import changes, command, recorded
 from probes.cli import cli
 from probes.errors import SpecError, UsageError
 from probes.spec import load_spec
@@ -171,3 +174,29 @@ def test_the_tests_of_the_example_pass() -> None:
     assert len(tests) == 2
     for test in tests:
         test()
+
+
+@pytest.mark.usefixtures("example")
+def test_a_replay_imports_what_its_run_was_allowed_to_and_nothing_that_has_changed_since(tmp_path: Path, spec: Path) -> None:
+    manifest = _recorded(tmp_path)
+    assert command(manifest, spec, tmp_path / "again", tmp_path)[4:8] == ["--out", str(tmp_path / "again"), "--allow-plugin", KIND]
+    assert not [change for change in changes(manifest, tmp_path) if "plug-in" in change.what]
+    (tmp_path / "acme_probes.py").write_text("")
+    assert [change.what for change in changes(manifest, tmp_path) if "plug-in" in change.what] == ["plug-in acme.above"]
+
+
+def _recorded(folder: Path) -> Manifest:
+    """The manifest of a run of a script with the plug-in."""
+    script = folder / "train.py"
+    script.write_text("")
+    made = probes.attach(
+        nn.Sequential(nn.Identity()),
+        SPEC,
+        out=folder / "run",
+        allow_plugins=[KIND],
+        script=Script("train.py", script, ()),
+        automatic=True,
+    )
+    with made as run, run.epoch(0), run.step():
+        made.plan.trees[""].model(torch.ones(2))
+    return recorded(folder / "run")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,7 +19,7 @@ from probes.audit.diff import diff
 from probes.audit.difference import Difference
 from probes.audit.environment import device_name, packages, python_version
 from probes.audit.inspection import Inspection
-from probes.audit.manifest import CodeRecord, Manifest
+from probes.audit.manifest import CodeRecord, Manifest, Plugin
 from probes.errors import FileRefused, RunError, StorageError, UsageError
 from probes.store.directory import is_run, newest_run
 
@@ -99,13 +99,13 @@ def recorded(run: Path) -> Manifest:
 
 
 def changes(manifest: Manifest, directory: Path) -> tuple[Change, ...]:
-    """What is no longer as it was recorded: script, repository, Python, packages, device.
+    """What is no longer as it was recorded: script, repository, plug-ins, Python, packages, device.
 
     Args:
         manifest: of the recorded run.
         directory: where its command would be run.
     """
-    found = [*_code_changes(manifest.code, directory)]
+    found = [*_code_changes(manifest.code, directory), *_plugin_changes(manifest.spec.plugins)]
     if manifest.environment.python != python_version():
         found.append(Change("Python", manifest.environment.python, python_version()))
     now = packages()
@@ -140,6 +140,14 @@ def _code_changes(code: CodeRecord, directory: Path) -> list[Change]:
     return found
 
 
+def _plugin_changes(plugins: Iterable[Plugin]) -> Iterator[Change]:
+    for plugin in plugins:
+        file = Path(with_home(plugin.file.name))
+        now = sha256(file.read_bytes()).hexdigest() if file.is_file() else "not there"
+        if now != plugin.file.sha256:
+            yield Change(f"plug-in {plugin.kind}", plugin.file.sha256[:16], now[:16])
+
+
 def script_file(script: str, directory: Path) -> Path | None:
     """The file of a recorded script or `-m module`, or None where it is not below the directory."""
     if script.startswith("-m "):
@@ -151,7 +159,7 @@ def script_file(script: str, directory: Path) -> Path | None:
 
 
 def command(manifest: Manifest, spec: Path, out: Path, directory: Path) -> list[str]:
-    """The command that runs a recorded run again.
+    """The command that runs a recorded run again; it may import the plug-ins that the recorded one imported.
 
     Args:
         manifest: of the recorded run.
@@ -174,7 +182,8 @@ def command(manifest: Manifest, spec: Path, out: Path, directory: Path) -> list[
         raise UsageError(f"the run had {manifest.environment.world} processes; {by_hand}")
     script = code.script.split(" ") if code.script.startswith("-m ") else [with_home(code.script)]
     words = [*script, *(with_home(argument) for argument in code.argv)]
-    return [sys.executable, "-m", "probes", "run", "--out", str(out.resolve()), str(spec.resolve()), *words]
+    allowed = [word for plugin in manifest.spec.plugins for word in ("--allow-plugin", plugin.kind)]
+    return [sys.executable, "-m", "probes", "run", "--out", str(out.resolve()), *allowed, str(spec.resolve()), *words]
 
 
 def _spec(run: Path, manifest: Manifest, room: Path) -> Path:

@@ -25,17 +25,20 @@ Matched = dict[tuple[str, str], list[str]]
 
 @click.command(context_settings={"allow_interspersed_args": False}, options_metavar="[OPTIONS]")
 @click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a value of the spec; repeatable.")
+@click.option("--allow-plugin", "allowed", multiple=True, metavar="KIND", help="Let this plug-in be imported; repeatable.")
 @click.option("--all", "unfolded", is_flag=True, help="Do not fold blocks that repeat.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, and what the script prints on stderr.")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[SPEC] SCRIPT|-m MODULE [ARGS]...")
 @click.pass_context
-def coverage(context: click.Context, overrides: tuple[str, ...], unfolded: bool, as_json: bool, words: tuple[str, ...]) -> None:
+def coverage(
+    context: click.Context, overrides: tuple[str, ...], allowed: tuple[str, ...], unfolded: bool, as_json: bool, words: tuple[str, ...]
+) -> None:
     """Run SCRIPT once and count the calls of every module of its model; with SPEC, of the model that the spec fits.
 
     Without SPEC the model is the first tree with parameters that is called. Nothing is stored.
     """
     has_spec = bool(words) and (words[0].endswith((".yaml", ".yml")) or words[0].startswith("preset:"))
-    loaded = load_spec(words[0], overrides=overrides) if has_spec else None
+    loaded = load_spec(words[0], overrides=overrides, allow_plugins=allowed) if has_spec else None
     program = program_of("coverage", words[1:] if has_spec else words, words[0] if has_spec else "[SPEC]")
     ending, found = _run(program, loaded, as_json)
     if ending.error is not None and (found is None or ending.error is not found.failure):

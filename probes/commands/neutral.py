@@ -15,21 +15,24 @@ from probes.spec import load_spec
 
 @click.command(context_settings={"allow_interspersed_args": False}, options_metavar="[OPTIONS]")
 @click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a value of the spec; repeatable.")
+@click.option("--allow-plugin", "allowed", multiple=True, metavar="KIND", help="Let this plug-in be imported; repeatable.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.argument("spec")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT|-m MODULE [ARGS]...")
 @click.pass_context
-def neutral(context: click.Context, overrides: tuple[str, ...], as_json: bool, spec: str, words: tuple[str, ...]) -> None:
+def neutral(
+    context: click.Context, overrides: tuple[str, ...], allowed: tuple[str, ...], as_json: bool, spec: str, words: tuple[str, ...]
+) -> None:
     """Run SCRIPT without and with the probes of SPEC and compare, bit for bit.
 
     Compared are the loss of every backward, gradients, weights and random generators at every optimizer step, and at
     the end weights, buffers and hooks of the models. Generators are seeded before the script begins; files that it writes are
     written twice.
     """
-    load_spec(spec, overrides=overrides)
+    load_spec(spec, overrides=overrides, allow_plugins=allowed)
     program = program_of("neutral", words, spec)
     with tempfile.TemporaryDirectory(prefix="probes-neutral-") as folder:
-        verdict = Trial(program, spec, overrides, Path(folder)).verdict()
+        verdict = Trial(program, spec, overrides, Path(folder), allowed).verdict()
     click.echo(json.dumps(verdict.as_dict(), indent=2) if as_json else text(verdict))
     if not verdict.neutral:
         context.exit(1)

@@ -55,12 +55,14 @@ class Trial:
         spec: the spec as the user named it.
         overrides: `path=value` texts for the spec.
         folder: an empty directory for records and the run.
+        allowed: kinds of plug-ins that may be imported.
     """
 
     program: Program
     spec: str
     overrides: tuple[str, ...]
     folder: Path
+    allowed: tuple[str, ...] = ()
 
     def verdict(self) -> Verdict:
         """Run the program without and with probes, and compare.
@@ -88,7 +90,7 @@ class Trial:
         program = self.program
         order = Order(str(record), program.name, program.arguments, program.is_module)
         if probed:
-            order = replace(order, spec=self.spec, out=str(self.folder / "run"), overrides=self.overrides)
+            order = replace(order, spec=self.spec, out=str(self.folder / "run"), overrides=self.overrides, allowed=self.allowed)
         done = subprocess.run(
             [sys.executable, "-m", "probes.script.witness"],
             input=order.text() + "\n",

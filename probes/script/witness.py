@@ -39,6 +39,7 @@ class Order:
         spec: the spec to probe with; empty for none.
         out: the run directory, where there is a spec.
         overrides: `path=value` texts for the spec.
+        allowed: kinds of plug-ins that may be imported.
     """
 
     record: str
@@ -48,6 +49,7 @@ class Order:
     spec: str = ""
     out: str = ""
     overrides: tuple[str, ...] = ()
+    allowed: tuple[str, ...] = ()
 
     def text(self) -> str:
         """The order as one line."""
@@ -83,7 +85,7 @@ class Witness:
         return code
 
     def _probed(self, program: Program) -> int:
-        loaded = load_spec(self.order.spec, overrides=tuple(self.order.overrides))
+        loaded = load_spec(self.order.spec, overrides=tuple(self.order.overrides), allow_plugins=tuple(self.order.allowed))
         outcome = Session(Wish(loaded, self.order.out), Progress(quiet=True)).run(program)
         if outcome.failure is not None:
             print(outcome.failure, file=sys.stderr)
