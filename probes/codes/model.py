@@ -18,6 +18,7 @@ MODEL: dict[str, Code] = {
     "too-many-matches": Code("A probe has more targets than `limits.matches_per_probe` allows."),
     "transform-does-not-fit": Code("A transform cannot take the value it is given."),
     "fullgraph": Code("The value cannot be taken without a graph break, and the module is compiled with fullgraph=True."),
+    "fast-path": Code("A hook makes PyTorch use other kernels in `eval` than without it."),
     "two-edits": Code("Two edits of one value would depend on their order."),
     "edit-source": Code("The capture or the file that an edit takes its tensor from cannot be read."),
     "edit-of-data": Code("A parameter itself is not edited, only its gradient."),

@@ -34,16 +34,35 @@ class Account:
         skipped: reason -> how often.
         error: the first failure, as text.
         mark: `fired` when the open step began.
+        drift: what was found to be replaced on the model when the epoch began or ended.
+        unused: armed tensor hooks whose graph was dropped before a gradient came.
         opaque: members of the value that hold no tensor we can see, such as a cache, with their types; None until looked at.
         paused: whether the step around the open one had fired.
     """
 
-    __slots__ = ("armed", "error", "expected", "fired", "mark", "missed", "nbytes", "opaque", "paused", "returned", "skipped", "written")
+    __slots__ = (
+        "armed",
+        "drift",
+        "error",
+        "expected",
+        "fired",
+        "mark",
+        "missed",
+        "nbytes",
+        "opaque",
+        "paused",
+        "returned",
+        "skipped",
+        "unused",
+        "written",
+    )
 
     def __init__(self) -> None:
         self.expected = self.fired = self.armed = self.returned = self.written = self.nbytes = self.missed = self.mark = 0
         self.skipped: Counter[str] = Counter()
+        self.unused = 0
         self.error = ""
+        self.drift = ""
         self.opaque: dict[str, str] | None = None
         self.paused = False
 
@@ -68,6 +87,16 @@ class Account:
         """Go on with the step around, which has fired before if it had when it was paused."""
         self.mark = self.fired - int(self.paused)
 
+    @property
+    def alive(self) -> int:
+        """Armed tensor hooks whose graph lives still: a later backward may reach them."""
+        return max(0, self.armed - self.returned - self.unused - self.skipped["lost in-place"])
+
+    def settle(self) -> None:
+        """Count what was armed and whose graph was dropped: nothing of the loss depended on it."""
+        if self.unused:
+            self.skipped["unused output"] = self.unused
+
     def as_dict(self) -> dict[str, object]:
         """Plain data for the journal's END record, the file and the summary."""
         record: dict[str, object] = {
@@ -80,6 +109,10 @@ class Account:
         }
         if self.armed:
             record |= {"armed": self.armed, "returned": self.returned}
+        if self.alive:
+            record["alive"] = self.alive
+        if self.drift:
+            record["drift"] = self.drift
         if self.opaque:
             record["opaque"] = self.opaque
         if self.error:

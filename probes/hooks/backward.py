@@ -64,7 +64,15 @@ class GradHook:
     def lost(self) -> bool:
         """Whether a watched view was rewritten before its gradient came."""
         alias, self.alias = self.alias, None
-        return alias is not None and self.backward == 0 and alias._version != self.version
+        if alias is None or self.backward or alias._version == self.version:
+            return False
+        self.backward = -1
+        return True
+
+    def __del__(self) -> None:
+        """The graph is gone, and with it the last chance of a gradient."""
+        if not self.backward:
+            self.account.unused += 1
 
 
 class Armed:

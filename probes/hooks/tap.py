@@ -64,7 +64,12 @@ class Tap:
 
     def wants(self, call: int) -> bool:
         """Whether this call is due, given that the hook's gate is open."""
-        return self.gate.due and not self.broken and (self.within is None or self.within(self.moment.microstep, call))
+        if not self.gate.due or self.broken:
+            return False
+        if self.within is None or self.within(self.moment.microstep, call):
+            return True
+        self.account.skip("filtered")
+        return False
 
     def recorder(self, leaf: str) -> Recorder:
         """The recorder of a leaf."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.parameter import is_lazy
 
 from probes.hooks.edit import Editor
 from probes.hooks.tap import Tap
@@ -19,10 +20,11 @@ class TensorTap(Tap):
     it: after unscaling, clipping and averaging over processes.
     """
 
-    __slots__ = ("editor", "holder", "name", "stage", "times")
+    __slots__ = ("editor", "holder", "known", "name", "stage", "times")
 
     editor: Editor | None
     holder: weakref.ref[torch.nn.Module]
+    known: weakref.ref[Tensor] | None
     name: str
     stage: str
     times: tuple[int, int]
@@ -33,6 +35,7 @@ class TensorTap(Tap):
         self.name = name
         self.stage = stage
         self.editor = None
+        self.known = None
         self.times = (-1, 0)
         return self
 
@@ -42,8 +45,11 @@ class TensorTap(Tap):
         holder = self.holder()
         if holder is None:
             return None
-        found = holder._parameters.get(self.name)
-        return found if found is not None else holder._buffers.get(self.name)
+        # The tables of a ScriptModule know `in`, but not `get`.
+        for table in (holder._parameters, holder._buffers):
+            if self.name in table and table[self.name] is not None:
+                return table[self.name]
+        return None
 
     def handle(self, value: object, call: int) -> None:
         """Store a tensor."""
@@ -80,6 +86,10 @@ class TensorTap(Tap):
 
     def on_data(self) -> None:
         """The first call of a step is about to run."""
+        if self.lazy:
+            if self.wants(0):
+                self.account.skip("no data")
+            return
         if self.wants(0):
             self.take(self.tensor, 0)
 
@@ -104,10 +114,26 @@ class TensorTap(Tap):
             self.recorder(f"edit.{name}").put(drawn, self.moment, 0, times)
         return result
 
+    @property
+    def lazy(self) -> bool:
+        """Whether the tensor has no shape before the first call."""
+        tensor = self.tensor
+        return tensor is not None and is_lazy(tensor)
+
+    def notice(self, tensor: Tensor | None) -> None:
+        """Tell where the parameter is another object than before; a buffer may be."""
+        known = self.known() if self.known is not None else None
+        if self.root == "grad" and self.known is not None and known is not tensor:
+            self.account.drift = f"parameter `{self.name}` " + ("is gone" if tensor is None else "was replaced by another")
+        self.known = None if tensor is None else weakref.ref(tensor)
+
     def attach(self) -> list[Any]:
         """Register the hook of the stage and return its handles; `final` and `data` are driven by the run."""
         tensor = self.tensor
-        if tensor is None or self.root == "data" or self.stage == "final" or not tensor.requires_grad:
+        self.notice(tensor)
+        if tensor is None or is_lazy(tensor):
+            return []
+        if self.root == "data" or self.stage == "final" or not tensor.requires_grad:
             return []
         if self.editor is not None:
             if self.stage == "accumulated":

@@ -13,6 +13,7 @@ from probes.plan.binding import Binding, Plan
 from probes.plan.compiled import refuse_in_fullgraph
 from probes.plan.draft import Draft, Target
 from probes.plan.edits import refuse_bad_edits, source_of
+from probes.plan.kernel_path import note_fast_paths
 from probes.plan.modules import module_targets
 from probes.plan.parameters import tensor_targets
 from probes.plan.tree import Tree
@@ -47,6 +48,7 @@ def resolve(spec: Any, model: Module | Mapping[str, Module]) -> Plan:
     bindings = [binding for draft in drafts for binding in _bindings(draft)]
     refuse_bad_edits(drafts, bindings)
     refuse_in_fullgraph(drafts, bindings)
+    note_fast_paths(drafts, bindings)
     problems = [problem for draft in drafts for problem in draft.problems]
     if problems:
         raise PlanError(problems)

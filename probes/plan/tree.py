@@ -44,6 +44,8 @@ class Node:
     @property
     def runs(self) -> bool:
         """Whether the class has a `forward` of its own; `ModuleList` and `ModuleDict` have none."""
+        if self.scripted:  # its class answers no question about `forward`
+            return True
         return type(self.module).forward is not Module.forward
 
     @property
@@ -120,7 +122,9 @@ class Tree:
 def wrapped(module: Module) -> tuple[str, Module] | None:
     """The attribute and the module that a wrapper keeps, or None where `module` is no wrapper."""
     for name, classes in WRAPPERS.items():
-        child = module._modules.get(name)
+        if name not in module._modules:  # asked like this, since the table of a ScriptModule has no `get`
+            continue
+        child = module._modules[name]
         if child is not None and (not classes or any(base.__name__ in classes for base in type(module).__mro__)):
             return name, child
     return None

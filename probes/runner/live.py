@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
@@ -19,6 +20,7 @@ from probes.hooks.tap import Tap, ValueTap
 from probes.hooks.tensor import TensorTap
 from probes.plan import Binding, Node, Plan
 from probes.plan.compiled import region
+from probes.plan.drift import node_of, renew
 from probes.runner.schedule import Schedule, within
 
 Failure = Callable[[Tap, Exception], None]
@@ -55,6 +57,7 @@ class Live:
         self.passing: list[Any] = []
         self.standing: list[Any] = []
         self.stood: set[int] = set()
+        self.late: list[TensorTap] = []
         self.hooks: list[ForwardHook | PreForwardHook] = []
         self.inside = {binding.index for binding in plan.bindings if region(plan.trees[binding.model], binding.module) is not None}
         self.compiled = bool(self.inside)
@@ -117,7 +120,11 @@ class Live:
         self._stand(lambda binding: self.compiled or _stands(binding))
 
     def _stand(self, stands: Callable[[Binding], bool]) -> None:
-        chosen = [(binding, tap) for binding, tap in self._bound() if not isinstance(tap, TensorTap) and stands(binding)]
+        chosen = [
+            (binding, tap)
+            for binding, tap in self._bound()
+            if not isinstance(tap, TensorTap) and stands(binding) and node_of(self.plan, binding) is not None
+        ]
         self.standing = self._hooks(chosen)
         self.stood = {binding.index for binding, _ in chosen}
         if chosen and compiled.in_use():
@@ -126,19 +133,38 @@ class Live:
     def register(self, epoch: int) -> None:
         """Register the hooks of every binding whose schedule can be due in this epoch, and remove all others."""
         self.rest()
-        if compiled.in_use() and not self.compiled:
-            self.compiled = True
+        drifted = self.verify()
+        if (compiled.in_use() and not self.compiled) or drifted & self.stood:
+            self.compiled = self.compiled or compiled.in_use()
             self._unhook()
-            self._stand(lambda _: True)
+            self._stand(lambda binding: self.compiled or _stands(binding))
         chosen = []
         for binding, tap in sorted(self._bound(), key=lambda pair: _turn(*pair)):
-            if tap.broken or not binding.probe.when.covers(epoch, None, self.moment.rank):
+            if tap.broken or node_of(self.plan, binding) is None or not binding.probe.when.covers(epoch, None, self.moment.rank):
                 continue
             if isinstance(tap, TensorTap):
                 self.handles += tap.attach()
+                self.late += [tap] if tap.lazy else []
             elif binding.index not in self.stood:
                 chosen.append((binding, tap))
         self.passing = self._hooks(chosen)
+
+    def bind_late(self) -> None:
+        """Register the hooks of parameters that have got their shape in the call that has returned."""
+        late, self.late = self.late, []
+        for tap in late:
+            self.handles += tap.attach()
+
+    def verify(self) -> set[int]:
+        """Bring the plan up to date with the model; the indices of bindings whose module is another, which is told in the books."""
+        drifted = renew(self.plan)
+        for index, text in drifted.items():
+            tap = self.taps[index]
+            tap.account.drift = text
+            node = node_of(self.plan, self.plan.bindings[index])
+            if isinstance(tap, TensorTap) and node is not None:
+                tap.holder = weakref.ref(node.module)
+        return set(drifted)
 
     def _bound(self) -> list[tuple[Binding, Tap]]:
         return list(zip(self.plan.bindings, self.taps, strict=True))
@@ -216,12 +242,9 @@ class Live:
                 tap.account.step_over("compiled away" if index in self.inside else "not reached")
 
     def settle(self) -> None:
-        """At an epoch's end: what was armed and never fired was not used by the loss."""
+        """At an epoch's end: what was armed and whose graph is gone was not used by the loss."""
         for tap in self.grads:
-            account = tap.account
-            unused = account.armed - account.returned - account.skipped["lost in-place"]
-            if unused > 0:
-                account.skip("unused output", unused)
+            tap.account.settle()
 
 
 def _turn(binding: Binding, tap: Tap) -> int:

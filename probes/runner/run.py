@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any
@@ -27,6 +27,7 @@ from probes.runner.recording import Recording
 from probes.runner.schedule import Schedule
 from probes.runner.summary import Summary, verdicts
 from probes.runner.timeline import Timeline
+from probes.tensors import NotCapturable
 
 Ids = Callable[[Any], Sequence[Any]]
 
@@ -57,7 +58,7 @@ class Run:
         self.failure: ProbesError | None = None
         self.stopped = ""
         self.limited = ""
-        self._owned = {id(parameter) for tree in self._clock_trees() for parameter in tree.model.parameters()}
+        self._owned = self._parameters()
         self._pid = os.getpid()
         self._tick: Any = None
         self._entered = False
@@ -178,6 +179,22 @@ class Run:
         finally:
             self.timeline.unname()
 
+    @contextmanager
+    def suspend(self) -> Iterator[None]:
+        """Take every hook off the model for the body, and put them back: for `torch.jit.script`, tracing and export.
+
+        What the model does in the body is not captured and moves no clock.
+        """
+        self.entry.stop()
+        self.live.remove()
+        try:
+            yield
+        finally:
+            self.live.stand()
+            if self.timeline.epoch is not None and self.moment.writer is not None:
+                self.live.register(self.timeline.epoch)
+            self.entry.start()
+
     def edit(self, probe: str, target: str | None = None) -> Mapping[str, Tensor]:
         """What an edit drew when it was applied last, such as `permutation` and `lam` of a mixup.
 
@@ -213,6 +230,8 @@ class Run:
                 tap.on_data()
 
     def _leaves(self) -> None:
+        if self.live.late:
+            self.live.bind_late()
         self.live.pick_up()
         self.timeline.leave()
 
@@ -247,6 +266,9 @@ class Run:
                 tap.on_final()
         self.timeline.tick()
 
+    def _parameters(self) -> set[int]:
+        return {id(parameter) for tree in self._clock_trees() for parameter in tree.model.parameters()}
+
     def _clock_trees(self) -> list[Any]:
         name = self.plan.loaded.spec.clock.model
         return [self.plan.trees[name]] if name else list(self.plan.trees.values())
@@ -260,11 +282,13 @@ class Run:
             with self._storage():
                 self.moment.writer = self.recording.open(epoch, dict(self.timeline.totals))
                 self.live.register(epoch)
+                self._owned = self._parameters()
                 self.entry.rehang()
 
     def epoch_ends(self, epoch: int, complete: bool, reason: str) -> None:
         """Close the books and hand the journal to the sealer."""
         self.live.rest()
+        self.live.verify()
         self.live.settle()
         self.moment.writer = None
         with self._storage():
@@ -284,7 +308,8 @@ class Run:
             "random": generators().model_dump(mode="json"),
         }
         if self.plan.loaded.spec.provenance.weights == "epochs":
-            closing["weights"] = weights_digest(self.plan.trees)
+            with suppress(NotCapturable):  # a parameter that has no bytes, such as a lazy one that was never called
+                closing["weights"] = weights_digest(self.plan.trees)
         return closing
 
     def step_pauses(self) -> None:

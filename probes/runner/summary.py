@@ -95,9 +95,12 @@ def _row(run: Run, name: str) -> Row:
     accounts = [epoch[index] for epoch in run.accounts.values() for index in indices]
     skipped: Counter[str] = Counter()
     for account in accounts:
+        account.settle()
         skipped.update(account.skipped)
     silent = [index for index in indices if not any(epoch[index].written for epoch in run.accounts.values())]
     notes = [f"{count} {reason}" for reason, count in sorted(skipped.items()) if reason not in ("recompute", "not reached")]
+    notes += list(dict.fromkeys(account.drift for account in accounts if account.drift))
+    notes += [f"{path} is opaque ({kind})" for path, kind in sorted({item for one in accounts for item in (one.opaque or {}).items()})]
     if silent and len(silent) < len(indices):
         notes.append(f"{len(silent)} of {len(indices)} never fired")
     return Row(
@@ -148,7 +151,14 @@ def _why(books: dict[int, list[Any]]) -> str:
         return "no epoch was begun"
     skipped: Counter[str] = Counter()
     for account in accounts:
+        account.settle()
         skipped.update(account.skipped)
+    alive = sum(account.alive for account in accounts)
+    if alive:
+        skipped["waiting for a backward, which never came"] = alive
+    drift = next((account.drift for account in accounts if account.drift), "")
+    if drift:
+        return drift
     del skipped["not reached"]
     if skipped:
         return ", ".join(f"{count} times {reason}" for reason, count in skipped.most_common())

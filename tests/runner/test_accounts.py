@@ -1,0 +1,224 @@
+"""The books of a binding: every reason of the closed list, where it ends up, and what a replaced module comes to."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import h5py
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+import probes
+from probes.hooks.account import REASONS
+from probes.runner.summary import verdicts
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    torch.manual_seed(0)
+
+
+X = torch.randn(3, 4, generator=torch.Generator().manual_seed(1))
+
+
+def plain(model: nn.Module, data: Any) -> None:
+    for x in data:
+        model(x).sum().backward()
+
+
+def run_with(model: nn.Module, path: Path, probe: dict[str, Any], loop: Any = plain, epochs: int = 1, **spec: Any) -> Any:
+    """The run after three steps an epoch, whether or not the spec was satisfied."""
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        probes.attach(model, {"version": 1, "name": "t", "probes": {"p": probe}, **spec}, out=path / "run") as run,
+    ):
+        patch.setattr(run, "_judge", lambda: None)
+        for _ in run.epochs(epochs):
+            loop(model, run.steps([X] * 3))
+    return run
+
+
+def skipped(path: Path, epoch: int = 0) -> dict[str, int]:
+    found: dict[str, int] = account(path, epoch)["skipped"]
+    return found
+
+
+def account(path: Path, epoch: int = 0) -> dict[str, Any]:
+    """The first binding's books, out of the file."""
+    with h5py.File(path / "run" / f"epoch-{epoch:04d}.h5") as file:
+        found: dict[str, Any] = json.loads(file["closing"][()])["accounts"][0]
+    return found
+
+
+def net(size: int = 2) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(4, 4), nn.Linear(4, size))
+
+
+class Side(nn.Module):
+    """A part whose output is thrown away, or is rewritten in place."""
+
+    def __init__(self, part: nn.Module, use: str) -> None:
+        super().__init__()
+        self.part = part
+        self.last = nn.Linear(4, 2)
+        self.use = use
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.use == "not":
+            return self.last(x)
+        if self.use == "no_grad":
+            with torch.no_grad():
+                hidden = self.part(x)
+            return self.last(hidden)
+        if self.use == "dropped":
+            self.part(x)
+            return self.last(x)
+        if self.use == "checkpoint":
+            return self.last(checkpoint(self.part, x * self.last.weight.sum(), use_reentrant=False))
+        hidden = self.part(x * self.last.weight.sum())
+        torch.relu_(hidden)
+        return self.last(hidden)
+
+
+class First(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x[:2]
+
+
+def frozen() -> nn.Module:
+    part = nn.Linear(4, 4)
+    part.requires_grad_(False)
+    return part
+
+
+def over(model: nn.Module, data: Any) -> None:
+    for x in data:
+        torch.vmap(model)(x)
+
+
+def meta(model: nn.Module, data: Any) -> None:
+    for x in data:
+        model(x.to("meta"))
+
+
+CASES: dict[str, tuple[Any, dict[str, Any], Any, dict[str, Any]]] = {
+    "not reached": (lambda: Side(nn.Linear(4, 4), "not"), {"hook": "forward", "modules": ["part"]}, plain, {}),
+    "no_grad": (lambda: Side(nn.Linear(4, 4), "no_grad"), {"hook": "backward", "modules": ["part"]}, plain, {}),
+    "frozen": (lambda: Side(frozen(), "dropped"), {"hook": "backward", "modules": ["part"]}, plain, {}),
+    "unused output": (lambda: Side(nn.Linear(4, 4), "dropped"), {"hook": "backward", "modules": ["part"]}, plain, {}),
+    "lost in-place": (lambda: Side(First(), "rewritten"), {"hook": "backward", "modules": ["part"]}, plain, {}),
+    "recompute": (lambda: Side(net(4), "checkpoint"), {"hook": "forward", "modules": ["part.0"]}, plain, {}),
+    "functorch": (lambda: nn.Sequential(nn.Linear(4, 2)), {"hook": "forward", "modules": ["0"]}, over, {}),
+    "no data": (lambda: nn.Sequential(nn.Identity()), {"hook": "forward", "modules": ["0"]}, meta, {}),
+    "filtered": (net, {"hook": "forward", "modules": ["0"], "when": {"calls": {"at": [1]}}}, plain, {}),
+    "limit": (net, {"hook": "forward", "modules": ["0"]}, plain, {"limits": {"bytes_per_epoch": 50}}),
+    "failed": (net, {"hook": "forward", "modules": ["0"], "dims": ["one"]}, plain, {}),
+}
+
+
+@pytest.mark.parametrize("reason", [reason for reason in REASONS if reason != "compiled away"])
+def test_every_reason_can_be_reached_and_stands_in_the_file(tmp_path: Path, reason: str) -> None:
+    make, probe, loop, spec = CASES[reason]
+    run_with(make(), tmp_path, probe, loop, **spec)
+    found = skipped(tmp_path)
+    assert found.get(reason), found
+    assert set(found) <= set(REASONS)
+
+
+def test_the_last_reason_has_a_test_of_its_own() -> None:
+    text = (Path(__file__).parent.parent / "hooks" / "test_compiled.py").read_text()
+    assert set(REASONS) - set(CASES) == {"compiled away"}
+    assert "compiled away" in text
+
+
+def test_a_graph_that_waits_for_its_backward_is_not_called_unused(tmp_path: Path) -> None:
+    def truncated(model: nn.Module, data: Any) -> None:
+        kept = [model(x).sum() for x in data]
+        graphs.append(kept[-1])
+        for loss in kept[:1]:
+            loss.backward()
+
+    graphs: list[Tensor] = []
+    run = run_with(net(), tmp_path, {"hook": "backward", "modules": ["0"]}, truncated)
+    books = account(tmp_path)
+    assert (books["armed"], books["returned"], books["alive"], books["skipped"]) == (3, 1, 1, {"unused output": 1})
+    graphs.clear()
+    assert run.accounts[0][0].unused == 2
+
+
+def test_a_backward_of_an_earlier_epochs_graph_is_stored_late_and_its_books_stay_right(tmp_path: Path) -> None:
+    model = net()
+    kept: list[Tensor] = []
+
+    def truncated(model: nn.Module, data: Any) -> None:
+        for x in data:
+            loss = model(x).sum()
+            if kept:
+                kept.pop().backward()
+            kept.append(loss)
+
+    run_with(model, tmp_path, {"hook": "backward", "modules": ["0"]}, truncated, epochs=2)
+    assert account(tmp_path)["alive"] == 1
+    assert "unused output" not in account(tmp_path)["skipped"]
+    clocks = [(capture.clock.epoch, capture.clock.step) for capture in probes.open(tmp_path / "run")["p", "0"]]
+    assert sorted(clocks) == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]
+
+
+def test_a_module_that_is_replaced_between_epochs_is_bound_again_and_the_books_say_so(tmp_path: Path) -> None:
+    model = net()
+    others: list[nn.Linear] = []
+
+    def loop(model: Any, data: Any) -> None:
+        plain(model, data)
+        others.append(model[0])
+        model[0] = nn.Linear(4, 4)
+
+    run = run_with(model, tmp_path, {"modules": ["0"], "values": ["output", "input"]}, loop, epochs=2)
+    assert "module `0` was replaced: a Linear before, another Linear now" in account(tmp_path)["drift"]
+    assert torch.equal(probes.open(tmp_path / "run").sel(epoch=1)["p", "0", "output"].torch()[0], others[1](X))
+    assert "was replaced" in str(run.summary())
+    for module in (*model.modules(), *others):
+        assert not module._forward_hooks
+        assert not module._forward_pre_hooks
+
+
+def test_a_module_that_is_gone_fails_the_run_with_its_name(tmp_path: Path) -> None:
+    model: Any = net()
+
+    def loop(model: Any, data: Any) -> None:
+        plain(model, data)
+        if isinstance(model[0], nn.Linear):
+            model[0] = nn.ModuleList()
+            model.forward = model[1].forward
+
+    run = run_with(model, tmp_path, {"hook": "forward", "modules": ["0"]}, loop, epochs=2)
+    assert "`0` did not fire in 3 of 6 steps" in str(verdicts(run)[0])
+    assert "is gone" in account(tmp_path)["drift"]
+
+
+def test_a_parameter_that_is_replaced_is_bound_again_and_the_books_say_so(tmp_path: Path) -> None:
+    model = net()
+
+    def loop(model: Any, data: Any) -> None:
+        plain(model, data)
+        model[0].weight = nn.Parameter(torch.ones(4, 4))
+
+    run_with(model, tmp_path, {"hook": "tensor", "tensors": ["0.weight"]}, loop, epochs=2)
+    assert account(tmp_path, 1)["drift"] == "parameter `weight` was replaced by another"
+    assert account(tmp_path, 1)["written"] == 3
+
+
+def test_a_part_that_is_wrapped_after_the_start_is_still_captured(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Sequential(nn.Linear(4, 4)), nn.Linear(4, 2))
+
+    def loop(model: Any, data: Any) -> None:
+        plain(model, data)
+        if not isinstance(model[0], nn.DataParallel):
+            model[0] = nn.DataParallel(model[0])
+
+    run_with(model, tmp_path, {"hook": "forward", "modules": ["0.0"]}, loop, epochs=2)
+    assert account(tmp_path, 1)["written"] == 3
