@@ -190,7 +190,8 @@ def test_a_vector_is_added_at_one_position_and_its_hash_is_in_the_manifest(tmp_p
     spec = tmp_path / "steer.yaml"
     spec.write_text(
         "version: 1\nallow_edits: true\nprobes:\n"
-        "  steer: {hook: forward, modules: [a], dims: [batch, unit], edit: {kind: add, from: {file: steer.npy}, scale: 2.0, at: {batch: 1}}}\n"
+        "  steer: {hook: forward, modules: [a], dims: [batch, unit],"
+        " edit: {kind: add, from: {file: steer.npy}, scale: 2.0, at: {batch: 1}}}\n"
         "  out: {hook: forward, modules: [a]}\n"
     )
     model = Net()
@@ -222,9 +223,7 @@ def test_a_value_of_a_sealed_run_is_patched_in(tmp_path: Path) -> None:
 def test_a_source_of_another_shape_stops_training_with_the_probes_name(tmp_path: Path) -> None:
     np.save(tmp_path / "wrong.npy", np.zeros((3, 3), dtype=np.float32))
     edit = {"kind": "replace", "from": {"file": str(tmp_path / "wrong.npy")}}
-    with pytest.raises(
-        EditError, match=r"probe `patch` on `a`: edit `replace` .* the source has shape \(3, 3\) there, the value \(6, 8\)"
-    ):
+    with pytest.raises(EditError, match=r"probe `patch` on `a`: edit `replace` .* the source has shape \(3, 3\) there, the value \(6, 8\)"):
         run_with(Net(), tmp_path, {"patch": {"hook": "forward", "modules": ["a"], "edit": edit}})
 
 
