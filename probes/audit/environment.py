@@ -107,8 +107,13 @@ def generators() -> RandomRecord:
 
 
 def packages() -> dict[str, str]:
-    """Installed distributions and their versions."""
-    tables = [distribution.metadata for distribution in distributions()]  # each access parses the file anew
+    """Installed distributions and their versions, without those that others carry within themselves.
+
+    setuptools puts its own on `sys.path` once something imports it, as torch's compiler does: whether they are listed
+    would then depend on what a program has run before.
+    """
+    found = (distribution for distribution in distributions() if "_vendor" not in Path(str(distribution.locate_file(""))).parts)
+    tables = [distribution.metadata for distribution in found]  # each access parses the file anew
     return dict(sorted((table["Name"], table["Version"]) for table in tables if table["Name"] and table["Version"]))
 
 
