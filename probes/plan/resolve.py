@@ -19,16 +19,7 @@ from probes.plan.parameters import tensor_targets
 from probes.plan.tree import Tree
 from probes.signature import Signature, SignatureError
 from probes.spec import LoadedSpec, Probe, load_spec
-
-HOOK_OF = {
-    "input": "pre-forward",
-    "output": "forward",
-    "grad_output": "backward",
-    "grad_input": "backward",
-    "grad_input_total": "backward",
-    "grad": "tensor",
-    "data": "tensor",
-}
+from probes.value import HOOK_OF
 
 
 def resolve(spec: Any, model: Module | Mapping[str, Module]) -> Plan:
