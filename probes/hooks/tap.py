@@ -89,6 +89,8 @@ class Tap:
             for leaf, tensor in leaves(member, path):
                 found = True
                 yield self.recorder(leaf), tensor
+            if not found and not self.keys:
+                raise NotCapturable("no data", f"`{path}` holds no tensor: it is {describe(member)}")
             if not found and "*" not in self.keys:
                 raise LeafNotFound(f"`{path}` is {describe(member)}, which holds no tensor")
 
