@@ -7,6 +7,7 @@ call as it was when the graph was made, so that there is one graph for a due ste
 
 from __future__ import annotations
 
+import inspect
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -75,7 +76,11 @@ def trace_inputs(hook: PreForwardHook, module: Any, args: Any, kwargs: Any) -> A
     return None
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]  # untyped in torch
+WHY = "probes: gradients of values and edits need a graph break here; compile without fullgraph, or take `output` and parameters' `grad`"
+_reason = {"reason": WHY} if "reason" in inspect.signature(torch.compiler.disable).parameters else {}  # since torch 2.7
+
+
+@torch.compiler.disable(**_reason)  # type: ignore[untyped-decorator, no-untyped-call]  # untyped in torch
 def between_graphs(hook: Any, module: Any, first: Any, second: Any) -> Any:
     """Call a hook as if nothing were compiled: the graph breaks here."""
     return hook(module, first, second)

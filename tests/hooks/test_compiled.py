@@ -185,6 +185,17 @@ def test_a_compiled_function_that_calls_the_model_is_captured(tmp_path: Path) ->
     equal(record(tmp_path / "ours", function, {"p": VALUES})[0], plain)
 
 
+def test_a_gradient_in_a_function_compiled_as_one_graph_raises_with_what_to_do(tmp_path: Path) -> None:
+    model = Net()
+    call = torch.compile(lambda x: model(x), backend="eager", fullgraph=True)
+    spec = {"version": 1, "probes": {"p": {"hook": "backward", "modules": ["a"]}}}
+    with (
+        pytest.raises(torch._dynamo.exc.Unsupported, match="probes: gradients of values and edits need a graph break"),
+        probes.attach(model, spec, out=tmp_path / "run") as run,
+    ):
+        train(call, run.steps([X]), model)
+
+
 def test_a_graph_that_ignores_a_hook_is_told_as_compiled_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "forget", lambda: None)
     with pytest.raises(RunError, match="4 times compiled away"):
