@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +22,8 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 def mesh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
     for name in ("RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
+    # torch puts the rank before every traceback from now on, and leaves it so.
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
     torch.distributed.init_process_group("gloo", store=torch.distributed.FileStore(str(tmp_path / "store"), 1), rank=0, world_size=1)
     yield torch.distributed.device_mesh.init_device_mesh("cpu", (1,))
     torch.distributed.destroy_process_group()
