@@ -80,7 +80,8 @@ def run(command: str, folder: Path, **environment: str) -> str:
         RuntimeError: it failed; `probes diff` may end with 1, which says that the runs differ.
     """
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    known = os.environ | {"PATH": path, "PYTHONUNBUFFERED": "1", "NO_COLOR": "1", "COLUMNS": str(WIDTH)} | environment
+    known = os.environ | {"PATH": path, "PYTHONUNBUFFERED": "1", "NO_COLOR": "1", "COLUMNS": str(WIDTH)}
+    known |= {"OMP_NUM_THREADS": "2"} | environment  # the page compares with a run on one thread
     done = subprocess.run(
         command, shell=True, cwd=folder, env=known, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )

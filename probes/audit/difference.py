@@ -105,11 +105,13 @@ class OriginDifference:
         place: dotted path in the manifest.
         a: what the first run says.
         b: what the second run says.
+        note: what to know of it; empty where it needs no word.
     """
 
     place: str
     a: str
     b: str
+    note: str = ""
 
 
 @dataclass(frozen=True)

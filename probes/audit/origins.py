@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
@@ -26,7 +27,7 @@ CAUSES = (
     "code.git.diff.sha256",
     "code.argv",
     "random.torch_seed",
-    "random.digests",
+    "random.digests.torch",
 )
 SURROUNDINGS = (
     "environment.torch",
@@ -53,6 +54,10 @@ SURROUNDINGS = (
     "probes",
 )
 
+# Python starts these from the system's entropy, so that they differ in every pair of runs that do not seed them.
+UNSEEDED = ("python", "numpy")
+IF_DRAWN = "not seeded alike; matters only where data or model draw from it"
+
 
 def origins(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[OriginDifference, ...]:
     """In what two manifests differ.
@@ -64,12 +69,38 @@ def origins(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[OriginDifferenc
     if not a or not b:
         return () if not a and not b else (OriginDifference("manifest", "present" if a else NONE, "present" if b else NONE),)
     packages = _packages(a.get("packages") or {}, b.get("packages") or {})
-    return (*_listed(CAUSES, a, b), *_models(a, b), *_listed(SURROUNDINGS, a, b), *packages)
+    causes = (*_listed(CAUSES, a, b), *_devices(a, b))
+    return (*causes, *_models(a, b), *_listed(SURROUNDINGS, a, b), *packages, *_generators(a, b))
 
 
 def _listed(places: Iterable[str], a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[OriginDifference]:
     for place in places:
-        yield from _differences(place, _at(a, place), _at(b, place))
+        one, other = _at(a, place), _at(b, place)
+        yield from _differences(place, one, other, (_empty(place, a), _empty(place, b)))
+
+
+def _devices(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[OriginDifference]:
+    """The generators of devices."""
+    yield from _listed([f"random.digests.{name}" for name in _generator_names(a, b) if name not in ("torch", *UNSEEDED)], a, b)
+
+
+def _generators(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[OriginDifference]:
+    """The generators that PyTorch itself does not draw from."""
+    for one in _listed([f"random.digests.{name}" for name in _generator_names(a, b) if name in UNSEEDED], a, b):
+        yield OriginDifference(one.place, one.a, one.b, IF_DRAWN if NONE not in (one.a, one.b) else "")
+
+
+def _generator_names(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
+    return sorted({*(_at(a, "random.digests") or ()), *(_at(b, "random.digests") or ())})
+
+
+def _empty(place: str, manifest: Mapping[str, Any]) -> str:
+    """What to call a value that is not there."""
+    if place == "code.argv" and _at(manifest, place) is not None:
+        return "(no arguments)"
+    if place == "code.git.diff.sha256" and _at(manifest, "code.git.dirty") is False:
+        return "(clean tree)"
+    return NONE
 
 
 def _at(manifest: Mapping[str, Any], place: str) -> Any:
@@ -79,22 +110,30 @@ def _at(manifest: Mapping[str, Any], place: str) -> Any:
     return value
 
 
-def _differences(place: str, a: Any, b: Any) -> Iterator[OriginDifference]:
+def _differences(place: str, a: Any, b: Any, empty: tuple[str, str] = (NONE, NONE)) -> Iterator[OriginDifference]:
     if a == b:
         return
     if isinstance(a, Mapping) and isinstance(b, Mapping):
         for key in sorted({*a, *b}):
             yield from _differences(f"{place}.{key}", a.get(key), b.get(key))
         return
-    yield OriginDifference(place, _text(a), _text(b))
+    texts = _text(a, empty[0]), _text(b, empty[1])
+    yield OriginDifference(place, *(_lines(*texts) if all("\n" in text for text in texts) else texts))
 
 
-def _text(value: Any) -> str:
+def _text(value: Any, empty: str = NONE) -> str:
     if value is None or value == [] or value == "":
-        return NONE
+        return empty
     if isinstance(value, list):
-        return " ".join(map(str, value))
+        return shlex.join(map(str, value))
     return str(value)
+
+
+def _lines(a: str, b: str) -> list[str]:
+    """Of two texts of many lines those lines that only one of them has."""
+    ours, theirs = a.splitlines(), b.splitlines()
+    alone = ([line.strip(" -") for line in mine if line not in other] for mine, other in ((ours, theirs), (theirs, ours)))
+    return ["; ".join(lines) or "(nothing more)" for lines in alone]
 
 
 def _models(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[OriginDifference]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from probes.audit.difference import Difference, Divergence, SeriesDifference
+from probes.audit.difference import Difference, Divergence, GapDifference, OriginDifference, SeriesDifference
 
 MANY = 20
 HEX = frozenset("0123456789abcdef")
@@ -19,13 +19,26 @@ def text(found: Difference) -> str:
     changed = [one for one in found.series if one.status != "same"]
     lines += [series_line(one) for one in changed[:MANY]]
     lines += [f"... and {len(changed) - MANY} more series"] if len(changed) > MANY else []
-    lines += [f"epoch {gap.epoch}, gaps of {gap.key}: {gap.a} in A, {gap.b} in B ({gap.reason})" for gap in found.gaps[:MANY]]
+    lines += [_gap(one) for one in found.gaps[:MANY]]
     lines += [""] if changed or found.gaps else []
-    if found.origins:
-        lines += ["the runs differ in", *(f"  {one.place}: {_short(one.a)} | {_short(one.b)}" for one in found.origins[:MANY])]
-        lines += [f"  ... and {len(found.origins) - MANY} more"] if len(found.origins) > MANY else []
+    differ_in = [*origin_lines(found)]
+    if differ_in:
+        lines += ["the runs differ in", *(f"  {line}" for line in differ_in[:MANY])]
+        lines += [f"  ... and {len(differ_in) - MANY} more"] if len(differ_in) > MANY else []
         lines += [""]
     return "\n".join([*lines, answer(found)])
+
+
+def origin_lines(found: Difference) -> Iterator[str]:
+    """In what the provenance differs; places with one and the same note share a line, and where nothing came of them have none."""
+    noted: dict[str, list[str]] = {}
+    for one in found.origins:
+        if one.note:
+            noted.setdefault(one.note, []).append(one.place)
+        else:
+            yield f"{one.place}: {_short(one.a)} | {_short(one.b)}"
+    for note, places in noted.items() if not found.same else ():
+        yield f"{', '.join(places)}: {note}"
 
 
 def divergence(first: Divergence) -> Iterator[str]:
@@ -52,6 +65,10 @@ def series_line(one: SeriesDifference) -> str:
     return f"{one.status:<12}  {one.key}{renamed}  {', '.join(parts)}"
 
 
+def _gap(one: GapDifference) -> str:
+    return f"epoch {one.epoch}, gaps of {one.key}: {one.a} in A, {one.b} in B ({one.reason})"
+
+
 def answer(found: Difference) -> str:
     """The last line: the verdict and how it was come to."""
     counts = found.counts
@@ -70,11 +87,18 @@ def markdown(found: Difference) -> str:
         lines += ["| series | found | differ | missing | extra | max abs | first |", "|---|---|---|---|---|---|---|"]
         lines += [_row(one) for one in changed[:MANY]]
         lines += [f"\n... and {len(changed) - MANY} more series" if len(changed) > MANY else "", ""]
-    if found.origins:
+    if found.gaps:
+        lines += ["Captures that were due and are not there:", "", *(f"- {_cell(_gap(one))}" for one in found.gaps[:MANY]), ""]
+    origins = [one for one in found.origins if not (one.note and found.same)]
+    if origins:
         lines += ["The runs differ in:", "", "| what | A | B |", "|---|---|---|"]
-        lines += [f"| `{_cell(one.place)}` | {_cell(one.a)} | {_cell(one.b)} |" for one in found.origins[:MANY]]
+        lines += [f"| `{_cell(one.place)}` | {_cell(one.a)} | {_cell(one.b)}{_cell(_aside(one))} |" for one in origins[:MANY]]
         lines += [""]
     return "\n".join(lines)
+
+
+def _aside(one: OriginDifference) -> str:
+    return f" ({one.note})" if one.note else ""
 
 
 def _row(one: SeriesDifference) -> str:

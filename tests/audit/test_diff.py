@@ -12,8 +12,11 @@ from click.testing import CliRunner
 
 from probes.audit.diff import diff
 from probes.audit.difference import Difference
+from probes.audit.manifest import File, GitRecord
+from probes.audit.origins import origins
 from probes.clock import SeriesKey
 from probes.commands.diff import diff as command
+from probes.commands.difference_text import markdown, text
 from probes.errors import StorageError, UsageError
 from tests.audit.runs import Change, One, captures, manifest, replaced, write_run
 
@@ -127,6 +130,8 @@ def test_gaps_that_only_one_run_has_are_a_difference(tmp_path: Path) -> None:
     found = diff(tmp_path / "a", tmp_path / "b")
     assert found.verdict == "different"
     assert [(gap.key.target, gap.a, gap.b) for gap in found.gaps] == [("fc9", 1, 0)]
+    for said in (text(found), markdown(found)):
+        assert "epoch 0, gaps of acts/fc9:output: 1 in A, 0 in B (never called)" in said
 
 
 def test_tolerances_come_from_the_spec_by_dtype_and_can_be_overruled(tmp_path: Path) -> None:
@@ -213,6 +218,40 @@ def test_what_differs_in_the_provenance_is_listed_likely_causes_first(tmp_path: 
     write_run(tmp_path / "b", epochs=1, origin=other)
     places = [one.place for one in diff(tmp_path / "a", tmp_path / "b").origins]
     assert places == ["random.torch_seed", "environment.threads", "packages.numpy"]
+
+
+def test_arguments_trees_and_builds_are_told_in_words(tmp_path: Path) -> None:
+    clean = GitRecord(commit="c" * 40, branch="main", dirty=False)
+    dirty = clean.model_copy(update={"dirty": True, "diff": File(name="code.diff", sha256="d" * 64)})
+    origin = manifest()
+    a = origin.code.model_copy(update={"argv": (), "git": clean})
+    b = origin.code.model_copy(update={"argv": ("--name", "two words"), "git": dirty})
+    found = origins(
+        origin.model_copy(update={"code": a, "torch_build": "one\n  - AVX2"}).model_dump(mode="json"),
+        origin.model_copy(update={"code": b, "torch_build": "one\n  - AVX512\ntwo"}).model_dump(mode="json"),
+    )
+    assert [(one.place, one.a, one.b) for one in found] == [
+        ("code.git.diff.sha256", "(clean tree)", "d" * 64),
+        ("code.argv", "(no arguments)", "--name 'two words'"),
+        ("torch_build", "AVX2", "AVX512; two"),
+    ]
+
+
+def test_generators_that_nobody_seeded_come_last_in_one_line_and_only_where_something_differs(tmp_path: Path) -> None:
+    origin = manifest()
+    digests = dict.fromkeys(origin.random.digests, "ee" * 32) | {"numpy": "ee" * 32}
+    other = origin.model_copy(update={"random": origin.random.model_copy(update={"digests": digests})})
+    write_run(tmp_path / "a", epochs=1)
+    write_run(tmp_path / "b", epochs=1, origin=other)
+    write_run(tmp_path / "c", epochs=1, origin=other, change=lambda one, epoch: one._replace(bits=one.bits + 1))
+    found = diff(tmp_path / "a", tmp_path / "c")
+    assert [one.place for one in found.origins] == ["random.digests.torch", "random.digests.numpy", "random.digests.python"]
+    assert [bool(one.note) for one in found.origins] == [False, True, True]
+    line = "  random.digests.numpy, random.digests.python: not seeded alike; matters only where data or model draw from it"
+    assert line in text(found).splitlines()
+    same = diff(tmp_path / "a", tmp_path / "b")
+    assert [one.place for one in same.origins] == [one.place for one in found.origins]
+    assert "not seeded alike" not in text(same) + markdown(same)
 
 
 def test_a_changed_weight_is_named(tmp_path: Path) -> None:
