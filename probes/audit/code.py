@@ -10,19 +10,13 @@ from hashlib import sha256
 from pathlib import Path
 
 from probes.audit.manifest import CodeRecord, File, GitRecord
+from probes.audit.masking import masked, masked_source
 from probes.digest import canonical
 
 DIFF_NAME = "code.diff"
 LARGEST_DIFF = 16 << 20
 UNTRACKED = 100
 TIMEOUT_S = 10.0
-
-_SECRET_OPTION = re.compile(
-    r"--?((.*[-_])?(secret|password|passwd|api[-_]?key|access[-_]?key|credentials?)|((.*[-_])?(auth|access|api|hf|github|wandb)[-_])?token)",
-    re.IGNORECASE,
-)
-_SECRET_VALUE = re.compile(r"\b(hf_\w{20,}|gh[pousr]_\w{20,}|sk-[\w-]{20,}|AKIA[0-9A-Z]{16}|xox[bp]-[\w-]{20,}|[0-9a-f]{40}(?=@))")
-_MASK = "***"
 
 
 class GitUnknown(LookupError):
@@ -40,23 +34,6 @@ def without_home(text: str, home: Path | None = None) -> str:
 def with_home(text: str) -> str:
     """The inverse of `without_home` for one argument."""
     return re.sub(r"(^|(?<==))~(?=/|$)", lambda _: str(Path.home()), text)
-
-
-def masked(argv: Sequence[str]) -> tuple[str, ...]:
-    """Arguments with the values of options like `--api-key`, and values that look like known tokens, replaced by `***`."""
-    out: list[str] = []
-    hide = False
-    for argument in argv:
-        option, equals, _ = argument.partition("=")
-        secret = _SECRET_OPTION.fullmatch(option) is not None
-        if hide and not argument.startswith("-"):
-            out.append(_MASK)
-        elif secret and equals:
-            out.append(f"{option}={_MASK}")
-        else:
-            out.append(_SECRET_VALUE.sub(_MASK, argument))
-        hide = secret and not equals
-    return tuple(out)
 
 
 def code(script: str | None, file: Path | None, argv: Sequence[str], automatic: bool, unknown: dict[str, str]) -> tuple[CodeRecord, bytes]:
@@ -105,7 +82,7 @@ def _hash(file: Path | None, unknown: dict[str, str]) -> str | None:
 
 
 def repository(directory: Path) -> tuple[GitRecord, bytes]:
-    """Commit, branch and uncommitted changes of the repository a directory is in.
+    """Commit, branch and uncommitted changes of the repository a directory is in, secrets in them masked.
 
     Raises:
         GitUnknown: there is no git, no repository, or no answer in time.
@@ -117,6 +94,7 @@ def repository(directory: Path) -> tuple[GitRecord, bytes]:
     diff = b""
     if dirty and commit != "(initial)":
         diff = _git(directory, "diff", "HEAD", "--binary", "--no-ext-diff", "--no-textconv", "--no-color")
+        diff = masked_source(diff) if len(diff) <= LARGEST_DIFF else diff  # a larger one is not saved
     untracked = _git(directory, "ls-files", "--others", "--exclude-standard", "--full-name", "-z", "--", "*.py").split(b"\0")
     record = GitRecord(
         commit=commit,

@@ -40,7 +40,7 @@ class SpecRecord(Record):
     resolved_sha256: str = Field(description="SHA-256 of the resolved spec in canonical JSON.")
     identity: str = Field(description="BLAKE3 of the resolved spec without what does not change a capture.")
     files: tuple[File, ...] = Field(description="Every file that was read to make the spec.")
-    overrides: tuple[str, ...] = Field(description="What `--set` changed, in order.")
+    overrides: tuple[str, ...] = Field(description="What `--set` changed, in order, values of secret names written `***`.")
     probes: tuple[str, ...] = Field(description="Names of the probes in the order of the spec.")
     edits: tuple[str, ...] = Field(description="Names of the probes that rewrite what they see.")
     plugins: tuple[Plugin, ...] = Field(default=(), description="Components that other distributions brought.")
@@ -93,7 +93,7 @@ class GitRecord(Record):
     commit: str = Field(description="Hash of the commit.")
     branch: str | None = Field(description="Name of the branch; null where none is checked out.")
     dirty: bool = Field(description="Whether a tracked file differs from the commit.")
-    diff: File | None = Field(default=None, description="The difference, saved beside the manifest.")
+    diff: File | None = Field(default=None, description="The difference, saved beside the manifest, secrets in it written `***`.")
     untracked: tuple[str, ...] = Field(default=(), description="Python files that git does not know, at most 100.")
 
 
@@ -168,7 +168,7 @@ class Manifest(Record):
     run_id: str = Field(description="Name of the run.")
     started: str = Field(description="When the run started, UTC.")
     rank: int = Field(description="Rank of the process.")
-    tags: dict[str, str] = Field(default_factory=dict, description="What `--tag` gave.")
+    tags: dict[str, str] = Field(default_factory=dict, description="What `--tag` gave, values of secret names written `***`.")
     identity: Identity = Field(description="The digests that enter every epoch root.")
     spec: SpecRecord = Field(description="The spec.")
     models: tuple[ModelRecord, ...] = Field(description="The probed models.")

@@ -15,6 +15,7 @@ import torch
 from probes.audit.code import DIFF_NAME, code, without_home
 from probes.audit.environment import environment, generators, machine, packages
 from probes.audit.manifest import File, Identity, Manifest, Plugin, SpecRecord, identity
+from probes.audit.masking import masked, masked_table
 from probes.audit.weights import ModuleTree, model_record, weights_digest
 from probes.plugins import find, source
 
@@ -124,7 +125,7 @@ def collect(
         run_id=run_id,
         started=datetime.now(UTC).isoformat(timespec="seconds"),
         rank=rank,
-        tags=dict(tags or {}),
+        tags=masked_table(tags or {}),
         identity=Identity(spec="", structure="", weights=None, code="", environment=""),
         spec=_spec_record(loaded, overrides),
         models=models,
@@ -149,7 +150,7 @@ def _spec_record(loaded: LoadedSpec, overrides: Sequence[str]) -> SpecRecord:
         resolved_sha256=sha256(loaded.resolved).hexdigest(),
         identity=loaded.identity_hash,
         files=tuple(File(name=without_home(str(name)), sha256=digest) for name, digest in loaded.files),
-        overrides=tuple(without_home(override) for override in overrides),
+        overrides=tuple(without_home(override) for override in masked(overrides)),
         probes=tuple(probes),
         edits=tuple(name for name, probe in probes.items() if probe.edit is not None),
         plugins=_plugins(loaded),

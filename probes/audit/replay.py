@@ -20,10 +20,10 @@ from probes.audit.difference import Difference
 from probes.audit.environment import device_name, packages, python_version
 from probes.audit.inspection import Inspection
 from probes.audit.manifest import CodeRecord, Manifest, Plugin
+from probes.audit.masking import MASK
 from probes.errors import FileRefused, RunError, StorageError, UsageError
 from probes.store.directory import is_run, newest_run
 
-MASK = "***"
 STDERR = 2
 
 

@@ -14,7 +14,7 @@ from blake3 import blake3
 from torch import nn
 from torch.nn.utils import parametrizations
 
-from probes.audit.code import masked, with_home, without_home
+from probes.audit.code import with_home, without_home
 from probes.audit.manifest import Manifest, identity
 from probes.audit.provenance import Provenance, Script, collect, weights_digest
 from probes.audit.weights import tensor_hex
@@ -193,9 +193,26 @@ def test_home_secrets_and_the_environment_stay_out(monkeypatch: pytest.MonkeyPat
     assert os.environ["PROBES_CANARY"] not in text
 
 
-def test_only_values_of_secret_options_are_masked() -> None:
-    argv = ("--tokenizer", "bert", "--pad-token", "0", "--token", "x", "--hf_token=y", "--lr", "0.1", "--key", "k")
-    assert masked(argv) == ("--tokenizer", "bert", "--pad-token", "0", "--token", "***", "--hf_token=***", "--lr", "0.1", "--key", "k")
+def test_secrets_in_overrides_tags_and_uncommitted_changes_stay_out(repository: Path) -> None:
+    file = repository / "train.py"
+    file.write_text('API_KEY = "canary-key"\nfetch("https://ada:canary-word@example.org/digits")\na = 2\n')
+    origin = collect(
+        {"": tree(net())},
+        loaded(),
+        run_id="r",
+        script=Script("train.py", file, ("logger.api_key=canary-a",)),
+        overrides=("vars.password=canary-b", "vars.block=fc1"),
+        tags={"wandb_token": "canary-c", "note": "ghp_canary" + "c4n4ry" * 6},
+    )
+    diff = origin.files["code.diff"]
+    assert b"canary" not in diff + origin.manifest.text().encode()
+    assert b'+API_KEY = "***"\n' in diff
+    assert b"+a = 2\n" in diff
+    assert origin.manifest.spec.overrides == ("vars.password=***", "vars.block=fc1")
+    state = origin.manifest.code.git
+    assert state is not None
+    assert state.diff is not None
+    assert state.diff.sha256 == hashlib.sha256(diff).hexdigest()
 
 
 @pytest.mark.parametrize("text", ["{home}/a", "{home}", "--x={home}/a", "/mnt{home}/a", "{home}other/a", "a"])

@@ -1,0 +1,77 @@
+"""Writing `***` where a secret may stand, before a text is recorded."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+MASK = "***"
+
+# The whole name of an option, a key or a variable that holds a secret. A plain `token` does, `pad_token` does not.
+_PREFIX = r"(?:[\w.-]*[-_.])?"
+_KEY = r"secret|password|passwd|passphrase|pwd|credentials?|(?:api|access|secret|private|auth)[-_]?key"
+_KIND = r"auth|access|api|bearer|secret|session|refresh|bot|hf|hub|github|gitlab|wandb"
+_NAME = rf"{_PREFIX}(?:{_KEY}|(?:{_KIND})[-_]?token)"
+_OPTION = re.compile(rf"(?:--?|\+{{1,2}})?(?:{_NAME}|(?:[\w-]+\.)*token)", re.IGNORECASE)
+
+# What services give out has a beginning of its own; a query or an address may carry a password.
+_KNOWN = (
+    r"(?:hf_|gh[pousr]_|github_pat_|glpat-|npm_|pypi-|dop_v1_|[sr]k_(?:live|test)_|sk-|xox[abeoprs]-|xapp-)[\w-]{16,}"
+    r"|(?:AKIA|ASIA)[0-9A-Z]{16}|AIza[\w-]{30,}|SG\.[\w-]{16,}\.[\w-]{16,}|eyJ[\w-]{8,}\.eyJ[\w-]{8,}(?:\.[\w-]+)?"
+)
+_VALUES = re.compile(
+    rf"(?<![\w-])(?:{_KNOWN})"
+    r"|(?<=Bearer )[\w.~+/=-]{8,}|(?<=Basic )[\w+/=-]{8,}"
+    r"|(?<=://)(?:[^\s/@:]*:[^\s/@]+|[^\s/@:]{16,})(?=@)"
+    r"|(?<=[?&]sig=)[^&\s\"']+|(?<=[?&]X-Amz-Signature=)[^&\s\"']+"
+    r"|(?<=-----\n)(?:[ -]?[\w+/=]+\n)+(?=[+ -]?-----END [A-Z ]*PRIVATE KEY)"
+)
+_QUERY = re.compile(rf"([?&](?:{_NAME}|token)=)[^&\s\"']+", re.IGNORECASE)
+
+# In a source, a secret is a quoted text behind its name, or all that stands behind it in a line (`.env`, YAML, ini).
+_BEHIND = r"[\"']?\]?(?:\s*:\s*\w+)?\s*[:=]\s*[rbfu]{0,2}"
+_TEXT = r"(?P<quote>\"\"\"|'''|\"|')(?:(?!(?P=quote))(?:[^\\\n]|\\.))+(?P=quote)"
+_QUOTED = re.compile(rf"(?<![\w.-])(?P<name>(?:{_NAME}){_BEHIND}){_TEXT}", re.IGNORECASE)
+_TOKEN = re.compile(rf"(?<![\w.-])(?P<name>(?:[\w-]+\.)*token{_BEHIND})(?P<quote>[\"'])[\w.~+/=-]{{16,}}(?P=quote)", re.IGNORECASE)
+_BARE = re.compile(
+    rf"^(?P<name>[-+ ]?\s*(?:export\s+)?(?:(?:{_NAME})\s*[:=]\s*|token=))[^\s#\"'()\[\]{{}},]{{6,}}(?=\s*(?:\#.*)?$)",
+    re.IGNORECASE | re.MULTILINE,
+)
+
+
+def masked(argv: Sequence[str]) -> tuple[str, ...]:
+    """Arguments without the values of options like `--api-key`, of `api_key=`, and without what looks like a known kind of token."""
+    out: list[str] = []
+    hide = False
+    for argument in argv:
+        name, equals, _ = argument.partition("=")
+        secret = _OPTION.fullmatch(name) is not None
+        if hide and not argument.startswith("-"):
+            out.append(MASK)
+        elif secret and equals:
+            out.append(f"{name}={MASK}")
+        else:
+            out.append(masked_value(argument))
+        hide = secret and not equals and argument.startswith("-")
+    return tuple(out)
+
+
+def masked_value(text: str) -> str:
+    """A text without what looks like a known kind of token, and without passwords in addresses."""
+    return _QUERY.sub(rf"\g<1>{MASK}", _VALUES.sub(MASK, text))
+
+
+def masked_table(table: Mapping[str, str]) -> dict[str, str]:
+    """Named texts without those whose name says that they are secret."""
+    return {name: MASK if _OPTION.fullmatch(name) else masked_value(value) for name, value in table.items()}
+
+
+def masked_source(source: bytes) -> bytes:
+    """A source, or a difference of sources, without quoted texts behind secret names, and without known kinds of tokens.
+
+    Bytes that are no UTF-8 stay what they are.
+    """
+    text = masked_value(source.decode("utf-8", "surrogateescape"))
+    for quoted in (_QUOTED, _TOKEN):
+        text = quoted.sub(rf"\g<name>\g<quote>{MASK}\g<quote>", text)
+    return _BARE.sub(rf"\g<name>{MASK}", text).encode("utf-8", "surrogateescape")
