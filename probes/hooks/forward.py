@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from probes.hooks.backward import GradTap
-from probes.hooks.compiled import is_compiling, trace_output
+from probes.hooks.compiled import is_compiling, is_dynamo_compiling, trace_output
 from probes.hooks.edit import EditTap, GradEditTap
 from probes.hooks.moment import Gate, ModuleHook, Moment
 from probes.hooks.tap import Tap, ValueTap
@@ -52,34 +52,42 @@ class ForwardHook(ModuleHook):
         """Capture the output and arm its gradients, where a probe is due; an edited output is returned."""
         if not self.gate.due:
             return None
-        if is_compiling():
+        if is_dynamo_compiling():
             return trace_output(self, module, args, output)
         moment = self.moment
-        recompute = graph_task() != -1
-        if not moment.inside and not recompute and not moment.stray(self.target):
-            return None
+        only = self.only
+        if only is None or type(output) is not Tensor or not moment.inside or graph_task() != -1:
+            return self.take_turn(module, args, output)
+        # One probe on a plain tensor is the common case; this is `take_turn` without its calls.
         stamp = moment.stamp
         if self.stamp == stamp:
             self.call += 1
         else:
             self.stamp = stamp
             self.call = 0
+        single = only.single
+        if single is None or only.broken:
+            return self.serve(module, output, self.call)
+        only.account.fired += 1
+        try:
+            single.put_now(output, self.call)
+        except Composite as composite:
+            only.take_parts(single, composite, self.call)
+        except Exception as error:  # the hook boundary: a failing probe must not change training
+            only.failed(error, output)
+        return None
+
+    def take_turn(self, module: Module, args: object, output: object) -> object:
+        """What a call does in any case."""
+        if is_compiling():
+            return trace_output(self, module, args, output)
+        recompute = graph_task() != -1
+        if not self.moment.inside and not recompute and not self.moment.stray(self.target):
+            return None
+        call = self.count()
         if recompute:
-            return self.recompute(module, output, self.call)
-        only = self.only
-        if only is not None and type(output) is Tensor:
-            # One probe on a plain tensor is the common case; this is `ValueTap.take` without its calls.
-            single = only.single
-            if single is not None and not only.broken:
-                only.account.fired += 1
-                try:
-                    single.put(output, moment, self.call, 0)
-                except Composite as composite:
-                    only.take_parts(single, composite, self.call)
-                except Exception as error:  # the hook boundary: a failing probe must not change training
-                    only.failed(error, output)
-                return None
-        return self.serve(module, output, self.call)
+            return self.recompute(module, output, call)
+        return self.serve(module, output, call)
 
     def pick_up(self) -> None:
         """Take the copies that compiled graphs made during the outermost call."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import torch
@@ -26,6 +26,11 @@ class At(Protocol):
     phase: str
     step: int
     microstep: int
+
+
+def nowhere(*_args: object) -> None:
+    """Where captures go before the first descriptor."""
+    raise AssertionError("BUG: a capture without a descriptor")
 
 
 class Pipeline:
@@ -80,6 +85,7 @@ class Recorder:
 
     __slots__ = (
         "account",
+        "add",
         "attrs",
         "coords",
         "descriptor",
@@ -91,6 +97,7 @@ class Recorder:
         "nbytes",
         "phase",
         "pipeline",
+        "plain",
         "shape",
         "writer",
     )
@@ -112,12 +119,45 @@ class Recorder:
         self.dims = dims
         self.coords: Signature | None = None
         self.writer: Writer | None = None
+        self.add: Callable[..., None] = nowhere
         self.dtype: torch.dtype | None = None
+        self.plain: torch.dtype | None = None
         self.shape: torch.Size | None = None
         self.phase = ""
         self.descriptor = -1
         self.nbytes = 0
         self.known: dict[tuple[object, ...], int] = {}
+
+    def put_now(self, tensor: Tensor, call: int) -> None:
+        """Copy a value of the call that is running, as `put` does.
+
+        Args:
+            tensor: of type `Tensor` itself, any shape, dtype and device, owned by the model; no reference is kept.
+            call: call of the module within the outermost call.
+        """
+        moment = self.moment
+        try:
+            # Sparse, nested and wrapped tensors raise at one of these.
+            known = (
+                tensor.dtype is self.plain
+                and tensor.is_cpu
+                and tensor.is_contiguous()
+                and not tensor.is_neg()
+                and tensor.shape == self.shape
+                and moment.writer is self.writer
+                and moment.phase == self.phase
+            )
+            address = tensor.data_ptr() if known else 0
+        except RuntimeError:
+            address = 0
+        if not address:
+            self.put(tensor, moment, call, 0)
+            return
+        nbytes = self.nbytes
+        self.add(self.descriptor, moment.step, moment.microstep, call, 0, address, nbytes)
+        account = self.account
+        account.written += 1
+        account.nbytes += nbytes
 
     def put(self, tensor: Tensor, at: At, call: int, backward: int) -> None:
         """Copy a tensor into the journal before returning.
@@ -141,25 +181,22 @@ class Recorder:
         ):
             tensor = self.dense(tensor)
         moment = self.moment
-        writer = moment.writer
         live = at is moment  # a value of a forward; the clock of a gradient is that of its arming
         if (
             tensor.shape != self.shape
             or tensor.dtype is not self.dtype
-            or writer is not self.writer
+            or moment.writer is not self.writer
             or at.phase != self.phase
             or not (live or at.epoch == moment.epoch)
         ):
-            if writer is None:
-                raise NotCapturable("filtered", "no epoch is open")
-            self.describe(tensor, at, writer)
+            self.describe(tensor, at)
         address = tensor.data_ptr()
         nbytes = self.nbytes
         if not address and nbytes:
             raise NotCapturable("no data", "the tensor has a shape but no memory (a fake tensor, or its storage was freed)")
         step = at.step
         late = 0 if live or (step == moment.step and at.epoch == moment.epoch) else LATE
-        self.writer.add(self.descriptor, step, at.microstep, call, backward, address, nbytes, late)  # type: ignore[union-attr]  # described above
+        self.add(self.descriptor, step, at.microstep, call, backward, address, nbytes, late)
         account = self.account
         account.written += 1
         account.nbytes += nbytes
@@ -182,11 +219,19 @@ class Recorder:
         tensor = local(tensor)
         return tensor if tensor.device.type == "cpu" else tensor.cpu()
 
-    def describe(self, tensor: Tensor, at: At, writer: Writer) -> None:
-        """Find or write the descriptor of this (phase, dtype, shape)."""
+    def describe(self, tensor: Tensor, at: At) -> None:
+        """Find or write the descriptor of this (phase, dtype, shape).
+
+        Raises:
+            NotCapturable: no epoch is open.
+        """
+        writer = self.moment.writer
+        if writer is None:
+            raise NotCapturable("filtered", "no epoch is open")
         if writer is not self.writer:
             self.known.clear()
             self.writer = writer
+            self.add = writer.add
         late_epoch = at.epoch if at.epoch != self.moment.epoch else None
         name = (at.phase, tensor.dtype, tensor.shape, late_epoch)
         if name not in self.known:
@@ -203,6 +248,8 @@ class Recorder:
         self.nbytes = tensor.nbytes
         # A late capture's descriptor is not remembered as the current one: the clock of the next differs.
         self.dtype, self.shape, self.phase = (tensor.dtype, tensor.shape, at.phase) if late_epoch is None else (None, None, "")
+        # What `put_now` may take as it is: not what transforms are for, nor what may be conjugated.
+        self.plain = None if self.pipeline is not None or tensor.is_complex() else self.dtype
 
     def names(self, tensor: Tensor) -> tuple[str, ...] | None:
         """The names of the stored tensor's axes.

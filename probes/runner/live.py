@@ -21,6 +21,7 @@ from probes.hooks.tensor import TensorTap
 from probes.plan import Binding, Node, Plan
 from probes.plan.compiled import region
 from probes.plan.drift import node_of, renew
+from probes.runner.hanger import Hanger
 from probes.runner.schedule import Schedule, within
 
 Failure = Callable[[Tap, Exception], None]
@@ -61,6 +62,14 @@ class Live:
         self.hooks: list[ForwardHook | PreForwardHook] = []
         self.inside = {binding.index for binding in plan.bindings if region(plan.trees[binding.model], binding.module) is not None}
         self.compiled = bool(self.inside)
+        self.scheduled = self._by_gate()
+
+    def _by_gate(self) -> list[tuple[Gate, list[tuple[Tap, str]]]]:
+        """The taps of each schedule, with the reason that stands for a step in which one did not fire."""
+        found: dict[Gate, list[tuple[Tap, str]]] = defaultdict(list)
+        for index, tap in enumerate(self.taps):
+            found[tap.gate].append((tap, "compiled away" if index in self.inside else "not reached"))
+        return list(found.items())
 
     def _tap(self, binding: Binding) -> Tap:
         when = binding.probe.when
@@ -148,6 +157,16 @@ class Live:
             elif binding.index not in self.stood:
                 chosen.append((binding, tap))
         self.passing = self._hooks(chosen)
+        self._hang()
+
+    def _hang(self) -> None:
+        """Let the hooks of the epoch hang only in steps that are due, unless something is compiled."""
+        if self.compiled or compiled.in_use():
+            return
+        hangers: dict[Gate, Hanger] = {}
+        for hook, handle in zip(self.hooks[len(self.hooks) - len(self.passing) :], self.passing, strict=True):
+            hangers.setdefault(hook.gate, Hanger(hook.gate)).add(handle)
+        self.schedule.hangers = list(hangers.values())
 
     def bind_late(self) -> None:
         """Register the hooks of parameters that have got their shape in the call that has returned."""
@@ -205,6 +224,7 @@ class Live:
     def rest(self) -> None:
         """Take the hooks of an epoch off the model."""
         self.armed.settle()
+        self.schedule.hangers.clear()
         for handle in self.handles:
             handle.remove()
         self.handles.clear()
@@ -236,15 +256,29 @@ class Live:
         if not self.schedule.due:
             return
         for grad in self.grads:
-            grad.end_step()
-        for index, tap in enumerate(self.taps):
-            if tap.gate.due and not tap.broken:
-                tap.account.step_over("compiled away" if index in self.inside else "not reached")
+            if grad.first or grad.passes:
+                grad.end_step()
+        for gate, taps in self.scheduled:
+            if gate.due:
+                _step_over(taps)
 
     def settle(self) -> None:
         """At an epoch's end: what was armed and whose graph is gone was not used by the loss."""
         for tap in self.grads:
             tap.account.settle()
+
+
+def _step_over(taps: list[tuple[Tap, str]]) -> None:
+    """Count a step that was due in the books of every tap that works; with each the reason where it did not fire."""
+    for tap, absence in taps:
+        account = tap.account
+        if tap.broken:
+            continue
+        if account.fired == account.mark:
+            account.step_over(absence)
+        else:  # `step_over` without its calls: this is done for every tap and step
+            account.expected += 1
+            account.mark = account.fired
 
 
 def _turn(binding: Binding, tap: Tap) -> int:

@@ -58,6 +58,7 @@ class Run:
         self.failure: ProbesError | None = None
         self.stopped = ""
         self.limited = ""
+        self._bounded = spec.limits.bytes_per_epoch is not None
         self._owned = self._parameters()
         self._pid = os.getpid()
         self._tick: Any = None
@@ -328,12 +329,15 @@ class Run:
         journal = self.recording.journal
         if journal is None or self.stopped:
             return
-        with self._storage():
-            if keep:
-                journal.commit(phase, step, self.timeline.totals[phase] + step, annex)
-            else:
+        try:
+            if not keep:
                 journal.abort()
-        self._within_limit()
+            elif annex or journal.pending:  # a step of which nothing is stored is counted in the closing alone
+                journal.commit(phase, step, self.timeline.totals[phase] + step, annex)
+        except StorageError as error:
+            self._stop(error)
+        if self._bounded:
+            self._within_limit()
 
     def _within_limit(self) -> None:
         """Stop capturing for this epoch once its byte limit is reached."""
@@ -380,7 +384,9 @@ class Run:
 
     def raise_pending(self) -> None:
         """Raise what went wrong in a hook, where the spec says `on_error: raise`."""
+        if self.failure is None:
+            return
         spec = self.plan.loaded.spec
-        if self.failure is not None and "raise" in (spec.on_error, spec.limits.on_limit):
+        if "raise" in (spec.on_error, spec.limits.on_limit):
             failure, self.failure = self.failure, None
             raise failure

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from probes.hooks.moment import AnyGate, Gate, Within
+from probes.runner.hanger import Hanger
 from probes.spec import When
+from probes.spec.when import Range
 
 
 class Schedule:
@@ -11,15 +13,19 @@ class Schedule:
 
     Attributes:
         due: whether any schedule wants the step that is open.
+        hangers: the hooks that hang only while their gate is open.
     """
 
     def __init__(self, rank: int) -> None:
         self.rank = rank
         self.gates: dict[When, Gate] = {}
         self.unions: dict[tuple[int, ...], AnyGate] = {}
-        self._covered: list[tuple[When, Gate]] = []
-        self._covers: tuple[int, str] | None = None
+        self.hangers: list[Hanger] = []
         self.due = False
+        self._covered: list[tuple[Gate, Range | None]] = []
+        self._epoch = -1
+        self._phase = ""
+        self._wide = False  # whether every gate is open
 
     def gate(self, when: When) -> Gate:
         """The gate of a schedule."""
@@ -35,31 +41,44 @@ class Schedule:
 
     def open_step(self, epoch: int, phase: str, step: int) -> None:
         """Open the gates that are due in this step and close the others."""
-        if self._covers != (epoch, phase):
-            self._covers = (epoch, phase)
-            self._covered = [(when, gate) for when, gate in self.gates.items() if when.covers(epoch, phase, self.rank)]
-        for gate in self.gates.values():
-            gate.due = False
-        for when, gate in self._covered:
-            gate.due = when.includes_step(step)
-        self.due = any(gate.due for _, gate in self._covered)
-        self._settle()
+        if self._phase != phase or self._epoch != epoch:
+            self._epoch, self._phase = epoch, phase
+            self._covered = [(gate, when.steps) for when, gate in self.gates.items() if when.covers(epoch, phase, self.rank)]
+        wide = len(self._covered) == len(self.gates)
+        if not wide:
+            for gate in self.gates.values():
+                gate.due = False
+        some = False
+        for gate, steps in self._covered:
+            gate.due = due = steps is None or steps.includes(step)
+            some = some or due
+            wide = wide and due
+        self.due = some
+        if not (wide and self._wide):
+            self._settle()
+        self._wide = wide
 
     def wait(self) -> None:
         """Between steps every gate stands open, so that a module called outside the model's entry is noticed."""
-        for gate in self.gates.values():
-            gate.due = True
-        self._settle()
+        if not self._wide:
+            self._set(True)
 
     def close(self) -> None:
         """Close every gate: outside of any epoch nothing is due."""
+        self._set(False)
+
+    def _set(self, due: bool) -> None:
         for gate in self.gates.values():
-            gate.due = False
+            gate.due = due
+        self._wide = due
         self._settle()
 
     def _settle(self) -> None:
         for union in self.unions.values():
             union.settle()
+        for hanger in self.hangers:
+            if hanger.hung is not hanger.gate.due:
+                hanger.follow()
 
 
 def within(when: When) -> Within | None:

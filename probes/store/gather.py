@@ -39,6 +39,11 @@ class Gather:
         self.row = FIXED.size
         self.fill = 0
 
+    @property
+    def entries(self) -> int:
+        """How many captures are in the table."""
+        return (self.row - FIXED.size) // ENTRY.size
+
     def clear(self) -> None:
         """Forget what was gathered."""
         self.row = FIXED.size
@@ -46,8 +51,7 @@ class Gather:
 
     def frame(self, step: int, phase: int, global_step: int, annex: bytes) -> tuple[Sequence[Buffer], Sequence[Buffer]]:
         """The checked part of a frame of all that is here, and the rest of it; views that the next capture overwrites."""
-        entries = (self.row - FIXED.size) // ENTRY.size
-        FIXED.pack_into(self.table, 0, step, phase, entries, len(annex), global_step)
+        FIXED.pack_into(self.table, 0, step, phase, self.entries, len(annex), global_step)
         checked = (memoryview(self.table)[: self.row], annex)
         if not self.fill:
             return checked, ()

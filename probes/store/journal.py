@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import os
-import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from threading import get_ident
 from typing import Any
 
 from probes.clock import SeriesKey
@@ -16,6 +16,7 @@ from probes.store.gather import Gather
 from probes.store.raw_file import RawFile, sync_directory
 from probes.store.record import ENTRY, FIXED, FORMAT, EntryFlag, FrameFlag, Kind
 from probes.store.record_log import RecordLog, refusal
+from probes.store.turns import Turns, alone
 
 DURABILITIES = ("process", "power")
 LARGE_BYTES = 128 * 1024  # below it, a copy and a share of a frame are cheaper than a page and a system call of its own
@@ -47,6 +48,7 @@ class Journal:
     Attributes:
         path: the file.
         captures: captures taken so far; those of aborted steps do not count.
+        turns: who may touch it.
     """
 
     def __init__(self, log: RecordLog, *, durability: str, buffer_bytes: int) -> None:
@@ -58,12 +60,10 @@ class Journal:
         self._large = min(LARGE_BYTES, buffer_bytes)
         self._descriptors = 0
         self._phases: dict[str, int] = {}
-        self._commits = 0
         self._committed = 0
         self._in_frames = 0
         self._void = False
-        # Re-entrant: a signal handler that closes the run while a capture is being taken must not wait for itself.
-        self._lock = threading.RLock()
+        self.turns = Turns()
 
     @classmethod
     def create(
@@ -120,6 +120,12 @@ class Journal:
         """Nanoseconds spent in system calls on the file."""
         return self._log.waited_ns
 
+    @property
+    def pending(self) -> bool:
+        """Whether a commit would make anything safe."""
+        return self.captures != self._committed
+
+    @alone
     def descriptor(
         self,
         key: SeriesKey,
@@ -147,15 +153,14 @@ class Journal:
         Raises:
             StorageError: the file cannot be written.
         """
-        with self._lock:
-            number = self._descriptors
-            about = {"id": number, "key": key._asdict(), "dtype": dtype, "shape": shape, "dims": dims}
-            late = {} if epoch is None else {"epoch": epoch}
-            text = canonical({**about, "coords": coords, "attrs": attrs, **late})
-            self._tell_void()
-            self._log.append(Kind.DESCRIPTOR, (text,))
-            self._descriptors = number + 1
-            return number
+        number = self._descriptors
+        about = {"id": number, "key": key._asdict(), "dtype": dtype, "shape": shape, "dims": dims}
+        late = {} if epoch is None else {"epoch": epoch}
+        text = canonical({**about, "coords": coords, "attrs": attrs, **late})
+        self._tell_void()
+        self._log.append(Kind.DESCRIPTOR, (text,))
+        self._descriptors = number + 1
+        return number
 
     def add(self, descriptor: int, step: int, microstep: int, call: int, backward: int, address: int, nbytes: int, flags: int = 0) -> None:
         """Take one capture; the bytes are copied before this returns.
@@ -174,28 +179,50 @@ class Journal:
             ValueError: address 0 with bytes to read (a fake tensor, or freed storage).
             StorageError: the file cannot be written.
         """
+        gather = self._gather
+        turns = self.turns
+        me = get_ident()
+        start = gather.fill
+        row = gather.row
+        # From reading `fill` to the claim no call stands; see `Turns`.
+        if turns.held or turns.taker or nbytes >= self._large or nbytes > gather.room - start or row > gather.last_row or not address:
+            self._add(descriptor, step, microstep, call, backward, address, nbytes, flags)
+            return
+        turns.taker = me
+        try:
+            _copy(gather.base + start, address, nbytes)
+            _pack_entry(gather.table, row, descriptor, flags | _INLINE, step, microstep, call, backward, start)
+            # No call stands between these stores, so an interrupt finds either all or none of them done.
+            gather.fill = (start + nbytes + 7) & -8
+            gather.row = row + _ENTRY_BYTES
+            self.captures += 1
+        finally:
+            turns.taker = 0
+
+    @alone
+    def _add(self, descriptor: int, step: int, microstep: int, call: int, backward: int, address: int, nbytes: int, flags: int) -> None:
+        """Take a capture that is large, has no room, or has to wait for its turn."""
         if not address and nbytes:
             raise ValueError(f"a capture of {nbytes} bytes has no memory behind it (address 0)")
-        with self._lock:
-            gather = self._gather
-            small = nbytes < self._large
-            if gather.row > gather.last_row or (small and gather.fill + nbytes > gather.room):
-                self._flush()
-            if small:
-                start = gather.fill
-                stop = (start + nbytes + 7) & -8
-                _copy(gather.base + start, address, nbytes)
-                flags |= _INLINE
-            else:
-                self._tell_void()
-                start = self._log.append(Kind.EXTENT, (), (_view(address, nbytes, _READABLE),))
-                stop = gather.fill
-            _pack_entry(gather.table, gather.row, descriptor, flags, step, microstep, call, backward, start)
-            # No call stands between these stores, so an interrupt finds either all or none of them done.
-            gather.fill = stop
-            gather.row += _ENTRY_BYTES
-            self.captures += 1
+        gather = self._gather
+        small = nbytes < self._large
+        if gather.row > gather.last_row or (small and gather.fill + nbytes > gather.room):
+            self._flush()
+        if small:
+            start = gather.fill
+            stop = (start + nbytes + 7) & -8
+            _copy(gather.base + start, address, nbytes)
+            flags |= _INLINE
+        else:
+            self._tell_void()
+            start = self._log.append(Kind.EXTENT, (), (_view(address, nbytes, _READABLE),))
+            stop = gather.fill
+        _pack_entry(gather.table, gather.row, descriptor, flags, step, microstep, call, backward, start)
+        gather.fill = stop
+        gather.row += _ENTRY_BYTES
+        self.captures += 1
 
+    @alone
     def commit(self, phase: str, step: int, global_step: int, annex: Mapping[str, Any] | None = None) -> None:
         """Make everything since the last commit safe, in the sense of the journal's durability.
 
@@ -208,28 +235,27 @@ class Journal:
         Raises:
             StorageError: the file cannot be written or synced; nothing new is committed.
         """
-        with self._lock:
-            number = self._phases.get(phase, len(self._phases))
-            notes = dict(annex or {})
-            if number == len(self._phases):
-                notes["phases"] = {str(number): phase}
-            self._write_frame(FrameFlag.COMMIT, step, number, global_step, canonical(notes) if notes else b"")
-            self._phases[phase] = number
-            if self._power:
-                self._log.sync()
-            self._commits += 1
-            self._committed = self.captures
-            self._in_frames = 0
-            self._log.safe = f"the {self._commits} steps committed before are safe"
+        number = self._phases.get(phase, len(self._phases))
+        notes = dict(annex or {})
+        if number == len(self._phases):
+            notes["phases"] = {str(number): phase}
+        self._write_frame(FrameFlag.COMMIT, step, number, global_step, canonical(notes) if notes else b"")
+        self._phases[phase] = number
+        if self._power:
+            self._log.sync()
+        self._log.commits += 1
+        self._committed = self.captures
+        self._in_frames = 0
 
+    @alone
     def abort(self) -> None:
         """Make everything since the last commit void; never fails, as the file hears of it with the next record."""
-        with self._lock:
-            self._void = self._void or self._in_frames > 0
-            self._gather.clear()
-            self.captures = self._committed
-            self._in_frames = 0
+        self._void = self._void or self._in_frames > 0
+        self._gather.clear()
+        self.captures = self._committed
+        self._in_frames = 0
 
+    @alone
     def end(self, complete: bool, reason: str, closing: Mapping[str, Any]) -> None:
         """Say how the epoch ended, wait until all is on the device, and close; what was not committed is void.
 
@@ -237,19 +263,18 @@ class Journal:
             StorageError: the file cannot be written or synced; it is still open, and `close` closes it.
         """
         text = canonical({"complete": complete, "reason": reason, "closing": closing})
-        with self._lock:
-            self.abort()
-            if not self._power:
-                self._log.sync()
-                self._log.append(Kind.SYNC, ())
-            self._log.append(Kind.END, (text,))
+        self.abort()
+        if not self._power:
             self._log.sync()
-            self._log.close()
+            self._log.append(Kind.SYNC, ())
+        self._log.append(Kind.END, (text,))
+        self._log.sync()
+        self._log.close()
 
+    @alone
     def close(self) -> None:
         """Give the file back without a word; committed steps stay, a second call does nothing."""
-        with self._lock:
-            self._log.close()
+        self._log.close()
 
     def _flush(self) -> None:
         self._write_frame(FrameFlag(0), 0, 0, 0, b"")

@@ -23,13 +23,13 @@ class RecordLog:
     Attributes:
         path: the file.
         end: where the last good record ends.
-        safe: the sentence that says what stays whatever happens; the journal keeps it true.
+        commits: steps committed so far; the journal counts them.
         waited_ns: nanoseconds spent in system calls on the file.
     """
 
     def __init__(self, file: RawFile, path: Path, *, digests: bool, nonce: bytes) -> None:
         self.path = path
-        self.safe = "nothing was committed before"
+        self.commits = 0
         self.waited_ns = 0
         self._file = file
         self._digests = digests
@@ -78,6 +78,11 @@ class RecordLog:
             taken.row = FIXED.size
             taken.fill = 0
         return body
+
+    @property
+    def safe(self) -> str:
+        """The sentence that says what stays whatever happens."""
+        return f"the {self.commits} steps committed before are safe" if self.commits else "nothing was committed before"
 
     def sync(self) -> None:
         """Wait until all records are on the device.
