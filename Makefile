@@ -40,6 +40,7 @@ fmt: $(VENV)/dev.stamp  ## format the code
 docs: $(VENV)/dev.stamp  ## run the README and write what it says back into it
 	$(BIN)/python docs/kinds.py
 	$(BIN)/python docs/presets.py
+	$(BIN)/python docs/sinks.py
 	$(BIN)/python docs/readme.py
 
 clean:  ## remove the environment and what tools left behind

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
+from probes.clock import Clock, SeriesKey
 from probes.signature import Signature
 
 if TYPE_CHECKING:
@@ -77,10 +79,67 @@ class Transform(Component):
         raise NotImplementedError
 
 
+Number = float | int | bool | str
+"""One element of a capture; `nan`, `inf`, `-inf` and complex numbers such as `(1+2j)` are texts, which `float` and `complex` read."""
+
+
+class Reading(NamedTuple):
+    """One small capture of a committed step, as plain numbers.
+
+    Attributes:
+        key: its series.
+        clock: where it is in the run; `global_step` is -1 where it is not known.
+        late: whether its step had been committed before it arrived, as a gradient may.
+        numbers: its elements in row-major order, by a label: the names of the elements where a transform gave them (`mean`), else
+            their places (`0`, `2/1`); the label of a single number is empty.
+    """
+
+    key: SeriesKey
+    clock: Clock
+    late: bool
+    numbers: dict[str, Number]
+
+
+class Outlet(Protocol):
+    """An open sink for people and trackers: gets what each committed step captured, outside of any hook."""
+
+    def step(self, readings: Sequence[Reading]) -> None:
+        """Take the readings of one committed step, in the order of their capture; what is written is handed to the system at once.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+
+    def close(self) -> None:
+        """The run is over."""
+
+
 class Sink(Component):
-    """Where captures go."""
+    """Where captures go.
+
+    The one kind that stores captures as they are is `hdf5`. Every other is small: it opens an outlet, and takes captures
+    of at most `max_elements` elements.
+    """
 
     family: ClassVar[str] = "sink"
+
+    @property
+    def largest(self) -> int | None:
+        """Most elements of a capture that the sink takes; None for any number."""
+        found: int | None = getattr(self, "max_elements", None)
+        return found
+
+    def open(self, directory: Path, rank: int) -> Outlet:
+        """Get ready for a run.
+
+        Args:
+            directory: the run directory; nothing is written outside of it.
+            rank: rank of the process.
+
+        Raises:
+            OSError: the sink cannot be written to.
+        """
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,9 @@ KINDS: dict[str, dict[str, str]] = {
         "zero": "probes.edits.zero:Zero",
     },
     "sink": {
+        "console": "probes.sinks.console:Console",
         "hdf5": "probes.sinks.hdf5:Hdf5",
+        "jsonl": "probes.sinks.jsonl:Jsonl",
     },
 }
 

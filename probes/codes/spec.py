@@ -194,6 +194,10 @@ SPEC: dict[str, Code] = {
         "A probe names a sink that the spec does not declare.",
         *_acts("{hook: forward, modules: [fc1], sinks: [capture]}", "{hook: forward, modules: [fc1], sinks: [captures]}"),
     ),
+    "sink-path": Code(
+        "A sink writes to a file of its own in the run directory, and to no other place.",
+        *_with("sinks: {log: {kind: jsonl, path: ../log.jsonl}}", "sinks: {log: {kind: jsonl, path: log.jsonl}}"),
+    ),
     "two-files": Code(
         "Two sinks would write the same files.", *_with("sinks: {a: {kind: hdf5}, b: {kind: hdf5}}", "sinks: {a: {kind: hdf5}}")
     ),

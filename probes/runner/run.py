@@ -23,6 +23,7 @@ from probes.plan import Plan
 from probes.runner.directory import release
 from probes.runner.entry import Entry, phase_of
 from probes.runner.live import Live
+from probes.runner.outlets import Outlets
 from probes.runner.recording import Recording
 from probes.runner.schedule import Schedule
 from probes.runner.summary import Summary, verdicts
@@ -45,6 +46,7 @@ class Run:
         self.plan = plan
         self.directory = directory
         self.recording = recording
+        self.outlets = Outlets(plan, directory, rank)
         self.moment = Moment(rank)
         self.schedule = Schedule(rank)
         spec = plan.loaded.spec
@@ -94,6 +96,7 @@ class Run:
             self.recording.drain()
             self._unsealed()
         finally:
+            self.outlets.close()
             self.live.remove()
             release(self.directory)
         if error is None:
@@ -281,7 +284,8 @@ class Run:
         self.accounts[epoch] = self.live.open_books()
         if not self.stopped:
             with self._storage():
-                self.moment.writer = self.recording.open(epoch, dict(self.timeline.totals))
+                starts = dict(self.timeline.totals)
+                self.moment.writer = self.outlets.over(self.recording.open(epoch, starts), epoch, starts)
                 self.live.register(epoch)
                 self._owned = self._parameters()
                 self.entry.rehang()
@@ -336,6 +340,8 @@ class Run:
                 journal.commit(phase, step, self.timeline.totals[phase] + step, annex)
         except StorageError as error:
             self._stop(error)
+        if self.outlets.sinks:
+            self._to_small_sinks(keep)
         if self._bounded:
             self._within_limit()
 
@@ -369,6 +375,15 @@ class Run:
         self.failure = self.failure or error
         self.live.rest()
         self.moment.writer = None
+
+    def _to_small_sinks(self, keep: bool) -> None:
+        """Hand the step to the small sinks, or drop it there too; take note of those that were given up."""
+        if keep and not self.stopped:
+            self.outlets.commit()
+        self.outlets.abort()
+        for text in self.outlets.news():
+            if self.plan.loaded.spec.on_error == "raise" and self.failure is None:
+                self.failure = RunError(text)
 
     def _failed(self, tap: Tap, error: Exception) -> None:
         if isinstance(error, StorageError):

@@ -44,6 +44,7 @@ class Summary:
         self.files = [sealed.file for sealed in run.recording.sealed]
         self.head = run.recording.sealed[-1].head if run.recording.sealed else ""
         self.outside = run.timeline.outside
+        self.sinks = dict(run.outlets.failures)
         self.directory = run.directory
         self.problems = verdicts(run)
 
@@ -54,6 +55,7 @@ class Summary:
             "files": list(self.files),
             "ledger_head": self.head,
             "calls_outside_epochs": self.outside,
+            "sinks_given_up": dict(self.sinks),
             "problems": [problem.as_dict() for problem in self.problems],
         }
 
@@ -74,6 +76,7 @@ class Summary:
     def _ending(self) -> list[str]:
         files = f"{len(self.files)} {'epoch' if len(self.files) == 1 else 'epochs'} sealed in {shown(self.directory)}"
         lines = [files + (f", ledger head {self.head[:16]}" if self.head else "")]
+        lines += self.sinks.values()
         if self.outside:
             lines.append(f"{self.outside} calls of the model were outside any epoch and were not captured")
         return lines

@@ -136,12 +136,27 @@ def _sinks(spec: Spec) -> Faults:
         yield Fault(
             "two-files", f"sinks `{files[0]}` and `{name}` would write the same hdf5 files", ("sinks", name), "keep one of them", key=True
         )
+    yield from _one_file_each(spec)
     known = [*spec.sinks] or ["captures"]
     for name, probe in spec.probes.items():
         for index, sink in enumerate(probe.sinks):
             if sink not in known:
                 message = f"sink `{sink}` is not declared; declared: {', '.join(known)}"
                 yield Fault("unknown-sink", message, ("probes", name, "sinks", index), nearest(sink, known) or "declare it under `sinks`")
+
+    used = {sink for probe in spec.probes.values() if probe.edit is None for sink in probe.sinks or known}
+    for name in spec.sinks if used else ():
+        if name not in used:
+            yield Fault("no-effect", f"sink `{name}` gets nothing: every probe names others", ("sinks", name), "leave it out", key=True)
+
+
+def _one_file_each(spec: Spec) -> Faults:
+    paths: dict[str, str] = {}
+    for name, sink in spec.sinks.items():
+        path = getattr(sink, "path", None)
+        if isinstance(path, str) and paths.setdefault(path, name) != name:
+            message = f"sinks `{paths[path]}` and `{name}` would write the same file '{path}'"
+            yield Fault("two-files", message, ("sinks", name), "give one of them another `path`", key=True)
 
 
 def _models(spec: Spec) -> Faults:

@@ -68,7 +68,9 @@ class LoadedSpec:
     @property
     def identity_hash(self) -> str:
         """BLAKE3 of what decides about captured values: without sinks, limits, durability, on_error and tolerance."""
-        return blake3_hex(canonical({key: value for key, value in self.data.items() if key not in OUTSIDE_IDENTITY}))
+        kept = {key: value for key, value in self.data.items() if key not in OUTSIDE_IDENTITY}
+        probes = {name: {key: value for key, value in probe.items() if key != "sinks"} for name, probe in kept["probes"].items()}
+        return blake3_hex(canonical({**kept, "probes": probes}))
 
     def locate(self, path: Path) -> Problem:
         """A problem without code or message, at the place of a path; `.at(code=..., message=...)` completes it."""
@@ -202,8 +204,13 @@ def _among_the_rest(document: Document, error: ValidationError) -> list[Problem]
     try:
         Spec.model_validate(rest, context=AMONG_THEMSELVES)
     except ValidationError as further:
-        return [one for one in translate(document, further) if one.path != "probes"]
+        return [one for one in translate(document, further) if one.path != "probes" and not _about_all(one)]
     return []
+
+
+def _about_all(found: Problem) -> bool:
+    """Whether a problem may not be one once the broken probes are mended: they may use the sink that nobody uses."""
+    return found.code == "no-effect" and found.path.startswith("sinks.")
 
 
 def _sorted(problems: list[Problem]) -> list[Problem]:

@@ -1,0 +1,227 @@
+"""The small sinks of a run: what their probes capture is kept until the step's commit, then handed to them as plain numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from ctypes import string_at
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from probes.clock import Clock, SeriesKey
+from probes.component import Number, Outlet, Reading, Sink
+from probes.hooks.moment import Writer
+from probes.plan import Plan
+from probes.signature import Coord
+
+LATE = 1  # the journal's flag of a capture whose step was committed before it arrived
+
+
+class Form(NamedTuple):
+    """What the captures of one descriptor have in common.
+
+    Attributes:
+        key: their series.
+        epoch: their epoch.
+        labels: a label for each element.
+        dtype: the stored one.
+        sinks: names of the small sinks that take them.
+    """
+
+    key: SeriesKey
+    epoch: int
+    labels: tuple[str, ...]
+    dtype: torch.dtype
+    sinks: tuple[str, ...]
+
+
+class Outlets:
+    """The open small sinks of a run.
+
+    A sink that fails is given up, and said so; what is stored in HDF5 is not touched by it.
+
+    Args:
+        plan: the plan; its probes name their sinks.
+        directory: the run directory.
+        rank: rank of this process.
+
+    Attributes:
+        failures: what went wrong, by the name of the sink.
+    """
+
+    def __init__(self, plan: Plan, directory: Path, rank: int) -> None:
+        spec = plan.loaded.spec
+        self.directory = directory
+        self.rank = rank
+        self.sinks = {name: sink for name, sink in spec.sinks.items() if sink.kind != "hdf5"}
+        chosen = {name: () if probe.edit else tuple(probe.sinks or spec.sinks) for name, probe in spec.probes.items()}
+        self.takers = {name: tuple(one for one in wanted if one in self.sinks) for name, wanted in chosen.items()}
+        self.stored = {name for name, wanted in chosen.items() if not wanted or set(wanted) - set(self.sinks)}
+        self.failures: dict[str, str] = {}
+        self.told: set[str] = set()
+        self.open: dict[str, Outlet] | None = None
+        self.split: Split | None = None
+
+    def over(self, writer: Writer, epoch: int, starts: Mapping[str, int]) -> Writer:
+        """A writer for an epoch: the given one where there are no small sinks, else one that keeps captures for them too.
+
+        Args:
+            writer: the journal.
+            epoch: the epoch.
+            starts: steps of every phase in earlier epochs.
+        """
+        if not self.sinks:
+            return writer
+        if self.open is None:
+            self.open = {name: outlet for name, sink in self.sinks.items() if (outlet := self._opened(name, sink)) is not None}
+        self.split = Split(self, writer, epoch, dict(starts))
+        return self.split
+
+    def _opened(self, name: str, sink: Sink) -> Outlet | None:
+        with _Guard(self, name):
+            return sink.open(self.directory, self.rank)
+        return None
+
+    def commit(self) -> None:
+        """Hand what the committed step captured to the sinks."""
+        if self.split is not None and self.split.kept:
+            kept, self.split.kept = self.split.kept, []
+            for name, outlet in list((self.open or {}).items()):
+                with _Guard(self, name):
+                    readings = [self.split.reading(capture) for capture in kept if name in capture.form.sinks]
+                    if readings:
+                        outlet.step(readings)
+
+    def abort(self) -> None:
+        """Forget what the open step captured."""
+        if self.split is not None:
+            self.split.kept.clear()
+
+    def close(self) -> None:
+        """End the sinks; what no commit made part of the run is dropped."""
+        outlets, self.open, self.split = self.open or {}, None, None
+        for name, outlet in outlets.items():
+            with _Guard(self, name):
+                outlet.close()
+
+    def failed(self, name: str, why: str) -> None:
+        """Give a sink up."""
+        self.failures.setdefault(name, f"sink `{name}` was given up: {why}")
+        (self.open or {}).pop(name, None)
+
+    def news(self) -> list[str]:
+        """The failures that were not told before."""
+        fresh = [text for name, text in self.failures.items() if name not in self.told]
+        self.told |= set(self.failures)
+        return fresh
+
+
+class _Guard:
+    """Turns what a sink raises into its end."""
+
+    def __init__(self, outlets: Outlets, name: str) -> None:
+        self.outlets = outlets
+        self.name = name
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
+        if isinstance(error, Exception):  # the boundary: a failing sink must not end training
+            self.outlets.failed(self.name, str(error) or type(error).__name__)
+            return True
+        return False
+
+
+class Kept(NamedTuple):
+    """A capture that waits for its step's commit."""
+
+    form: Form
+    step: int
+    microstep: int
+    call: int
+    backward: int
+    late: bool
+    payload: bytes
+
+
+class Split:
+    """A writer that hands captures on to the journal, and keeps the small ones that a small sink wants."""
+
+    def __init__(self, outlets: Outlets, journal: Writer, epoch: int, starts: dict[str, int]) -> None:
+        self.outlets = outlets
+        self.journal = journal
+        self.store: Callable[..., None] = journal.add
+        self.epoch = epoch
+        self.starts = starts
+        self.routes: list[tuple[int | None, Form | None]] = []
+        self.kept: list[Kept] = []
+
+    def descriptor(
+        self,
+        key: SeriesKey,
+        dtype: str,
+        shape: tuple[int, ...],
+        dims: tuple[str, ...] | None,
+        coords: dict[str, Coord],
+        attrs: dict[str, object],
+        epoch: int | None = None,
+    ) -> int:
+        """A number for captures of this series, dtype and shape."""
+        number = self.journal.descriptor(key, dtype, shape, dims, coords, attrs, epoch) if key.probe in self.outlets.stored else None
+        sinks = tuple(self._takers(key, shape))
+        where = self.epoch if epoch is None else epoch
+        form = Form(key, where, tuple(labels(shape, dims, coords)), getattr(torch, dtype), sinks) if sinks else None
+        self.routes.append((number, form))
+        return len(self.routes) - 1
+
+    def _takers(self, key: SeriesKey, shape: tuple[int, ...]) -> Iterator[str]:
+        """The sinks that a series goes to; one that is given more than it takes is given up."""
+        elements = torch.Size(shape).numel()
+        for name in self.outlets.takers[key.probe]:
+            most = self.outlets.sinks[name].largest
+            if most is None or elements <= most:
+                yield name
+            else:
+                hint = "add a transform that makes less of it, raise `max_elements`, or name other `sinks` in the probe"
+                self.outlets.failed(name, f"`{key}` has {elements} elements, and it takes {most} at most; {hint}")
+
+    def add(self, descriptor: int, step: int, microstep: int, call: int, backward: int, address: int, nbytes: int, flags: int = 0) -> None:
+        """Copy `nbytes` bytes at `address` before returning."""
+        number, form = self.routes[descriptor]
+        if number is not None:
+            self.store(number, step, microstep, call, backward, address, nbytes, flags)
+        if form is not None:
+            payload = string_at(address, nbytes) if nbytes else b""
+            self.kept.append(Kept(form, step, microstep, call, backward, bool(flags & LATE), payload))
+
+    def reading(self, kept: Kept) -> Reading:
+        """A capture as plain numbers."""
+        form, phase = kept.form, kept.form.key.phase
+        known = self.starts.get(phase, 0) + kept.step if form.epoch == self.epoch else -1
+        rank = self.outlets.rank
+        clock = Clock(form.epoch, phase, kept.step, known, kept.microstep, kept.call, kept.backward, rank)
+        return Reading(form.key, clock, kept.late, dict(zip(form.labels, numbers(kept.payload, form.dtype), strict=True)))
+
+
+def labels(shape: tuple[int, ...], dims: tuple[str, ...] | None, coords: Mapping[str, Coord]) -> Iterator[str]:
+    """A label for each element in row-major order: names along its axes, or places where there are none."""
+    names = dims or ("",) * len(shape)
+    axes = [[str(label) for label in coords.get(name, range(size))] for name, size in zip(names, shape, strict=True)]
+    return ("/".join(place) for place in product(*axes))
+
+
+def numbers(payload: bytes, dtype: torch.dtype) -> list[Number]:
+    """The elements of a capture; a complex one is a text, as what is not finite is."""
+    if not payload:
+        return []
+    tensor = torch.frombuffer(bytearray(payload), dtype=dtype)
+    if dtype.is_complex:
+        return [str(number) for number in tensor.to(torch.complex128).tolist()]
+    return [_plain(number) for number in (tensor.double() if dtype.is_floating_point else tensor).tolist()]
+
+
+def _plain(number: float | int | bool) -> Number:
+    return str(number) if number != number or number in (float("inf"), float("-inf")) else number

@@ -1,0 +1,53 @@
+"""A line on the terminal for each series and step."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from probes.component import Number, Outlet, Reading, Sink
+from probes.scalar import invisible
+
+
+class Console(Sink):
+    """Small captures are written to the terminal (stderr), a line for each series and committed step: for people."""
+
+    kind: Literal["console"] = "console"
+    max_elements: int = Field(default=16, ge=1, le=256, description="Most elements of one capture; a larger one is refused.")
+
+    def open(self, directory: Path, rank: int) -> Outlet:
+        """Nothing is opened; on another rank than 0 each line says so."""
+        return _Terminal(rank)
+
+
+class _Terminal:
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+
+    def step(self, readings: Sequence[Reading]) -> None:
+        """Write the lines of one step at once."""
+        text = "".join(f"{line(reading, self.rank)}\n" for reading in readings)
+        sys.stderr.write(text)
+        sys.stderr.flush()
+
+    def close(self) -> None:
+        """The terminal stays."""
+
+
+def line(reading: Reading, rank: int = 0) -> str:
+    """A reading for a person: where in the run, which series, its numbers with four digits."""
+    clock, key = reading.clock, reading.key
+    place = f"epoch {clock.epoch} step {clock.step}" + (f" of {key.phase}" if key.phase != "train" else "")
+    times = (("microstep", clock.microstep), ("call", clock.call), ("backward", clock.backward))
+    extra = "".join(f" {name} {count}" for name, count in (*times, ("rank", rank)) if count > 0)
+    numbers = "  ".join(f"{label} {_short(number)}".lstrip() for label, number in reading.numbers.items())
+    name = f"{key.probe}/{key.target}:{key.leaf}"
+    return "".join("\ufffd" if invisible(c) is not None else c for c in f"{place}{extra}  {name}  {numbers}")
+
+
+def _short(number: Number) -> str:
+    return f"{number:.4g}" if isinstance(number, float) else str(number).lower()

@@ -1,0 +1,122 @@
+"""One line of JSON for each step."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
+
+from probes.component import Outlet, Reading, Sink
+
+PATTERN = r"^(?!ledger)[A-Za-z0-9][A-Za-z0-9_-]{0,63}\.jsonl$"
+PIECE = 1 << 16
+
+
+def _inside(path: str) -> str:
+    """Refuse what is no plain name, so that nothing can lead out of the run directory or onto a file of the run's own."""
+    if not re.fullmatch(PATTERN, path):
+        message = "'{path}' must stay a file of its own inside the run directory: letters, digits, _ and -, then .jsonl"
+        hint = "the ledger of the run has this name" if path.startswith("ledger") else "such as log.jsonl"
+        raise PydanticCustomError("sink_path", message, {"path": path, "hint": hint})
+    return path
+
+
+Name = Annotated[str, AfterValidator(_inside), Field(json_schema_extra={"pattern": PATTERN})]
+
+
+class Jsonl(Sink):
+    """Small captures go into a file of the run directory, one line of JSON for each committed step: for trackers and scripts.
+
+    A line has `epoch`, `phase`, `step`, `global_step` and `values`, which maps `probe/target/leaf/label` to a number.
+    """
+
+    kind: Literal["jsonl"] = "jsonl"
+    path: Name = Field(default="log.jsonl", description="Name of the file in the run directory; no folders, and it ends in .jsonl.")
+    max_elements: int = Field(default=64, ge=1, le=4096, description="Most elements of one capture; a larger one is refused.")
+
+    def open(self, directory: Path, rank: int) -> Outlet:
+        """Open the file, on another rank than 0 one of its own; lines of an earlier attempt stay.
+
+        Raises:
+            OSError: it cannot be opened, is a link, or is no plain file.
+        """
+        name = self.path if not rank else f"{self.path.removesuffix('.jsonl')}.rank-{rank:04d}.jsonl"
+        return _Lines(directory / name)
+
+
+class _Lines:
+    """A file that lines are appended to, each step's in one write."""
+
+    def __init__(self, path: Path) -> None:
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+        self.handle = os.open(path, flags, 0o666)
+        try:
+            status = os.fstat(self.handle)
+            if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
+                raise OSError(f"'{path}' is not a plain file of its own")
+            os.ftruncate(self.handle, _end(self.handle, status.st_size))
+        except BaseException:
+            os.close(self.handle)
+            raise
+
+    def step(self, readings: Sequence[Reading]) -> None:
+        """Append the lines of one step, and take back what a full disk let through of them."""
+        text = "".join(f"{line}\n" for line in lines(readings)).encode()
+        before = os.fstat(self.handle).st_size
+        try:
+            while text:
+                text = text[os.write(self.handle, text) :]
+        except OSError:
+            os.ftruncate(self.handle, before)
+            raise
+
+    def close(self) -> None:
+        os.close(self.handle)
+
+
+def _end(handle: int, size: int) -> int:
+    """Where the last whole line of a file ends: a line without an end is none."""
+    while size:
+        start = max(size - PIECE, 0)
+        found = os.pread(handle, size - start, start).rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+        size = start
+    return 0
+
+
+def lines(readings: Sequence[Reading]) -> list[str]:
+    """The lines of a step's readings: one, and one for every earlier step whose captures came late."""
+    steps: dict[tuple[int, str, int], dict[str, Any]] = {}
+    for reading in readings:
+        clock = reading.clock
+        line = steps.setdefault(clock[:3], _head(reading))
+        line["values"] |= {_name(reading, label): number for label, number in reading.numbers.items()}
+    return [json.dumps(line, ensure_ascii=False, allow_nan=False, separators=(",", ":")) for line in steps.values()]
+
+
+def _head(reading: Reading) -> dict[str, Any]:
+    clock = reading.clock
+    known = {"global_step": clock.global_step} if clock.global_step >= 0 else {}
+    late = {"late": True} if reading.late else {}
+    return {"epoch": clock.epoch, "phase": clock.phase, "step": clock.step, **known, **late, "values": {}}
+
+
+def _name(reading: Reading, label: str) -> str:
+    """`probe/target/leaf/label`, and which call it was where it is not the first of its step."""
+    key, clock = reading.key, reading.clock
+    place = [key.probe, _escaped(key.target) or ".", _escaped(key.leaf), *([label] if label else [])]
+    times = (("microstep", clock.microstep), ("call", clock.call), ("backward", clock.backward))
+    return "/".join([*place, *(f"{name}-{count}" for name, count in times if count > 0)])
+
+
+def _escaped(text: str) -> str:
+    """A path without slashes, which part the name."""
+    return text.replace("%", "%25").replace("/", "%2F")

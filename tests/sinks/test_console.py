@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from probes.clock import Clock, SeriesKey
+from probes.component import Number, Reading
+from probes.sinks.console import Console, line
+from probes.testing import check_component
+
+
+def reading(numbers: dict[str, Number], target: str = "fc1", phase: str = "train", call: int = 0) -> Reading:
+    return Reading(SeriesKey("size", target, "output", phase), Clock(0, phase, 7, 7, 0, call, 0, 0), False, numbers)
+
+
+def test_the_sink_keeps_to_what_every_component_does() -> None:
+    check_component(Console(max_elements=4))
+
+
+def test_a_reading_is_a_line_with_its_place_its_series_and_short_numbers() -> None:
+    assert line(reading({"mean": 0.123456, "count": 12})) == "epoch 0 step 7  size/fc1:output  mean 0.1235  count 12"
+    assert line(reading({"": True}, phase="eval", call=2), rank=1) == "epoch 0 step 7 of eval call 2 rank 1  size/fc1:output  true"
+
+
+def test_no_name_can_write_to_the_terminal_what_it_likes() -> None:
+    assert "\x1b" not in line(reading({"": 1.0}, target="\x1b[2J"))
+
+
+def test_a_steps_lines_go_to_stderr(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    outlet = Console().open(tmp_path, 0)
+    outlet.step([reading({"": 1.0}), reading({"": 2.0})])
+    outlet.close()
+    assert capsys.readouterr().err.count("\n") == 2
