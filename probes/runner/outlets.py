@@ -12,6 +12,7 @@ import torch
 
 from probes.clock import Clock, SeriesKey
 from probes.component import Number, Outlet, Reading, Sink
+from probes.errors import RunError
 from probes.hooks.moment import Writer
 from probes.plan import Plan
 from probes.signature import Coord
@@ -25,6 +26,7 @@ class Form(NamedTuple):
     Attributes:
         key: their series.
         epoch: their epoch.
+        start: steps of their phase in earlier epochs; None where that is not known.
         labels: a label for each element.
         dtype: the stored one.
         sinks: names of the small sinks that take them.
@@ -32,6 +34,7 @@ class Form(NamedTuple):
 
     key: SeriesKey
     epoch: int
+    start: int | None
     labels: tuple[str, ...]
     dtype: torch.dtype
     sinks: tuple[str, ...]
@@ -59,6 +62,7 @@ class Outlets:
         chosen = {name: () if probe.edit else tuple(probe.sinks or spec.sinks) for name, probe in spec.probes.items()}
         self.takers = {name: tuple(one for one in wanted if one in self.sinks) for name, wanted in chosen.items()}
         self.stored = {name for name, wanted in chosen.items() if not wanted or set(wanted) - set(self.sinks)}
+        self.strict = spec.on_error == "raise"
         self.failures: dict[str, str] = {}
         self.told: set[str] = set()
         self.open: dict[str, Outlet] | None = None
@@ -84,20 +88,27 @@ class Outlets:
             return sink.open(self.directory, self.rank)
         return None
 
-    def commit(self) -> None:
-        """Hand what the committed step captured to the sinks."""
-        if self.split is not None and self.split.kept:
-            kept, self.split.kept = self.split.kept, []
-            for name, outlet in list((self.open or {}).items()):
-                with _Guard(self, name):
-                    readings = [self.split.reading(capture) for capture in kept if name in capture.form.sinks]
-                    if readings:
-                        outlet.step(readings)
+    def end_step(self, keep: bool) -> RunError | None:
+        """Hand what the committed step captured to the sinks, or drop it.
 
-    def abort(self) -> None:
-        """Forget what the open step captured."""
+        Returns:
+            The failure of a sink, told once, where the spec says that it ends the run.
+        """
+        kept: list[Kept] = []
         if self.split is not None:
-            self.split.kept.clear()
+            kept, self.split.kept = self.split.kept, kept
+        if keep and kept:
+            self._hand_out(kept)
+        fresh = [text for name, text in self.failures.items() if name not in self.told]
+        self.told |= set(self.failures)
+        return RunError("; ".join(fresh)) if fresh and self.strict else None
+
+    def _hand_out(self, kept: list[Kept]) -> None:
+        for name, outlet in list((self.open or {}).items()):
+            with _Guard(self, name):
+                readings = [_reading(capture, self.rank) for capture in kept if name in capture.form.sinks]
+                if readings:
+                    outlet.step(readings)
 
     def close(self) -> None:
         """End the sinks; what no commit made part of the run is dropped."""
@@ -110,12 +121,6 @@ class Outlets:
         """Give a sink up."""
         self.failures.setdefault(name, f"sink `{name}` was given up: {why}")
         (self.open or {}).pop(name, None)
-
-    def news(self) -> list[str]:
-        """The failures that were not told before."""
-        fresh = [text for name, text in self.failures.items() if name not in self.told]
-        self.told |= set(self.failures)
-        return fresh
 
 
 class _Guard:
@@ -172,8 +177,8 @@ class Split:
         """A number for captures of this series, dtype and shape."""
         number = self.journal.descriptor(key, dtype, shape, dims, coords, attrs, epoch) if key.probe in self.outlets.stored else None
         sinks = tuple(self._takers(key, shape))
-        where = self.epoch if epoch is None else epoch
-        form = Form(key, where, tuple(labels(shape, dims, coords)), getattr(torch, dtype), sinks) if sinks else None
+        where, start = (self.epoch, self.starts.get(key.phase, 0)) if epoch is None else (epoch, None)
+        form = Form(key, where, start, tuple(labels(shape, dims, coords)), getattr(torch, dtype), sinks) if sinks else None
         self.routes.append((number, form))
         return len(self.routes) - 1
 
@@ -197,13 +202,13 @@ class Split:
             payload = string_at(address, nbytes) if nbytes else b""
             self.kept.append(Kept(form, step, microstep, call, backward, bool(flags & LATE), payload))
 
-    def reading(self, kept: Kept) -> Reading:
-        """A capture as plain numbers."""
-        form, phase = kept.form, kept.form.key.phase
-        known = self.starts.get(phase, 0) + kept.step if form.epoch == self.epoch else -1
-        rank = self.outlets.rank
-        clock = Clock(form.epoch, phase, kept.step, known, kept.microstep, kept.call, kept.backward, rank)
-        return Reading(form.key, clock, kept.late, dict(zip(form.labels, numbers(kept.payload, form.dtype), strict=True)))
+
+def _reading(kept: Kept, rank: int) -> Reading:
+    """A capture as plain numbers."""
+    form, phase = kept.form, kept.form.key.phase
+    known = -1 if form.start is None else form.start + kept.step
+    clock = Clock(form.epoch, phase, kept.step, known, kept.microstep, kept.call, kept.backward, rank)
+    return Reading(form.key, clock, kept.late, dict(zip(form.labels, numbers(kept.payload, form.dtype), strict=True)))
 
 
 def labels(shape: tuple[int, ...], dims: tuple[str, ...] | None, coords: Mapping[str, Coord]) -> Iterator[str]:

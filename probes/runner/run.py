@@ -341,7 +341,7 @@ class Run:
         except StorageError as error:
             self._stop(error)
         if self.outlets.sinks:
-            self._to_small_sinks(keep)
+            self.failure = self.failure or self.outlets.end_step(keep and not self.stopped)
         if self._bounded:
             self._within_limit()
 
@@ -375,15 +375,6 @@ class Run:
         self.failure = self.failure or error
         self.live.rest()
         self.moment.writer = None
-
-    def _to_small_sinks(self, keep: bool) -> None:
-        """Hand the step to the small sinks, or drop it there too; take note of those that were given up."""
-        if keep and not self.stopped:
-            self.outlets.commit()
-        self.outlets.abort()
-        for text in self.outlets.news():
-            if self.plan.loaded.spec.on_error == "raise" and self.failure is None:
-                self.failure = RunError(text)
 
     def _failed(self, tap: Tap, error: Exception) -> None:
         if isinstance(error, StorageError):

@@ -19,6 +19,7 @@ from probes.runner.outlets import labels, numbers
 from probes.sinks.jsonl import Jsonl
 
 STATS = [{"kind": "stats"}]
+HISTOGRAM = {"kind": "histogram", "bins": 100, "range": [0, 1]}
 BOTH = {"captures": {"kind": "hdf5"}, "log": {"kind": "jsonl"}}
 
 
@@ -122,7 +123,7 @@ def test_a_sink_that_fails_is_given_up_and_the_captures_go_on(tmp_path: Path, mo
         ({"hook": "forward", "modules": ["0"]}, r"nothing makes `output` of `0` small"),
         ({"tensors": ["0.weight"], "hook": "tensor"}, None),
         (
-            {"hook": "forward", "modules": ["0"], "transforms": [{"kind": "histogram", "bins": 100, "range": [0, 1]}]},
+            {"hook": "forward", "modules": ["0"], "transforms": [HISTOGRAM]},
             "`output` of `0` has 103",
         ),
     ],
