@@ -17,6 +17,7 @@ from probes.runner.directory import claim, default_directory, new_run_id, publis
 from probes.runner.recording import Recording
 from probes.runner.run import Run
 from probes.spec import load_spec
+from probes.store.raw_file import sync_directory
 
 MANIFEST = "run.json"
 SPEC = "spec.yaml"
@@ -77,6 +78,8 @@ def attach(
         files = {MANIFEST: f"{text}\n".encode(), SPEC: plan.loaded.source, **provenance.files}
         for name, content in files.items():
             publish(directory / name, content)
+        sync_directory(directory)
+        sync_directory(directory.parent)
     except BaseException:
         release(directory)
         raise

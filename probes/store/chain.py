@@ -66,11 +66,8 @@ class Source:
         Raises:
             FileRefused: it is none.
         """
-        try:
-            value = json.loads(raw)
-        except (ValueError, RecursionError):
-            value = None
-        if not isinstance(value, dict):
+        value = _text(raw)
+        if value is None:
             raise self.refused("journal-inconsistent", "holds a record whose text is not a JSON object")
         return value
 
@@ -167,27 +164,35 @@ def _record(source: Source, offset: int, seed: int, sequence: int) -> Record | N
 
 def _head(source: Source) -> tuple[Record, dict[str, Any]]:
     raw = source.read(0, HEADER_BYTES)
-    if not MAGIC.startswith(raw[: len(MAGIC)]):
+    if not MAGIC.startswith(raw[: len(MAGIC)]) and raw.strip(b"\0"):
         raise source.refused("not-a-journal", f"does not start with {MAGIC.decode()!r}")
     parsed = parse_header(raw) if len(raw) == HEADER_BYTES else None
     length = parsed[0].length if parsed else 0
-    if HEADER_BYTES + length > source.size or len(raw) < HEADER_BYTES:
-        raise _torn_head(source)
-    text = source.json(source.read(HEADER_BYTES, length))
-    if text.get("format") != FORMAT:
+    if parsed is None or HEADER_BYTES + length > source.size:
+        raise _torn_head(source, "is longer than the file")
+    text = _text(source.read(HEADER_BYTES, length))
+    if text is not None and text.get("format") != FORMAT:
         raise source.refused("unknown-format", f"says format {text.get('format')!r}; this version reads {FORMAT!r}")
     try:
-        seed = crc32(bytes.fromhex(text["nonce"]))
+        record = _record(source, 0, crc32(bytes.fromhex(text["nonce"])), 0) if text else None
     except (KeyError, TypeError, ValueError):
         raise source.refused("not-a-journal", "has a HEAD without a nonce") from None
-    record = _record(source, 0, seed, 0)
-    if record is None or record.header.kind != Kind.HEAD or record.header.checked != length:
-        raise source.refused("not-a-journal", "has a HEAD that does not agree with its check")
+    if text is None or record is None or record.header.kind != Kind.HEAD or record.header.checked != length:
+        raise _torn_head(source, "does not agree with its check")
     return record, text
 
 
-def _torn_head(source: Source) -> FileRefused:
-    # A flipped bit in the length of a good journal's HEAD must not make it look as if nothing had ever been committed.
+def _torn_head(source: Source, what: str) -> FileRefused:
+    # A flipped bit in the HEAD of a good journal must not make it look as if nothing had ever been committed.
     if source.size <= _LARGEST_TORN_HEAD and source.read(HEADER_BYTES, source.size).find(MAGIC) < 0:
-        return source.refused("journal-empty", "ends inside its HEAD: nothing was committed to it")
-    return source.refused("not-a-journal", "has a HEAD that says it is longer than the file")
+        return source.refused("journal-empty", "was cut off in its HEAD: nothing was committed to it")
+    return source.refused("not-a-journal", f"has a HEAD that {what}")
+
+
+def _text(raw: bytes) -> dict[str, Any] | None:
+    """A JSON object, or None for anything else."""
+    try:
+        value = json.loads(raw)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None

@@ -103,7 +103,7 @@ class Journal:
         log = RecordLog(file, path, digests=durability == "power", nonce=nonce)
         try:
             log.append(Kind.HEAD, (canonical({**head, **own}),))
-            _publish(log, spare if recycled else None, durability == "power")
+            _publish(log, spare if recycled else None)
         except BaseException:
             log.close()
             path.unlink(missing_ok=True)
@@ -309,11 +309,9 @@ def _open(path: Path, spare: Path | None, opener: Callable[..., RawFile]) -> tup
     return recycled, status.st_size
 
 
-def _publish(log: RecordLog, spare: Path | None, power: bool) -> None:
+def _publish(log: RecordLog, spare: Path | None) -> None:
+    # Were the name durable before the HEAD, a power loss would show the old journal, or none, under the new name.
+    log.sync()
     if spare is not None:
-        # Were the name durable before the HEAD, a power loss would show the old journal under the new name.
-        log.sync()
         spare.replace(log.path)
-    if power:
-        log.sync()
-        sync_directory(log.path.parent)
+    sync_directory(log.path.parent)

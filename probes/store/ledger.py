@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from probes.digest import blake3_hex, canonical
 from probes.errors import FileRefused, StorageError
+from probes.store.raw_file import sync_directory
 
 FORMAT = "ledger.v1"
 FIRST = "0" * 64
@@ -101,6 +102,8 @@ class Ledger:
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
+            if not self._end:
+                sync_directory(self.path.parent)  # the journal goes next, and only the ledger's name says that it may
         except OSError as error:
             raise StorageError(f'"{self.path}" cannot be written: {error.strerror or error}') from error
         self._end += len(text)

@@ -179,7 +179,9 @@ def test_an_empty_journal_has_no_captures(tmp_path: Path) -> None:
         (b"PRJ", "journal-empty"),
         (b"PRJ1" + bytes(20), "journal-empty"),
         (b"\x89HDF\r\n\x1a\n" + bytes(100), "not-a-journal"),
-        (bytes(5000), "not-a-journal"),
+        (bytes(5000), "journal-empty"),
+        (bytes(5000) + b"PRJ1", "not-a-journal"),
+        (b"\0x" * 100, "not-a-journal"),
     ],
 )
 def test_what_is_not_a_journal_is_refused(tmp_path: Path, raw: bytes, code: str) -> None:
@@ -262,7 +264,7 @@ def test_a_journal_that_chains_but_lies_is_refused(tmp_path: Path, records: list
 
 @pytest.mark.parametrize("head", [{"nonce": 3}, {"nonce": "zz"}, {"nonce": "11" * 16}])
 def test_a_head_that_does_not_chain_is_refused(tmp_path: Path, head: dict[str, object]) -> None:
-    forge(tmp_path / "a", [], **head)
+    forge(tmp_path / "a", [(Kind.END, b"{}", b"", 0)], **head)
     with pytest.raises(FileRefused, match="not-a-journal"):
         scan(tmp_path / "a")
 
