@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from probes.audit.compare import Tolerance, equal, measure, shown
 from probes.audit.difference import Divergence, SeriesDifference
+from probes.audit.series_check import block_ends
 from probes.clock import Clock, SeriesKey
-from probes.digest import blocks
 from probes.signature import DTYPES
 from probes.store.address import Address
 from probes.store.directory import Directory
@@ -204,7 +204,7 @@ class _Comparison:
         if not (self._by_digest and whole and digests[0] is not None and digests[1] is not None):
             yield False, 0, run.captures
             return
-        ends = blocks((sizes(one.shapes, one.dtype) * (DTYPES[one.dtype].itemsize // DTYPES[one.dtype].lanes)).tolist())
+        ends = block_ends(one)
         if not len(ends) == len(digests[0]) == len(digests[1]):
             yield False, 0, run.captures
             return

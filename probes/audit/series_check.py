@@ -35,7 +35,12 @@ class Stated(NamedTuple):
 def block_ends(part: Part) -> list[int]:
     """For each digest block of a series the index behind its last capture."""
     kind = DTYPES[part.dtype]
-    return blocks((sizes(part.shapes, part.dtype) * (kind.itemsize // kind.lanes)).tolist())
+    bytes_of = sizes(part.shapes, part.dtype) * (kind.itemsize // kind.lanes)
+    if len(bytes_of) and (bytes_of == bytes_of[0]).all():
+        count, size = len(bytes_of), int(bytes_of[0])
+        each = -(-BLOCK_BYTES // size) if size else count
+        return [*range(each, count, each), count]
+    return blocks(bytes_of.tolist())
 
 
 def block_digests(part: Part, ends: list[int], has_read: Callable[[int], None]) -> NDArray[np.uint8]:
@@ -50,13 +55,20 @@ def block_digests(part: Part, ends: list[int], has_read: Callable[[int], None]) 
     start = 0
     for end in ends:
         payload = part.elements(start, end).view(np.uint8).data
-        hasher = Hasher()
-        for at in range(0, payload.nbytes, _SLICE_BYTES):
-            hasher.update(payload[at : at + _SLICE_BYTES])
-            has_read(min(_SLICE_BYTES, payload.nbytes - at))
-        digests += hasher.digest()
+        digests += _digest(payload, has_read)
         start = end
     return np.frombuffer(bytes(digests), np.uint8).reshape(len(ends), 32)
+
+
+def _digest(payload: memoryview, has_read: Callable[[int], None]) -> bytes:
+    if payload.nbytes <= _SLICE_BYTES:
+        has_read(payload.nbytes)
+        return Hasher(payload).digest()
+    hasher = Hasher()
+    for at in range(0, payload.nbytes, _SLICE_BYTES):
+        hasher.update(payload[at : at + _SLICE_BYTES])
+        has_read(min(_SLICE_BYTES, payload.nbytes - at))
+    return hasher.digest()
 
 
 def clock_table(part: Part) -> bytes:
@@ -69,9 +81,11 @@ def clock_table(part: Part) -> bytes:
 
 def shape_table(part: Part) -> bytes:
     """The shape table that a series' digest covers."""
+    if len(part.shapes) and (part.shapes == part.shapes[0]).all():
+        return shape_row(shape_of(part.shapes[0])) * len(part.shapes)
     distinct, which = np.unique(part.shapes, axis=0, return_inverse=True)
     rows = [shape_row(shape_of(row)) for row in distinct]
-    return rows[0] * len(part.clocks) if len(rows) == 1 else b"".join(rows[index] for index in which.reshape(-1).tolist())
+    return b"".join(rows[index] for index in which.reshape(-1).tolist())
 
 
 def digest_of(part: Part, digests: NDArray[np.uint8], dtype: str | None = None) -> str:

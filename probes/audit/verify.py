@@ -6,35 +6,22 @@ import json
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from hashlib import file_digest, sha256
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
+from probes.audit.file_hash import Hashes, hashes, prefix_hex
 from probes.audit.finding import Checked, Finding, Verdict
 from probes.audit.inspection import Inspection
 from probes.audit.ledgers import Chain, check_anchor, head_of, read_chain
 from probes.audit.manifest import Manifest
-from probes.digest import Hasher, file_hex
 from probes.errors import StorageError, UsageError
 from probes.store.directory import is_run, newest_run
 from probes.store.ledger import Entry, current
 
-_PIECE = 1 << 20
 FACTS = ("epoch", "attempt", "rank", "captures_root", "epoch_root", "reason")
-
-
-class Hashes(NamedTuple):
-    """Digests of a whole file.
-
-    Attributes:
-        blake3: of its bytes.
-        sha256: of its bytes, where asked for; else empty.
-    """
-
-    blake3: str
-    sha256: str
 
 
 def verify(path: str | Path, *, anchor: str | None = None, sha256: bool = False) -> Verdict:
@@ -155,14 +142,14 @@ class _Verification:
     def _file(self, name: str, manifest: bytes) -> _File:
         path = self._directory / name
         entry = next((entry for entry in reversed(self._entries) if entry.file == name), None)
-        hashing = self._thread.submit(_hashes, path, self._sha256) if entry or self._sha256 else None
+        hashing = self._thread.submit(hashes, path, self._sha256) if entry or self._sha256 else None
         inspected = Inspection(path)
-        hashes = _result(hashing)
+        found = _result(hashing)
         mine = list(inspected.findings)
         if manifest and inspected.manifest and not _same_origin(inspected, _object(manifest)):
-            mine += self._which_manifest(entry, hashes.blake3, name)
+            mine += self._which_manifest(entry, found.blake3, name)
         if entry is not None:
-            mine = list(self._against(entry, path, inspected, hashes.blake3, mine))
+            mine = list(self._against(entry, path, inspected, found.blake3, mine))
         self._findings += mine
         self._findings += _notes(inspected)
         checked = Checked(
@@ -171,8 +158,8 @@ class _Verification:
             captures=inspected.captures,
             captures_root=inspected.captures_root,
             epoch_root=inspected.epoch_root,
-            file_blake3=hashes.blake3,
-            file_sha256=hashes.sha256,
+            file_blake3=found.blake3,
+            file_sha256=found.sha256,
             ok=all(one.note for one in mine),
         )
         return _File(checked, str(inspected.attributes.get("run_id", "")))
@@ -187,7 +174,7 @@ class _Verification:
         if size < entry.bytes:
             yield Finding("truncated", entry.file, f"has {size} of {entry.bytes} bytes; epoch root was {entry.epoch_root[:12]}")
             return
-        if size > entry.bytes and _prefix_hex(path, entry.bytes) == entry.file_blake3:
+        if size > entry.bytes and prefix_hex(path, entry.bytes) == entry.file_blake3:
             yield Finding("trailing-bytes", entry.file, f"has {size - entry.bytes} bytes more than when it was sealed")
             return
         yield from mine
@@ -241,26 +228,8 @@ def _notes(found: Inspection) -> Iterator[Finding]:
         yield Finding("gaps", found.name, f"{sum(count for *_, count in found.gaps)} captures are not there: {', '.join(reasons)}")
 
 
-def _hashes(path: Path, wanted: bool) -> Hashes:
-    blake3 = file_hex(path)
-    if not wanted:
-        return Hashes(blake3, "")
-    with path.open("rb", buffering=0) as file:
-        return Hashes(blake3, file_digest(file, "sha256").hexdigest())
-
-
 def _result(hashing: Future[Hashes] | None) -> Hashes:
     return hashing.result() if hashing else Hashes("", "")
-
-
-def _prefix_hex(path: Path, size: int) -> str:
-    """BLAKE3 of the first bytes of a file."""
-    hasher = Hasher()
-    with path.open("rb", buffering=0) as file:
-        while size and (piece := file.read(min(_PIECE, size))):
-            hasher.update(piece)
-            size -= len(piece)
-    return hasher.hexdigest()
 
 
 def _object(text: bytes) -> dict[str, Any]:
