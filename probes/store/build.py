@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from errno import EIO
 from pathlib import Path
 from typing import Any
 
@@ -59,17 +61,27 @@ def build(scan: Scan, path: Path, compression: Compression | None = None, passed
     Raises:
         OSError: the disk or the directory does not take the file.
     """
-    layout = Layout(path, compression)
     try:
-        built = _fill(layout, scan, path, compression, passed)
-    except BaseException:
-        with suppress(OSError, RuntimeError):  # what went wrong first says more
-            layout.close()
-        raise
-    layout.close()
+        layout = Layout(path, compression)
+        try:
+            built = _fill(layout, scan, path, compression, passed)
+        except BaseException:
+            with suppress(OSError, RuntimeError):  # what went wrong first says more
+                layout.close()
+            raise
+        layout.close()
+    except RuntimeError as error:
+        raise _disk_error(error) from error
     with path.open("rb") as file:
         os.fsync(file.fileno())
     return built
+
+
+def _disk_error(error: RuntimeError) -> OSError:
+    """What the HDF5 library says in its own way where the disk does not take what it flushes."""
+    found = re.search(r"errno = (\d+)", str(error))
+    number = int(found[1]) if found else EIO
+    return OSError(number, os.strerror(number) if found else str(error).partition("\n")[0])
 
 
 def _fill(layout: Layout, scan: Scan, path: Path, compression: Compression | None, passed: Passed) -> Built:

@@ -82,7 +82,11 @@ class RecordLog:
     @property
     def safe(self) -> str:
         """The sentence that says what stays whatever happens."""
-        return f"the {self.commits} steps committed before are safe" if self.commits else "nothing was committed before"
+        return (
+            f"the {self.commits} steps committed before are safe"
+            if self.commits
+            else "nothing was committed to this epoch, and earlier ones are safe"
+        )
 
     def sync(self) -> None:
         """Wait until all records are on the device.
@@ -96,7 +100,7 @@ class RecordLog:
         except OSError as error:
             # After a failed sync the system may have dropped the pages, so nothing that follows could be promised.
             self._closed = f"the device did not take what was written ({error.strerror})"
-            safe = self.safe if self._digests else "how much of it is on the device is not known"
+            safe = self.safe if self._digests else f"{self.safe} unless the machine goes down"
             raise refusal(f"cannot sync {str(self.path)!r}: {error.strerror}; {safe}; it takes no more captures", error) from error
         finally:
             self.waited_ns += perf_counter_ns() - began

@@ -172,6 +172,6 @@ def test_a_failed_create_leaves_no_file(tmp_path: Path) -> None:
         def write(self, parts, offset):  # type: ignore[no-untyped-def]
             raise OSError(ENOSPC, "No space left on device")
 
-    with pytest.raises(StorageError, match="nothing was committed before"):
+    with pytest.raises(StorageError, match="nothing was committed to this epoch, and earlier ones are safe"):
         Journal.create(tmp_path / "a.journal", HEAD, opener=Full)
     assert list(tmp_path.iterdir()) == []
