@@ -269,6 +269,8 @@ class Inspection:
             wrong = {name for name, value in identity(found) if value != getattr(found.identity, name)}
             if wrong:
                 self._find("manifest-edited", f"the manifest states another {' and '.join(sorted(wrong))} than its tables have")
+            if found.rank != self.attributes.get("rank"):
+                self._find("manifest-edited", f"the manifest is of rank {found.rank}, the file of rank {self.attributes.get('rank')}")
             if sha256(self.spec).hexdigest() != found.spec.sha256:
                 self._find("spec-edited", "the spec is not the one that the manifest names")
             if sha256(texts.get("resolved", b"")).hexdigest() != found.spec.resolved_sha256:

@@ -184,7 +184,12 @@ class Manifest(Record):
 
     def text(self) -> str:
         """The manifest as it stands in `run.json`."""
-        return json.dumps(self.model_dump(mode="json"), indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+        return written(self.model_dump(mode="json"))
+
+
+def written(data: Any) -> str:
+    """Plain data in the one way in which `run.json` is written."""
+    return json.dumps(data, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
 
 def combined(digests: dict[str, str]) -> str:

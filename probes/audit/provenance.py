@@ -14,7 +14,7 @@ import torch
 
 from probes.audit.code import DIFF_NAME, code, without_home
 from probes.audit.environment import environment, generators, machine, packages
-from probes.audit.manifest import File, Identity, Manifest, Plugin, SpecRecord, identity
+from probes.audit.manifest import CodeRecord, File, Identity, Manifest, Plugin, SpecRecord, identity
 from probes.audit.masking import masked, masked_table
 from probes.audit.weights import ModuleTree, model_record, weights_digest
 from probes.plugins import find, source
@@ -95,6 +95,7 @@ def collect(
     plan: Mapping[str, Any] | None = None,
     tags: Mapping[str, str] | None = None,
     data: Mapping[str, str] | None = None,
+    attempt: int = 1,
 ) -> Provenance:
     """Find out where a run comes from; models, generators and settings stay as they are.
 
@@ -110,6 +111,7 @@ def collect(
         plan: every binding, as plain data.
         tags: what `--tag` gave.
         data: digests of data sets by name.
+        attempt: which start of the run this is; later ones save the changes of the code under a name of their own.
 
     Returns:
         The manifest, and what is to be saved beside it.
@@ -118,6 +120,7 @@ def collect(
     hashed = loaded.spec.provenance.weights != "never"
     models = tuple(model_record(name, tree, hashed, unknown) for name, tree in trees.items())
     record, diff = code(*(script or this_script()), automatic, unknown)
+    name = DIFF_NAME if attempt == 1 else f"code.a{attempt}.diff"
     manifest = Manifest(
         format="manifest.v1",
         algorithm="blake3",
@@ -130,7 +133,7 @@ def collect(
         spec=_spec_record(loaded, overrides),
         models=models,
         plan=dict(plan or {}),
-        code=record,
+        code=_with_diff(record, name),
         environment=environment(_devices(trees), world, unknown),
         machine=machine(),
         torch_build=torch.__config__.show(),
@@ -139,7 +142,15 @@ def collect(
         data=dict(data or {}),
         unknown=unknown,
     )
-    return Provenance(manifest.model_copy(update={"identity": identity(manifest)}), {DIFF_NAME: diff} if diff else {})
+    return Provenance(manifest.model_copy(update={"identity": identity(manifest)}), {name: diff} if diff else {})
+
+
+def _with_diff(record: CodeRecord, name: str) -> CodeRecord:
+    """A record that says under which name the uncommitted changes are saved."""
+    if record.git is None or record.git.diff is None:
+        return record
+    diff = record.git.diff.model_copy(update={"name": name})
+    return record.model_copy(update={"git": record.git.model_copy(update={"diff": diff})})
 
 
 def _spec_record(loaded: LoadedSpec, overrides: Sequence[str]) -> SpecRecord:

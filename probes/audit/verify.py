@@ -16,10 +16,11 @@ from probes.audit.file_hash import Hashes, hashes, prefix_hex
 from probes.audit.finding import Checked, Finding, Verdict
 from probes.audit.inspection import Inspection
 from probes.audit.ledgers import Chain, check_anchor, head_of, read_chain
-from probes.audit.manifest import Manifest
+from probes.audit.manifest import Manifest, written
 from probes.errors import StorageError, UsageError
 from probes.store.directory import is_run, newest_run
 from probes.store.ledger import Entry, current
+from probes.store.names import CONTINUED
 
 FACTS = ("epoch", "attempt", "rank", "captures_root", "epoch_root", "reason")
 
@@ -106,6 +107,7 @@ class _Verification:
 
     def _attempts(self) -> None:
         counting = {entry.file for entry in current(self._entries).values()}
+        self._segments([entry for entry in self._entries if entry.file in counting and entry.segment])
         seen: set[str] = set()
         for entry in self._entries:
             if entry.file in seen:
@@ -113,6 +115,18 @@ class _Verification:
             elif entry.file not in counting:
                 self._find("superseded", entry.file, "another attempt at the epoch counts")
             seen.add(entry.file)
+
+    def _segments(self, entries: list[Entry]) -> None:
+        """Note epochs that do not have every segment."""
+        epochs: dict[tuple[int, int], dict[int, Entry]] = {}
+        for entry in entries:
+            epochs.setdefault((entry.epoch, entry.rank), {})[entry.segment or 0] = entry
+        for segments in epochs.values():
+            last = segments[max(segments)]
+            for missing in sorted({*range(1, max(segments))} - {*segments}):
+                self._find("file-missing", last.file, f"its epoch has no segment {missing}")
+            if last.reason == CONTINUED:
+                self._find("incomplete", last.file, "the epoch did not come to its end: it goes on in a segment that is not there")
 
     def _manifest(self) -> bytes:
         """The bytes of `run.json`; what does not fit it is noted."""
@@ -126,6 +140,8 @@ class _Verification:
         except ValidationError as error:
             self._find("manifest-edited", "run.json", f"does not fit the schema: {error.errors()[0]['msg']}")
             return text
+        if written(json.loads(text)).encode() != text:
+            self._find("manifest-edited", "run.json", "is not written the way a manifest is")
         self._beside("spec.yaml", manifest.spec.sha256, "spec-edited")
         git = manifest.code.git
         if git is not None and git.diff is not None and "code.git.diff" not in manifest.unknown:
@@ -171,7 +187,7 @@ class _Verification:
         if other is not None:
             yield Finding("files-swapped", entry.file, f'holds what the ledger lists as "{other.file}"')
             return
-        if size < entry.bytes:
+        if size < entry.bytes and digest != entry.file_blake3:
             yield Finding("truncated", entry.file, f"has {size} of {entry.bytes} bytes; epoch root was {entry.epoch_root[:12]}")
             return
         if size > entry.bytes and prefix_hex(path, entry.bytes) == entry.file_blake3:
@@ -212,16 +228,23 @@ class _File(NamedTuple):
 
 
 def _same_origin(found: Inspection, manifest: dict[str, Any]) -> bool:
-    """Whether the manifest in a file is `run.json`; other ranks and later attempts share the spec only, and have their own start."""
-    mine = found.manifest
-    if mine.get("rank") == manifest.get("rank") and found.attributes.get("attempt") == 1:
+    """Whether the manifest in a file is `run.json`; other ranks and later attempts share the spec's meaning, and have their own start."""
+    mine, rank = found.manifest, found.attributes.get("rank")
+    if rank == manifest.get("rank") and found.attributes.get("attempt") == 1:
         return mine == manifest
-    return all(mine.get(name) == manifest.get(name) for name in ("format", "run_id", "spec"))
+    same = all(mine.get(name) == manifest.get(name) for name in ("format", "run_id"))
+    return same and _meaning(mine) == _meaning(manifest)
+
+
+def _meaning(manifest: dict[str, Any]) -> object:
+    """The identity of the spec in a manifest."""
+    spec = manifest.get("spec")
+    return spec.get("identity") if isinstance(spec, dict) else None
 
 
 def _notes(found: Inspection) -> Iterator[Finding]:
     """What is no damage, and worth knowing."""
-    if found.attributes and not found.attributes.get("complete"):
+    if found.attributes and not found.attributes.get("complete") and found.attributes.get("reason") != CONTINUED:
         yield Finding("incomplete", found.name, f"the epoch did not come to its end: {found.attributes.get('reason') or 'no reason given'}")
     reasons = sorted({reason for _, reason, _ in found.gaps})
     if found.gaps:

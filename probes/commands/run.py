@@ -24,6 +24,14 @@ OPTIONS_FIRST = {"allow_interspersed_args": False}  # what follows the script is
 @click.option("--set-file", "files", multiple=True, metavar="FILE", help="A file with one PATH=VALUE a line; before what --set says.")
 @click.option("--allow-plugin", "allowed", multiple=True, metavar="KIND", help="Let this plug-in be imported; repeatable.")
 @click.option("--tag", "tags", multiple=True, metavar="NAME=TEXT", help="Note something in the manifest; repeatable.")
+@click.option("--resume", is_flag=True, help="Go on with the run in --out, if there is one: its next epochs become another attempt.")
+@click.option("--take-over", is_flag=True, help="Resume although a process that is dead has left its claim on the directory.")
+@click.option(
+    "--first-epoch",
+    type=click.IntRange(0),
+    metavar="N",
+    help="The number of the first epoch, where the script goes on from its own checkpoint.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
 @click.argument("spec")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT|-m MODULE [ARGS]...")
@@ -35,6 +43,9 @@ def run(
     files: tuple[str, ...],
     allowed: tuple[str, ...],
     tags: tuple[str, ...],
+    resume: bool,
+    take_over: bool,
+    first_epoch: int | None,
     quiet: bool,
 ) -> None:
     """Run SCRIPT with the probes of SPEC; the script needs no change and sees its own ARGS.
@@ -44,7 +55,14 @@ def run(
     """
     target = program_of("run", words, spec)
     loaded = load_spec(spec, overrides=changes(files, overrides), allow_plugins=allowed)
-    wish = Wish(loaded, out and str(Path(out).absolute()), dict(_pair(tag) for tag in tags))
+    wish = Wish(
+        loaded,
+        out and str(Path(out).absolute()),
+        dict(_pair(tag) for tag in tags),
+        resume=resume,
+        take_over=take_over,
+        first_epoch=first_epoch,
+    )
     outcome = Session(wish, Progress(quiet=quiet)).run(target)
     if outcome.failure is not None:
         answer(outcome.failure)

@@ -5,22 +5,17 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-import torch
 from torch.nn import Module
 
-from probes.audit.provenance import Script, collect
+from probes.audit.provenance import Script
 from probes.plan import Plan, resolve
-from probes.runner.directory import claim, default_directory, new_run_id, publish, release
 from probes.runner.recording import Recording
 from probes.runner.run import Run
+from probes.runner.start import Start, Wanted, begin, part, rank
+from probes.sinks.hdf5 import Hdf5
 from probes.spec import load_spec
-from probes.store.raw_file import sync_directory
-
-MANIFEST = "run.json"
-SPEC = "spec.yaml"
 
 
 def attach(
@@ -28,6 +23,8 @@ def attach(
     spec: Any,
     out: str | os.PathLike[str] | None = None,
     *,
+    resume: bool = False,
+    take_over: bool = False,
     overrides: Sequence[str] = (),
     vars: Mapping[str, Any] | None = None,  # noqa: A002 - the spec's own word
     tags: Mapping[str, str] | None = None,
@@ -42,6 +39,9 @@ def attach(
         model: the model, or several by name where the spec's `models` names them.
         spec: path of a spec, `preset:NAME`, a mapping or a Spec.
         out: the run directory, absent or empty; by default `runs/<name>/<run-id>`.
+        resume: go on with the run in `out`, where there is one: its next epochs go into files of another attempt, and
+            `run.next_epoch` says which one did not come to its end.
+        take_over: resume although a process that is dead, or on another machine, has left its claim on the directory.
         overrides: `path=value` texts, as `--set` takes them.
         vars: values for the spec's `vars`.
         tags: free names and values for the manifest.
@@ -53,44 +53,17 @@ def attach(
     Raises:
         SpecError: the spec does not say what a spec may say.
         PlanError: the spec does not fit the model.
-        StorageError: the directory cannot be used.
+        StorageError: the directory cannot be used, or its disk has too little room.
+        UsageError: what is to be resumed is a run of another spec or model.
+        MissingExtra: the compression needs a package that is not installed.
     """
     texts = [*overrides, *(f"vars.{name}={_text(value)}" for name, value in (vars or {}).items())]
     plan = resolve(load_spec(spec, overrides=texts, allow_plugins=allow_plugins), model)
-    run_id = new_run_id()
-    directory = (Path(out) if out is not None else default_directory(plan.loaded.spec.name, run_id)).absolute()  # a loop may chdir
-    claim(directory, run_id)
-    try:
-        provenance = collect(
-            plan.trees,
-            plan.loaded,
-            run_id=run_id,
-            script=script,
-            automatic=automatic,
-            overrides=plan.loaded.overrides,
-            rank=rank(),
-            world=world(),
-            plan=plan.as_dict(),
-            tags=tags,
-            data=data,
-        )
-        text = provenance.manifest.model_dump_json(indent=2)
-        files = {MANIFEST: f"{text}\n".encode(), SPEC: plan.loaded.source, **provenance.files}
-        for name, content in files.items():
-            publish(directory / name, content)
-        sync_directory(directory)
-        sync_directory(directory.parent)
-    except BaseException:
-        release(directory)
-        raise
-    head = {
-        "run_id": run_id,
-        "rank": rank(),
-        "manifest": provenance.manifest.model_dump(mode="json"),
-        "spec": plan.loaded.source.decode(),
-        "resolved": plan.loaded.resolved.decode(),
-    }
-    return Run(plan, directory, _recording(plan, directory, head), automatic=automatic, rank=rank())
+    sink = next((sink for sink in plan.loaded.spec.sinks.values() if isinstance(sink, Hdf5)), Hdf5())
+    sink.check()
+    wanted = Wanted(out, resume, take_over, tags or {}, data or {}, script, automatic)
+    start = begin(plan, wanted)
+    return Run(plan, _recording(plan, sink, start), start.past, automatic=automatic, rank=rank())
 
 
 def _text(value: object) -> str:
@@ -100,22 +73,15 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def rank() -> int:
-    """Rank of this process among the processes of a launch; 0 where there is one process."""
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return torch.distributed.get_rank()
-    return int(os.environ.get("RANK", "0"))
-
-
-def world() -> int:
-    """The number of processes of the launch."""
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return torch.distributed.get_world_size()
-    return int(os.environ.get("WORLD_SIZE", "1"))
-
-
-def _recording(plan: Plan, directory: Path, head: dict[str, Any]) -> Recording:
+def _recording(plan: Plan, sink: Hdf5, start: Start) -> Recording:
     spec = plan.loaded.spec
-    sink = next((sink for sink in spec.sinks.values() if sink.kind == "hdf5"), None)
-    options = sink.model_dump(exclude={"kind"}, mode="json", exclude_none=True) if sink is not None else {}
-    return Recording(directory, head, spec.durability, spec.limits.buffer_bytes, options)
+    return Recording(
+        start.directory,
+        start.head,
+        rank=part(),
+        attempt=start.past.attempt,
+        durability=spec.durability,
+        buffer_bytes=spec.limits.buffer_bytes,
+        segment_steps=sink.seal.steps if sink.seal is not None else None,
+        compression=sink.compression,
+    )

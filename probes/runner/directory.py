@@ -1,26 +1,39 @@
-"""The run directory: its name, and the claim that keeps a second run out of it."""
+"""The run directory: its name, who may write to it, and the files that stand in it from the start."""
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
-import socket
 from datetime import UTC, datetime
 from pathlib import Path
 
 from probes.digest import blake3_hex
 from probes.errors import StorageError
+from probes.store.claim import claims, in_use, release, take
 
-CLAIM = "claim.json"
 LAUNCHERS = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")  # the same on every rank of one launch
 
 
-def new_run_id() -> str:
-    """UTC time and four hex digits, which sorts by time; the ranks of one launch agree on the digits."""
+def new_run_id(world: int = 1) -> str:
+    """A name for a run: UTC time and four hex digits, which sorts by time; the ranks of one launch agree on `launch-` and twelve digits.
+
+    Args:
+        world: number of processes of the launch.
+    """
+    if world == 1:
+        return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
     launcher = next((os.environ[name] for name in LAUNCHERS if os.environ.get(name, "none") != "none"), "")
-    digits = blake3_hex(launcher.encode())[:4] if launcher else secrets.token_hex(2)
-    return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{digits}"
+    return f"launch-{blake3_hex((launcher or _parent()).encode())[:12]}"
+
+
+def _parent() -> str:
+    """What the processes of a launch without an id have in common: where they meet, and the process that started them."""
+    meeting = [os.environ.get(name, "") for name in ("MASTER_ADDR", "MASTER_PORT")]
+    try:
+        began = Path(f"/proc/{os.getppid()}").stat().st_ctime_ns
+    except OSError:
+        began = 0
+    return ":".join([*meeting, str(os.getppid()), str(began)])
 
 
 def default_directory(name: str, run_id: str) -> Path:
@@ -34,8 +47,13 @@ def shown(directory: Path) -> str:
     return str(directory.relative_to(here)) if directory.is_relative_to(here) else str(directory)
 
 
-def claim(directory: Path, run_id: str) -> None:
-    """Make an absent or empty directory ours.
+def claim(directory: Path, run_id: str, rank: int | None = None) -> None:
+    """Make an absent or empty directory ours; the ranks of one launch share it.
+
+    Args:
+        directory: the run directory.
+        run_id: name of the run, the same on every rank.
+        rank: rank of this process, where the launch has several.
 
     Raises:
         StorageError: it cannot be made, holds something, or another run has claimed it.
@@ -44,40 +62,36 @@ def claim(directory: Path, run_id: str) -> None:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StorageError(f"run directory '{directory}' cannot be made: {error.strerror}; choose another with `out`") from error
-    _refuse_used(directory)
-    note = {"run_id": run_id, "pid": os.getpid(), "host": socket.gethostname(), "since": f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"}
+    _refuse_used(directory, run_id, rank)
+    take(directory, run_id, rank)
     try:
-        handle = os.open(directory / CLAIM, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-    except FileExistsError:
-        raise StorageError(_in_use(directory)) from None
-    except OSError as error:
-        raise StorageError(f"run directory '{directory}' cannot be written to: {error.strerror}; choose another with `out`") from error
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        json.dump(note, file)
+        _refuse_used(directory, run_id, rank, claimed=True)  # a run may have come and gone between the look and the claim
+    except StorageError:
+        release(directory, rank)
+        raise
 
 
-def _refuse_used(directory: Path) -> None:
-    there = sorted(path.name for path in directory.iterdir())
-    if CLAIM in there:
-        raise StorageError(_in_use(directory))
+def _refuse_used(directory: Path, run_id: str, rank: int | None, *, claimed: bool = False) -> None:
+    holders = claims(directory)
+    mine = "" if rank is None else f".rank-{rank:04d}."
+    others = [holder for name, holder in holders.items() if rank is None or holder.run_id != run_id or mine in name]
+    if others and not claimed:
+        raise StorageError(in_use(directory, others[0]))
+    launch = rank is not None and _has_launch(directory, run_id, mine)
+    there = sorted(name for path in directory.iterdir() if (name := path.name) not in holders and (not launch or mine in name))
     if there:
         raise StorageError(
-            f"run directory '{directory}' is not empty (it holds '{there[0]}'); nothing is ever overwritten: choose another with `out`"
+            f"run directory '{directory}' is not empty (it holds '{there[0]}'); nothing is ever overwritten: "
+            "choose another with `out`, or go on with that run by `--resume` (`resume=True`)"
         )
 
 
-def _in_use(directory: Path) -> str:
-    try:
-        note = json.loads((directory / CLAIM).read_text(encoding="utf-8"))
-        holder = f"pid {note['pid']} on host {note['host']} since {note['since']}"
-    except (OSError, ValueError, KeyError):
-        holder = "another run"
-    return f"run directory '{directory}' is in use by {holder}; choose another with `out`, or `probes recover` it if that run is dead"
-
-
-def release(directory: Path) -> None:
-    """Let go of a directory that we claimed."""
-    (directory / CLAIM).unlink(missing_ok=True)
+def _has_launch(directory: Path, run_id: str, mine: str) -> bool:
+    """Whether another rank of the launch is there, or was: it may be ahead of us."""
+    if any(holder.run_id == run_id and mine not in name for name, holder in claims(directory).items()):
+        return True
+    text = f'"run_id": "{run_id}"'
+    return any(text in path.read_text("utf-8", "replace") for path in directory.glob("run*.json"))
 
 
 def publish(path: Path, text: bytes) -> None:

@@ -42,9 +42,11 @@ class Summary:
     def __init__(self, run: Run) -> None:
         self.rows = [_row(run, name) for name in dict.fromkeys(binding.name for binding in run.plan.bindings)]
         self.files = [sealed.file for sealed in run.recording.sealed]
+        self.epochs = len({sealed.epoch for sealed in run.recording.sealed})
         self.head = run.recording.sealed[-1].head if run.recording.sealed else ""
         self.outside = run.timeline.outside
         self.sinks = dict(run.outlets.failures)
+        self.trigger = run.watch.notes()
         self.directory = run.directory
         self.problems = verdicts(run)
 
@@ -56,6 +58,7 @@ class Summary:
             "ledger_head": self.head,
             "calls_outside_epochs": self.outside,
             "sinks_given_up": dict(self.sinks),
+            "trigger": list(self.trigger),
             "problems": [problem.as_dict() for problem in self.problems],
         }
 
@@ -74,9 +77,10 @@ class Summary:
         return "\n".join([*(line.rstrip() for line in lines), *self._ending()])
 
     def _ending(self) -> list[str]:
-        files = f"{len(self.files)} {'epoch' if len(self.files) == 1 else 'epochs'} sealed in {shown(self.directory)}"
+        files = f"{self.epochs} {'epoch' if self.epochs == 1 else 'epochs'} sealed in {shown(self.directory)}"
         lines = [files + (f", ledger head {self.head[:16]}" if self.head else "")]
         lines += self.sinks.values()
+        lines += self.trigger
         if self.outside:
             lines.append(f"{self.outside} calls of the model were outside any epoch and were not captured")
         return lines
@@ -125,7 +129,8 @@ def verdicts(run: Run) -> list[Problem]:
         books = {binding.index: [epoch[binding.index] for epoch in run.accounts.values()] for binding in bindings}
         where = run.plan.loaded.locate(("probes", name))
         edits = bindings[0].probe.edit is not None
-        done = [account.fired if edits else account.written for accounts in books.values() for account in accounts]
+        waits = bindings[0].probe.when.trigger is not None  # to have nothing to write is what one hopes for
+        done = [account.fired if edits or waits else account.written for accounts in books.values() for account in accounts]
         if not any(done):
             found.append(
                 where.at(

@@ -7,6 +7,7 @@ other phase every outermost call is a step.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -35,6 +36,28 @@ class Listener(Protocol):
 
     def step_ends(self, phase: str, step: int, keep: bool, annex: dict[str, Any]) -> None:
         """A step is over; it is committed, or dropped where its body raised."""
+
+
+class Deaf:
+    """A listener that does nothing with what it is told."""
+
+    def epoch_begins(self, epoch: int) -> None:
+        """Nothing."""
+
+    def epoch_ends(self, epoch: int, complete: bool, reason: str) -> None:
+        """Nothing."""
+
+    def boundary(self) -> None:
+        """Nothing."""
+
+    def step_pauses(self) -> None:
+        """Nothing."""
+
+    def step_resumes(self) -> None:
+        """Nothing."""
+
+    def step_ends(self, phase: str, step: int, keep: bool, annex: dict[str, Any]) -> None:
+        """Nothing."""
 
 
 @dataclass
@@ -97,6 +120,8 @@ class Timeline:
         self.counts: Counter[str] = Counter()
         self.totals: Counter[str] = Counter()
         self.outside = 0
+        self._begun = False
+        self._earlier: dict[int, Mapping[str, int]] = {}
         self.ticked = False
         self.has_loader = False
 
@@ -109,14 +134,33 @@ class Timeline:
             UsageError: the epoch is not later than the last one.
         """
         self.end_epoch()
-        if epoch < self.next_epoch:
+        if epoch < self.next_epoch and self._begun:
             raise UsageError(f"epoch {epoch} is over; the next one is {self.next_epoch}: epochs are numbered upwards")
+        self._begun = True
+        self._catch_up(epoch)
         self.epoch = self.moment.epoch = epoch
         self.implicit = implicit
         self.next_epoch = epoch + 1
         self.counts.clear()
         self.listener.epoch_begins(epoch)
         self.idle()
+
+    def go_on(self, epoch: int, steps: Mapping[int, Mapping[str, int]]) -> None:
+        """Go on with a run that was begun before.
+
+        Args:
+            epoch: the next one; the loop may name another.
+            steps: steps by phase of every epoch there was.
+        """
+        self.next_epoch = epoch
+        self._earlier = dict(steps)
+
+    def _catch_up(self, epoch: int) -> None:
+        """Count the steps of the epochs before one that earlier starts of the run came through."""
+        for before in sorted(self._earlier):
+            counts = self._earlier.pop(before)
+            if before < epoch:
+                self.totals.update(counts)
 
     def end_epoch(self, *, complete: bool = True, reason: str = "") -> None:
         """Close the epoch that is open, if any."""

@@ -51,6 +51,11 @@ class Probing:
         self.scaling.stop()
         self.loaders.stop()
 
+    @property
+    def ended_by(self) -> Exception | None:
+        """What we ended the program with: a refusal, a failure, or a trigger."""
+        return self.failure or (self.run.watch.error if self.run is not None else None)
+
     def verdict(self) -> ProbesError:
         """Why nothing was bound in a program that ended well."""
         if not self.binder.seen:
@@ -62,13 +67,20 @@ class Probing:
 
     def _bind(self, models: Models, place: str) -> None:
         try:
-            run = attach(models, self.wish.loaded, self.wish.out, tags=self.wish.tags, automatic=True)
+            run = self._attach(models)
             self._follow(run)
             self.run = run.__enter__()
             self.progress.bound(run, place)
         except Exception as error:  # it ends the program, and is told from the program's own by being remembered
             self._refused(error)
             raise
+
+    def _attach(self, models: Models) -> Run:
+        wish = self.wish
+        run = attach(models, wish.loaded, wish.out, resume=wish.resume, take_over=wish.take_over, tags=wish.tags, automatic=True)
+        if wish.first_epoch is not None:
+            run.timeline.next_epoch = wish.first_epoch
+        return run
 
     def _refused(self, error: Exception) -> None:
         self.failure = error

@@ -74,7 +74,8 @@ def _header(run: Run) -> str:
     loaded: LoadedSpec = run.plan.loaded
     digest = f" (sha256 {loaded.files[0][1][:8]})" if loaded.files else ""
     name = loaded.files[0][0] if loaded.files else loaded.spec.name
-    return f"probes {probes.__version__}  spec {name}{digest}  ->  {shown(run.directory)}"
+    again = f"  (attempt {run.past.attempt}, from epoch {run.next_epoch})" if run.past.attempt > 1 else ""
+    return f"probes {probes.__version__}  spec {name}{digest}  ->  {shown(run.directory)}{again}"
 
 
 def _target(run: Run, place: str) -> str:

@@ -26,11 +26,17 @@ class Wish:
         loaded: the spec.
         out: the run directory; by default one is made up.
         tags: free names and values for the manifest.
+        resume: go on with the run in `out`, where there is one.
+        take_over: resume although a dead process has left its claim.
+        first_epoch: number of the first epoch; by default 0, or of a run that is resumed the first that did not come to its end.
     """
 
     loaded: LoadedSpec
     out: str | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
+    resume: bool = False
+    take_over: bool = False
+    first_epoch: int | None = None
 
 
 @dataclass(frozen=True)
@@ -75,7 +81,7 @@ class Session:
     def _finish(self, ending: Ending) -> Outcome:
         if self.probing is not None:
             self.probing.stop_watching()
-        failure = self.probing.failure if self.probing is not None else None
+        failure = self.probing.ended_by if self.probing is not None else None
         if failure is not None and not isinstance(failure, ProbesError):
             raise failure  # a bug of ours, and to be told as one
         if ending.error is not None and ending.error is not failure:

@@ -9,11 +9,7 @@ from probes.errors import Problem
 from probes.spec.compose import problem
 
 # Place in the spec (`*` is any name) -> what it would do. When the work is there, its row goes.
-NOT_YET: dict[tuple[str, ...], str] = {
-    ("probes", "*", "when", "trigger"): "a trigger, which would keep captures only around an event,",
-    ("defaults", "when", "trigger"): "a trigger, which would keep captures only around an event,",
-    ("sinks", "*", "seal"): "`seal`, which would cut an epoch into several files,",
-}
+NOT_YET: dict[tuple[str, ...], str] = {}
 
 
 def take_out(document: Document) -> list[Problem]:

@@ -79,12 +79,22 @@ class Range(Part):
             return True
         return (self.first is not None and k < self.first) or (self.every is not None and k % self.every == 0)
 
+    def count(self, numbers: int) -> int:
+        """How many of the numbers 0 to `numbers - 1` are chosen."""
+        if self.at is not None:
+            return sum(1 for number in set(self.at) if number < numbers)
+        width = max(0, min(self.until if self.until is not None else numbers, numbers) - (self.from_ or 0))
+        leading = min(self.first, width) if self.first is not None else 0
+        if self.every is not None:
+            return leading - (-width // self.every) + (-leading // self.every)
+        return leading if self.first is not None else width
+
 
 class Trigger(Part):
     """Captures that are kept only around something that happens."""
 
     kind: Annotated[Literal["nonfinite"], Field(description="what sets it off: a value that is not finite")]
-    before: Annotated[Count, Field(description="steps before the event that are kept")] = 0
+    before: Annotated[Count, Field(description="steps before the event that are written too")] = 0
     then: Annotated[Literal["continue", "stop"], Field(description="what the run does after the event")] = "continue"
 
 

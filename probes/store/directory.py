@@ -191,7 +191,7 @@ def _ranked(epoch: int, rank: int, tries: dict[int, list[Entry]], directory: Dir
     def weight(attempt: int) -> tuple[bool, int]:
         if len(tries) == 1:
             return True, attempt
-        return all(directory.is_complete(found) for found in tries[attempt]), attempt
+        return directory.is_complete(tries[attempt][-1]), attempt
 
     best = max(tries, key=weight)
     for attempt, entries in sorted(tries.items()):
@@ -199,11 +199,17 @@ def _ranked(epoch: int, rank: int, tries: dict[int, list[Entry]], directory: Dir
 
 
 def _state(entries: list[Entry]) -> str:
+    """The state of an attempt; of one in segments the last says whether the epoch came to its end."""
     if not all(found.sealed for found in entries):
         return UNSEALED
     if any(found.complete is None for found in entries):
         return "unlisted"
-    return "complete" if all(found.complete for found in entries) else "incomplete"
+    return "complete" if entries[-1].complete and _is_whole(entries) else "incomplete"
+
+
+def _is_whole(entries: list[Entry]) -> bool:
+    """Whether no segment is left out."""
+    return [found.segment for found in entries] in ([0], [*range(1, len(entries) + 1)])
 
 
 def _ledger(path: Path) -> Iterator[Entry]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -87,13 +90,14 @@ class Ledger:
         Raises:
             StorageError: the file cannot be written.
         """
-        self.refresh()
-        superseded = self._superseded(facts)
-        entry = Entry(index=len(self.entries), previous=self.head, supersedes=superseded, **facts)
-        text = line(entry) + b"\n"
         try:
             descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
             try:
+                with suppress(OSError):  # a file system without locks
+                    fcntl.flock(descriptor, fcntl.LOCK_EX)
+                self.refresh()
+                entry = Entry(index=len(self.entries), previous=self.head, supersedes=self._superseded(facts), **facts)
+                text = line(entry) + b"\n"
                 os.ftruncate(descriptor, self._end)
                 written = os.pwrite(descriptor, text, self._end)
                 if written < len(text):
@@ -111,26 +115,37 @@ class Ledger:
         return entry
 
     def _superseded(self, facts: Mapping[str, Any]) -> str | None:
-        """The current file of the same epoch, unless it is complete and the new one is not."""
-        place = (facts["epoch"], facts["rank"], facts["segment"])
-        before = current(self.entries).get(place)
-        if before is None or before.attempt >= facts["attempt"] or (before.complete and not facts["complete"]):
+        """The current file of the same place, unless its attempt is complete and the new file does not end one."""
+        before = current(self.entries).get((facts["epoch"], facts["rank"], facts["segment"]))
+        if before is None or before.attempt >= facts["attempt"]:
             return None
-        return before.file
+        last = max(_of_attempt(self.entries, before), key=_segment)
+        return None if last.complete and not facts["complete"] else before.file
 
 
 def current(entries: Iterable[Entry]) -> dict[tuple[int, int, int | None], Entry]:
     """For each (epoch, rank, segment) the line that counts.
 
-    It is the highest attempt, but an incomplete one never takes the place of a complete one.
+    It is that of the highest attempt at the epoch, but an incomplete one never takes the place of a complete one. An attempt
+    in segments is complete where its last segment is.
     """
-    chosen: dict[tuple[int, int, int | None], Entry] = {}
+    tries: dict[tuple[int, int], dict[int, list[Entry]]] = defaultdict(lambda: defaultdict(list))
     for entry in entries:
-        place = (entry.epoch, entry.rank, entry.segment)
-        before = chosen.get(place)
-        if before is None or (entry.complete, entry.attempt) >= (before.complete, before.attempt):
-            chosen[place] = entry
+        tries[entry.epoch, entry.rank][entry.attempt].append(entry)
+    chosen: dict[tuple[int, int, int | None], Entry] = {}
+    for attempts in tries.values():
+        best = max(attempts, key=lambda attempt: (max(attempts[attempt], key=_segment).complete, attempt))
+        chosen |= {(entry.epoch, entry.rank, entry.segment): entry for entry in attempts[best]}
     return chosen
+
+
+def _of_attempt(entries: Iterable[Entry], like: Entry) -> list[Entry]:
+    """The lines of one attempt at an epoch."""
+    return [entry for entry in entries if (entry.epoch, entry.rank, entry.attempt) == (like.epoch, like.rank, like.attempt)]
+
+
+def _segment(entry: Entry) -> int:
+    return entry.segment or 0
 
 
 def check(entries: list[Entry], anchor: str | None = None) -> None:

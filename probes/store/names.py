@@ -9,6 +9,7 @@ from probes.clock import SeriesKey
 from probes.errors import UsageError
 
 EMPTY = "%"
+CONTINUED = "continued in the next segment"  # how a segment ends that is not the last of its epoch
 SEPARATORS = frozenset("/%:@~")
 
 _STEM = re.compile(r"epoch-(\d{4,})(?:\.a(\d+))?(?:\.s(\d{4,}))?(?:\.rank-(\d{4,}))?")
@@ -61,6 +62,11 @@ class Stem(NamedTuple):
     def ledger(self) -> str:
         """The ledger that this file is entered in; every rank has its own."""
         return "ledger.jsonl" if self.rank is None else f"ledger.rank-{self.rank:04d}.jsonl"
+
+    @property
+    def spare(self) -> str:
+        """The journal that was sealed, kept so that a later one is written over it."""
+        return "spare.journal" if self.rank is None else f"spare.rank-{self.rank:04d}.journal"
 
 
 def parse_stem(name: str) -> Stem:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from probes.errors import FileRefused, ProbesError, StorageError
-from probes.store.claim import CLAIM, claim_of
+from probes.store.claim import claims
 from probes.store.ledger import Entry, Ledger
 from probes.store.names import Stem, parse_stem
 from probes.store.seal import TEMPORARY, Seals
@@ -77,28 +77,42 @@ def recover(directory: Path, *, take_over: bool = False) -> Recovery:
     """
     if not directory.is_dir():
         raise StorageError(f'"{directory}" is not a directory')
-    _end_claim(directory, take_over)
+    _end_claims(directory, take_over)
+    return settle(directory)
+
+
+def settle(directory: Path, ours: Callable[[Stem], bool] = lambda stem: True) -> Recovery:
+    """What `recover` does, in a directory that the caller has claimed.
+
+    Args:
+        directory: the run directory.
+        ours: which files are looked at; those of one rank, where the others may still be writing.
+
+    Raises:
+        FileRefused: the ledger is damaged.
+    """
     seals = Seals(directory)
-    findings = [_recover(seals, directory / name) for name in sorted(_names(directory, ".journal"))]
-    findings += _sweep(directory)
+    findings = [_recover(seals, directory / name) for name in sorted(_names(directory, ".journal", ours))]
+    findings += _sweep(directory, ours)
     ledgers = {path.name: Ledger(path) for path in sorted(directory.glob("ledger*.jsonl"))}
-    findings += _compare(directory, ledgers)
+    findings += _compare(directory, ledgers, ours)
     return Recovery(directory, tuple(findings), {name: ledger.head for name, ledger in ledgers.items()})
 
 
-def _end_claim(directory: Path, take_over: bool) -> None:
-    claim = claim_of(directory)
-    if claim is None:
-        return
-    if claim.host and claim.state != "dead" and not take_over:
-        raise StorageError(f'"{directory}" is claimed by {claim}; wait for its end, or say `--take-over` if you know that it is dead')
-    (directory / CLAIM).unlink(missing_ok=True)
+def _end_claims(directory: Path, take_over: bool) -> None:
+    found = claims(directory)
+    for claim in found.values():
+        if claim.host and claim.state != "dead" and not take_over:
+            raise StorageError(f'"{directory}" is claimed by {claim}; wait for its end, or say `--take-over` if you know that it is dead')
+    for name in found:
+        (directory / name).unlink(missing_ok=True)
 
 
-def _names(directory: Path, suffix: str) -> Iterator[str]:
+def _names(directory: Path, suffix: str, ours: Callable[[Stem], bool]) -> Iterator[str]:
     """The names in a directory that are those of an epoch's files."""
     for path in directory.glob(f"epoch-*{suffix}"):
-        if _stem(path.name.removesuffix(TEMPORARY)) is not None:
+        stem = _stem(path.name.removesuffix(TEMPORARY))
+        if stem is not None and ours(stem):
             yield path.name
 
 
@@ -123,20 +137,21 @@ def _recover(seals: Seals, journal: Path) -> Finding:
     return Finding(sealed.file, action, sealed.reason, complete=sealed.complete, captures=sealed.captures)
 
 
-def _sweep(directory: Path) -> Iterator[Finding]:
+def _sweep(directory: Path, ours: Callable[[Stem], bool]) -> Iterator[Finding]:
     """Remove half-built files that no journal is left of."""
-    for name in sorted(_names(directory, f".h5{TEMPORARY}")):
+    for name in sorted(_names(directory, f".h5{TEMPORARY}", ours)):
         stem = _stem(name.removesuffix(TEMPORARY))
         if not (directory / f"{stem}.journal").exists():
             (directory / name).unlink()
             yield Finding(name, "swept", "half a file, without a journal to finish it from")
 
 
-def _compare(directory: Path, ledgers: dict[str, Ledger]) -> Iterator[Finding]:
-    entries: dict[str, Entry] = {entry.file: entry for ledger in ledgers.values() for entry in ledger.entries}
-    there = set(_names(directory, ".h5"))
-    for name in sorted(there - set(entries)):
+def _compare(directory: Path, ledgers: dict[str, Ledger], ours: Callable[[Stem], bool]) -> Iterator[Finding]:
+    listed: dict[str, Entry] = {entry.file: entry for ledger in ledgers.values() for entry in ledger.entries}
+    entries = {name for name in listed if (stem := _stem(name)) is not None and ours(stem)}
+    there = set(_names(directory, ".h5", ours))
+    for name in sorted(there - entries):
         if not (directory / f"{_stem(name)}.journal").exists():
             yield Finding(name, "unlisted", "it is not in the ledger, and no journal is there to build it of again")
-    for name in sorted(set(entries) - there):
+    for name in sorted(entries - there):
         yield Finding(name, "missing", "it is in the ledger, but not in the directory")

@@ -6,11 +6,13 @@ per line on stdout.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
@@ -27,7 +29,6 @@ from probes.store.publish import publish
 from probes.store.receipt import Sealed
 from probes.store.scan import Scan, scan
 
-SPARE = "spare.journal"
 TEMPORARY = ".tmp"
 
 
@@ -58,6 +59,7 @@ class Seals:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self._ledgers: dict[str, Ledger] = {}
+        self._spares: set[Path] = set()
 
     def seal(self, name: str, options: Mapping[str, Any] | None = None, passed: Passed = nowhere) -> Sealed:
         """Seal one journal, given by its name in the directory; see `seal`."""
@@ -65,20 +67,41 @@ class Seals:
         wanted = {"compression": "none", "spare": False, **(options or {})}
         stem = parse_stem(name)
         how = compression(str(wanted["compression"]))
-        ledger = self._ledger(stem)
-        journal, path = self.directory / name, self.directory / f"{stem}.h5"
-        scanned = _scan(journal, stem)
-        before = ledger.entry(path.name)
-        if before is not None:
-            _check_same(before, path, scanned)
-            entry = before
-        else:
-            entry = ledger.append(_facts(path, scanned, _make(scanned, path, how, passed)))
+        journal = self.directory / name
+        with held(journal) as is_there:
+            ledger = self._ledger(stem)
+            before = ledger.entry(f"{stem}.h5")
+            if not is_there and before is None:
+                raise StorageError(f'there is no journal "{journal}"')
+            entry = before or ledger.append(self._build(journal, stem, how, passed))
             passed("entered")
-        self._drop(journal, bool(wanted["spare"]))
-        passed("dropped")
+            if is_there:
+                self._end(journal, stem, before, bool(wanted["spare"]))
+            passed("dropped")
         facts = entry.model_dump(include=set(Sealed.__dataclass_fields__))
         return Sealed(journal=name, head=entry.digest, seconds=perf_counter() - began, repeated=before is not None, **facts)
+
+    def close(self) -> None:
+        """Remove the journals that were kept to be written over."""
+        for spare in self._spares:
+            spare.unlink(missing_ok=True)
+
+    def _build(self, journal: Path, stem: Stem, how: Compression | None, passed: Passed) -> dict[str, Any]:
+        """Build the file of a journal; the facts for its line in the ledger."""
+        path = self.directory / f"{stem}.h5"
+        scanned = _scan(journal, stem)
+        return _facts(path, scanned, _make(scanned, path, how, passed))
+
+    def _end(self, journal: Path, stem: Stem, before: Entry | None, keep: bool) -> None:
+        """Let go of a journal whose file has its line in the ledger."""
+        if before is not None:
+            _check_same(before, self.directory / f"{stem}.h5", _scan(journal, stem))
+        spare = self.directory / stem.spare
+        if keep and not spare.exists():
+            journal.rename(spare)
+            self._spares.add(spare)
+        else:
+            journal.unlink()
 
     def _ledger(self, stem: Stem) -> Ledger:
         if stem.ledger not in self._ledgers:
@@ -87,12 +110,29 @@ class Seals:
         ledger.refresh()
         return ledger
 
-    def _drop(self, journal: Path, spare: bool) -> None:
-        kept = self.directory / SPARE
-        if spare and not kept.exists():
-            journal.rename(kept)
-        else:
-            journal.unlink()
+
+@contextmanager
+def held(journal: Path) -> Iterator[bool]:
+    """Keep other processes from sealing the same journal; whether it is still there when they let go of it."""
+    try:
+        handle = os.open(journal, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        yield False
+        return
+    try:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield _is(journal, handle)
+    finally:
+        os.close(handle)
+
+
+def _is(path: Path, handle: int) -> bool:
+    """Whether a name still stands for an open file."""
+    try:
+        return os.path.samestat(path.stat(follow_symlinks=False), os.fstat(handle))
+    except FileNotFoundError:
+        return False
 
 
 def _scan(journal: Path, stem: Stem) -> Scan:
@@ -180,7 +220,11 @@ def main(directory: Path) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is meant for the training process; this one finishes its work
     answers = os.dup(1)
     os.dup2(2, 1)  # whatever a library prints is not an answer
-    seals = Seals(directory)
+    with closing(Seals(directory)) as seals:
+        _obey(seals, answers)
+
+
+def _obey(seals: Seals, answers: int) -> None:
     for line in sys.stdin.buffer:
         order = json.loads(line)
         if "quit" in order:

@@ -6,7 +6,6 @@ import json
 import os
 import select
 import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from time import monotonic
 from typing import IO, Any
 
 from probes.digest import canonical
+from probes.store.child import command
 from probes.store.receipt import Sealed
 
 MOST_WAITING = 2
@@ -22,9 +22,6 @@ ATTEMPTS = 2
 QUIT_SECONDS = 10.0
 
 _READ_BYTES = 1 << 16
-# -P keeps the user's working directory out of the child's imports; our own location comes last, so it shadows nothing.
-_PROGRAM = "import runpy, sys; sys.path.append(sys.argv.pop(1)); runpy.run_module('probes.store.seal', run_name='__main__', alter_sys=True)"
-_LOCATION = str(Path(__file__).resolve().parents[2])
 
 
 @dataclass(frozen=True)
@@ -126,9 +123,8 @@ class Sealer:
     def _start(self) -> None:
         self._received = b""
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the child
-        command = [sys.executable, "-P", "-c", _PROGRAM, _LOCATION, str(self.directory.resolve())]
         self._child = subprocess.Popen(
-            command,
+            command("probes.store.seal", str(self.directory.resolve())),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

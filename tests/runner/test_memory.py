@@ -43,7 +43,7 @@ def cycles(count: int, path: Path) -> list[int]:
     seen = []
     path.mkdir()
     for index in range(count):
-        run = Run(plan, path, Recording(path, {}, "process", None, {}))
+        run = Run(plan, Recording(path, {}))
         run.live.stand()
         run.entry.start()
         run.live.open_books()

@@ -1,0 +1,82 @@
+"""Whether the disk takes what a run is going to write: asked before step 0, and again when the sizes are known."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from probes.errors import StorageError
+from probes.hooks.account import Account
+from probes.plan import Binding, Plan
+from probes.runner.summary import size
+
+TWICE = 2  # an epoch's journal and its sealed file stand side by side
+OVERHEAD = 1 << 20  # manifest, ledger and the files' own metadata
+
+
+class Room:
+    """What an epoch needs at least, as far as it is known.
+
+    A binding is counted for its due steps of phase `train` where the epoch's length is known (`clock.epoch_steps`), and
+    else for one step.
+
+    Args:
+        plan: the bindings.
+        directory: the run directory, which need not exist yet.
+    """
+
+    def __init__(self, plan: Plan, directory: Path) -> None:
+        self.plan = plan
+        self.directory = directory
+        self.asked = False
+
+    def before(self) -> None:
+        """Ask before step 0, when shapes that only a forward tells are not known yet.
+
+        Raises:
+            StorageError: there is too little room for what is known.
+        """
+        self._ask([binding.stored.nbytes or 0 for binding in self.plan.bindings])
+
+    def after(self, accounts: Sequence[Account]) -> None:
+        """Ask again, once, when a step has shown the sizes.
+
+        Args:
+            accounts: the books of the bindings.
+
+        Raises:
+            StorageError: there is too little room for an epoch of such steps.
+        """
+        self.asked = True
+        self._ask([account.nbytes for account in accounts])
+
+    def _ask(self, sizes: Sequence[int]) -> None:
+        spec = self.plan.loaded.spec
+        steps = spec.clock.epoch_steps
+        wanted = sum(nbytes * due(binding, steps) for binding, nbytes in zip(self.plan.bindings, sizes, strict=True))
+        if spec.limits.bytes_per_epoch is not None:
+            wanted = min(wanted, spec.limits.bytes_per_epoch)
+        needed, free = TWICE * wanted + OVERHEAD, free_bytes(self.directory)
+        if needed <= free:
+            return
+        length = f"an epoch of {steps} steps" if steps else "one step"
+        raise StorageError(
+            f"'{self.directory}' has too little room: {length} needs {size(needed)} (journal and sealed file together), "
+            f"and {size(free)} are free; capture less (`when`, `transforms`, `limits.bytes_per_epoch`), or choose another disk with `out`"
+        )
+
+
+def due(binding: Binding, steps: int | None) -> int:
+    """For how many of an epoch's first `steps` steps a binding is due; at most one where their number is not known."""
+    wanted = binding.probe.when.steps
+    if steps is None:
+        return 1
+    return steps if wanted is None else wanted.count(steps)
+
+
+def free_bytes(directory: Path) -> int:
+    """Bytes that this user may still write below a directory, or the nearest one above it that is there."""
+    place = next(place for place in (directory, *directory.parents) if place.exists())
+    status = os.statvfs(place)
+    return status.f_bavail * status.f_frsize

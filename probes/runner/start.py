@@ -1,0 +1,170 @@
+"""The start of a run: its directory is claimed, and what it comes from stands in it before the first step."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from probes.audit.manifest import Manifest, written
+from probes.audit.provenance import Script, collect
+from probes.errors import StorageError, UsageError
+from probes.plan import Plan
+from probes.runner.directory import claim, default_directory, new_run_id, publish
+from probes.runner.room import Room
+from probes.store.claim import claim_name, claim_of, in_use, release, take
+from probes.store.past import Past, ask, manifest_name
+from probes.store.raw_file import sync_directory
+
+SPEC = "spec.yaml"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a caller says of a run besides spec and model.
+
+    Attributes:
+        out: the run directory; by default `runs/<name>/<run-id>`.
+        resume: go on with the run that is there, if there is one.
+        take_over: end the claim of a process that is dead, or on another machine.
+        tags: free names and values for the manifest.
+        data: digests of the data sets by name.
+        script: the program; by default that of the process.
+        automatic: whether `probes run` attaches the probes.
+    """
+
+    out: str | os.PathLike[str] | None = None
+    resume: bool = False
+    take_over: bool = False
+    tags: Mapping[str, str] = field(default_factory=dict)
+    data: Mapping[str, str] = field(default_factory=dict)
+    script: Script | None = None
+    automatic: bool = False
+
+
+class Start(NamedTuple):
+    """A run that may begin.
+
+    Attributes:
+        directory: its directory, claimed.
+        head: what every journal says of it.
+        past: what earlier starts came to.
+    """
+
+    directory: Path
+    head: dict[str, Any]
+    past: Past
+
+
+def begin(plan: Plan, wanted: Wanted) -> Start:
+    """Claim the directory and write the manifest.
+
+    Raises:
+        StorageError: the directory cannot be used.
+        UsageError: what is to be resumed is another run, or cannot be told.
+    """
+    if wanted.take_over and not wanted.resume:
+        raise UsageError("taking over is for resuming: say `--resume` too (`resume=True`)")
+    if wanted.resume and wanted.out is None:
+        raise UsageError("resuming needs the directory of the run: say `--out DIR` (`out=`)")
+    before = _begun(Path(wanted.out).absolute()) if wanted.resume and wanted.out is not None else None
+    run_id = before.run_id if before is not None else new_run_id(world())
+    directory = (Path(wanted.out) if wanted.out is not None else default_directory(plan.loaded.spec.name, run_id)).absolute()
+    Room(plan, directory).before()
+    if before is not None:
+        _claim_again(directory, run_id, wanted.take_over)
+    else:
+        claim(directory, run_id, part())
+    try:
+        past = ask(directory, part()) if before is not None else Past()
+        return Start(directory, _publish(plan, wanted, directory, run_id, past, before), past)
+    except BaseException:
+        release(directory, part())
+        raise
+
+
+def _begun(directory: Path) -> Manifest | None:
+    """The manifest of the run in a directory; None where no run was begun there."""
+    path = directory / manifest_name()
+    try:
+        return Manifest.model_validate_json(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise StorageError(f"'{path}' cannot be read, so the run cannot be resumed: {str(error).splitlines()[0]}") from error
+
+
+def _claim_again(directory: Path, run_id: str, take_over: bool) -> None:
+    holder = claim_of(directory, claim_name(part()))
+    if holder is not None and holder.state == "alive":
+        raise StorageError(in_use(directory, holder))
+    take(directory, run_id, part(), take_over=take_over)
+
+
+def _publish(plan: Plan, wanted: Wanted, directory: Path, run_id: str, past: Past, before: Manifest | None) -> dict[str, Any]:
+    """Write the manifest, the spec and the changes of the code; what a journal's HEAD says of them."""
+    provenance = collect(
+        plan.trees,
+        plan.loaded,
+        run_id=run_id,
+        script=wanted.script,
+        automatic=wanted.automatic,
+        overrides=plan.loaded.overrides,
+        rank=rank(),
+        world=world(),
+        plan=plan.as_dict(),
+        tags=wanted.tags,
+        data=wanted.data,
+        attempt=past.attempt,
+    )
+    manifest = provenance.manifest
+    if before is not None:
+        _check_same(before, manifest)
+    files = {manifest_name(past.attempt, part()): written(manifest.model_dump(mode="json")).encode()}
+    if not part():
+        files |= provenance.files if past.attempt > 1 else {SPEC: plan.loaded.source, **provenance.files}
+    for name, content in files.items():
+        publish(directory / name, content)
+    sync_directory(directory)
+    sync_directory(directory.parent)
+    return {
+        "run_id": run_id,
+        "rank": rank(),
+        "manifest": manifest.model_dump(mode="json"),
+        "spec": plan.loaded.source.decode(),
+        "resolved": plan.loaded.resolved.decode(),
+    }
+
+
+def _check_same(before: Manifest, now: Manifest) -> None:
+    """Refuse to go on with a run as another one."""
+    for what, name in (("spec", "spec"), ("structure", "model")):
+        was, found = getattr(before.identity, what), getattr(now.identity, what)
+        if was != found:
+            raise UsageError(
+                f"run {before.run_id} was begun with another {name} ({what} {was[:8]}, now {found[:8]}); "
+                "a run has one spec and one model: begin another with `out`"
+            )
+
+
+def rank() -> int:
+    """Rank of this process among the processes of a launch; 0 where there is one process."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank()
+    return int(os.environ.get("RANK", "0"))
+
+
+def world() -> int:
+    """The number of processes of the launch."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_world_size()
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def part() -> int | None:
+    """Rank of this process where the launch has several, each of which writes files of its own."""
+    return rank() if world() > 1 else None
