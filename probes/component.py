@@ -79,6 +79,28 @@ class Transform(Component):
         raise NotImplementedError
 
 
+class Accumulation(Transform):
+    """A transform whose results are merged over an epoch; the merged one is stored at its end, once for each phase.
+
+    What stands before it in `transforms` sees every value, what stands behind it the merged result.
+    """
+
+    def merge(self, earlier: Tensor, later: Tensor) -> Tensor:
+        """The result for all values that two results stand for.
+
+        Args:
+            earlier: a result of the work, or of `merge`, on the host; not changed.
+            later: another.
+
+        Returns:
+            A tensor of the same dtype and shape.
+
+        Raises:
+            ValueError: the two cannot be merged.
+        """
+        raise NotImplementedError
+
+
 Number = float | int | bool | str
 """One element of a capture; `nan`, `inf`, `-inf` and complex numbers such as `(1+2j)` are texts, which `float` and `complex` read."""
 

@@ -10,6 +10,7 @@ from probes.component import Component
 KINDS: dict[str, dict[str, str]] = {
     "transform": {
         "abs": "probes.transforms.abs:Abs",
+        "accumulate": "probes.transforms.accumulate:Accumulate",
         "cast": "probes.transforms.cast:Cast",
         "einops": "probes.transforms.einops:Einops",
         "entropy": "probes.transforms.entropy:Entropy",

@@ -13,7 +13,7 @@ import torch
 import yaml
 from torch import Tensor
 
-from probes.component import Component, Transform
+from probes.component import Accumulation, Component, Transform
 from probes.signature import Signature, SignatureError
 
 SHAPES: tuple[tuple[int, ...], ...] = ((), (0,), (7,), (3, 5), (2, 0), (2, 3, 4), (2, 3, 4, 4))
@@ -134,6 +134,25 @@ def _check_value(transform: Transform, signature: Signature) -> None:
         assert _bits(other) == _bits(result), f"`{transform.kind}` of {signature} is another {when}"
     assert not result.requires_grad, f"the result of `{transform.kind}` requires grad"
     _check_other_sizes(transform, signature)
+    if isinstance(transform, Accumulation):
+        _check_merge(transform, signature)
+
+
+def _check_merge(transform: Accumulation, signature: Signature) -> None:
+    """Results merge to one of the same form, the same each time, whatever the grouping, and are not written to."""
+    work = transform.begin(signature)
+    parts = [work(example(signature, seed)).clone() for seed in range(3)]
+    bits = [_bits(part) for part in parts]
+    left = transform.merge(transform.merge(parts[0], parts[1]), parts[2])
+    right = transform.merge(parts[0], transform.merge(parts[1], parts[2]))
+    name = f"`merge` of `{transform.kind}` for {signature}"
+    assert [_bits(part) for part in parts] == bits, f"{name} writes to what it is given"
+    for result in (left, right):
+        assert (result.dtype, result.shape) == (parts[0].dtype, parts[0].shape), f"{name} changes dtype or shape"
+    again = transform.merge(transform.merge(parts[0], parts[1]), parts[2])
+    assert _bits(again) == _bits(left), f"{name} is another the second time"
+    close = torch.allclose(left.double(), right.double(), rtol=1e-6, atol=1e-6, equal_nan=True)
+    assert close, f"{name} depends on how the parts are grouped: {left} is not {right}"
 
 
 def _untouched(transform: Transform, value: Tensor, signature: Signature) -> Tensor:

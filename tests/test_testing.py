@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from probes.component import Transform, Work
+from probes.component import Accumulation, Transform, Work
 from probes.signature import Signature, SignatureError
 from probes.testing import check_transform, example
 
@@ -85,6 +85,34 @@ class KeepsFirstSize(Fine):
         return lambda tensor: tensor.new_zeros([size or 0 for size in signature.shape or ()])
 
 
+class Sums(Fine, Accumulation):
+    """Adds up over an epoch."""
+
+    def merge(self, earlier: Tensor, later: Tensor) -> Tensor:
+        return earlier + later
+
+
+class MergesInPlace(Sums):
+    """Adds to what it is given."""
+
+    def merge(self, earlier: Tensor, later: Tensor) -> Tensor:
+        return earlier.add_(later)
+
+
+class ForgetsCounts(Sums):
+    """Takes the mean of means."""
+
+    def merge(self, earlier: Tensor, later: Tensor) -> Tensor:
+        return (earlier + later) / 2
+
+
+class MergesToOne(Sums):
+    """Makes one number of all."""
+
+    def merge(self, earlier: Tensor, later: Tensor) -> Tensor:
+        return (earlier + later).sum().reshape(1)
+
+
 class Undescribed(Fine):
     """Has a field nobody knows the meaning of."""
 
@@ -94,6 +122,10 @@ class Undescribed(Fine):
 def test_a_transform_that_keeps_the_rules_passes() -> None:
     taken = check_transform(Fine())
     assert {signature.dtype for signature in taken} == {"float32", "float64"}
+
+
+def test_an_accumulation_that_keeps_the_rules_passes() -> None:
+    assert check_transform(Sums())
 
 
 @pytest.mark.parametrize(
@@ -106,6 +138,9 @@ def test_a_transform_that_keeps_the_rules_passes() -> None:
         (NeedsAllParts(), "refuses unknown.*wants a shape"),
         (BeginsAnything(), "`begin` takes it"),
         (KeepsFirstSize(), "begun for"),
+        (MergesInPlace(), "writes to what it is given"),
+        (ForgetsCounts(), "depends on how the parts are grouped"),
+        (MergesToOne(), "changes dtype or shape"),
         (Undescribed(), "field `other` of `acme.fine` has no description"),
     ],
 )

@@ -51,7 +51,7 @@ class Pipeline:
             SignatureError: a transform cannot take such a tensor.
         """
         key = (tensor.dtype, tensor.ndim)
-        signature = Signature(DTYPE_NAMES[tensor.dtype], tuple(tensor.shape), self.dims)
+        signature = self.first(tensor)
         work = []
         for transform in self.transforms:
             work.append(transform.begin(signature))
@@ -59,6 +59,10 @@ class Pipeline:
         self.signatures[key] = signature
         self.begun[key] = tuple(work)
         return self.begun[key]
+
+    def first(self, tensor: Tensor) -> Signature:
+        """The signature of a value before the first transform."""
+        return Signature(DTYPE_NAMES[tensor.dtype], tuple(tensor.shape), self.dims)
 
     def __call__(self, tensor: Tensor) -> tuple[Tensor, Signature]:
         """Run the transforms on a tensor that the model owns; the result may share its memory."""

@@ -8,8 +8,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from probes.component import Accumulation
 from probes.hooks import compiled
 from probes.hooks.account import Account
+from probes.hooks.accumulator import Accumulator
 from probes.hooks.backward import Armed, GradTap
 from probes.hooks.edit import Editor, EditTap, GradEditTap
 from probes.hooks.forward import ForwardHook
@@ -112,7 +114,9 @@ class Live:
         attrs = {"hook": binding.hook, "module_class": binding.kind, "value": binding.value, "stage": binding.stage}
         dims = binding.probe.dims if binding.probe.edit is None else None
         known: dict[str, object] = {name: value for name, value in attrs.items() if value}
-        return Recorder(binding.key(leaf), self.moment, tap.account, binding.probe.transforms, dims, known)
+        transforms = binding.probe.transforms
+        kind = Accumulator if any(isinstance(transform, Accumulation) for transform in transforms) else Recorder
+        return kind(binding.key(leaf), self.moment, tap.account, transforms, dims, known)
 
     def _node(self, binding: Binding) -> Node:
         return self.plan.trees[binding.model].nodes[binding.module]

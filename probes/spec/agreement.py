@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from probes.component import Accumulation
 from probes.errors import nearest
 from probes.pattern import Pattern
 from probes.spec.fault import Fault, Faults
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 def probe_faults(probe: Probe) -> Faults:
     """What does not go together within a probe."""
-    for check in (_place, _hook_and_values, _stage, _schedule, _selection, _beside_edit):
+    for check in (_place, _hook_and_values, _stage, _schedule, _selection, _beside_edit, _accumulations):
         yield from check(probe)
 
 
@@ -128,6 +129,14 @@ def _beside_edit(probe: Probe) -> Faults:
         if getattr(probe, key):
             message = f"`{key}` has no effect beside `edit`; a probe observes or rewrites"
             yield Fault("no-effect", message, (key,), "make two probes of it", key=True)
+
+
+def _accumulations(probe: Probe) -> Faults:
+    places = [index for index, transform in enumerate(probe.transforms) if isinstance(transform, Accumulation)]
+    for index in places[1:]:
+        kind = probe.transforms[index].kind
+        message = f"a second accumulation, `{kind}`, has no effect: there is one value an epoch behind the first"
+        yield Fault("no-effect", message, ("transforms", index), "make two probes of it", key=True)
 
 
 def _sinks(spec: Spec) -> Faults:

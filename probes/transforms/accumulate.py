@@ -1,0 +1,103 @@
+"""Statistics over a whole epoch, without keeping its values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import Field
+
+from probes.component import Accumulation, Work
+from probes.signature import FLOATS, INTEGERS, Signature, SignatureError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+MOMENTS = ("count", "nonfinite", "mean", "variance", "min", "max")
+COVARIANCE = ("count", "nonfinite", "mean")
+WIDEST = 1024
+
+
+class Accumulate(Accumulation):
+    """Adds up statistics over all values of an epoch, as float64, and gives one capture for each phase at the epoch's end.
+
+    Axes that are not in `dims` stay, behind a new one, `stat`. `moments` are count, nonfinite, mean, variance, min and max of each
+    place; `covariance` of one remaining axis is a row of counts, nonfinite and means each, then the matrix. `count` is how many
+    finite elements went in (for a covariance: samples with finite elements only), `nonfinite` how many were left out; variance and
+    covariance divide by the count (population), and are NaN where it is 0. Two captures merge into that of both by the counts.
+
+    The capture carries the clock of the last step that it holds. Steps that failed are not in it; an epoch that was killed has none.
+    Results do not depend on the number of threads.
+    """
+
+    kind: Literal["accumulate"] = "accumulate"
+    what: Literal["moments", "covariance"] = Field(default="moments", description="Which statistics.")
+    dims: tuple[str | int, ...] | None = Field(
+        default=None, min_length=1, description="Names or numbers of the axes to add up over, beside time; without it, all."
+    )
+
+    def out(self, signature: Signature) -> Signature:
+        """A new axis `stat`, then the axes that stay.
+
+        Raises:
+            SignatureError: the value is not of real numbers, there is no such axis, or a covariance is not of one axis.
+        """
+        signature.require(("bool", *INTEGERS, *FLOATS), "take the real numbers you mean first, with `abs` or `cast`")
+        rest = signature.without(self.dims)
+        if self.what == "covariance":
+            return _matrix(rest, self.dims)
+        if rest.shape is None:
+            names = ("stat", *rest.dims) if rest.dims is not None else None
+            return Signature("float64", None, names, {**rest.coords, "stat": MOMENTS} if names else {})
+        names = ("stat", *(rest.dims or (f"dim_{at}" for at in range(len(rest.shape)))))
+        return Signature("float64", (len(MOMENTS), *rest.shape), names, {**rest.coords, "stat": MOMENTS})
+
+    def begin(self, signature: Signature) -> Work:
+        """The statistics of one value, which `merge` adds to those of the others."""
+        from probes.transforms.accumulation import covariance, moments
+
+        self.out(signature)
+        gone = signature.axes(self.dims) if self.dims is not None else tuple(range(signature.ndim or 0))
+        kept = tuple(at for at in range(signature.ndim or 0) if at not in gone)
+        kernel = moments if self.what == "moments" else covariance
+
+        def work(tensor: Tensor) -> Tensor:
+            sizes = [tensor.shape[at] for at in kept]
+            rows = tensor.permute((*gone, *kept)).reshape(_count(tensor, gone), *sizes)
+            return kernel(rows)
+
+        return work
+
+    def merge(self, earlier: Tensor, later: Tensor) -> Tensor:
+        """The statistics of both, after Chan, Golub and LeVeque."""
+        from probes.transforms.accumulation import merge
+
+        return merge(earlier, later, covariance=self.what == "covariance")
+
+
+def _count(tensor: Tensor, axes: tuple[int, ...]) -> int:
+    found = 1
+    for axis in axes:
+        found *= tensor.shape[axis]
+    return found
+
+
+def _matrix(rest: Signature, dims: tuple[str | int, ...] | None) -> Signature:
+    """The signature of a covariance.
+
+    Raises:
+        SignatureError: not one axis stays, or it is too long.
+    """
+    if dims is None or (rest.ndim is not None and rest.ndim != 1):
+        stays = "none" if dims is None else str(rest.ndim)
+        raise SignatureError(f"a covariance is of one axis, and {stays} would stay; name all others in `dims`")
+    size = rest.shape[0] if rest.shape is not None else None
+    if (size or 0) > WIDEST:
+        raise SignatureError(
+            f"a covariance of {size} features is too large, at most {WIDEST} are taken; put `project` or `sample` before it"
+        )
+    if rest.ndim is None:
+        return Signature("float64")
+    feature = rest.dims[0] if rest.dims is not None else "dim_0"
+    labels = {} if size is None else {"stat": (*COVARIANCE, *map(str, range(size)))}
+    shape = (None if size is None else len(COVARIANCE) + size, size)
+    return Signature("float64", shape, ("stat", feature), {**rest.coords, **labels})

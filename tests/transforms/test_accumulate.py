@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from probes.component import Accumulation
+from probes.signature import Signature, SignatureError
+from probes.testing import check_transform
+from probes.transforms.accumulate import MOMENTS
+from probes.transforms.accumulation import _moments_on_device, moments
+from tests.transforms.made import applied, made, same_bits
+
+
+def accumulate(**keys: object) -> Accumulation:
+    found = made("accumulate", **keys)
+    assert isinstance(found, Accumulation)
+    return found
+
+
+def merged(transform: Accumulation, values: list[torch.Tensor]) -> torch.Tensor:
+    parts = [applied(transform, value) for value in values]
+    result = parts[0]
+    for part in parts[1:]:
+        result = transform.merge(result, part)
+    return result
+
+
+def test_the_contract_holds() -> None:
+    taken = check_transform(accumulate())
+    assert {signature.dtype for signature in taken} == {"bool", "uint8", "int16", "int64", "float16", "bfloat16", "float32", "float64"}
+    check_transform(accumulate(dims=[0]))
+    check_transform(accumulate(dims=["a", -1]), shapes=[(2, 3, 4)], dims=("a", "b", "c"))
+    check_transform(accumulate(what="covariance", dims=[0]), shapes=[(3, 5), (2, 0), (0, 3)])
+    check_transform(accumulate(what="covariance", dims=["a", "c"]), shapes=[(2, 3, 4)], dims=("a", "b", "c"))
+
+
+@pytest.mark.parametrize("dims", [None, [0], [0, 2]])
+def test_parts_merge_to_what_the_whole_is(dims: list[int] | None) -> None:
+    values = [torch.randn(n, 3, 4, generator=torch.Generator().manual_seed(n)) * 5 + 100 for n in (7, 1, 32)]
+    transform = accumulate(**({"dims": dims} if dims else {}))
+    whole = torch.cat(values).double().numpy()
+    axes = tuple(dims) if dims else (0, 1, 2)
+    expected = [
+        np.full(whole.mean(axes).shape, np.prod([whole.shape[axis] for axis in axes])),
+        np.zeros(whole.mean(axes).shape),
+        *(kernel(whole, axes) for kernel in (np.mean, np.var, np.min, np.max)),
+    ]
+    assert merged(transform, values).numpy() == pytest.approx(np.stack(expected), rel=1e-12)
+
+
+def test_covariance_merges_to_numpys() -> None:
+    values = [torch.randn(n, 5, generator=torch.Generator().manual_seed(n)) @ torch.triu(torch.ones(5, 5)) + 30 for n in (9, 2, 40)]
+    result = merged(accumulate(what="covariance", dims=[0]), values).numpy()
+    whole = torch.cat(values).double().numpy()
+    assert (result[0] == 51).all()
+    assert (result[1] == 0).all()
+    assert result[2] == pytest.approx(whole.mean(0), rel=1e-12)
+    assert result[3:] == pytest.approx(np.cov(whole.T, bias=True), rel=1e-10)
+
+
+def test_a_mean_far_from_zero_costs_no_digits() -> None:
+    values = [torch.tensor([1e9 + step + 1, 1e9 + step + 2], dtype=torch.float64) for step in range(100)]
+    variance = merged(accumulate(), values)[MOMENTS.index("variance")].item()
+    assert variance == pytest.approx(np.var([step + offset for step in range(100) for offset in (1, 2)]), rel=1e-9)
+
+
+def test_what_is_not_finite_is_counted_and_left_out() -> None:
+    values = [torch.tensor([1.0, float("nan")]), torch.tensor([float("inf"), float("-inf")]), torch.tensor([3.0])]
+    assert merged(accumulate(), values).tolist() == [2, 3, 2, 1, 1, 3]
+    rows = [torch.tensor([[1.0, 2.0], [float("nan"), 0.0]]), torch.tensor([[3.0, 6.0]])]
+    assert merged(accumulate(what="covariance", dims=[0]), rows).tolist() == [[2, 2], [1, 1], [2, 4], [1, 2], [2, 4]]
+
+
+def test_nothing_adds_nothing() -> None:
+    nothing, something = applied(accumulate(), torch.empty(0)), applied(accumulate(), torch.tensor([2.0, 4.0]))
+    for pair in ((nothing, something), (something, nothing)):
+        assert same_bits(accumulate().merge(*pair), something)
+    count, nonfinite, *rest = accumulate().merge(nothing, nothing).tolist()
+    assert (count, nonfinite) == (0, 0)
+    assert all(number != number for number in rest)
+
+
+@settings(max_examples=60, deadline=None)
+@given(parts=st.lists(st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=20), min_size=2, max_size=6), cut=st.integers(1, 5))
+def test_it_does_not_matter_how_parts_are_grouped(parts: list[list[float]], cut: int) -> None:
+    values = [torch.tensor(part) for part in parts]
+    cut = min(cut, len(values) - 1)
+    transform = accumulate()
+    grouped = transform.merge(merged(transform, values[:cut]), merged(transform, values[cut:]))
+    scale = max(abs(number) for part in parts for number in part) ** 2 + 1
+    assert grouped.numpy() == pytest.approx(merged(transform, values).numpy(), rel=1e-9, abs=1e-9 * scale)
+
+
+def test_what_changes_its_shape_within_an_epoch_cannot_be_merged() -> None:
+    transform = accumulate(dims=[0])
+    with pytest.raises(ValueError, match="changed its shape within the epoch"):
+        transform.merge(applied(transform, torch.ones(2, 3)), applied(transform, torch.ones(2, 4)))
+
+
+def test_the_number_of_threads_does_not_show() -> None:
+    code = (
+        "import sys, torch; torch.set_num_threads(int(sys.argv[1]));"
+        "from probes.transforms.accumulation import *;"
+        "v = torch.randn(20000, 48, generator=torch.Generator().manual_seed(0));"
+        "print(moments(v).numpy().tobytes().hex()[:4000], covariance(v[:2000]).numpy().tobytes().hex()[:9000])"
+    )
+    said = [
+        subprocess.run(
+            [sys.executable, "-c", code, str(count)], env={"OMP_NUM_THREADS": str(count)}, capture_output=True, text=True, check=True
+        ).stdout
+        for count in (1, 4)
+    ]
+    assert said[0] == said[1]
+
+
+def test_the_form_for_accelerators_says_the_same() -> None:
+    values = torch.randn(50, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    values[3, 1], values[4, 2] = float("nan"), float("inf")
+    for rows in (values, values[:0]):
+        assert torch.allclose(_moments_on_device(rows), moments(rows), rtol=1e-12, equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    ("keys", "signature", "why"),
+    [
+        ({}, Signature("complex64"), "with `abs` or `cast`"),
+        ({"what": "covariance"}, Signature("float32", (2, 3)), "none would stay"),
+        ({"what": "covariance", "dims": [0]}, Signature("float32", (2, 3, 4)), "2 would stay"),
+        ({"what": "covariance", "dims": [0]}, Signature("float32", (2, 5000)), "5000 features"),
+        ({"dims": ["x"]}, Signature("float32", (2,), ("y",)), "not one of"),
+    ],
+)
+def test_what_cannot_be_accumulated_is_refused(keys: dict[str, object], signature: Signature, why: str) -> None:
+    with pytest.raises(SignatureError, match=why):
+        accumulate(**keys).out(signature)
