@@ -23,6 +23,8 @@ def closing(run: Run, epoch: int) -> dict[str, Any]:
         "accounts": bindings,
         "random": generators().model_dump(mode="json"),
     }
+    if run.watch.triggers:
+        found["trigger"] = run.watch.end_epoch(epoch)
     if run.plan.loaded.spec.provenance.weights == "epochs":
         with suppress(NotCapturable):  # a parameter that has no bytes, such as a lazy one that was never called
             found["weights"] = weights_digest(run.plan.trees)

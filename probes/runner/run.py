@@ -14,21 +14,26 @@ from torch.nn import Module
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from probes.errors import ProbesError, RunError, StorageError, UsageError
+from probes.errors import ProbesError, RunError, Stopped, StorageError, UsageError
 from probes.hooks.account import Account
 from probes.hooks.moment import Moment
 from probes.hooks.tap import Tap
 from probes.plan import Plan
 from probes.runner.accumulations import Accumulations
 from probes.runner.closing import closing
-from probes.runner.directory import release
 from probes.runner.entry import Entry, phase_of
+from probes.runner.forks import follow
 from probes.runner.live import Live
 from probes.runner.outlets import Outlets
 from probes.runner.recording import Recording
+from probes.runner.room import Room
 from probes.runner.schedule import Schedule
 from probes.runner.summary import Summary, verdicts
-from probes.runner.timeline import Timeline
+from probes.runner.timeline import Deaf, Timeline
+from probes.store.claim import release
+from probes.store.past import Past
+
+EXIT_SECONDS = 3.0  # how long a program that is interrupted waits for the sealer, which then goes on by itself
 
 Ids = Callable[[Any], Sequence[Any]]
 
@@ -42,30 +47,36 @@ class Run:
         timeline: the run's clock.
     """
 
-    def __init__(self, plan: Plan, directory: Path, recording: Recording, *, automatic: bool = False, rank: int = 0) -> None:
+    def __init__(self, plan: Plan, recording: Recording, past: Past | None = None, *, automatic: bool = False, rank: int = 0) -> None:
         self.plan = plan
-        self.directory = directory
+        self.directory: Path = recording.directory
         self.recording = recording
-        self.outlets = Outlets(plan, directory, rank)
+        self.past = past or Past()
+        self.room = Room(plan, recording.directory)
+        self.outlets = Outlets(plan, self.directory, rank)
         self.moment = Moment(rank)
         self.schedule = Schedule(rank)
         spec = plan.loaded.spec
         self.timeline = Timeline(
             self.moment, self.schedule, self, rule=spec.clock.step, epoch_steps=spec.clock.epoch_steps, automatic=automatic
         )
+        self.timeline.go_on(self.past.next_epoch, self.past.steps)
         self.live = Live(plan, self.moment, self.schedule, self._failed)
+        self.watch = self.live.watch
         self.accumulations = Accumulations(self.live)
-        self.entry = Entry(plan.trees, self.moment, self._enters, self._leaves)
+        self.entry = Entry(plan.trees, self.moment, self._called, self._leaves)
         self.moment.stray = self._strays
         self.accounts: dict[int, list[Account]] = {}
         self.failure: ProbesError | None = None
         self.stopped = ""
+        self.fatal = False
         self.limited = ""
         self._bounded = spec.limits.bytes_per_epoch is not None
         self._owned = self._parameters()
         self._pid = os.getpid()
         self._tick: Any = None
         self._entered = False
+        self._nested = False
 
     # The loop's side
 
@@ -73,7 +84,9 @@ class Run:
         self.live.stand()
         self.entry.start()
         self._tick = register_optimizer_step_post_hook(self._optimizer_stepped)
+        self.watch.start(self._before_optimizer)
         self._entered = True
+        follow(self)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -93,13 +106,13 @@ class Run:
         self._entered = False
         self.detach()
         try:
-            self.timeline.end_epoch(complete=error is None, reason="" if error is None else f"exception: {type(error).__name__}")
-            self.recording.drain()
+            self.timeline.end_epoch(complete=error is None, reason=_reason(error))
+            self.recording.drain(None if error is None or isinstance(error, Stopped) else EXIT_SECONDS)
             self._unsealed()
         finally:
             self.outlets.close()
             self.live.remove()
-            release(self.directory)
+            release(self.directory, self.recording.rank)
         if error is None:
             self._judge()
 
@@ -111,20 +124,39 @@ class Run:
     def detach(self) -> None:
         """Stop watching the model's calls and the optimizers."""
         self.entry.stop()
+        self.watch.stop()
         if self._tick is not None:
             self._tick.remove()
             self._tick = None
 
     def _judge(self) -> None:
-        if self.failure is not None:
-            raise self.failure
+        failure = self.failure or self.watch.error
+        if failure is not None:
+            raise failure
         problems = verdicts(self)
         if problems:
             raise RunError("\n".join(str(problem) for problem in problems))
 
-    def epochs(self, count: int, start: int = 0) -> Iterator[int]:
-        """Iterate over epochs `start` to `count - 1`; each ends when the next begins or the iteration is over."""
-        for epoch in range(start, count):
+    def go_inert(self) -> None:
+        """Stop capturing, in a process that was forked from that of the run."""
+        self.detach()
+        self.schedule.close()
+        self.moment.writer = self.recording.journal = None
+        self.timeline.listener = Deaf()
+
+    @property
+    def next_epoch(self) -> int:
+        """The epoch to go on with: 0, or in a run that was resumed the first that did not come to its end."""
+        return self.timeline.next_epoch
+
+    def epochs(self, count: int, start: int | None = None) -> Iterator[int]:
+        """Iterate over epochs `start` to `count - 1`; each ends when the next begins or the iteration is over.
+
+        Args:
+            count: epochs of the whole training.
+            start: the first; by default `next_epoch`.
+        """
+        for epoch in range(self.next_epoch if start is None else start, count):
             self.timeline.begin_epoch(epoch)
             yield epoch
             self.timeline.end_epoch()
@@ -137,7 +169,7 @@ class Run:
         try:
             yield index
         except BaseException as error:
-            self.timeline.end_epoch(complete=False, reason=f"exception: {type(error).__name__}")
+            self.timeline.end_epoch(complete=False, reason=_reason(error))
             raise
         self.timeline.end_epoch()
         self.raise_pending()
@@ -228,6 +260,24 @@ class Run:
 
     # The model's side
 
+    def _called(self, root: Module) -> None:
+        self.halt()
+        self._enters(root)
+
+    def halt(self) -> None:
+        """End the open step and stop training, where a trigger says so.
+
+        Raises:
+            Stopped: it does.
+        """
+        if self.watch.halts and self._entered:
+            self.timeline.end_step()
+            self.watch.raise_stopped()
+
+    def _before_optimizer(self, optimizer: Optimizer, *_args: object) -> None:
+        if self.owns(optimizer):
+            self.halt()  # before what is not finite gets into the weights
+
     def _enters(self, root: Module) -> None:
         self.timeline.enter(phase_of(root))
         if self.moment.microstep == 0 and self.moment.open:
@@ -270,6 +320,7 @@ class Run:
             if id(tap.tensor) in owned:
                 tap.on_final()
         self.timeline.tick()
+        self.halt()
 
     def _parameters(self) -> set[int]:
         return {id(parameter) for tree in self._clock_trees() for parameter in tree.model.parameters()}
@@ -307,11 +358,13 @@ class Run:
 
     def step_pauses(self) -> None:
         """Keep the open step's books aside while a step of another phase runs within it."""
+        self._nested = True
         for tap in self.live.taps:
             tap.account.pause()
 
     def step_resumes(self) -> None:
         """Go on with the books of the step around."""
+        self._nested = False
         for tap in self.live.taps:
             tap.account.resume()
 
@@ -325,11 +378,14 @@ class Run:
     def _commit(self, phase: str, step: int, keep: bool, annex: dict[str, Any]) -> None:
         journal = self.recording.journal
         if journal is None or self.stopped:
+            self.watch.end_step(None, phase, step, keep)
             return
         try:
             if not keep:
                 journal.abort()
-            elif annex or journal.pending:  # a step of which nothing is stored is counted in the closing alone
+                self.outlets.end_step(False)
+            keep = self.watch.end_step(self.moment.writer, phase, step, keep) or keep
+            if keep and (annex or journal.pending):  # a step of which nothing is stored is counted in the closing alone
                 journal.commit(phase, step, self.timeline.totals[phase] + step, annex)
         except StorageError as error:
             self._stop(error)
@@ -337,6 +393,26 @@ class Run:
             self.failure = self.failure or self.outlets.end_step(keep and not self.stopped)
         if self._bounded:
             self._within_limit()
+        if not self.room.asked and keep and journal.captures:
+            self._ask_for_room()
+        if self.recording.segment_steps and self.recording.is_full() and not self._nested:
+            self._roll()
+
+    def _roll(self) -> None:
+        """Go on with the epoch in another file."""
+        writing, self.moment.writer = self.moment.writer is not None, None
+        with self._storage():
+            journal = self.recording.roll()
+            if writing:
+                self.moment.writer = self.outlets.over(journal, self.moment.epoch, dict(self.timeline.totals))
+
+    def _ask_for_room(self) -> None:
+        """Stop the program at its first step, and not hours later, where the disk cannot take an epoch."""
+        try:
+            self.room.after(self.accounts[self.moment.epoch])
+        except StorageError as error:
+            self._stop(error)
+            self.fatal = True
 
     def _within_limit(self) -> None:
         """Stop capturing for this epoch once its byte limit is reached."""
@@ -382,10 +458,18 @@ class Run:
             self.failure = RunError(text)
 
     def raise_pending(self) -> None:
-        """Raise what went wrong in a hook, where the spec says `on_error: raise`."""
+        """Raise what went wrong in a hook, where the spec says `on_error: raise` or it is too early to go on without captures."""
+        self.halt()
         if self.failure is None:
             return
         spec = self.plan.loaded.spec
-        if "raise" in (spec.on_error, spec.limits.on_limit):
+        if self.fatal or "raise" in (spec.on_error, spec.limits.on_limit):
             failure, self.failure = self.failure, None
             raise failure
+
+
+def _reason(error: BaseException | None) -> str:
+    """Why an epoch did not come to its end; empty where it did."""
+    if error is None:
+        return ""
+    return "stopped by a trigger" if isinstance(error, Stopped) else f"exception: {type(error).__name__}"
