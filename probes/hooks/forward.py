@@ -70,7 +70,7 @@ class ForwardHook(ModuleHook):
             return self.serve(module, output, self.call)
         only.account.fired += 1
         try:
-            single.put_now(output, self.call)
+            single.put(output, moment, self.call, 0)
         except Composite as composite:
             only.take_parts(single, composite, self.call)
         except Exception as error:  # the hook boundary: a failing probe must not change training

@@ -13,6 +13,7 @@ from probes.component import Transform, Work
 from probes.hooks.account import Account
 from probes.hooks.moment import Moment, Writer
 from probes.signature import Signature
+from probes.store.journal import Journal, Lane, memory
 from probes.tensors import DTYPE_NAMES, NotCapturable, components, is_wrapped, local, placement
 
 STRIDED = torch.strided
@@ -90,6 +91,7 @@ class Recorder:
     __slots__ = (
         "account",
         "add",
+        "address",
         "attrs",
         "coords",
         "descriptor",
@@ -97,12 +99,14 @@ class Recorder:
         "dtype",
         "key",
         "known",
+        "lane",
         "moment",
         "nbytes",
         "phase",
         "pipeline",
         "plain",
         "shape",
+        "source",
         "writer",
     )
 
@@ -124,6 +128,9 @@ class Recorder:
         self.coords: Signature | None = None
         self.writer: Writer | None = None
         self.add: Callable[..., None] = nowhere
+        self.lane: Lane | None = None
+        self.address = 0
+        self.source = memoryview(b"")
         self.dtype: torch.dtype | None = None
         self.plain: torch.dtype | None = None
         self.shape: torch.Size | None = None
@@ -131,37 +138,6 @@ class Recorder:
         self.descriptor = -1
         self.nbytes = 0
         self.known: dict[tuple[object, ...], int] = {}
-
-    def put_now(self, tensor: Tensor, call: int) -> None:
-        """Copy a value of the call that is running, as `put` does.
-
-        Args:
-            tensor: of type `Tensor` itself, any shape, dtype and device, owned by the model; no reference is kept.
-            call: call of the module within the outermost call.
-        """
-        moment = self.moment
-        try:
-            # Sparse, nested and wrapped tensors raise at one of these.
-            known = (
-                tensor.dtype is self.plain
-                and tensor.is_cpu
-                and tensor.is_contiguous()
-                and not tensor.is_neg()
-                and tensor.shape == self.shape
-                and moment.writer is self.writer
-                and moment.phase == self.phase
-            )
-            address = tensor.data_ptr() if known else 0
-        except RuntimeError:
-            address = 0
-        if not address:
-            self.put(tensor, moment, call, 0)
-            return
-        nbytes = self.nbytes
-        self.add(self.descriptor, moment.step, moment.microstep, call, 0, address, nbytes)
-        account = self.account
-        account.written += 1
-        account.nbytes += nbytes
 
     def put(self, tensor: Tensor, at: At, call: int, backward: int) -> None:
         """Copy a tensor into the journal before returning.
@@ -172,6 +148,39 @@ class Recorder:
             call: call of the module within the outermost call.
             backward: how often this arming has fired before.
         """
+        moment = self.moment
+        address = 0
+        try:
+            # A tensor like the one before; sparse, nested and wrapped ones raise at one of these.
+            if (
+                tensor.dtype is self.plain
+                and type(tensor) is Tensor
+                and tensor.is_cpu
+                and tensor.is_contiguous()
+                and not tensor.is_neg()
+                and tensor.shape == self.shape
+                and moment.writer is self.writer
+                and at.phase == self.phase
+                and (at is moment or (at.step == moment.step and at.epoch == moment.epoch))
+            ):
+                address = tensor.data_ptr()
+        except RuntimeError:
+            address = 0
+        if not address:
+            self.put_any(tensor, at, call, backward)
+            return
+        nbytes = self.nbytes
+        if address != self.address:  # an allocator gives the values of every step the same few places
+            self.address = address
+            self.source = memory(address, nbytes)
+        if self.lane is None or not self.lane(self.source, at.step, at.microstep, call, backward):
+            self.add(self.descriptor, at.step, at.microstep, call, backward, address, nbytes)
+        account = self.account
+        account.written += 1
+        account.nbytes += nbytes
+
+    def put_any(self, tensor: Tensor, at: At, call: int, backward: int) -> None:
+        """Copy a tensor that is unlike the one before, transformed, or late."""
         if self.pipeline is not None:
             if is_wrapped(tensor):
                 raise NotCapturable("functorch", "the tensor is wrapped by a functorch transform")
@@ -250,9 +259,11 @@ class Recorder:
             )
         self.descriptor = self.known[name]
         self.nbytes = tensor.nbytes
+        self.lane = writer.lane(self.descriptor, self.nbytes) if isinstance(writer, Journal) else None
+        self.address = 0
         # A late capture's descriptor is not remembered as the current one: the clock of the next differs.
         self.dtype, self.shape, self.phase = (tensor.dtype, tensor.shape, at.phase) if late_epoch is None else (None, None, "")
-        # What `put_now` may take as it is: not what transforms are for, nor what may be conjugated.
+        # What `put` may take as it is: not what transforms are for, nor what may be conjugated.
         self.plain = None if self.pipeline is not None or tensor.is_complex() else self.dtype
 
     def names(self, tensor: Tensor) -> tuple[str, ...] | None:

@@ -19,7 +19,7 @@ from probes.store import samples
 from probes.store.address import Address
 from probes.store.decode import bits_dtype, values
 from probes.store.directory import Directory, Entry
-from probes.store.part import CLOCKS, Part, StepIds, distinct, shape_of, sizes, stored_shape
+from probes.store.part import CLOCKS, Part, StepIds, distinct, shape_of, sizes, stored_shape, uniform
 from probes.store.selection import Names, Numbers, Selection
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Capture(NamedTuple):
     clock: Clock
 
 
-class Piece(NamedTuple):
+class Piece:
     """What a series has in one file.
 
     Attributes:
@@ -47,16 +47,26 @@ class Piece(NamedTuple):
         address: of the series in it.
         dtype: torch's name.
         chosen: (n,) positions of the selected captures.
-        clocks: (n,) of `CLOCKS`.
-        shapes: (n, rank) sizes; -1 fills up a capture of lower rank.
+        shape: the one shape of all captures, where the file says so at once; else None.
     """
 
-    file: str
-    address: Address
-    dtype: str
-    chosen: NDArray[np.intp]
-    clocks: NDArray[Any]
-    shapes: NDArray[np.int64]
+    def __init__(self, file: str, address: Address, part: Part, chosen: NDArray[np.intp]) -> None:
+        self.file = file
+        self.address = address
+        self.dtype = part.dtype
+        self.chosen = chosen
+        self.shape = uniform(part.shapes)
+        self._part = part
+
+    @cached_property
+    def clocks(self) -> NDArray[Any]:
+        """(n,) of `CLOCKS`."""
+        return self._part.clocks[self.chosen]
+
+    @cached_property
+    def shapes(self) -> NDArray[np.int64]:
+        """(n, rank) sizes; -1 fills up a capture of lower rank."""
+        return self._part.shapes[self.chosen]
 
 
 class Series:
@@ -251,7 +261,7 @@ class Series:
                 part = self._directory.part(entry.name, address)
                 chosen = self._selection.of(part.clocks["step"])
                 if len(chosen) and self._selection.has_dtype(part.dtype):
-                    found.append(Piece(entry.name, address, part.dtype, chosen, part.clocks[chosen], part.shapes[chosen]))
+                    found.append(Piece(entry.name, address, part, chosen))
         return tuple(found)
 
     @property
@@ -262,7 +272,8 @@ class Series:
     @cached_property
     def _shapes(self) -> list[tuple[int, ...]]:
         """The distinct shapes."""
-        return sorted({shape_of(row) for piece in self.pieces for row in distinct(piece.shapes)})
+        known = {piece.shape for piece in self.pieces if piece.shape is not None}
+        return sorted(known | {shape_of(row) for piece in self.pieces if piece.shape is None for row in distinct(piece.shapes)})
 
     @property
     def _elements(self) -> int:
@@ -285,8 +296,10 @@ class Series:
         return rests.pop()
 
     def _flat(self) -> NDArray[Any]:
-        kind = bits_dtype(self.dtype)
-        out = np.empty(self._elements, kind)
+        if len(self.pieces) == 1 and len(self.pieces[0].chosen) == 1:
+            at = int(self.pieces[0].chosen[0])
+            return np.array(self._part(self.pieces[0]).elements(at, at + 1))
+        out = np.empty(self._elements, bits_dtype(self.dtype))
         start = 0
         for piece in self.pieces:
             part = self._part(piece)
@@ -309,9 +322,6 @@ class Series:
 
 def _runs(chosen: NDArray[np.intp]) -> Iterator[tuple[int, int]]:
     """Consecutive positions, each as the first and the one behind the last."""
-    if len(chosen) == 1:
-        yield int(chosen[0]), int(chosen[0]) + 1
-        return
     edges = [0, *(np.flatnonzero(np.diff(chosen) != 1) + 1).tolist(), len(chosen)]
     for first, last in pairwise(edges):
         yield int(chosen[first]), int(chosen[last - 1]) + 1

@@ -22,17 +22,19 @@ class Gather:
         table: the fixed part of a frame, then its entries.
         row: where the next entry goes in `table`.
         last_row: the last place where there is room for one.
-        base: address of the payloads.
+        payload: the payloads.
+        base: their address.
         fill: bytes of payloads so far.
         room: bytes of payloads that fit.
     """
 
-    __slots__ = ("_payload", "_pinned", "base", "fill", "last_row", "room", "row", "table")
+    __slots__ = ("_pinned", "base", "fill", "last_row", "payload", "room", "row", "table")
 
     def __init__(self, buffer_bytes: int) -> None:
         self.room = buffer_bytes // PAYLOAD_ALIGNMENT * PAYLOAD_ALIGNMENT
-        self._payload = bytearray(self.room)
-        self._pinned = ctypes.c_char.from_buffer(self._payload)  # keeps the memory where `base` says it is
+        memory = bytearray(self.room)
+        self.payload = memoryview(memory)
+        self._pinned = ctypes.c_char.from_buffer(memory)  # keeps the memory where `base` says it is
         self.base = ctypes.addressof(self._pinned)
         self.table = bytearray(FIXED.size + max(buffer_bytes // _BYTES_PER_ROW, _FEWEST_ROWS) * ENTRY.size)
         self.last_row = len(self.table) - ENTRY.size
@@ -56,4 +58,4 @@ class Gather:
         if not self.fill:
             return checked, ()
         lead = self.row + len(annex)
-        return checked, (_PADDING[payload_start(lead) - lead], memoryview(self._payload)[: self.fill])
+        return checked, (_PADDING[payload_start(lead) - lead], self.payload[: self.fill])

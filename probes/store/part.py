@@ -83,6 +83,11 @@ def distinct(shapes: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.unique(shapes, axis=0)
 
 
+def uniform(shapes: NDArray[np.int64]) -> tuple[int, ...] | None:
+    """The shape of all captures where `Part.shapes` is one row, held once for all of them; else None."""
+    return shape_of(shapes[0]) if len(shapes) == 1 or (len(shapes) and not shapes.strides[0]) else None
+
+
 def shape_of(row: NDArray[np.int64]) -> tuple[int, ...]:
     """The shape in one row of `Part.shapes`."""
     return tuple(int(size) for size in row if size >= 0)

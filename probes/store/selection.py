@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from sys import maxsize
 from typing import Any
 
@@ -49,7 +49,7 @@ class Selection:
                 raise UsageError(f"`{name}` is chosen already ({getattr(self, name)!r}); select from the run once more")
             if name not in ("phase", "dtype"):
                 _check(name, value)
-        return replace(self, **given)
+        return Selection(**{**vars(self), **given})
 
     def has_phase(self, phase: str) -> bool:
         """Whether a phase is meant."""
