@@ -347,9 +347,9 @@ class Run:
         self.live.rest()
         self.live.verify()
         self.live.settle()
-        if self.accumulations.taps and self.moment.writer is not None:
+        if self.moment.writer is not None:
             self.accumulations.end_epoch()
-            self._commit(self.moment.phase, self.moment.step, True, {})
+            self._commit(self.moment.phase, self.moment.step, True, {})  # and what came after its step was over
         self.moment.writer = None
         with self._storage():
             reason = reason or self.stopped or self.limited
@@ -374,6 +374,10 @@ class Run:
         if self.accumulations.taps:
             self.accumulations.end_step(phase, step, keep)
         self._commit(phase, step, keep, annex)
+        if not self.room.asked and keep:
+            self._ask_for_room()
+        if self.recording.segment_steps and self.recording.is_full() and not self._nested:
+            self._roll()
 
     def _commit(self, phase: str, step: int, keep: bool, annex: dict[str, Any]) -> None:
         journal = self.recording.journal
@@ -393,10 +397,6 @@ class Run:
             self.failure = self.failure or self.outlets.end_step(keep and not self.stopped)
         if self._bounded:
             self._within_limit()
-        if not self.room.asked and keep and journal.captures:
-            self._ask_for_room()
-        if self.recording.segment_steps and self.recording.is_full() and not self._nested:
-            self._roll()
 
     def _roll(self) -> None:
         """Go on with the epoch in another file."""
@@ -407,7 +407,10 @@ class Run:
                 self.moment.writer = self.outlets.over(journal, self.moment.epoch, dict(self.timeline.totals))
 
     def _ask_for_room(self) -> None:
-        """Stop the program at its first step, and not hours later, where the disk cannot take an epoch."""
+        """Stop the program at its first captures, and not hours later, where the disk cannot take an epoch."""
+        journal = self.recording.journal
+        if journal is None or not journal.captures:
+            return
         try:
             self.room.after(self.accounts[self.moment.epoch])
         except StorageError as error:

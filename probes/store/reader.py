@@ -14,6 +14,7 @@ from probes.errors import AmbiguousSeries, SeriesNotFound, StorageError, nearest
 from probes.store.address import Address, parse_word
 from probes.store.captures import Series
 from probes.store.directory import Attempt, Directory, Entry, is_run, newest_run
+from probes.store.roots import root_of_segments
 from probes.store.selection import Names, Numbers, Selection
 
 
@@ -82,6 +83,16 @@ class Run:
             if attempt.current and self._selection.has_file(attempt.epoch, attempt.rank):
                 states[attempt.epoch] = max(states.get(attempt.epoch, "complete"), attempt.state, key=order.index)
         return states
+
+    @property
+    def captures_roots(self) -> dict[tuple[int, int], str]:
+        """The captures root of every sealed epoch by (epoch, rank), as its files state it; of segments, the root of theirs."""
+        roots: dict[tuple[int, int], list[str]] = {}
+        for found in self._entries:
+            if found.sealed:
+                roots.setdefault((found.epoch, found.rank), []).append(str(self._directory.file(found.name).attributes["captures_root"]))
+        cut = {(found.epoch, found.rank) for found in self._entries if found.segment}
+        return {place: root_of_segments(each) if place in cut else each[0] for place, each in roots.items()}
 
     @property
     def probes(self) -> list[str]:

@@ -1,0 +1,182 @@
+"""Going on with a run that was begun before."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import probes
+from probes.errors import StorageError, UsageError
+from probes.store.past import Past, manifest_name
+from probes.store.resume import look
+
+SPEC = {"version": 1, "name": "r", "probes": {"p": {"modules": ["0"], "values": ["output", "grad_output"]}}}
+TRAINING = """
+import os, signal, sys
+import torch
+from torch import nn
+import probes
+
+out, spec, last, step = sys.argv[1], eval(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
+with probes.attach(model, spec, out=out) as run:
+    for epoch in run.epochs(3):
+        for index, x in enumerate(run.steps([torch.full((3, 4), float(i)) for i in range(6)])):
+            model(x).sum().backward()
+            if (epoch, index) == (last, step):
+                os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def net() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
+
+
+def train(run: Any, model: nn.Module, epochs: int = 3, **start: int) -> list[int]:
+    seen = []
+    with run:
+        for epoch in run.epochs(epochs, **start):
+            seen.append(epoch)
+            for x in run.steps([torch.full((3, 4), float(i)) for i in range(6)]):
+                model(x).sum().backward()
+    return seen
+
+
+def killed(out: Path, epoch: int, step: int, spec: dict[str, Any] = SPEC) -> None:
+    done = subprocess.run([sys.executable, "-c", TRAINING, str(out), repr(spec), str(epoch), str(step)], check=False)
+    assert done.returncode == -signal.SIGKILL
+
+
+def resumed(out: Path, **more: Any) -> Any:
+    return probes.attach(net(), SPEC, out=out, resume=True, take_over=True, **more)
+
+
+def test_a_killed_run_goes_on_with_the_epoch_that_it_did_not_end(tmp_path: Path) -> None:
+    out = tmp_path / "r"
+    killed(out, 1, 3)
+    model = net()
+    run = probes.attach(model, SPEC, out=out, resume=True, take_over=True)
+    assert (run.past.attempt, run.next_epoch, run.past.sealed) == (2, 1, ("epoch-0001.h5",))
+    assert train(run, model) == [1, 2]
+    assert sorted(path.name for path in out.iterdir() if path.suffix != ".diff") == sorted(
+        ["epoch-0000.h5", "epoch-0001.a2.h5", "epoch-0001.h5", "epoch-0002.a2.h5", "ledger.jsonl", "run.a2.json", "run.json", "spec.yaml"]
+    )
+    assert probes.verify(out).ok
+    found = probes.open(out)
+    assert found.state == {0: "complete", 1: "complete", 2: "complete"}
+    assert [(one.epoch, one.attempt, one.state, one.current) for one in found.attempts] == [
+        (0, 1, "complete", True),
+        (1, 1, "incomplete", False),
+        (1, 2, "complete", True),
+        (2, 2, "complete", True),
+    ]
+    steps = found["p", "0", "output"].clocks["global_step"].tolist()
+    assert steps == list(range(18))
+
+
+def test_a_resumed_run_has_the_captures_of_one_that_was_never_killed(tmp_path: Path) -> None:
+    whole, model = tmp_path / "whole", net()
+    train(probes.attach(model, SPEC, out=whole), model)
+    out = tmp_path / "r"
+    killed(out, 1, 3)
+    model = net()
+    train(probes.attach(model, SPEC, out=out, resume=True, take_over=True), model)
+    assert probes.diff(whole, out).same
+
+
+def test_the_loop_may_go_back_to_an_earlier_epoch_and_an_incomplete_attempt_does_not_count(tmp_path: Path) -> None:
+    out, model = tmp_path / "r", net()
+    train(probes.attach(model, SPEC, out=out), model, 2)
+    run = probes.attach(model, SPEC, out=out, resume=True)
+    assert run.next_epoch == 2
+    with run:
+        run.timeline.begin_epoch(1)
+        model(torch.ones(3, 4)).sum().backward()
+        run.timeline.end_epoch(complete=False, reason="exception: KeyError")
+    found = probes.open(out)
+    assert found.state == {0: "complete", 1: "complete"}
+    assert [one.files for one in found.attempts if one.current] == [("epoch-0000.h5",), ("epoch-0001.h5",)]
+    verdict = probes.verify(out)
+    assert verdict.ok
+    assert "superseded" in {finding.code for finding in verdict.findings}
+
+
+def test_a_directory_without_a_run_is_begun(tmp_path: Path) -> None:
+    model = net()
+    run = probes.attach(model, SPEC, out=tmp_path / "r", resume=True)
+    assert (run.past, run.next_epoch) == (Past(), 0)
+    assert train(run, model, 1) == [0]
+
+
+def test_without_being_asked_a_run_is_never_gone_on_with(tmp_path: Path) -> None:
+    model = net()
+    train(probes.attach(model, SPEC, out=tmp_path / "r"), model, 1)
+    with pytest.raises(StorageError, match=r"not empty .* nothing is ever overwritten: choose another .* `--resume`"):
+        probes.attach(model, SPEC, out=tmp_path / "r")
+
+
+def test_a_claim_of_a_dead_run_asks_for_more(tmp_path: Path) -> None:
+    killed(tmp_path / "r", 0, 1)
+    with pytest.raises(StorageError, match="which is dead: resume it with `--take-over`"):
+        probes.attach(net(), SPEC, out=tmp_path / "r", resume=True)
+
+
+def test_a_live_run_is_not_resumed(tmp_path: Path) -> None:
+    model = net()
+    with probes.attach(model, SPEC, out=tmp_path / "r") as run, run.epoch(0):
+        model(torch.ones(3, 4)).sum().backward()
+        with pytest.raises(StorageError, match=f"in use by pid {os.getpid()}"):
+            resumed(run.directory)
+
+
+@pytest.mark.parametrize("what", ["spec", "model"])
+def test_another_spec_or_model_is_another_run(tmp_path: Path, what: str) -> None:
+    model = net()
+    train(probes.attach(model, SPEC, out=tmp_path / "r"), model, 1)
+    other = {**SPEC, "probes": {"p": {"modules": ["2"], "hook": "forward"}}} if what == "spec" else SPEC
+    model = nn.Sequential(nn.Linear(4, 5)) if what == "model" else model
+    with pytest.raises(UsageError, match=f"was begun with another {what}"):
+        probes.attach(model, other, out=tmp_path / "r", resume=True)
+    assert not (tmp_path / "r" / "claim.json").exists()
+
+
+def test_resuming_needs_a_directory_and_taking_over_needs_resuming(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="needs the directory of the run"):
+        probes.attach(net(), SPEC, resume=True)
+    with pytest.raises(UsageError, match="taking over is for resuming"):
+        probes.attach(net(), SPEC, out=tmp_path / "r", take_over=True)
+
+
+def test_a_damaged_run_is_not_gone_on_with(tmp_path: Path) -> None:
+    model = net()
+    train(probes.attach(model, SPEC, out=tmp_path / "r"), model, 2)
+    (tmp_path / "r" / "epoch-0000.h5").unlink()
+    with pytest.raises(StorageError, match=r"cannot be resumed: epoch-0000.h5: it is in the ledger, but not in the directory"):
+        probes.attach(model, SPEC, out=tmp_path / "r", resume=True)
+
+
+def test_an_unreadable_manifest_says_so(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(StorageError, match=r"run.json' cannot be read, so the run cannot be resumed"):
+        resumed(tmp_path)
+
+
+def test_third_starts_have_a_third_manifest(tmp_path: Path) -> None:
+    model = net()
+    train(probes.attach(model, SPEC, out=tmp_path / "r"), model, 1)
+    for epochs in (2, 3):
+        train(probes.attach(model, SPEC, out=tmp_path / "r", resume=True), model, epochs)
+    assert [manifest_name(number) for number in (1, 2, 3)] == ["run.json", "run.a2.json", "run.a3.json"]
+    assert json.loads((tmp_path / "r" / "run.a3.json").read_text())["run_id"] == probes.open(tmp_path / "r").manifest["run_id"]
+    assert look(tmp_path / "r") == Past(4, 3, {0: {"train": 6}, 1: {"train": 6}, 2: {"train": 6}}, ())
