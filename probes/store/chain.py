@@ -12,6 +12,7 @@ from zlib import crc32
 
 from blake3 import blake3
 
+from probes.digest import canonical
 from probes.errors import FileRefused
 from probes.store.record import FORMAT, HEADER_BYTES, MAGIC, NO_DIGEST, Header, Kind, extent_place, link, parse_header, place
 
@@ -192,7 +193,13 @@ def _torn_head(source: Source, what: str) -> FileRefused:
 def _text(raw: bytes) -> dict[str, Any] | None:
     """A JSON object, or None for anything else."""
     try:
-        value = json.loads(raw)
+        value = json.loads(raw, parse_constant=_refuse_constant)
+        if b"\\ud" in raw.lower():
+            canonical(value)  # half of a surrogate pair can be read, but never be written again
     except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")

@@ -15,6 +15,7 @@ from probes.signature import DTYPES
 from probes.store.boot import boot_id
 from probes.store.chain import Chain, Record, Source
 from probes.store.record import ENTRY, FIXED, EntryFlag, FrameFlag, Kind, payload_start
+from probes.store.sense import LARGEST, annex_fault, descriptor_fault, end_fault, head_fault
 
 CAPTURE = np.dtype(
     {
@@ -23,10 +24,6 @@ CAPTURE = np.dtype(
     }
 )
 COMMIT = np.dtype([("phase", "<u4"), ("step", "<u4"), ("global_step", "<u8"), ("first", "<u8"), ("count", "<u8")])
-
-_KEY = {"probe", "target", "leaf", "phase"}
-_MOST_AXES = 64
-_LARGEST = 1 << 62  # as good as endless, and still far from the end of 64 bits
 
 Array = np.ndarray[Any, Any]
 
@@ -84,7 +81,7 @@ def scan(path: Path, *, boot: str | None = None) -> Scan:
         try:
             source = Source(path, descriptor)
             chain = Chain(source)
-            content = _Content(source)
+            content = _Content(source, chain.head)
             for record in chain:
                 content.take(record)
         finally:
@@ -129,8 +126,9 @@ class _Frame(NamedTuple):
 class _Content:
     """What the records read so far have said."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, head: dict[str, Any]) -> None:
         self.source = source
+        self._refuse(head_fault(head))
         self.descriptors: list[dict[str, Any]] = []
         self.phases: list[str] = []
         self.commits: list[tuple[int, int, int, int, int]] = []
@@ -153,6 +151,7 @@ class _Content:
                 self.synced = len(self.commits)
             case Kind.END:
                 self.end = self.source.json(record.checked)
+                self._refuse(end_fault(self.end))
             case Kind.EXTENT:
                 pass
             case kind:
@@ -181,15 +180,11 @@ class _Content:
             raise self._inconsistent("a capture that lies outside the records before it")
 
     def _take_descriptor(self, about: dict[str, Any]) -> None:
-        key, shape, dtype = about.get("key"), about.get("shape"), about.get("dtype")
         if about.get("id") != len(self.descriptors):
             raise self._inconsistent("descriptors that are not numbered one by one")
-        if not isinstance(key, dict) or set(key) != _KEY or not all(isinstance(name, str) for name in key.values()):
-            raise self._inconsistent("a descriptor without a series")
-        if not (isinstance(shape, list) and _are_sizes(shape)) or not isinstance(dtype, str) or dtype not in DTYPES:
-            raise self._inconsistent("a descriptor without a dtype and a shape")
+        self._refuse(descriptor_fault(about))
         self.descriptors.append(about)
-        self._sizes.append(min(DTYPES[dtype].itemsize * prod(shape), _LARGEST))
+        self._sizes.append(min(DTYPES[about["dtype"]].itemsize * prod(about["shape"]), LARGEST))
 
     def _take_frame(self, record: Record) -> None:
         checked, flags = record.checked, record.header.flags
@@ -215,6 +210,7 @@ class _Content:
             if number != str(len(self.phases)):
                 raise self._inconsistent("phases that are not numbered one by one")
             self.phases.append(name)
+        self._refuse(annex_fault(annex))
         if annex:
             self.annexes.append((len(self.commits), annex))
 
@@ -227,9 +223,9 @@ class _Content:
         self._frames += self._pending
         self._pending.clear()
 
+    def _refuse(self, fault: str) -> None:
+        if fault:
+            raise self._inconsistent(fault)
+
     def _inconsistent(self, what: str) -> FileRefused:
         return self.source.refused("journal-inconsistent", f"holds {what}")
-
-
-def _are_sizes(shape: list[Any]) -> bool:
-    return len(shape) <= _MOST_AXES and all(type(size) is int and 0 <= size < _LARGEST for size in shape)

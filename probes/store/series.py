@@ -172,7 +172,7 @@ def _series(draft: _Draft, scan: Scan, epochs: NDArray[Any], suffixed: bool) -> 
     clocks["epoch"] = epochs[rows["descriptor"]]
     clocks["rank"] = scan.head.get("rank", 0)
     first = draft.descriptors[0]
-    dims = {tuple(about["dims"]) if about["dims"] else None for about in draft.descriptors}
+    dims = {tuple(about["dims"]) if about.get("dims") else None for about in draft.descriptors}
     return Series(
         key=draft.key,
         dtype=draft.dtype,

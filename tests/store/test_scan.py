@@ -51,7 +51,7 @@ def scan_bytes(path: Path, raw: bytes) -> tuple[Scan, list[list[bytes]]] | None:
 
 def forge(path: Path, records: list[tuple[int, bytes, bytes, int]], **head: object) -> None:
     """A journal of (kind, checked, rest, flags) that chains, whatever it says."""
-    text = json.dumps({"format": FORMAT, "nonce": "00" * 16, "boot_id": "here", "durability": "process"} | head).encode()
+    text = json.dumps({"format": FORMAT, "nonce": "00" * 16, "boot_id": "here", "durability": "process", "epoch": 0} | head).encode()
     raw, check = bytearray(), crc32(bytes(16))
     for sequence, (kind, checked, rest, flags) in enumerate([(Kind.HEAD, text, b"", 0), *records]):
         raw += bytes(place(len(raw)) - len(raw))

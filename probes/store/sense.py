@@ -1,0 +1,101 @@
+"""Whether the JSON of a journal says what a writer may say; a stranger's journal chains as well, and may say anything."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from probes.signature import DTYPES
+
+MOST_AXES = 64
+LARGEST = 1 << 62  # as good as endless, and still far from the end of 64 bits
+
+_KEY = {"probe", "target", "leaf", "phase"}
+_U4, _I8 = 1 << 32, 1 << 63
+
+
+def head_fault(head: dict[str, Any]) -> str:
+    """What is wrong with a HEAD, or an empty text."""
+    starts = head.get("global_step_start", {})
+    numbers = (("epoch", None, 0), ("attempt", 1, 1), ("rank", 0, 0), ("segment", 0, 0))
+    for name, default, least in numbers:
+        value = head.get(name, default)
+        if not _is_number(0 if name == "segment" and value is None else value, least, _U4):
+            return f"a HEAD whose {name} is {_shown(value)}"
+    if not isinstance(starts, dict) or not all(_is_number(start, 0, _I8) for start in starts.values()):
+        return "a HEAD whose global_step_start is not a number for each phase"
+    if not isinstance(head.get("manifest") or {}, dict):
+        return "a HEAD whose manifest is not an object"
+    return _first_not_text(head, ("run_id", "spec"))
+
+
+def descriptor_fault(about: dict[str, Any]) -> str:
+    """What is wrong with a DESCRIPTOR, or an empty text."""
+    key, shape, dtype = about.get("key"), about.get("shape"), about.get("dtype")
+    if not isinstance(key, dict) or set(key) != _KEY or not all(isinstance(name, str) for name in key.values()):
+        return "a descriptor without a series"
+    if not isinstance(shape, list) or not _are_sizes(shape) or not isinstance(dtype, str) or dtype not in DTYPES:
+        return "a descriptor without a dtype and a shape"
+    if not _is_number(about.get("epoch", 0), 0, _U4):
+        return f"a descriptor whose epoch is {_shown(about['epoch'])}"
+    dims = about.get("dims")
+    if dims is not None and (not _are_texts(dims) or len(dims) != len(shape)):
+        return "a descriptor whose dims are not a name for each axis"
+    coords, attrs = about.get("coords") or {}, about.get("attrs") or {}
+    if not isinstance(coords, dict) or not all(_are_labels(labels) for labels in coords.values()):
+        return "a descriptor whose coords are not labels"
+    if not isinstance(attrs, dict) or not _fits(attrs):
+        return "a descriptor whose attrs are not plain values by name"
+    return ""
+
+
+def end_fault(end: dict[str, Any]) -> str:
+    """What is wrong with an END, or an empty text."""
+    closing = end.get("closing") or {}
+    if not isinstance(end.get("complete", False), bool) or not isinstance(closing, dict):
+        return "an END that does not say how it ended"
+    return _first_not_text(end, ("reason",))
+
+
+def annex_fault(annex: dict[str, Any]) -> str:
+    """What is wrong with an annex, or an empty text."""
+    gaps, ids = annex.get("gaps", []), annex.get("ids") or []
+    if not isinstance(gaps, list) or not all(_is_gap(gap) for gap in gaps):
+        return "gaps that are none"
+    if not isinstance(ids, list) or not (_are_texts(ids) or all(_is_number(one, -_I8, _I8) for one in ids)):
+        return "sample ids that are neither all numbers nor all texts"
+    return ""
+
+
+def _first_not_text(about: dict[str, Any], names: tuple[str, ...]) -> str:
+    return next((f"a record whose {name} is {_shown(about[name])}" for name in names if not isinstance(about.get(name, ""), str)), "")
+
+
+def _is_number(value: Any, least: int, end: int) -> bool:
+    return type(value) is int and least <= value < end
+
+
+def _are_texts(values: Any) -> bool:
+    return isinstance(values, list) and all(isinstance(one, str) for one in values)
+
+
+def _are_labels(values: Any) -> bool:
+    return _are_texts(values) or (isinstance(values, list) and all(type(one) is float or _is_number(one, -_I8, _I8) for one in values))
+
+
+def _are_sizes(shape: list[Any]) -> bool:
+    return len(shape) <= MOST_AXES and all(_is_number(size, 0, LARGEST) for size in shape)
+
+
+def _is_gap(gap: Any) -> bool:
+    return isinstance(gap, list) and len(gap) == 6 and _are_texts(gap[:5]) and _is_number(gap[5], 0, _I8)
+
+
+def _fits(value: Any) -> bool:
+    """Whether no number in a JSON value is too large for 64 bits."""
+    if isinstance(value, dict | list):
+        return all(_fits(one) for one in (value.values() if isinstance(value, dict) else value))
+    return not isinstance(value, int) or -_I8 <= value < 2 * _I8
+
+
+def _shown(value: Any) -> str:
+    return repr(value)[:40]
