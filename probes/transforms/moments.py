@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 CHUNK = 1 << 17  # 512 KiB of float32: half of the second-level cache of what is around, and the calls cost little
-ROW = 256
+ROW = 1024
 SMALLEST = 1e-30  # below this mean square, squares of float32 lose digits to underflow
 HALVES = (torch.float16, torch.bfloat16)
 
