@@ -120,6 +120,10 @@ class RunError(ProbesError, RuntimeError):
     exit_code = 1
 
 
+class Stopped(RunError):
+    """A trigger ended the training; the message says what set it off, and all that was captured is sealed."""
+
+
 class EditError(ProbesError, RuntimeError):
     """An edit that cannot be applied to the value it met; training stops."""
 

@@ -18,6 +18,7 @@ MODEL: dict[str, Code] = {
     "too-many-matches": Code("A probe has more targets than `limits.matches_per_probe` allows."),
     "transform-does-not-fit": Code("A transform cannot take the value it is given."),
     "too-large-for-sink": Code("A small sink, such as `jsonl` or `console`, takes small captures only; a transform has to come before it."),
+    "ring-too-large": Code("What waits in memory for a trigger is more than `limits.buffer_bytes` allows."),
     "fullgraph": Code("The value cannot be taken without a graph break, and the module is compiled with fullgraph=True."),
     "fast-path": Code("A hook makes PyTorch use other kernels in `eval` than without it."),
     "two-edits": Code("Two edits of one value would depend on their order."),

@@ -220,9 +220,6 @@ SPEC: dict[str, Code] = {
             "{hook: forward, modules: [fc1], edit: {kind: scale, by: 2.0}}\nallow_edits: true",
         ),
     ),
-    "not-supported-yet": Code(
-        "The key is part of version 1 of the spec, but this release does not do the work; it is refused rather than ignored."
-    ),
     "unknown-variable": Code(
         "`${name}` stands for an entry of `vars`; environment variables are never read.",
         *_acts('{hook: forward, modules: ["${block}.conv"]}', '{hook: forward, modules: ["${block}.conv"]}\nvars: {block: features.2}'),

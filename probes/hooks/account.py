@@ -14,8 +14,9 @@ REASONS = {
     "compiled away": "a compiled graph ran without the hook",
     "functorch": "the tensor was wrapped by a functorch transform such as vmap",
     "no data": "the value is not a dense tensor in memory",
-    "filtered": "the schedule left this call out",
+    "filtered": "the schedule left this call out, or no trigger asked for the capture",
     "limit": "the epoch's byte limit had been reached",
+    "ring full": "the capture waited for a trigger, and made room for later ones (`limits.buffer_bytes`)",
     "failed": "the probe failed and was switched off",
 }
 """The closed list of reasons, each with its meaning."""

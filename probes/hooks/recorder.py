@@ -232,6 +232,10 @@ class Recorder:
         tensor = local(tensor)
         return tensor if tensor.device.type == "cpu" else tensor.cpu()
 
+    def taker(self, writer: Writer) -> Writer:
+        """What takes the captures: the journal itself."""
+        return writer
+
     def describe(self, tensor: Tensor, at: At) -> None:
         """Find or write the descriptor of this (phase, dtype, shape).
 
@@ -244,11 +248,11 @@ class Recorder:
         if writer is not self.writer:
             self.known.clear()
             self.writer = writer
-            self.add = writer.add
+            self.add = self.taker(writer).add
         late_epoch = at.epoch if at.epoch != self.moment.epoch else None
         name = (at.phase, tensor.dtype, tensor.shape, late_epoch)
         if name not in self.known:
-            self.known[name] = writer.descriptor(
+            self.known[name] = self.taker(writer).descriptor(
                 self.key._replace(phase=at.phase),
                 DTYPE_NAMES[tensor.dtype],
                 tuple(tensor.shape),
@@ -259,7 +263,8 @@ class Recorder:
             )
         self.descriptor = self.known[name]
         self.nbytes = tensor.nbytes
-        self.lane = writer.lane(self.descriptor, self.nbytes) if isinstance(writer, Journal) else None
+        taker = self.taker(writer)
+        self.lane = taker.lane(self.descriptor, self.nbytes) if isinstance(taker, Journal) else None
         self.address = 0
         # A late capture's descriptor is not remembered as the current one: the clock of the next differs.
         self.dtype, self.shape, self.phase = (tensor.dtype, tensor.shape, at.phase) if late_epoch is None else (None, None, "")

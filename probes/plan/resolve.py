@@ -16,6 +16,7 @@ from probes.plan.edits import refuse_bad_edits, source_of
 from probes.plan.kernel_path import note_fast_paths
 from probes.plan.modules import module_targets
 from probes.plan.parameters import tensor_targets
+from probes.plan.rings import refuse_large_rings
 from probes.plan.small_sinks import refuse_large_captures
 from probes.plan.tree import Tree
 from probes.signature import Signature, SignatureError
@@ -42,6 +43,7 @@ def resolve(spec: Any, model: Module | Mapping[str, Module]) -> Plan:
     refuse_in_fullgraph(drafts, bindings)
     note_fast_paths(drafts, bindings)
     refuse_large_captures(drafts, bindings)
+    refuse_large_rings(drafts, bindings)
     problems = [problem for draft in drafts for problem in draft.problems]
     if problems:
         raise PlanError(problems)

@@ -25,6 +25,7 @@ from probes.plan.compiled import region
 from probes.plan.drift import node_of, renew
 from probes.runner.hanger import Hanger
 from probes.runner.schedule import Schedule, within
+from probes.runner.trigger import Watch, Watched
 
 Failure = Callable[[Tap, Exception], None]
 BEFORE = ("input", "grad_input", "grad_input_total")  # value roots that a pre-forward hook serves
@@ -38,6 +39,7 @@ class Live:
         taps: one for each binding, in the plan's order.
         armed: tensor hooks that the open step armed.
         editors: probe -> target -> its editor.
+        watch: what waits for a trigger.
         standing: hooks on what the roots are called with, which stay from the first epoch to the last: an epoch of a script
             opens, and the one before ends, within the root's own call, when it is too late to register or to remove them.
             Where something is compiled all hooks on modules stay: a graph notices that a hook has gone, but not a new one.
@@ -50,6 +52,7 @@ class Live:
         self.schedule = schedule
         self.on_failure = on_failure
         self.armed = Armed()
+        self.watch = Watch(plan, moment)
         self.editors: dict[str, dict[str, Editor]] = {}
         self.taps: list[Tap] = [self._tap(binding) for binding in plan.bindings]
         self.grads = [tap for tap in self.taps if isinstance(tap, GradTap)]
@@ -115,6 +118,8 @@ class Live:
         dims = binding.probe.dims if binding.probe.edit is None else None
         known: dict[str, object] = {name: value for name, value in attrs.items() if value}
         transforms = binding.probe.transforms
+        if binding.probe.when.trigger is not None:
+            return Watched(self.watch, binding, leaf, tap.account, transforms, dims, known)
         kind = Accumulator if any(isinstance(transform, Accumulation) for transform in transforms) else Recorder
         return kind(binding.key(leaf), self.moment, tap.account, transforms, dims, known)
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def probe_faults(probe: Probe) -> Faults:
     """What does not go together within a probe."""
-    for check in (_place, _hook_and_values, _stage, _schedule, _selection, _beside_edit, _accumulations):
+    for check in (_place, _hook_and_values, _stage, _schedule, _selection, _beside_edit, _accumulations, _trigger):
         yield from check(probe)
 
 
@@ -137,6 +137,18 @@ def _accumulations(probe: Probe) -> Faults:
         kind = probe.transforms[index].kind
         message = f"a second accumulation, `{kind}`, has no effect: there is one value an epoch behind the first"
         yield Fault("no-effect", message, ("transforms", index), "make two probes of it", key=True)
+
+
+def _trigger(probe: Probe) -> Faults:
+    if probe.when.trigger is None:
+        return
+    if probe.edit is not None:
+        message = "`trigger` has no effect beside `edit`: it keeps captures, and an edit makes none"
+        yield Fault("no-effect", message, ("when", "trigger"), "make two probes of it", key=True)
+    merged = next((transform.kind for transform in probe.transforms if isinstance(transform, Accumulation)), None)
+    if merged is not None:
+        message = f"`trigger` has no effect beside `{merged}`: it keeps single steps, and `{merged}` has one value an epoch"
+        yield Fault("no-effect", message, ("when", "trigger"), "make two probes of it", key=True)
 
 
 def _sinks(spec: Spec) -> Faults:

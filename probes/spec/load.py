@@ -19,7 +19,6 @@ from probes.plugins import granted
 from probes.spec.compose import file_bytes, gather, lay_defaults, preset_names, preset_path, problem
 from probes.spec.explain import shown, translate
 from probes.spec.models import AMONG_THEMSELVES, VERSION, Spec
-from probes.spec.not_yet import take_out
 from probes.spec.override import override
 from probes.spec.variables import substitute
 
@@ -155,7 +154,7 @@ def load_text(text: bytes, name: str, folder: FilePath | None, overrides: Sequen
     document = gather(text, name, folder, files)
     override(document, overrides)
     _version(document)
-    problems = [*take_out(document), *substitute(document)]
+    problems = substitute(document)
     lay_defaults(document)
     document.data.setdefault("name", _stem(name))
     spec = _validated(document, problems)

@@ -8,7 +8,6 @@ import pytest
 
 from probes.errors import SpecError, StorageError
 from probes.spec import LoadedSpec, load_spec, load_text
-from probes.spec.not_yet import NOT_YET
 
 ACTS = "  acts: {hook: forward, modules: [fc1]}\n"
 
@@ -178,14 +177,6 @@ def test_a_problem_of_an_override_shows_the_override(text: str, hint: str) -> No
     (problem,) = caught.value.problems
     assert problem.file == f"--set {text.partition('=')[0]}"
     assert hint in str(problem)
-
-
-def test_what_is_not_supported_yet_is_refused_and_not_ignored() -> None:
-    text = spec(
-        "  acts: {hook: forward, modules: [a], when: {trigger: {kind: nonfinite}}}\n", "defaults: {when: {trigger: {kind: nonfinite}}}\n"
-    )
-    assert codes(text + "sinks: {captures: {kind: hdf5, seal: {steps: 5}}}\n") == ["not-supported-yet"] * 3
-    assert len(NOT_YET) == 3
 
 
 def test_a_spec_of_a_thousand_probes_loads_in_a_second() -> None:

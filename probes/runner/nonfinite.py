@@ -1,0 +1,126 @@
+"""What a value that is not finite looks like: a cheap question, and an exact answer."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from probes.tensors import DTYPE_NAMES, local
+
+NARROWEST = 2  # bytes of the smallest floating type that has a sum of its own
+
+
+def is_finite(tensor: Tensor) -> bool:
+    """Whether every element of a tensor is finite.
+
+    A sum is 20 to 40 times as fast as `isfinite`, and never finite where an element is not; one that overflows is looked at again.
+
+    Args:
+        tensor: any shape, dtype and device, owned by the model; only read.
+
+    Raises:
+        NotCapturable: it has no bytes to look at, or they are in several pieces.
+    """
+    if not (tensor.is_floating_point() or tensor.is_complex()):
+        return True
+    value = _plain(tensor)
+    total = value.sum().item()
+    if total - total == 0:
+        return True
+    low, high = torch.aminmax(torch.view_as_real(value.resolve_conj()) if value.is_complex() else value)  # either is NaN where one is
+    return bool(torch.isfinite(low).item() and torch.isfinite(high).item())
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    """A detached dense tensor that can be summed."""
+    kind = type(tensor)
+    odd = (kind is not Tensor and kind is not torch.nn.Parameter) or tensor.is_meta or tensor.is_nested
+    value = local(tensor) if odd or tensor.layout is not torch.strided else tensor.detach()
+    return value.float() if value.element_size() < NARROWEST else value
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The first value of a step that is not finite.
+
+    Attributes:
+        probe: name of the probe that saw it.
+        model: name of the model, where there are several.
+        target: path of the module, parameter or buffer.
+        leaf: which value of it.
+        kind: class of the module.
+        epoch, phase, step, microstep, call, backward, rank: where it is in the run.
+        index: place of the first element that is not finite, in row-major order.
+        number: that element: `nan`, `inf`, `-inf`, or a complex number.
+        nan: elements that are NaN.
+        inf: elements that are infinite.
+        elements: elements of the value.
+        dtype: its dtype.
+        shape: its shape.
+        tensors: parameters and buffers of the module itself that are not finite either.
+        then: what the trigger says is done about it.
+    """
+
+    probe: str
+    model: str
+    target: str
+    leaf: str
+    kind: str
+    epoch: int
+    phase: str
+    step: int
+    microstep: int
+    call: int
+    backward: int
+    rank: int
+    index: tuple[int, ...]
+    number: str
+    nan: int
+    inf: int
+    elements: int
+    dtype: str
+    shape: tuple[int, ...]
+    tensors: tuple[str, ...]
+    then: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for the file."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+
+    @property
+    def where(self) -> str:
+        """What it is and where it stands in the model."""
+        model = f" of model `{self.model}`" if self.model else ""
+        index = f" at [{', '.join(map(str, self.index))}]" if self.index else ""
+        return f"{self.number} in `{self.leaf}` of {f'`{self.target}`' if self.target else 'the root'} ({self.kind}){model}{index}"
+
+    @property
+    def when(self) -> str:
+        """Where it stands in the run."""
+        further = {"microstep": self.microstep, "call": self.call, "backward": self.backward, "rank": self.rank}
+        rest = "".join(f", {name} {number}" for name, number in further.items() if number > 0)
+        return f"epoch {self.epoch}, {self.phase} step {self.step}{rest}"
+
+    def __str__(self) -> str:
+        count = f"{self.nan + self.inf:,} of {self.elements:,} elements are not finite ({self.nan:,} nan, {self.inf:,} inf)"
+        own = f"; its own {', '.join(f'`{name}`' for name in self.tensors)} is not finite either" if self.tensors else ""
+        return f"first non-finite value: {self.where}, {self.when}; {count}{own}"
+
+
+def numbers(tensor: Tensor) -> dict[str, Any]:
+    """Which elements of a tensor are not finite: the fields `index`, `number`, `nan`, `inf`, `elements`, `dtype` and `shape`.
+
+    Args:
+        tensor: any shape, dtype and device, owned by the model, with an element that is not finite; only read.
+    """
+    value = _plain(tensor)
+    bad = torch.isfinite(value).logical_not_()
+    nan = int(torch.isnan(value).sum())
+    flat = int(bad.flatten().cpu().numpy().argmax())
+    index = tuple(int(place) for place in torch.unravel_index(torch.tensor(flat), value.shape)) if value.ndim else ()
+    element = value[index].item()
+    known = {"index": index, "number": str(element), "nan": nan, "inf": int(bad.sum()) - nan, "elements": value.numel()}
+    return {**known, "dtype": DTYPE_NAMES[tensor.dtype], "shape": tuple(value.shape)}
