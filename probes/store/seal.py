@@ -12,10 +12,10 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from time import perf_counter
+from time import monotonic, perf_counter, sleep
 from typing import Any
 
 from probes.digest import canonical, file_hex
@@ -30,6 +30,7 @@ from probes.store.receipt import Sealed
 from probes.store.scan import Scan, scan
 
 TEMPORARY = ".tmp"
+PATIENCE = 60.0  # seconds for another process to let go of a journal
 
 
 def seal(journal: Path, run_dir: Path, options: Mapping[str, Any] | None = None, passed: Passed = nowhere) -> Sealed:
@@ -113,18 +114,36 @@ class Seals:
 
 @contextmanager
 def held(journal: Path) -> Iterator[bool]:
-    """Keep other processes from sealing the same journal; whether it is still there when they let go of it."""
+    """Keep other processes from sealing the same journal; whether it is still there when they let go of it.
+
+    Raises:
+        StorageError: another process does not let go of it.
+    """
     try:
         handle = os.open(journal, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
         yield False
         return
     try:
-        with suppress(OSError):  # a file system without locks
-            fcntl.flock(handle, fcntl.LOCK_EX)
+        _lock(handle, journal)
         yield _is(journal, handle)
     finally:
         os.close(handle)
+
+
+def _lock(handle: int, journal: Path) -> None:
+    deadline = monotonic() + PATIENCE
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if monotonic() > deadline:
+                raise StorageError(f'"{journal}" is being sealed by another process for more than {PATIENCE:g} seconds') from None
+            sleep(0.02)
+            continue
+        except OSError:  # a file system without locks
+            pass
+        return
 
 
 def _is(path: Path, handle: int) -> bool:

@@ -20,6 +20,9 @@ from probes.store.receipt import Sealed
 MOST_WAITING = 2
 ATTEMPTS = 2
 QUIT_SECONDS = 10.0
+PATIENCE = 60.0  # seconds in which a child that works does something, however slow the disk is
+
+LOOK_SECONDS = 1.0
 
 _READ_BYTES = 1 << 16
 
@@ -68,9 +71,10 @@ class Sealer:
         self._orders: list[_Order] = []
         self._received = b""
         self._finished: list[Sealed] = []
+        self._still = False
 
     def submit(self, journal: Path, options: Mapping[str, Any] | None = None) -> None:
-        """Hand over an ended journal; waits while two others are not sealed yet.
+        """Hand over an ended journal; waits while two others are not sealed yet, unless the child stands still.
 
         Args:
             journal: a journal in the run directory.
@@ -80,10 +84,12 @@ class Sealer:
             return
         began = monotonic()
         self._receive(0.0)
-        while len(self._orders) >= MOST_WAITING:
-            self._receive(None)
-            self.waited_seconds += monotonic() - began
-            began = monotonic()
+        while len(self._orders) >= MOST_WAITING and self._hears(None):
+            pass
+        self.waited_seconds += monotonic() - began
+        if len(self._orders) >= MOST_WAITING:
+            self.failures.append(Failure(journal.name, _stands_still()))
+            return
         order = _Order(journal.name, dict(options or {}))
         self._orders.append(order)
         if self._child is None:
@@ -109,12 +115,39 @@ class Sealer:
         if self._is_fork():
             return []
         deadline = None if timeout is None else monotonic() + timeout
-        while self._orders and (deadline is None or monotonic() < deadline):
-            self._receive(None if deadline is None else max(deadline - monotonic(), 0.0))
+        while self._orders and self._hears(deadline):
+            pass
         late, self._orders = self._orders, []
-        self.failures += [Failure(order.journal, f"not sealed after {timeout} seconds; the sealer goes on by itself") for order in late]
+        in_time = deadline is None or monotonic() < deadline
+        why = _stands_still() if in_time else f"not sealed after {timeout} seconds; the sealer goes on by itself"
+        self.failures += [Failure(order.journal, why) for order in late]
         self._release(wait=not late)
         return self.poll()
+
+    def _hears(self, deadline: float | None) -> bool:
+        """Wait for the child's next word; False when the time is up, or the child has done nothing for too long."""
+        done, since = self._work(), monotonic()
+        while deadline is None or monotonic() < deadline:
+            until = monotonic() + LOOK_SECONDS if deadline is None else min(deadline, monotonic() + LOOK_SECONDS)
+            if self._receive(max(until - monotonic(), 0.0)) or self._child is None:
+                self._still = False
+                return True
+            if self._work() != done:
+                done, since, self._still = self._work(), monotonic(), False
+            elif self._still or monotonic() - since > PATIENCE:
+                self._still = True
+                return False
+        return False
+
+    def _work(self) -> str:
+        """Processor time and state of the child, as the system tells them; the moment, where it does not."""
+        if self._child is None:
+            return ""
+        try:
+            fields = Path(f"/proc/{self._child.pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            return str(monotonic())
+        return " ".join(fields[11:13])
 
     def _is_fork(self) -> bool:
         """Whether this is a fork of the process that feeds the child; only that one may talk to it."""
@@ -146,20 +179,21 @@ class Sealer:
         except BrokenPipeError:
             return  # it died; the end of its output tells so
 
-    def _receive(self, seconds: float | None) -> None:
-        """Take what the child has said, waiting for it so long; None waits until it says something or dies."""
+    def _receive(self, seconds: float) -> bool:
+        """Take what the child has said, waiting for it so long; whether it said something, or died."""
         if self._child is None or self._child.stdout is None:
-            return
+            return False
         output = self._child.stdout.fileno()
         if not select.select([output], [], [], seconds)[0]:
-            return
+            return False
         piece = os.read(output, _READ_BYTES)
         if not piece:
             self._bury()
-            return
+            return True
         *lines, self._received = (self._received + piece).split(b"\n")
         for line in lines:
             self._answered(json.loads(line))
+        return True
 
     def _answered(self, answer: dict[str, Any]) -> None:
         self._orders = [order for order in self._orders if order.journal != answer["journal"]]
@@ -201,6 +235,10 @@ class Sealer:
             errors.seek(0)
             words = errors.read().decode(errors="replace").strip().splitlines()
         return child.returncode, words[-1] if words else ""
+
+
+def _stands_still() -> str:
+    return f"the sealer has done nothing for {PATIENCE:g} seconds"
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:

@@ -55,7 +55,7 @@ def test_a_head_without_an_epoch_is_named() -> None:
         {"dims": ["image"]},
         {"dims": 3},
         {"coords": {"channel": [None]}},
-        {"coords": []},
+        {"coords": [1]},
         {"attrs": {"size": 1 << 64}},
         {"attrs": None, "epoch": -1},
         {"shape": [1 << 62]},
