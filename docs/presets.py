@@ -26,6 +26,8 @@ SHOWN = {
     "save-values": "show runs/save-values values/act:grad_output",
     "attention-entropy": "show runs/attention-entropy entropy/attention:output.1 --limit 4",
 }
+REFUSED = {"memory-by-module": "plan preset:memory-by-module --model program.py:Net"}
+"""What needs an accelerator; this page is written on a machine without one, and shows what is said there."""
 """Which command shows what a preset is good for."""
 
 PROGRAM = """\
@@ -97,15 +99,22 @@ def page() -> str:
     train = space["train"]
     assert callable(train)
     with tempfile.TemporaryDirectory() as name, chdir(name), patch.dict(os.environ, {"NO_COLOR": "1", "COLUMNS": "124"}):
-        return HEAD + "".join(_entry(preset, command, train) for preset, command in SHOWN.items())
+        Path("program.py").write_text(PROGRAM, encoding="utf-8")
+        shown = (_entry(preset, command, train) for preset, command in SHOWN.items())
+        return HEAD + "".join([*shown, *(_section(preset, command, 2) for preset, command in REFUSED.items())])
 
 
 def _entry(preset: str, command: str, train: object) -> str:
     assert callable(train)
     train(preset)
+    return _section(preset, command, 0)
+
+
+def _section(preset: str, command: str, code: int) -> str:
+    """The preset, and what a command says of it."""
     text = (preset_folder() / f"{preset}.yaml").read_text(encoding="utf-8")
     done = CliRunner().invoke(cli, command.split(), catch_exceptions=False)
-    assert done.exit_code == 0, done.output
+    assert done.exit_code == code, done.output
     return f"\n## {preset}\n\n```yaml\n{text}```\n\n```console\n$ probes {command}\n{done.output}```\n"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-ROOTS = ("input", "output", "grad_output", "grad_input", "grad_input_total", "grad", "data")
+ROOTS = ("input", "output", "grad_output", "grad_input", "grad_input_total", "grad", "data", "memory")
 
 HOOK_OF = {
     "input": "pre-forward",
@@ -14,6 +14,7 @@ HOOK_OF = {
     "grad_input_total": "backward",
     "grad": "tensor",
     "data": "tensor",
+    "memory": "forward",
 }
 """The hook kind that sees each root."""
 

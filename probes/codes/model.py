@@ -19,6 +19,8 @@ MODEL: dict[str, Code] = {
     "transform-does-not-fit": Code("A transform cannot take the value it is given."),
     "too-large-for-sink": Code("A small sink, such as `jsonl` or `console`, takes small captures only; a transform has to come before it."),
     "ring-too-large": Code("What waits in memory for a trigger is more than `limits.buffer_bytes` allows."),
+    "memory-not-counted": Code("`memory` is asked of a model whose device counts no memory, or of a module that is compiled."),
+    "memory-peak": Code("A note: measuring memory resets the device's own peak counter."),
     "fullgraph": Code("The value cannot be taken without a graph break, and the module is compiled with fullgraph=True."),
     "fast-path": Code("A hook makes PyTorch use other kernels in `eval` than without it."),
     "two-edits": Code("Two edits of one value would depend on their order."),

@@ -10,9 +10,11 @@ from typing import Any
 from torch.nn import Module
 
 from probes.errors import nearest
+from probes.hooks.memory import MEMORY
 from probes.pattern import Pattern
 from probes.plan.draft import Draft, Target
 from probes.plan.tree import Node
+from probes.signature import Signature
 
 
 def module_targets(draft: Draft) -> Iterator[Target]:
@@ -21,7 +23,7 @@ def module_targets(draft: Draft) -> Iterator[Target]:
     nodes = list(_modules(draft))
     for node, exact in nodes:
         for value in probe.value_paths:
-            yield Target(node.path, node, value.root, value.keys, exact)
+            yield Target(node.path, node, value.root, value.keys, exact, MEMORY if value.root == "memory" else Signature())
 
 
 def _modules(draft: Draft) -> Iterable[tuple[Node, bool]]:

@@ -14,6 +14,7 @@ from probes.plan.compiled import refuse_in_fullgraph
 from probes.plan.draft import Draft, Target
 from probes.plan.edits import refuse_bad_edits, source_of
 from probes.plan.kernel_path import note_fast_paths
+from probes.plan.memory import refuse_without_counters
 from probes.plan.modules import module_targets
 from probes.plan.parameters import tensor_targets
 from probes.plan.rings import refuse_large_rings
@@ -43,6 +44,7 @@ def resolve(spec: Any, model: Module | Mapping[str, Module]) -> Plan:
     refuse_in_fullgraph(drafts, bindings)
     note_fast_paths(drafts, bindings)
     refuse_large_captures(drafts, bindings)
+    refuse_without_counters(drafts, bindings)
     refuse_large_rings(drafts, bindings)
     problems = [problem for draft in drafts for problem in draft.problems]
     if problems:

@@ -15,6 +15,7 @@ from probes.hooks.accumulator import Accumulator
 from probes.hooks.backward import Armed, GradTap
 from probes.hooks.edit import Editor, EditTap, GradEditTap
 from probes.hooks.forward import ForwardHook
+from probes.hooks.memory import MemoryTap, Meter
 from probes.hooks.moment import Gate, Moment
 from probes.hooks.pre_forward import PreForwardHook
 from probes.hooks.recorder import Recorder
@@ -23,6 +24,7 @@ from probes.hooks.tensor import TensorTap
 from probes.plan import Binding, Node, Plan
 from probes.plan.compiled import region
 from probes.plan.drift import node_of, renew
+from probes.plan.memory import counters, device_of
 from probes.runner.hanger import Hanger
 from probes.runner.schedule import Schedule, within
 from probes.runner.trigger import Watch, Watched
@@ -54,6 +56,7 @@ class Live:
         self.armed = Armed()
         self.watch = Watch(plan, moment)
         self.editors: dict[str, dict[str, Editor]] = {}
+        self.meters: dict[Any, Meter] = {}
         self.taps: list[Tap] = [self._tap(binding) for binding in plan.bindings]
         self.grads = [tap for tap in self.taps if isinstance(tap, GradTap)]
         self.tensors = [tap for tap in self.taps if isinstance(tap, TensorTap)]
@@ -92,11 +95,18 @@ class Live:
         tap.original = binding.probe.sees == "original"
         if isinstance(tap, GradTap):
             tap.begin(self.armed)
+        if isinstance(tap, MemoryTap):
+            tap.begin(self._node(binding).module, self._meter(binding))
         if isinstance(tap, TensorTap):
             node = self._node(binding)
             tap.begin(node.module, binding.target.rpartition(".")[2], binding.stage)
         self._edit(binding, tap)
         return tap
+
+    def _meter(self, binding: Binding) -> Meter:
+        """The meter of the device that a model is on."""
+        device = device_of(self.plan.trees[binding.model].model)
+        return self.meters.setdefault(device, Meter(counters(device), device))
 
     def _edit(self, binding: Binding, tap: Tap) -> None:
         """Give a tap that rewrites its editor."""
@@ -141,7 +151,7 @@ class Live:
         chosen = [
             (binding, tap)
             for binding, tap in self._bound()
-            if not isinstance(tap, TensorTap) and stands(binding) and node_of(self.plan, binding) is not None
+            if not isinstance(tap, TensorTap | MemoryTap) and stands(binding) and node_of(self.plan, binding) is not None
         ]
         self.standing = self._hooks(chosen)
         self.stood = {binding.index for binding, _ in chosen}
@@ -163,6 +173,8 @@ class Live:
             if isinstance(tap, TensorTap):
                 self.handles += tap.attach()
                 self.late += [tap] if tap.lazy else []
+            elif isinstance(tap, MemoryTap):
+                self.handles += tap.attach()
             elif binding.index not in self.stood:
                 chosen.append((binding, tap))
         self.passing = self._hooks(chosen)
@@ -192,6 +204,8 @@ class Live:
             node = node_of(self.plan, self.plan.bindings[index])
             if isinstance(tap, TensorTap) and node is not None:
                 tap.holder = weakref.ref(node.module)
+            if isinstance(tap, MemoryTap) and node is not None:
+                tap.module = node.module
         return set(drifted)
 
     def _bound(self) -> list[tuple[Binding, Tap]]:
@@ -298,6 +312,8 @@ def _turn(binding: Binding, tap: Tap) -> int:
 def _kind(binding: Binding) -> type[Tap]:
     if binding.hook == "tensor" and binding.root in ("grad", "data"):
         return TensorTap
+    if binding.root == "memory":
+        return MemoryTap
     if binding.probe.edit is not None:
         return EditTap if binding.root in ("input", "output") else GradEditTap
     return ValueTap if binding.root in ("input", "output") else GradTap

@@ -82,8 +82,13 @@ def _value_faults(probe: Probe, index: int, path: ValuePath) -> Faults:
     if path.root == "data" and reference is not None and reference.rpartition(":")[0]:
         hint = f"write `modules: [{reference.rpartition(':')[0]}]` and `values: [{reference.rpartition(':')[2]}]`"
         yield Fault("data-of-value", f"`data` of `{reference}` is the value itself, which a module has", place, hint)
-    if path.root in ("grad", "data") and path.keys:
-        yield Fault("value-keys", f"`{path.root}` has no keys: a parameter is one tensor", place, f"write `{path.root}`")
+    if path.root in ("grad", "data", "memory") and path.keys:
+        what = "a call has three numbers" if path.root == "memory" else "a parameter is one tensor"
+        yield Fault("value-keys", f"`{path.root}` has no keys: {what}", place, f"write `{path.root}`")
+    if path.root == "memory" and probe.edit is not None:
+        yield Fault("no-effect", "`memory` is measured and cannot be edited", place, "leave it out, or the `edit`")
+    if path.root == "memory" and probe.dims is not None:
+        yield Fault("no-effect", "`dims` has no effect on `memory`, whose axis has its name", ("dims",), "leave it out", key=True)
 
 
 def _stage(probe: Probe) -> Faults:

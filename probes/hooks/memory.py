@@ -1,0 +1,169 @@
+"""What a module's call does to the memory of an accelerator: bytes allocated when it begins, kept when it ends, and the peak between."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol, Self
+
+import torch
+from torch import Tensor
+from torch.nn import Module
+
+from probes.hooks.compiled import is_compiling
+from probes.hooks.moment import _inert, inert
+from probes.hooks.recorder import Pipeline
+from probes.hooks.tap import Tap
+from probes.signature import Signature
+from probes.tensors import graph_task
+
+MEMORY = Signature("int64", (3,), ("memory",), {"memory": ("before", "allocated", "peak")})
+
+
+class Counters(Protocol):
+    """The allocator of a device; `torch.cuda` is one."""
+
+    def memory_allocated(self, device: Any) -> int:
+        """Bytes of tensors that live."""
+
+    def max_memory_allocated(self, device: Any) -> int:
+        """The most there were since the last reset."""
+
+    def reset_peak_memory_stats(self, device: Any) -> None:
+        """Count the most anew."""
+
+
+@dataclass(eq=False)
+class Frame:
+    """A call that is running.
+
+    Attributes:
+        stamp: the outermost call that it is part of.
+        call: which call of its module within that.
+        before: bytes allocated when it began.
+        peak: the most that were allocated so far.
+    """
+
+    stamp: int
+    call: int
+    before: int
+    peak: int
+
+
+class Meter:
+    """Nested calls on one device: the peak of a call is also one of the calls around it.
+
+    Args:
+        counters: the allocator; its peak counter is reset.
+        device: the device that is asked for.
+    """
+
+    def __init__(self, counters: Counters, device: torch.device) -> None:
+        self.counters = counters
+        self.device = device
+        self.running: list[Frame] = []
+
+    def enter(self, stamp: int, call: int) -> Frame:
+        """A call begins."""
+        self.running = [frame for frame in self.running if frame.stamp == stamp]  # calls that raised are over
+        self._look()
+        now = self.counters.memory_allocated(self.device)
+        self.running.append(Frame(stamp, call, now, now))
+        return self.running[-1]
+
+    def leave(self, frame: Frame) -> tuple[int, int, int]:
+        """A call is over: bytes before it, what it left allocated beyond them, and the most beyond them while it ran."""
+        self._look()
+        after = self.counters.memory_allocated(self.device)
+        del self.running[self.running.index(frame) :]
+        return frame.before, after - frame.before, frame.peak - frame.before
+
+    def _look(self) -> None:
+        peak = self.counters.max_memory_allocated(self.device)
+        for frame in self.running:
+            frame.peak = max(frame.peak, peak)
+        self.counters.reset_peak_memory_stats(self.device)
+
+
+class MemoryTap(Tap):
+    """Captures what the calls of one module do to memory, by a hook on either side of its forward."""
+
+    __slots__ = ("frames", "meter", "module", "stamp", "times")
+
+    def begin(self, module: Module, meter: Meter) -> Self:
+        """Name the module, and the meter that all taps of a device share."""
+        self.module = module
+        self.meter = meter
+        self.frames: list[Frame] = []
+        self.stamp = self.times = -1
+        return self
+
+    def attach(self) -> list[Any]:
+        """Register both hooks and return their handles; nothing of ours runs between them and the forward."""
+        return [
+            self.module.register_forward_pre_hook(_Before(self)),
+            self.module.register_forward_hook(_After(self), prepend=True),
+        ]
+
+    def before(self) -> None:
+        """The module is about to run."""
+        moment = self.moment
+        if not self.gate.due or is_compiling() or graph_task() != -1 or not moment.inside:
+            return
+        self.times = self.times + 1 if self.stamp == moment.stamp else 0
+        self.stamp = moment.stamp
+        if self.wants(self.times):
+            self.frames = [frame for frame in self.frames if frame.stamp == moment.stamp]
+            self.frames.append(self.meter.enter(moment.stamp, self.times))
+
+    def after(self) -> None:
+        """The module has run."""
+        if self.frames and self.frames[-1].stamp == self.moment.stamp and not is_compiling() and graph_task() == -1:
+            frame = self.frames.pop()
+            self.account.fired += 1
+            self.take(torch.tensor(self.meter.leave(frame)), frame.call)
+
+    def handle(self, value: object, call: int) -> None:
+        """Store the three numbers."""
+        assert isinstance(value, Tensor)
+        recorder = self.recorder(self.root)
+        if recorder.coords is None and recorder.pipeline is None:
+            recorder.dims, recorder.coords = MEMORY.dims, MEMORY
+        elif recorder.pipeline is not None and not isinstance(recorder.pipeline, _Labelled):
+            recorder.pipeline = _Labelled(recorder.pipeline.transforms, None)
+        recorder.put(value, self.moment, call, 0)
+
+
+class _Labelled(Pipeline):
+    """Transforms of the three numbers, which have names."""
+
+    __slots__ = ()
+
+    def first(self, tensor: Tensor) -> Signature:
+        """The signature of the numbers."""
+        return MEMORY
+
+
+class _Hook:
+    """A hook that a copy or a pickle of the model loses."""
+
+    def __init__(self, tap: MemoryTap) -> None:
+        self.tap = tap
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Any:
+        return inert
+
+    def __copy__(self) -> Any:
+        return inert
+
+    def __reduce__(self) -> str | tuple[object, ...]:
+        return (_inert, ())
+
+
+class _Before(_Hook):
+    def __call__(self, module: Module, args: object) -> None:
+        self.tap.before()
+
+
+class _After(_Hook):
+    def __call__(self, module: Module, args: object, output: object) -> None:
+        self.tap.after()
