@@ -176,10 +176,11 @@ class Directory:
     @cached_property
     def _listed(self) -> tuple[Entry, ...]:
         """What the ledgers name, and journals that no ledger has overtaken; with neither, every file there is."""
+        # The names first: a journal that is sealed between the two looks is then found twice, and not never.
+        names = sorted(path.name for path in self._root.glob("epoch-*"))
         ledgers = sorted(self._root.glob("ledger*.jsonl"))
         sealed = [found for ledger in ledgers for found in _ledger(ledger)]
         done = {found[:4] for found in sealed}
-        names = sorted(path.name for path in self._root.glob("epoch-*"))
         there = [found for name in names if (found := entry(name)) is not None]
         journals = [found for found in there if not found.sealed and found[:4] not in done]
         return tuple(sealed + journals) if ledgers or journals else tuple(there)
