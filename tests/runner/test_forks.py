@@ -12,7 +12,14 @@ from torch.utils.data import DataLoader, Dataset
 
 import probes
 
-SPEC = {"version": 1, "name": "r", "probes": {"p": {"modules": ["0"], "values": ["output", "grad_output"]}}}
+SPEC = {
+    "version": 1,
+    "name": "r",
+    "probes": {
+        "p": {"modules": ["0"], "values": ["output"], "when": {"phases": ["train", "eval"]}},
+        "g": {"modules": ["0"], "values": ["grad_output"]},
+    },
+}
 
 
 class Encoded(Dataset[Tensor]):
@@ -43,25 +50,38 @@ def train(out: Path, workers: int) -> Any:
 def test_workers_of_a_loader_write_nothing(tmp_path: Path) -> None:
     train(tmp_path / "r", workers=2)
     found = probes.open(tmp_path / "r")
-    assert [len(found["p", "0", leaf]) for leaf in ("output", "grad_output")] == [6, 6]
+    assert [len(found[probe, "0"]) for probe in ("p", "g")] == [6, 6]
     assert probes.verify(tmp_path / "r").ok
 
 
-def test_a_fork_that_goes_on_training_and_closes_the_run_changes_no_file(tmp_path: Path) -> None:
+def test_a_fork_that_trains_on_writes_over_nothing_that_its_parent_wrote(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    ready, go = os.pipe()
+    child = 0
     with probes.attach(model, SPEC, out=tmp_path / "r") as run, run.epoch(0):
-        for x in run.steps([torch.ones(3, 4)] * 3):
+        for index, x in enumerate(run.steps([torch.ones(3, 4)] * 6)):
             model(x).sum().backward()
-            child = os.fork()
-            if not child:
-                code = 1
-                try:
-                    for _ in range(5):
-                        model(x).sum().backward()
-                    run.close()
-                    code = 0
-                finally:
-                    os._exit(code)
-            assert os.waitpid(child, 0)[1] == 0
-    assert len(probes.open(tmp_path / "r")["p", "0", "output"]) == 3
+            child = os.fork() if index == 1 else child
+            if not child and index == 1:
+                _train_on(run, model, ready)
+            if index == 4:  # what the child has in its memory stands before what is in the file by now
+                os.write(go, b".")
+                assert os.waitpid(child, 0)[1] == 0
+    for end in (ready, go):
+        os.close(end)
+    assert len(probes.open(tmp_path / "r")["p", "0"]) == 6
     assert probes.verify(tmp_path / "r").ok
+
+
+def _train_on(run: Any, model: nn.Module, ready: int) -> None:
+    code = 1
+    try:
+        os.read(ready, 1)
+        assert run.moment.writer is None
+        assert not any(gate.due for gate in run.schedule.gates.values())
+        for y in run.steps([torch.zeros(3, 4)] * 2):
+            model(y).sum().backward()
+        run.close()
+        code = 0
+    finally:
+        os._exit(code)
