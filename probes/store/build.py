@@ -62,7 +62,7 @@ def build(scan: Scan, path: Path, compression: Compression | None = None, passed
         OSError: the disk or the directory does not take the file.
     """
     try:
-        layout = Layout(path, compression)
+        layout = Layout(path, compression, len(scan.descriptors))
         try:
             built = _fill(layout, scan, path, compression, passed)
         except BaseException:
