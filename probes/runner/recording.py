@@ -46,7 +46,7 @@ class Recording:
         self.durability = durability
         self.buffer_bytes = buffer_bytes
         self.segment_steps = segment_steps
-        self.options = {"compression": compression, "spare": True}
+        self.options = {"compression": compression, "spare": True, "run_id": head.get("run_id")}
         self.sealer = Sealer(directory)
         self.journal: Journal | None = None
         self.sealed: list[Sealed] = []

@@ -39,7 +39,8 @@ def seal(journal: Path, run_dir: Path, options: Mapping[str, Any] | None = None,
     Args:
         journal: the journal; it goes, or becomes the spare one.
         run_dir: the directory of the run, which holds the journal.
-        options: `compression` (none, gzip, zstd, blosc2) and `spare` (keep the journal's space for a later epoch).
+        options: `compression` (none, gzip, zstd, blosc2), `spare` (keep the journal's space for a later epoch) and `run_id` (of
+            which run the journal has to be).
         passed: told the name of each point that was reached.
 
     Raises:
@@ -74,7 +75,7 @@ class Seals:
             before = ledger.entry(f"{stem}.h5")
             if not is_there and before is None:
                 raise StorageError(f'there is no journal "{journal}"')
-            entry = before or ledger.append(self._build(journal, stem, how, passed))
+            entry = before or ledger.append(self._build(journal, stem, how, passed, wanted.get("run_id")))
             passed("entered")
             if is_there:
                 self._end(journal, stem, before, bool(wanted["spare"]))
@@ -87,10 +88,13 @@ class Seals:
         for spare in self._spares:
             spare.unlink(missing_ok=True)
 
-    def _build(self, journal: Path, stem: Stem, how: Compression | None, passed: Passed) -> dict[str, Any]:
+    def _build(self, journal: Path, stem: Stem, how: Compression | None, passed: Passed, run_id: str | None) -> dict[str, Any]:
         """Build the file of a journal; the facts for its line in the ledger."""
         path = self.directory / f"{stem}.h5"
         scanned = _scan(journal, stem)
+        if run_id not in (None, scanned.head.get("run_id")):
+            # Somebody removed the run while it was being sealed, and began another, which may still write to this journal.
+            raise StorageError(f'"{journal}" is of another run than the one that is sealed')
         return _facts(path, scanned, _make(scanned, path, how, passed))
 
     def _end(self, journal: Path, stem: Stem, before: Entry | None, keep: bool) -> None:

@@ -104,6 +104,22 @@ def test_an_unknown_compression_is_a_failure_and_not_a_crash(tmp_path: Path, sea
     assert 'lzma" is not a compression' in sealer.failures[0].message
 
 
+def test_a_child_that_stands_still_is_not_waited_for_without_end(tmp_path: Path, sealer: Sealer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("probes.store.sealer.PATIENCE", 0.2)
+    monkeypatch.setattr("probes.store.sealer.LOOK_SECONDS", 0.1)
+    sealer.submit(epoch(tmp_path, 0))
+    stopped = child(sealer)
+    os.kill(stopped, signal.SIGSTOP)
+    for number in range(1, 5):
+        sealer.submit(epoch(tmp_path, number))
+    assert [failure.journal for failure in sealer.failures] == [f"epoch-{number:04d}.journal" for number in (2, 3, 4)]
+    assert sealer.drain() == []
+    assert {failure.message for failure in sealer.failures} == {"the sealer has done nothing for 0.2 seconds"}
+    os.kill(stopped, signal.SIGCONT)
+    os.waitpid(stopped, 0)
+    assert not (tmp_path / "epoch-0001.journal").exists()
+
+
 def test_a_stopped_child_does_not_hold_up_the_exit(tmp_path: Path, sealer: Sealer) -> None:
     sealer.submit(epoch(tmp_path, 0))
     stopped = child(sealer)
@@ -119,6 +135,13 @@ def test_a_stopped_child_does_not_hold_up_the_exit(tmp_path: Path, sealer: Seale
         sleep(0.02)
     assert stored(tmp_path / "epoch-0000.h5") == payloads([Shot(shape=(6,))])
     os.waitpid(stopped, 0)
+
+
+def test_the_journal_of_a_run_that_took_the_place_of_another_is_left_alone(tmp_path: Path, sealer: Sealer) -> None:
+    sealer.submit(epoch(tmp_path, 0), {"run_id": "the run before"})
+    assert sealer.drain() == []
+    assert "is of another run" in sealer.failures[0].message
+    assert (tmp_path / "epoch-0000.journal").exists()
 
 
 def test_an_interrupt_does_not_reach_the_child(tmp_path: Path, sealer: Sealer) -> None:
