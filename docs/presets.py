@@ -14,6 +14,7 @@ from unittest.mock import patch
 from click.testing import CliRunner
 
 from probes.cli import cli
+from probes.errors import Stopped
 from probes.spec.compose import preset_folder
 
 PAGE = Path(__file__).with_name("presets.md")
@@ -26,9 +27,13 @@ SHOWN = {
     "save-values": "show runs/save-values values/act:grad_output",
     "attention-entropy": "show runs/attention-entropy entropy/attention:output.1 --limit 4",
 }
+"""Which command shows what a preset is good for."""
+
+STOPPED = {"nan-hunt": "show runs/nan-hunt values/head:output --limit 3"}
+"""What ends a training that goes wrong: the program runs with a learning rate that is far too large."""
+
 REFUSED = {"memory-by-module": "plan preset:memory-by-module --model program.py:Net"}
 """What needs an accelerator; this page is written on a machine without one, and shows what is said there."""
-"""Which command shows what a preset is good for."""
 
 PROGRAM = """\
 import torch
@@ -51,11 +56,11 @@ class Net(nn.Module):
         return self.head(mixed.mean(1))
 
 
-def train(preset):
+def train(preset, lr=0.1):
     torch.manual_seed(0)
     model = Net()
     model.stem.bias.data[2] = -5  # a unit that cannot fire
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=lr)
     data = [(torch.randn(8, 1, 9, 9), torch.randint(3, (8,))) for _ in range(20)]
     with probes.attach(model, f"preset:{preset}", out=f"runs/{preset}") as run:
         for _ in run.epochs(2):
@@ -101,13 +106,24 @@ def page() -> str:
     with tempfile.TemporaryDirectory() as name, chdir(name), patch.dict(os.environ, {"NO_COLOR": "1", "COLUMNS": "124"}):
         Path("program.py").write_text(PROGRAM, encoding="utf-8")
         shown = (_entry(preset, command, train) for preset, command in SHOWN.items())
-        return HEAD + "".join([*shown, *(_section(preset, command, 2) for preset, command in REFUSED.items())])
+        stopped = (_stopped(preset, command, train) for preset, command in STOPPED.items())
+        return HEAD + "".join([*shown, *stopped, *(_section(preset, command, 2) for preset, command in REFUSED.items())])
 
 
 def _entry(preset: str, command: str, train: object) -> str:
     assert callable(train)
     train(preset)
     return _section(preset, command, 0)
+
+
+def _stopped(preset: str, command: str, train: object) -> str:
+    assert callable(train)
+    try:
+        train(preset, lr=1e4)
+    except Stopped as error:
+        said = f'\n`train("{preset}", lr=1e4)` ends with\n\n```text\n{type(error).__module__}.{type(error).__name__}: {error}\n```\n'
+    head, mark, shown = _section(preset, command, 0).rpartition("\n```console")
+    return head + said + mark + shown
 
 
 def _section(preset: str, command: str, code: int) -> str:
