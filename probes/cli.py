@@ -30,6 +30,7 @@ VERBS: dict[str, dict[str, Verb]] = {
     "Write a spec": {
         "init": Verb("probes.commands.init:init", "A first spec, with targets chosen from a model"),
         "check": Verb("probes.commands.check:check", "Whether specs are right, every problem at its place; needs no model"),
+        "fmt": Verb("probes.commands.fmt:fmt", "Specs in one layout, comments kept"),
         "schema": Verb("probes.commands.schema:schema", "The JSON Schema of a spec, for editors"),
         "explain": Verb("probes.commands.explain:explain", "What the code of a problem means, with an example"),
         "plugins": Verb("probes.commands.plugins:plugins", "The kinds that other distributions bring"),

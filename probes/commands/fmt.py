@@ -1,0 +1,57 @@
+"""`probes fmt`: specs in the one layout, with their comments."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from pathlib import Path
+
+import click
+
+from probes.errors import StorageError
+from probes.spec.compose import file_bytes
+from probes.spec.layout import laid_out
+
+
+@click.command()
+@click.argument("specs", metavar="SPEC...", nargs=-1, required=True)
+@click.option("--check", is_flag=True, help="Change nothing; exit 1 where a file would change, and show how.")
+@click.pass_context
+def fmt(context: click.Context, specs: tuple[str, ...], check: bool) -> None:
+    """Lay specs out in the one way: keys in the order of the reference, two spaces a level, comments kept.
+
+    What stands in brackets stays so while it fits into 100 columns; what stands in lines stays in lines. What a spec means, and
+    with it its identity, never changes. `-` reads stdin and writes stdout.
+    """
+    differ = [name for name in specs if _done(name, check)]
+    context.exit(1 if check and differ else 0)
+
+
+def _done(name: str, check: bool) -> bool:
+    """Lay one file out; whether it was another before."""
+    if name == "-":
+        before = sys.stdin.buffer.read()
+        after = laid_out(before, "<stdin>")
+        if not check:
+            sys.stdout.buffer.write(after)
+            return False
+    else:
+        path = Path(name)
+        if not path.is_file():
+            raise StorageError(f"spec '{name}' does not exist")
+        before = file_bytes(path)
+        after = laid_out(before, name)
+        if before != after and not check:
+            path.write_bytes(after)
+    _tell(name, before, after, check)
+    return before != after
+
+
+def _tell(name: str, before: bytes, after: bytes, check: bool) -> None:
+    if before == after:
+        return
+    if not check:
+        click.echo(f"{name}: laid out")
+        return
+    lines = difflib.unified_diff(before.decode().splitlines(), after.decode().splitlines(), name, f"{name}, laid out", lineterm="", n=1)
+    click.echo("\n".join(lines))

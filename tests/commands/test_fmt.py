@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from probes.cli import cli
+
+WRITTEN = "probes: {acts: {modules: [a], hook: forward}}   # why\nversion:   1\n"
+LAID = "version: 1\nprobes: {acts: {hook: forward, modules: [a]}}   # why\n"
+
+
+def fmt(*words: str, given: str = "") -> Result:
+    return CliRunner().invoke(cli, ["fmt", *words], input=given)
+
+
+@pytest.fixture
+def spec(tmp_path: Path) -> Path:
+    path = tmp_path / "spec.yaml"
+    path.write_text(WRITTEN, "utf-8")
+    return path
+
+
+def test_a_file_is_laid_out_in_its_place(spec: Path) -> None:
+    result = fmt(str(spec))
+    assert (result.exit_code, result.stdout) == (0, f"{spec}: laid out\n")
+    assert spec.read_text("utf-8") == LAID
+    again = fmt(str(spec))
+    assert (again.exit_code, again.stdout) == (0, "")
+
+
+def test_check_changes_nothing_and_shows_what_would_change(spec: Path) -> None:
+    result = fmt("--check", str(spec))
+    assert result.exit_code == 1
+    assert "-version:   1" in result.stdout
+    assert "+version: 1" in result.stdout
+    assert spec.read_text("utf-8") == WRITTEN
+    spec.write_text(LAID, "utf-8")
+    assert fmt("--check", str(spec)).exit_code == 0
+
+
+def test_stdin_comes_back_on_stdout() -> None:
+    result = fmt("-", given=WRITTEN)
+    assert (result.exit_code, result.stdout) == (0, LAID)
+    assert fmt("--check", "-", given=WRITTEN).exit_code == 1
+
+
+def test_what_yaml_cannot_read_stays_as_it_is_and_says_why(spec: Path) -> None:
+    spec.write_text("version: [1\n", "utf-8")
+    result = fmt(str(spec))
+    assert result.exit_code == 2
+    assert "error[not-yaml]" in result.stderr
+    assert spec.read_text("utf-8") == "version: [1\n"
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    result = fmt(str(tmp_path / "none.yaml"))
+    assert result.exit_code == 3
+    assert "none.yaml' does not exist" in result.stderr
