@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +17,7 @@ from probes.store.part import Part, shape_of, sizes
 
 _CLOCK = np.dtype([("epoch", "<u4"), ("step", "<u4"), ("microstep", "<i4"), ("call", "<u4"), ("backward", "<u4"), ("rank", "<u4")])
 _SLICE_BYTES = 4 << 20
+MOST_STEPS = 16
 
 
 class Stated(NamedTuple):
@@ -154,12 +156,13 @@ def _other_dtype(part: Part, found: NDArray[np.uint8], digest: str) -> str:
 
 
 def _missing_steps(part: Part) -> list[int]:
-    """Steps that break the regular spacing of a series."""
+    """The first steps that break the regular spacing of a series; a changed number may make the gap endless."""
     steps = np.unique(part.clocks["step"]).astype(np.int64)
     if len(steps) < 2:
         return []
-    spacing = int(np.gcd.reduce(np.diff(steps)))
-    return sorted(set(range(int(steps[0]), int(steps[-1]), spacing)) - set(steps.tolist()))[:16]
+    known, spacing = set(steps.tolist()), int(np.gcd.reduce(np.diff(steps)))
+    missing = (step for step in range(int(steps[0]), int(steps[-1]), spacing) if step not in known)
+    return list(islice(missing, MOST_STEPS))
 
 
 def _named(steps: list[int]) -> str:
