@@ -42,6 +42,9 @@ def require(condition: object, what: str) -> None:
         raise Bad(what)
 
 
+SHARED = ("format", "run_id", "spec")  # what the manifests of all ranks and attempts have in common; of the spec its identity
+
+
 def verifies(run: Path) -> bool:
     try:
         check_run(run)
@@ -51,8 +54,10 @@ def verifies(run: Path) -> bool:
 
 
 def check_run(run: Path) -> None:
-    manifest_text = (run / "run.json").read_bytes()
-    manifest = json.loads(manifest_text)
+    manifests = {path.name: manifest_of(path) for path in run.glob("run*.json")}
+    manifest = manifests["run.json"]
+    for other in manifests.values():
+        require([part(other, name) for name in SHARED] == [part(manifest, name) for name in SHARED], "manifests of one run")
     require(hashlib.sha256((run / "spec.yaml").read_bytes()).hexdigest() == manifest["spec"]["sha256"], "spec.yaml")
     diff = (manifest["code"]["git"] or {}).get("diff")
     if diff and "code.git.diff" not in manifest["unknown"]:
@@ -62,10 +67,21 @@ def check_run(run: Path) -> None:
         for entry in check_ledger(ledger):
             require(entry["file"] not in listed, "two lines for one file")
             listed.add(entry["file"])
-            check_file(run / entry["file"], entry, manifest)
+            check_file(run / entry["file"], entry, manifests)
     require(listed, "no file was sealed")
     require({path.name for path in run.glob("epoch-*.h5")} == listed, "files and ledger differ")
     require(not list(run.glob("epoch-*.journal")), "an epoch is not sealed")
+
+
+def manifest_of(path: Path) -> dict[str, Any]:
+    text = path.read_bytes()
+    found: dict[str, Any] = json.loads(text)
+    require((json.dumps(found, indent=1, ensure_ascii=False, sort_keys=True) + "\n").encode() == text, "the form of a manifest")
+    return found
+
+
+def part(manifest: dict[str, Any], name: str) -> object:
+    return manifest["spec"]["identity"] if name == "spec" else manifest[name]
 
 
 def check_ledger(path: Path) -> list[dict[str, Any]]:
@@ -84,7 +100,7 @@ def check_ledger(path: Path) -> list[dict[str, Any]]:
     return entries
 
 
-def check_file(path: Path, entry: dict[str, Any], manifest: dict[str, Any]) -> None:
+def check_file(path: Path, entry: dict[str, Any], manifests: dict[str, Any]) -> None:
     content = path.read_bytes()
     require(len(content) == entry["bytes"] and digest(content) == entry["file_blake3"], "the bytes of the file")
     with h5py.File(path, "r") as file:
@@ -93,8 +109,9 @@ def check_file(path: Path, entry: dict[str, Any], manifest: dict[str, Any]) -> N
         require(set(file) - {"steps"} == TEXTS | {"captures"}, "the objects of the root")
         texts = {name: bytes(file[name][()]) for name in TEXTS}
         mine = json.loads(texts["manifest"])
-        shared = list(mine) if mine["rank"] == manifest["rank"] and about["attempt"] == 1 else ["format", "run_id", "spec"]
-        require(set(mine) == set(manifest) and all(mine[name] == manifest[name] for name in shared), "the manifest")
+        start = f".a{about['attempt']}" if about["attempt"] > 1 else ""
+        rank = f".rank-{about['rank']:04d}" if about["rank"] else ""
+        require(mine == manifests[f"run{start}{rank}.json"], "the manifest")
         check_texts(texts, mine)
         rows, captures = [], 0
         for probe in file["captures"]:

@@ -21,6 +21,7 @@ from probes.errors import StorageError, UsageError
 from probes.store.directory import is_run, newest_run
 from probes.store.ledger import Entry, current
 from probes.store.names import CONTINUED
+from probes.store.past import manifest_name
 
 FACTS = ("epoch", "attempt", "rank", "captures_root", "epoch_root", "reason")
 
@@ -63,6 +64,7 @@ class _Verification:
         self._directory, self._chains, self._sha256 = directory, chains, sha256
         self._entries = [entry for chain in chains for entry in chain.entries]
         self._findings: list[Finding] = []
+        self._manifests: dict[str, dict[str, Any]] = {}
         self._thread = ThreadPoolExecutor(1)
 
     def close(self) -> None:
@@ -75,12 +77,13 @@ class _Verification:
             self._attempts()
         if anchor is not None:
             self._findings += check_anchor(self._chains, anchor)
-        manifest = b"" if single else self._manifest()
+        if not single:
+            self._read_manifests()
         names = [path.name] if single else self._names()
-        checked = [self._file(name, manifest) for name in names]
+        checked = [self._file(name) for name in names]
         if not names and not self._findings:
             self._find("nothing", self._directory.name, "no file was sealed")
-        run_id = _object(manifest).get("run_id") or next((one.run_id for one in checked if one.run_id), "")
+        run_id = self._manifests.get("run.json", {}).get("run_id") or next((one.run_id for one in checked if one.run_id), "")
         return Verdict(
             path=str(path),
             run_id=str(run_id),
@@ -128,25 +131,35 @@ class _Verification:
             if last.reason == CONTINUED:
                 self._find("incomplete", last.file, "the epoch did not come to its end: it goes on in a segment that is not there")
 
-    def _manifest(self) -> bytes:
-        """The bytes of `run.json`; what does not fit it is noted."""
-        path = self._directory / "run.json"
+    def _read_manifests(self) -> None:
+        """Read the manifest of every start; what does not fit one is noted."""
+        names = sorted({"run.json", *(path.name for path in self._directory.glob("run.*json"))})
+        for name in names:
+            self._manifests[name] = self._manifest(name)
+        first = self._manifests["run.json"]
+        for name in names[1:] if first else ():
+            if _run_of(self._manifests[name]) != _run_of(first):
+                self._find("manifest-edited", name, "is the manifest of another run than `run.json`")
+
+    def _manifest(self, name: str) -> dict[str, Any]:
+        path = self._directory / name
         if not path.is_file():
-            self._find("manifest-edited", "run.json", "there is no manifest")
-            return b""
+            self._find("manifest-edited", name, "there is no manifest")
+            return {}
         text = path.read_bytes()
         try:
             manifest = Manifest.model_validate_json(text)
         except ValidationError as error:
-            self._find("manifest-edited", "run.json", f"does not fit the schema: {error.errors()[0]['msg']}")
-            return text
+            self._find("manifest-edited", name, f"does not fit the schema: {error.errors()[0]['msg']}")
+            return _object(text)
         if written(json.loads(text)).encode() != text:
-            self._find("manifest-edited", "run.json", "is not written the way a manifest is")
-        self._beside("spec.yaml", manifest.spec.sha256, "spec-edited")
+            self._find("manifest-edited", name, "is not written the way a manifest is")
+        if name == "run.json":
+            self._beside("spec.yaml", manifest.spec.sha256, "spec-edited")
         git = manifest.code.git
-        if git is not None and git.diff is not None and "code.git.diff" not in manifest.unknown:
+        if git is not None and git.diff is not None and "code.git.diff" not in manifest.unknown and not manifest.rank:
             self._beside(git.diff.name, git.diff.sha256, "diff-edited")
-        return text
+        return _object(text)
 
     def _beside(self, name: str, digest: str, code: str) -> None:
         path = self._directory / name
@@ -155,15 +168,14 @@ class _Verification:
         elif sha256(path.read_bytes()).hexdigest() != digest:
             self._find(code, name, "is not the one that the manifest names")
 
-    def _file(self, name: str, manifest: bytes) -> _File:
+    def _file(self, name: str) -> _File:
         path = self._directory / name
         entry = next((entry for entry in reversed(self._entries) if entry.file == name), None)
         hashing = self._thread.submit(hashes, path, self._sha256) if entry or self._sha256 else None
         inspected = Inspection(path)
         found = _result(hashing)
         mine = list(inspected.findings)
-        if manifest and inspected.manifest and not _same_origin(inspected, _object(manifest)):
-            mine += self._which_manifest(entry, found.blake3, name)
+        mine += self._origin(entry, inspected, found.blake3)
         if entry is not None:
             mine = list(self._against(entry, path, inspected, found.blake3, mine))
         self._findings += mine
@@ -211,12 +223,19 @@ class _Verification:
         if wrong:
             yield Finding("ledger-edited", entry.file, f"its line in the ledger states another {' and '.join(wrong)} than the file has")
 
-    def _which_manifest(self, entry: Entry | None, digest: str, name: str) -> list[Finding]:
-        if entry is not None and digest == entry.file_blake3:
-            if not any(one.code == "manifest-edited" and one.file == "run.json" for one in self._findings):
-                self._find("manifest-edited", "run.json", f'is not the manifest that stands in "{name}"')
+    def _origin(self, entry: Entry | None, found: Inspection, digest: str) -> list[Finding]:
+        """Whether the manifest in a file is that of the start which wrote it."""
+        if not self._manifests or not found.manifest:
             return []
-        return [Finding("manifest-edited", name, "the manifest in it is not `run.json`")]
+        name = manifest_name(int(found.attributes.get("attempt") or 1), int(found.attributes.get("rank") or 0))
+        if self._manifests.get(name) == found.manifest:
+            return []
+        if entry is None or digest != entry.file_blake3:
+            return [Finding("manifest-edited", found.name, f"the manifest in it is not `{name}`")]
+        if not any(one.code == "manifest-edited" and one.file == name for one in self._findings):
+            words = f'is not the manifest that stands in "{found.name}"' if name in self._manifests else "there is no manifest"
+            self._find("manifest-edited", name, words)
+        return []
 
     def _find(self, code: str, file: str, message: str) -> None:
         self._findings.append(Finding(code, file, message))
@@ -227,19 +246,10 @@ class _File(NamedTuple):
     run_id: str
 
 
-def _same_origin(found: Inspection, manifest: dict[str, Any]) -> bool:
-    """Whether the manifest in a file is `run.json`; other ranks and later attempts share the spec's meaning, and have their own start."""
-    mine, rank = found.manifest, found.attributes.get("rank")
-    if rank == manifest.get("rank") and found.attributes.get("attempt") == 1:
-        return mine == manifest
-    same = all(mine.get(name) == manifest.get(name) for name in ("format", "run_id"))
-    return same and _meaning(mine) == _meaning(manifest)
-
-
-def _meaning(manifest: dict[str, Any]) -> object:
-    """The identity of the spec in a manifest."""
+def _run_of(manifest: dict[str, Any]) -> list[object]:
+    """What the manifests of all ranks and attempts share."""
     spec = manifest.get("spec")
-    return spec.get("identity") if isinstance(spec, dict) else None
+    return [manifest.get("format"), manifest.get("run_id"), spec.get("identity") if isinstance(spec, dict) else None]
 
 
 def _notes(found: Inspection) -> Iterator[Finding]:

@@ -18,6 +18,7 @@ from probes.audit.provenance import Script, collect
 from probes.clock import SeriesKey
 from probes.store.journal import Journal
 from probes.store.ledger import Ledger
+from probes.store.past import manifest_name
 from probes.store.seal import seal
 from tests.audit.origin import SPEC, loaded, tree
 
@@ -95,7 +96,7 @@ def write_run(
     """Write and seal a run; returns the head of its ledger."""
     path.mkdir(parents=True, exist_ok=True)
     found = origin or manifest()
-    (path / "run.json").write_text(found.text(), encoding="utf-8")
+    (path / manifest_name(attempt)).write_text(found.text(), encoding="utf-8")
     (path / "spec.yaml").write_bytes(SPEC)
     for epoch in range(first, epochs):
         suffix = f".a{attempt}" if attempt > 1 else ""

@@ -91,10 +91,13 @@ def test_compression_changes_the_files_and_not_the_captures_root(tmp_path: Path)
 
 def test_a_later_attempt_or_another_rank_has_a_manifest_of_its_own(tmp_path: Path) -> None:
     write_run(tmp_path / "a", epochs=1, source=small)
-    first = (tmp_path / "a" / "run.json").read_text()
-    write_run(tmp_path / "a", epochs=1, source=small, attempt=2, origin=manifest().model_copy(update={"started": "later"}))
-    (tmp_path / "a" / "run.json").write_text(first)
+    again = manifest().model_copy(update={"started": "later"})
+    write_run(tmp_path / "a", epochs=1, source=small, attempt=2, origin=again)
     assert codes(tmp_path / "a") == []
+    (tmp_path / "a" / "run.a2.json").write_text(manifest().text())
+    assert codes(tmp_path / "a") == ["manifest-edited"]
+    (tmp_path / "a" / "run.a2.json").unlink()
+    assert codes(tmp_path / "a") == ["manifest-edited"]
 
 
 def test_the_anchor_is_the_head_of_the_ledger(tmp_path: Path) -> None:

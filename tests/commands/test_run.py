@@ -89,3 +89,20 @@ def test_a_module_runs_too(invoke: Invoke, files: Path) -> None:
     said = invoke(run, "--out", "mine", "probe.yaml", "-m", "train")
     assert said.code == 0, said.err
     assert len(probes.open(files / "mine")["acts", "fc1"]) == 3
+
+
+def test_a_run_is_resumed_with_its_next_epoch_as_another_attempt(invoke: Invoke, files: Path) -> None:
+    assert invoke(run, "-q", "--out", "mine", "probe.yaml", "train.py").code == 0
+    said = invoke(run, "--out", "mine", "--resume", "probe.yaml", "train.py")
+    assert said.code == 0
+    assert "->  mine  (attempt 2, from epoch 1)" in said.err
+    assert invoke(run, "-q", "--out", "mine", "--resume", "--first-epoch", "5", "probe.yaml", "train.py").code == 0
+    assert [(one.epoch, one.attempt) for one in probes.open(files / "mine").attempts] == [(0, 1), (1, 2), (5, 3)]
+    assert probes.open(files / "mine")["acts", "fc1"].clocks["global_step"].tolist() == list(range(9))
+
+
+def test_a_used_directory_is_refused_with_the_way_on(invoke: Invoke, files: Path) -> None:
+    assert invoke(run, "-q", "--out", "mine", "probe.yaml", "train.py").code == 0
+    said = invoke(run, "--out", "mine", "probe.yaml", "train.py")
+    assert said.code == 3
+    assert "nothing is ever overwritten: choose another with `out`, or go on with that run by `--resume`" in said.err
