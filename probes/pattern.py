@@ -99,6 +99,11 @@ class Pattern:
         return reached[-1]
 
 
+def levels_of(text: str) -> list[str]:
+    """The levels of a pattern as texts: `h.{0..3}.*` is `h`, `{0..3}` and `*`."""
+    return [level for level, _ in _split(text)]
+
+
 def _split(text: str) -> list[tuple[str, int]]:
     """The levels of a pattern with their offsets; a quoted dot and a dot within braces do not separate."""
     if not text:

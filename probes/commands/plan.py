@@ -4,73 +4,146 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from probes.commands.table import size, table
-from probes.errors import PlanError
+from probes.commands.watching import HELP, OPTION, Watching, models, watch
+from probes.errors import PlanError, UsageError
 from probes.spec import load_spec
 
 if TYPE_CHECKING:
     from probes.plan.binding import Binding, Plan
+    from probes.plan.folding import Fold
+    from probes.plan.prediction import Predicted, Values
+    from probes.script.coverage import Coverage
+    from probes.signature import Signature
 
-UNKNOWN = "unknown until the first step"
+HEADER = ("probe", "hook", "target", "value", "class", "stored", "bytes", "notes")
+UNKNOWN = "unknown until the first step; `--watch SCRIPT` takes them from one pass"
 BEFORE = ("input", "grad_input", "grad_input_total")
 
 
-@click.command()
-@click.option("--model", "name", required=True, metavar="PKG:CALLABLE", help="Where the model comes from; FILE.py:CALLABLE too.")
+@click.command(cls=Watching)
+@click.option("--model", "name", metavar="PKG:CALLABLE", help="Where the model comes from; FILE.py:CALLABLE too.")
 @click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a value of the spec; repeatable.")
 @click.option("--allow-plugin", "allowed", multiple=True, metavar="KIND", help="Let this plug-in be imported; repeatable.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, problems too.")
+@click.option("--why", "path", metavar="MODULE", help="Say of each probe why it looks at this module, or why it does not.")
+@click.option("--all", "unfolded", is_flag=True, help="Do not fold targets that differ in numbers only.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, problems too; never folded.")
+@click.option(OPTION, "watched", is_flag=True, help=HELP)
 @click.argument("spec")
 @click.pass_context
-def plan(context: click.Context, name: str, overrides: tuple[str, ...], allowed: tuple[str, ...], as_json: bool, spec: str) -> None:
-    """Resolve SPEC against a model and show every binding; the model is built, but not called."""
+def plan(
+    context: click.Context,
+    name: str | None,
+    overrides: tuple[str, ...],
+    allowed: tuple[str, ...],
+    path: str | None,
+    unfolded: bool,
+    as_json: bool,
+    watched: bool,
+    spec: str,
+) -> None:
+    """Resolve SPEC against a model and show every binding.
+
+    With --model the model is built, but not called: shapes are known of parameters and of what transforms make. With --watch SCRIPT
+    [ARGS]... it is the model that the script calls, and one pass through it shows every shape.
+    """
     # before torch is imported: a spec that is wrong by itself is told at once
     loaded = load_spec(spec, overrides=overrides, allow_plugins=allowed)
+    if bool(name) == watched:
+        raise UsageError("say where the model comes from: `--model PKG:CALLABLE`, or `--watch SCRIPT [ARGS]...` at the end")
 
     from probes.plan import resolve
+    from probes.plan.prediction import predict
+    from probes.plan.rings import too_large
+    from probes.plan.why import why
     from probes.script.named_model import named_model
 
-    model = named_model(name)
+    seen = watch(context, "plan", loaded) if watched else None
     try:
-        resolved = resolve(loaded, model)
+        resolved = resolve(loaded, models(seen) if seen is not None else named_model(str(name)))
     except PlanError as error:
         if not as_json:
             raise
         click.echo(json.dumps({"problems": [problem.as_dict() for problem in error.problems]}, indent=2))
         context.exit(error.exit_code)
-    click.echo(json.dumps(plain(resolved), indent=2) if as_json else text(resolved))
+    if path is not None:
+        found = why(resolved, path)
+        click.echo(json.dumps(dict(found), indent=2) if as_json else "\n".join(f"{probe}: {reason}" for probe, reason in found))
+        return
+    predicted = predict(resolved, None if seen is None else values(seen))
+    problem = too_large(loaded, _waiting(resolved, predicted))
+    if problem is not None:
+        raise PlanError([problem])
+    click.echo(json.dumps(plain(resolved, predicted), indent=2) if as_json else text(resolved, predicted, folded=not unfolded))
 
 
-def plain(plan: Plan) -> dict[str, Any]:
+def values(seen: Coverage) -> Values:
+    """What was seen of each module."""
+
+    def of(model: str, path: str) -> tuple[Mapping[str, Signature], int]:
+        tree = seen.trees[model]
+        return seen.values(tree, tree.nodes[path]), seen.of(tree, tree.nodes[path]).most
+
+    return of
+
+
+def plain(plan: Plan, predicted: Sequence[Predicted]) -> dict[str, Any]:
     """A plan as data."""
     shared = _shared(plan)
-    found = plan.as_dict()
     bindings = [{**binding.as_dict(), "shares_hook_with": shared[binding.index]} for binding in plan.bindings]
-    return {**found, "bindings": bindings, "captures_per_step": len(plan.bindings)}
+    seen = [one for one in predicted if one.calls is not None]
+    leaves = [
+        {
+            "probe": one.binding.name,
+            "target": one.binding.target,
+            "leaf": one.leaf,
+            "stored": str(one.stored),
+            "bytes": one.nbytes,
+            "calls": one.calls,
+            **({"problem": one.problem} if one.problem else {}),
+        }
+        for one in seen
+    ]
+    known = {"leaves": leaves} if leaves else {}
+    return {**plan.as_dict(), "bindings": bindings, **known, "captures_per_step": _captures(predicted)}
 
 
-def text(plan: Plan) -> str:
+def text(plan: Plan, predicted: Sequence[Predicted], *, folded: bool) -> str:
     """A plan for a terminal: the bindings, what was left out, and what a step costs."""
+    from probes.plan.folding import Fold, fold
+
     shared = _shared(plan)
-    header = ("probe", "hook", "target", "value", "class", "stored", "bytes", "notes")
-    rows = [_row(binding, shared[binding.index]) for binding in plan.bindings]
+    rows = [_row(one, shared[one.binding.index]) for one in predicted]
     several = [f"model {name}: {tree.root.kind}, {len(tree.nodes)} modules" for name, tree in plan.trees.items() if name]
-    lines = [*several, table(header, rows, right=("bytes",)), ""]
+    folds = fold([(row[2], (*row[:2], *row[3:])) for row in rows]) if folded else [Fold(row[2], (at,)) for at, row in enumerate(rows)]
+    cells = [_folded(rows[one.members[0]], one) for one in folds]
+    lines = [*several, table(HEADER, cells, right=("bytes",)), ""]
     lines += [f"{name}: left out, never fires: {', '.join(f'`{path}`' for path in paths)}" for name, paths in plan.dropped.items()]
     lines += [f"note[{note.code}]: {note.message}" for note in plan.notes]
-    return "\n".join([*lines, _prediction(plan)])
+    return "\n".join([*lines, _prediction(plan, predicted), *_ring(plan, predicted)])
 
 
-def _row(binding: Binding, shared: list[str]) -> tuple[str, ...]:
+def _folded(row: tuple[str, ...], one: Fold) -> tuple[str, ...]:
+    count = len(one.members)
+    if count == 1:
+        return row
+    probe, hook, _, value, kind, stored, nbytes, notes = row
+    return (probe, hook, one.label, value, f"{count} x {kind}", stored, nbytes if nbytes == "?" else f"{count} x {nbytes}", notes)
+
+
+def _row(one: Predicted, shared: list[str]) -> tuple[str, ...]:
+    binding = one.binding
     target = f"{binding.model}/{binding.target}" if binding.model else binding.target
-    stored = str(binding.stored) if binding.stored.dtype or binding.stored.shape is not None or binding.stored.dims else "?"
-    nbytes = "?" if binding.stored.nbytes is None else size(binding.stored.nbytes)
+    stored = str(one.stored) if one.stored.dtype or one.stored.shape is not None or one.stored.dims else "?"
+    nbytes = "?" if one.nbytes is None else size(one.nbytes)
     hook = f"{binding.hook}, {binding.stage}" if binding.stage else binding.hook
-    return (binding.name, hook, target or '""', binding.value, binding.kind, stored, nbytes, "; ".join(_notes(binding, shared)))
+    notes = [one.problem] if one.problem else [f"{one.calls} calls"] if (one.calls or 1) > 1 else []
+    return (binding.name, hook, target or '""', one.leaf, binding.kind, stored, nbytes, "; ".join([*notes, *_notes(binding, shared)]))
 
 
 def _notes(binding: Binding, shared: list[str]) -> list[str]:
@@ -99,13 +172,42 @@ def _shared(plan: Plan) -> dict[int, list[str]]:
     return found
 
 
-def _prediction(plan: Plan) -> str:
+def _waiting(plan: Plan, predicted: Sequence[Predicted]) -> dict[str, int]:
+    """Bytes of one step of every probe with a trigger, as far as they are known."""
+    found: dict[str, int] = {}
+    for one in predicted:
+        if one.binding.probe.when.trigger is not None:
+            found[one.binding.name] = found.get(one.binding.name, 0) + (one.nbytes or 0)
+    return found
+
+
+def _ring(plan: Plan, predicted: Sequence[Predicted]) -> list[str]:
+    """What waits in memory for a trigger."""
+    from probes.plan.rings import held_bytes
+
+    held = held_bytes(plan.loaded, _waiting(plan, predicted))
+    room = plan.loaded.spec.limits.buffer_bytes
+    bound = "" if room is None else f" of {size(room)} (`limits.buffer_bytes`)"
+    return [f"nothing is written until a trigger fires; up to then {size(sum(held.values()))}{bound} wait in memory"] if held else []
+
+
+def _captures(predicted: Sequence[Predicted]) -> int:
+    """Captures for each call of the model."""
+    return sum(1 if one.calls is None else one.calls for one in predicted)
+
+
+def _prediction(plan: Plan, predicted: Sequence[Predicted]) -> str:
     probes = len({binding.name for binding in plan.bindings})
-    known = [binding.stored.nbytes for binding in plan.bindings if binding.stored.nbytes is not None]
-    if plan.bytes_per_step is not None:
-        cost = f"{size(plan.bytes_per_step)} in a step where all are due"
+    counted = [one for one in predicted if one.calls != 0]
+    known = [one.nbytes for one in counted if one.nbytes is not None]
+    if len(known) == len(counted):
+        cost = f"{size(sum(known))} in a step where all are due"
     elif known:
         cost = f"{size(sum(known))} for {len(known)} of them in a step where all are due, the rest {UNKNOWN}"
     else:
         cost = f"bytes {UNKNOWN}"
-    return f"{probes} probes, {len(plan.bindings)} captures for each call of the model; {cost}"
+    return f"{_count(probes, 'probe')}, {_count(_captures(predicted), 'capture')} for each call of the model; {cost}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

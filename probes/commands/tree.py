@@ -5,56 +5,90 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from probes.commands.table import table
+from probes.commands.watching import HELP, OPTION, Watching, watch
+from probes.errors import UsageError
+from probes.spec import LoadedSpec, load_spec
 
 if TYPE_CHECKING:
-    from probes.plan.binding import Plan
     from probes.plan.outline import Row
-    from probes.plan.tree import Node, Tree
+    from probes.plan.tree import Tree
+    from probes.script.coverage import Coverage
 
 Matched = dict[tuple[str, str], dict[str, None]]  # (model, module path) -> names of the probes on it
+MOST = 3  # leaves of a value that are shown
 
 
-@click.command()
-@click.option("--model", "name", required=True, metavar="PKG:CALLABLE", help="Where the model comes from; FILE.py:CALLABLE too.")
+@dataclass(frozen=True)
+class Shown:
+    """What is shown beside the modules.
+
+    Attributes:
+        matched: the probes on each.
+        seen: what was seen in one pass, where a script was watched.
+        folded: whether blocks that repeat are one row.
+        probes: whether there is a spec.
+    """
+
+    matched: Matched
+    seen: Coverage | None
+    folded: bool
+    probes: bool
+
+
+@click.command(cls=Watching)
+@click.option("--model", "name", metavar="PKG:CALLABLE", help="Where the model comes from; FILE.py:CALLABLE too.")
 @click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a value of the spec; repeatable.")
 @click.option("--all", "unfolded", is_flag=True, help="Do not fold blocks that repeat.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; never folded.")
+@click.option(OPTION, "watched", is_flag=True, help=HELP)
 @click.argument("spec", required=False)
-def tree(name: str, overrides: tuple[str, ...], unfolded: bool, as_json: bool, spec: str | None) -> None:
-    """Show the module tree of a model, and which modules the probes of SPEC look at."""
+@click.pass_context
+def tree(
+    context: click.Context, name: str | None, overrides: tuple[str, ...], unfolded: bool, as_json: bool, watched: bool, spec: str | None
+) -> None:
+    """Show the module tree of a model, and which modules the probes of SPEC look at.
+
+    With --model the model is built, but not called. With --watch SCRIPT [ARGS]... it is the model that the script calls, and what
+    each module returned in one pass is shown too.
+    """
+    if bool(name) == watched:
+        raise UsageError("say where the model comes from: `--model PKG:CALLABLE`, or `--watch SCRIPT [ARGS]...` at the end")
+    loaded = load_spec(spec, overrides=overrides) if spec else None
+    seen = watch(context, "tree", loaded) if watched else None
+    trees = seen.trees if seen is not None else _trees(str(name))
+    matched = _matched(loaded, trees) if loaded is not None else {}
+    if as_json:
+        click.echo(json.dumps({key: _plain(key, one, matched, seen) for key, one in trees.items()}, indent=2))
+        return
+    shown = Shown(matched, seen, folded=not unfolded, probes=loaded is not None)
+    click.echo("\n\n".join(_text(key, one, shown) for key, one in trees.items()))
+
+
+def _trees(name: str) -> dict[str, Tree]:
     from probes.plan.tree import Tree
     from probes.script.named_model import named_model
 
     model = named_model(name)
-    models = dict(model) if isinstance(model, Mapping) else {"": model}
-    trees = {key: Tree(one) for key, one in models.items()}
-    matched = _matched(_plan(spec, overrides, model)) if spec else {}
-    if as_json:
-        click.echo(json.dumps({key: _plain(key, one, matched) for key, one in trees.items()}, indent=2))
-        return
-    click.echo("\n\n".join(_text(key, one, matched, not unfolded, spec is not None) for key, one in trees.items()))
+    return {key: Tree(one) for key, one in (model.items() if isinstance(model, Mapping) else [("", model)])}
 
 
-def _plan(spec: str, overrides: tuple[str, ...], model: Any) -> Plan:
+def _matched(loaded: LoadedSpec, trees: dict[str, Tree]) -> Matched:
     from probes.plan import resolve
-    from probes.spec import load_spec
 
-    return resolve(load_spec(spec, overrides=overrides), model)
-
-
-def _matched(plan: Plan) -> Matched:
     found: Matched = {}
-    for binding in plan.bindings:
+    named = {name: tree.model for name, tree in trees.items()}
+    for binding in resolve(loaded, named.get("", named)).bindings:
         found.setdefault((binding.model, binding.module), {})[binding.name] = None
     return found
 
 
-def _plain(model: str, tree: Tree, matched: Matched) -> list[dict[str, Any]]:
+def _plain(model: str, tree: Tree, matched: Matched, seen: Coverage | None) -> list[dict[str, Any]]:
     from probes.plan.outline import Outline
 
     return [
@@ -66,21 +100,41 @@ def _plain(model: str, tree: Tree, matched: Matched) -> list[dict[str, Any]]:
             "aliases": row.nodes[0].aliases,
             "wrappers": [type(wrapper).__name__ for wrapper in row.nodes[0].wrappers],
             "probes": list(matched.get((model, row.path), ())),
+            **({"values": {leaf: str(sig) for leaf, sig in seen.values(tree, row.nodes[0]).items()}} if seen is not None else {}),
         }
         for row in Outline(tree, folded=False).rows()
     ]
 
 
-def _text(model: str, tree: Tree, matched: Matched, folded: bool, with_probes: bool) -> str:
+def _text(model: str, tree: Tree, shown: Shown) -> str:
     from probes.plan.outline import Outline
 
-    rows = list(Outline(tree, folded=folded).rows())
-    cells = [(row.path or '""', _kind(row), _amount(row), _probes(model, row, matched), _notes(row.nodes[0], row)) for row in rows]
-    kept = [column for column in range(5) if column < 3 or any(line[column] for line in cells)]
-    header = ("module", "class", "parameters", "probes", "notes")
+    rows = list(Outline(tree, folded=shown.folded).rows())
+    cells = [
+        (
+            row.path or '""',
+            _kind(row),
+            _amount(row),
+            _returned(tree, row, shown),
+            _probes(model, row, shown.matched),
+            _notes(tree, row, shown),
+        )
+        for row in rows
+    ]
+    kept = [column for column in range(6) if column < 3 or any(line[column] for line in cells)]
+    header = ("module", "class", "parameters", "returns", "probes", "notes")
     text = table([header[column] for column in kept], [[line[column] for column in kept] for line in cells], right=("parameters",))
-    total = f"{len(tree.nodes)} modules" + (f", {len({path for name, path in matched if name == model})} probed" if with_probes else "")
-    return "\n".join([*([f"model {model}"] if model else []), text, "", total])
+    probed = f", {len({path for name, path in shown.matched if name == model})} probed" if shown.probes else ""
+    return "\n".join([*([f"model {model}"] if model else []), text, "", f"{len(tree.nodes)} modules{probed}"])
+
+
+def _returned(tree: Tree, row: Row, shown: Shown) -> str:
+    """What a module returned; where several in one row differ, of the first."""
+    if shown.seen is None:
+        return ""
+    found = {leaf: sig for leaf, sig in shown.seen.values(tree, row.nodes[0]).items() if leaf.partition(".")[0] == "output"}
+    texts = [f"{leaf.removeprefix('output').removeprefix('.')} {sig}".strip() for leaf, sig in found.items()]
+    return ", ".join(texts[:MOST]) + (f" and {len(texts) - MOST} more" if len(texts) > MOST else "")
 
 
 def _kind(row: Row) -> str:
@@ -97,11 +151,15 @@ def _probes(model: str, row: Row, matched: Matched) -> str:
     return ", ".join(name if count == total else f"{name} ({count} of {total})" for name, count in counts.items())
 
 
-def _notes(node: Node, row: Row) -> str:
+def _notes(tree: Tree, row: Row, shown: Shown) -> str:
+    node = row.nodes[0]
     notes = [f"same module as `{row.shared}`"] if row.shared else []
     if not node.runs:
         notes.append("never fires: no forward of its own")
     if node.scripted:
         notes.append("ScriptModule: takes no hooks")
+    silent = sum(1 for one in row.nodes if shown.seen is not None and one.runs and not shown.seen.of(tree, one).calls)
+    if silent:
+        notes.append("did not fire" if silent == len(row.nodes) else f"{silent} of {len(row.nodes)} did not fire")
     notes += [f"inside {type(wrapper).__name__}" for wrapper in node.wrappers]
     return "; ".join(notes)

@@ -1,4 +1,4 @@
-"""Which modules of a program's model fire, and how often."""
+"""Which modules of a program's model fire, how often, and with which values."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ import torch
 from torch.nn import Module
 
 from probes.errors import PlanError, ProbesError, RunError
+from probes.hooks.pre_forward import parameters_of
 from probes.plan.tree import Node, Tree
 from probes.script.binder import Binder
 from probes.script.choice import Choice, Models
-from probes.tensors import in_backward
+from probes.signature import Signature
+from probes.tensors import DTYPE_NAMES, in_backward, leaves
 
 
 @dataclass
@@ -32,10 +34,18 @@ class Fired:
     most: int = 0
 
 
+class Enough(BaseException):
+    """The program was watched for as long as it was asked for; nothing of it goes on."""
+
+
 class Coverage:
-    """Counts the calls of every module of the model that a choice finds; nothing is stored, and nothing is stopped.
+    """Counts the calls of every module of the model that a choice finds, and notes the shapes of its first call; nothing is stored.
 
     Modules inside a compiled region are not called one by one, and are not counted.
+
+    Args:
+        choice: which model is meant.
+        passes: outermost calls after which `Enough` ends the program; without it nothing is stopped.
 
     Attributes:
         trees: the model's tree, or those of several by name, once found.
@@ -43,13 +53,15 @@ class Coverage:
         place: `file:line` of the first call.
     """
 
-    def __init__(self, choice: Choice) -> None:
+    def __init__(self, choice: Choice, passes: int | None = None) -> None:
+        self.passes = passes
         self.binder = Binder(choice, self._bind, self._refused)
         self.trees: dict[str, Tree] = {}
         self.outermost = 0
         self.place = ""
         self.failure: ProbesError | None = None
         self._fired: dict[int, Fired] = {}
+        self._values: dict[int, dict[str, Signature]] = {}
         self._open: Counter[int] = Counter()
         self._depth = 0
         self._handles: list[Any] = []
@@ -68,6 +80,10 @@ class Coverage:
     def of(self, tree: Tree, node: Node) -> Fired:
         """The calls of a module."""
         return self._fired[id(tree.first(node).module)]
+
+    def values(self, tree: Tree, node: Node) -> dict[str, Signature]:
+        """The tensors that the module's first call took and gave, by leaf path such as `output.0` or `input.x`; empty where it never fired."""
+        return self._values.get(id(tree.first(node).module), {})
 
     def verdict(self) -> ProbesError | None:
         """Why there is nothing to show, if so."""
@@ -92,7 +108,7 @@ class Coverage:
         if node.scripted:
             return
         self._handles.append(node.module.register_forward_pre_hook(self._enter, prepend=True))
-        self._handles.append(node.module.register_forward_hook(self._leave, always_call=True))
+        self._handles.append(node.module.register_forward_hook(self._leave, with_kwargs=True, always_call=True))
 
     def _enter(self, module: Module, _args: object) -> None:
         if torch.compiler.is_compiling() or in_backward():
@@ -100,9 +116,11 @@ class Coverage:
         self._depth += 1
         self._open[id(module)] += 1
 
-    def _leave(self, module: Module, _args: object, _output: object) -> None:
+    def _leave(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: object) -> None:
         if torch.compiler.is_compiling() or in_backward():
             return
+        if id(module) not in self._values:
+            self._values[id(module)] = _signatures(module, args, kwargs, output)
         self._depth -= 1
         if self._depth:
             return
@@ -113,3 +131,13 @@ class Coverage:
             fired.within += 1
             fired.most = max(fired.most, calls)
         self._open.clear()
+        if self.passes is not None and self.outermost >= self.passes:
+            raise Enough
+
+
+def _signatures(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: object) -> dict[str, Signature]:
+    """What is known of each tensor that goes into a call and comes out of it."""
+    names, rest = parameters_of(module)
+    inputs = {**dict(zip(names, args, strict=False)), **({rest or "args": args[len(names) :]} if len(args) > len(names) else {}), **kwargs}
+    found = [*leaves(inputs, "input"), *leaves(output, "output")]
+    return {leaf: Signature(DTYPE_NAMES[tensor.dtype], tuple(tensor.shape)) for leaf, tensor in found}

@@ -28,7 +28,9 @@ def test_what_is_known_before_the_first_step_is_told_and_the_rest_is_called_unkn
     lines = squeezed(invoke(plan, "--model", "model:Net", "probe.yaml").out)
     assert "grads tensor, final fc1.weight grad Linear float32[2, 4] 32 B also `fc2`" in lines
     assert "inputs backward fc1 grad_input Linear ? ? not neutral; also `fc2`" in lines
-    assert lines[-1].endswith("32 B for 1 of them in a step where all are due, the rest unknown until the first step")
+    assert lines[-1].endswith(
+        "32 B for 1 of them in a step where all are due, the rest unknown until the first step; `--watch SCRIPT` takes them from one pass"
+    )
 
 
 def test_problems_end_with_code_two_and_as_json_too(invoke: Invoke, written: Written) -> None:
@@ -57,3 +59,112 @@ def test_json_has_every_binding_and_the_cost_of_a_step(invoke: Invoke, written: 
 def test_a_set_changes_the_spec(invoke: Invoke, written: Written) -> None:
     written("probe.yaml", "version: 1\nprobes:\n  grads: {hook: tensor, tensors: [fc1.weight]}\n")
     assert "fc1.bias" in invoke(plan, "--model", "model:Net", "--set", "probes.grads.tensors=[fc1.bias]", "probe.yaml").out
+
+
+SCRIPT = """
+import sys
+import torch
+from model import Net
+
+print("begins", *sys.argv[1:])
+net = Net()
+for step in range(1000):
+    net(torch.ones(5, 4))
+    print("step", step)
+"""
+
+
+def test_one_pass_of_a_script_tells_every_shape(invoke: Invoke, written: Written) -> None:
+    written("train.py", SCRIPT)
+    written("probe.yaml", 'version: 1\nprobes:\n  acts: {modules: ["h.*.mlp", fc1], values: [input, output, grad_output]}\n')
+    said = invoke(plan, "probe.yaml", "--watch", "train.py", "--all", "--lr", "0.1")
+    assert said.code == 0
+    assert squeezed(said.out) == [
+        "probe hook target value class stored bytes notes",
+        "acts pre-forward h.{0..2}.mlp input.input 3 x Sequential float32[5, 4] 3 x 80 B",
+        "acts forward h.{0..2}.mlp output 3 x Sequential float32[5, 4] 3 x 80 B",
+        "acts backward h.{0..2}.mlp grad_output 3 x Sequential float32[5, 4] 3 x 80 B",
+        "acts pre-forward fc1 input.input Linear float32[5, 4] 80 B also `fc2`",
+        "acts forward fc1 output Linear float32[5, 2] 40 B also `fc2`",
+        "acts backward fc1 grad_output Linear float32[5, 2] 40 B also `fc2`",
+        "",
+        "1 probe, 12 captures for each call of the model; 880 B in a step where all are due",
+    ]
+    assert said.err.splitlines() == ["begins --all --lr 0.1"]  # it ends with the first call, and our options end with `--watch`
+
+
+def test_what_a_pass_shows_to_be_wrong_is_told(invoke: Invoke, written: Written) -> None:
+    written("train.py", SCRIPT)
+    written(
+        "probe.yaml",
+        """
+        version: 1
+        probes:
+          named: {hook: forward, modules: [fc1], values: [output.logits]}
+          axes: {hook: forward, modules: [fc1], dims: [batch, row, column]}
+          cut: {hook: forward, modules: [fc1], transforms: [{kind: reduce, op: mean, dims: [2]}]}
+        """,
+    )
+    lines = squeezed(invoke(plan, "probe.yaml", "--watch", "train.py").out)
+    assert lines[1].startswith("named forward fc1 output.logits Linear ? ? `output.logits` holds no tensor; there is output;")
+    assert lines[2].startswith("axes forward fc1 output Linear ? ? `dims` names 3 axes, but the value is float32[5, 2];")
+    assert lines[3].startswith(
+        "cut forward fc1 output Linear ? ? transform `reduce` does not fit: axis 2 is out of range for a value with 2 axes;"
+    )
+
+
+def test_it_says_why_a_module_is_not_matched(invoke: Invoke, written: Written) -> None:
+    written(
+        "probe.yaml",
+        """
+        version: 1
+        probes:
+          levels: {hook: forward, modules: ["*.?.attn", "h.1.attn"]}
+          names: {hook: forward, modules: ["h.{1..2}.mlp.*"]}
+          kinds: {hook: forward, modules: ["**"], types: [ReLU]}
+          left: {hook: forward, modules: ["h.**"], exclude: ["h.0.**"]}
+          there: {hook: forward, modules: ["**"]}
+          weights: {tensors: [fc1.weight], values: [data]}
+        """,
+    )
+    said = invoke(plan, "probe.yaml", "--model", "model:Net", "--why", "h.0.mlp.0")
+    assert said.code == 0
+    assert said.out.splitlines() == [
+        "levels: no: `*.?.attn` does not match: it has 3 levels, the path 4; `**` stands for any number; "
+        "`h.1.attn` does not match: it has 3 levels, the path 4; `**` stands for any number",
+        "names: no: `h.{1..2}.mlp.*` does not match: level 2 is `0`, and it asks for `{1..2}`",
+        "kinds: no: `**` matches, but it is a Linear, and `types` asks for ReLU",
+        "left: no: `h.**` matches, but `exclude: h.0.**` leaves it out",
+        "there: yes: output",
+        "weights: no: the probe looks at `tensors`, and at none of this module's own",
+    ]
+    assert "did you mean `h.0.mlp.0`?" in invoke(plan, "probe.yaml", "--model", "model:Net", "--why", "h.0.mlpp.0").err
+
+
+def test_what_waits_for_a_trigger_is_counted_and_refused_where_a_pass_shows_it_to_be_too_much(invoke: Invoke, written: Written) -> None:
+    written("train.py", SCRIPT)
+    text = "version: 1\nprobes: {acts: {hook: forward, modules: [fc1], when: {trigger: {kind: nonfinite, before: 99}}}}\n"
+    written("probe.yaml", text)
+    said = invoke(plan, "probe.yaml", "--watch", "train.py")
+    assert said.out.splitlines()[-1] == (
+        "nothing is written until a trigger fires; up to then 3.9 KiB of 64.0 MiB (`limits.buffer_bytes`) wait in memory"
+    )
+    written("probe.yaml", text + "limits: {buffer_bytes: 2000}\n")
+    said = invoke(plan, "probe.yaml", "--watch", "train.py")
+    assert said.code == 2
+    assert "write `before: 49`, or raise `limits.buffer_bytes`" in said.err
+
+
+def test_a_model_has_to_come_from_somewhere(invoke: Invoke, written: Written) -> None:
+    written("probe.yaml", SPEC)
+    said = invoke(plan, "probe.yaml")
+    assert said.code == 2
+    assert "`--model PKG:CALLABLE`, or `--watch SCRIPT [ARGS]...` at the end" in said.err
+
+
+def test_a_script_that_fails_before_its_model_is_called_shows_why(invoke: Invoke, written: Written) -> None:
+    written("train.py", "import torch\nraise SystemExit(7)\n")
+    written("probe.yaml", "version: 1\nprobes: {acts: {hook: forward, modules: [fc1]}}\n")
+    assert invoke(plan, "probe.yaml", "--watch", "train.py").code == 7
+    written("train.py", "import torch\n")
+    assert "the program called no model" in invoke(plan, "probe.yaml", "--watch", "train.py").err

@@ -69,3 +69,16 @@ def test_a_name_that_leads_to_no_model_is_refused_with_what_there_is(invoke: Inv
 
 def test_a_model_file_that_is_not_there_is_the_environments_fault(invoke: Invoke, written: Written) -> None:
     assert invoke(tree, "--model", "missing.py:Net").code == 3
+
+
+def test_one_pass_of_a_script_shows_what_modules_return_and_which_did_not_fire(invoke: Invoke, written: Written) -> None:
+    written(
+        "train.py", "import torch\nfrom model import Net\nnet = Net()\nnet.h = net.h[:2]\nnet(torch.ones(5, 4))\nprint('not reached')\n"
+    )
+    said = invoke(tree, "--watch", "train.py")
+    lines = squeezed(said.out)
+    assert lines[0] == "module class parameters returns notes"
+    assert "h.{0..1}.mlp.0 2 x Linear 40 float32[5, 8]" in lines
+    assert said.err == ""
+    written("train.py", "import torch\nfrom model import Net\nnet = Net()\nnet.spare = torch.nn.Linear(2, 2)\nnet(torch.ones(5, 4))\n")
+    assert "spare Linear 6 did not fire" in squeezed(invoke(tree, "--watch", "train.py").out)

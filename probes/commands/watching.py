@@ -1,0 +1,89 @@
+"""`--watch SCRIPT [ARGS]...`: the model that a script calls, seen in one pass through it."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from probes.errors import RunError
+from probes.script.arrival import Arrival
+from probes.script.program import program_of, show
+from probes.spec import LoadedSpec
+
+if TYPE_CHECKING:
+    from probes.script.coverage import Coverage
+
+OPTION = "--watch"
+HELP = "Run SCRIPT until its model has been called once, and take that model; ends our options: the rest is SCRIPT and its own."
+
+
+class Watching(click.Command):
+    """A command whose option `--watch` takes the rest of the line: a script, or `-m` and a module, and its arguments."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put what stands behind `--watch` aside."""
+        if OPTION in args:
+            place = args.index(OPTION)
+            ctx.meta[OPTION] = tuple(args[place + 1 :])
+            args = args[: place + 1]
+        return super().parse_args(ctx, args)
+
+
+def words(context: click.Context) -> tuple[str, ...]:
+    """The script and its arguments."""
+    found: tuple[str, ...] = context.meta.get(OPTION, ())
+    return found
+
+
+def watch(context: click.Context, verb: str, loaded: LoadedSpec | None = None) -> Coverage:
+    """Run the script of the command line until its model has been called once; what it prints goes to stderr.
+
+    Args:
+        context: that of the command.
+        verb: the command, for messages.
+        loaded: the spec that the model has to fit; without it the first tree with parameters is the model.
+
+    Raises:
+        RunError: no model was called.
+        UsageError: there is no script.
+    """
+    program = program_of(verb, words(context), OPTION)
+    begun: list[Coverage] = []
+
+    def torch_is_there() -> None:
+        from probes.script.choice import Largest, choice_for
+        from probes.script.coverage import Coverage
+
+        begun.append(Coverage(choice_for(loaded) if loaded is not None else Largest(), passes=1))
+        begun[0].start()
+
+    arrival = Arrival("torch", torch_is_there)
+    arrival.start()
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            ending = program.execute()
+    finally:
+        arrival.stop()
+        for one in begun:
+            one.stop()
+    found = begun[0] if begun else None
+    if found is not None and found.outermost:
+        return found
+    failure = (
+        (found.verdict() or RunError("no call of the model came to its end"))
+        if found is not None
+        else RunError("the program did not import torch, so it called no model")
+    )
+    if ending.error is not None and ending.error is not failure:
+        show(ending.error)
+        context.exit(ending.code)
+    raise failure
+
+
+def models(found: Coverage) -> Any:
+    """The model that was called, or several by name."""
+    named = {name: tree.model for name, tree in found.trees.items()}
+    return named.get("", named)

@@ -1,0 +1,102 @@
+"""What the bindings of a plan will store, once the values of one call are known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from probes.hooks.pre_forward import parameters_of
+from probes.plan.binding import Binding, Plan
+from probes.signature import Signature, SignatureError
+from probes.value import ValuePath
+
+Values = Callable[[str, str], tuple[Mapping[str, Signature], int]]
+"""From a model's name and a module's path to the tensors of the module's first call by leaf, and its calls within one of the model."""
+
+ROOTS = {"grad_output": "output", "grad_input": "input", "grad_input_total": "input"}
+FLOATING = ("float", "bfloat", "complex")
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What one leaf of a binding will store.
+
+    Attributes:
+        binding: the binding.
+        leaf: the leaf, such as `output.0`; the binding's value where nothing is known of it.
+        stored: what one capture is.
+        calls: captures for each call of the model; None where that is not known.
+        problem: why nothing would be stored; empty where nothing is wrong.
+    """
+
+    binding: Binding
+    leaf: str
+    stored: Signature
+    calls: int | None = None
+    problem: str = ""
+
+    @property
+    def nbytes(self) -> int | None:
+        """Bytes for each call of the model, or None where they are not known."""
+        return None if self.stored.nbytes is None else self.stored.nbytes * (1 if self.calls is None else self.calls)
+
+
+def predict(plan: Plan, values: Values | None = None) -> list[Predicted]:
+    """What each binding will store, in the plan's order.
+
+    Args:
+        plan: the plan.
+        values: what was seen of the modules; without it only the parameters and the transforms tell.
+    """
+    return [one for binding in plan.bindings for one in _of(plan, binding, values)]
+
+
+def _of(plan: Plan, binding: Binding, values: Values | None) -> Iterator[Predicted]:
+    if values is None or binding.root in ("grad", "data", "memory"):
+        yield Predicted(binding, binding.value, binding.stored)
+        return
+    seen, calls = values(binding.model, binding.module)
+    if not calls:
+        yield Predicted(binding, binding.value, binding.stored, 0, "never fires in this pass")
+        return
+    keys = _keys(plan, binding)
+    leaves = [*_leaves(binding, keys, seen)]
+    if not leaves:
+        known = ", ".join(leaf for leaf in seen if leaf.partition(".")[0] == ROOTS.get(binding.root, binding.root)) or "no tensor"
+        yield Predicted(binding, binding.value, binding.stored, 0, f"`{binding.value}` holds no tensor; there is {known}")
+    for leaf, signature in leaves:
+        yield _stored(binding, leaf, signature, calls)
+
+
+def _keys(plan: Plan, binding: Binding) -> tuple[str, ...]:
+    """The keys of a binding, with the name of the parameter of `forward` in the place of its index."""
+    if ROOTS.get(binding.root, binding.root) != "input" or not binding.keys or not binding.keys[0].isdigit():
+        return binding.keys
+    names, rest = parameters_of(plan.trees[binding.model].nodes[binding.module].module)
+    index = int(binding.keys[0])
+    return (names[index], *binding.keys[1:]) if index < len(names) else (rest or "args", str(index - len(names)), *binding.keys[1:])
+
+
+def _leaves(binding: Binding, wanted: tuple[str, ...], seen: Mapping[str, Signature]) -> Iterator[tuple[str, Signature]]:
+    """The leaves that a binding's value leads to; only floating ones have a gradient."""
+    root = ROOTS.get(binding.root, binding.root)
+    for leaf, signature in seen.items():
+        path = ValuePath.parse(leaf)
+        keys = path.keys[: len(wanted)]
+        fits = len(keys) == len(wanted) and all(one in ("*", key) for one, key in zip(wanted, keys, strict=True))
+        if path.root == root and fits and (root == binding.root or (signature.dtype or "").startswith(FLOATING)):
+            yield binding.root + leaf.removeprefix(root), signature
+
+
+def _stored(binding: Binding, leaf: str, signature: Signature, calls: int) -> Predicted:
+    dims = binding.probe.dims
+    if dims is not None and len(dims) != signature.ndim:
+        problem = f"`dims` names {len(dims)} axes, but the value is {signature}"
+        return Predicted(binding, leaf, Signature(), 0, problem)
+    signature = signature.replace(dims=dims)
+    for transform in binding.probe.transforms:
+        try:
+            signature = transform.out(signature)
+        except SignatureError as error:
+            return Predicted(binding, leaf, Signature(), 0, f"transform `{transform.kind}` does not fit: {error}")
+    return Predicted(binding, leaf, signature, calls)
