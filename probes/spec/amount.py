@@ -9,6 +9,8 @@ from pydantic_core import PydanticCustomError
 
 UNITS = {"B": 1, "kB": 1000, "MB": 1000**2, "GB": 1000**3, "TB": 1000**4, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
+PATTERN = rf"\$\{{|^ *unlimited *$|^ *[0-9]*\.?[0-9]* +(?:{'|'.join(UNITS)}) *$"
+
 
 def parse(value: Any) -> Any:
     """The bytes that a text says; None for `unlimited`."""
@@ -33,5 +35,5 @@ Amount = Annotated[
     int | None,
     BeforeValidator(parse),
     PlainSerializer(lambda value: "unlimited" if value is None else value),
-    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "integer", "minimum": 1}]}),
+    WithJsonSchema({"anyOf": [{"type": "string", "pattern": PATTERN}, {"type": "integer", "minimum": 1}]}),
 ]

@@ -14,6 +14,13 @@ from probes.errors import nearest
 from probes.plugins import PluginError, find, is_granted
 from probes.registry import component, kinds
 
+PLUGIN: JsonSchemaValue = {
+    "description": "a kind that a plug-in brings",
+    "type": "object",
+    "properties": {"kind": {"type": "string", "pattern": r"^[^.\s]+(?:\.[^.\s]+)+$"}},
+    "required": ["kind"],
+}
+
 
 @dataclass(frozen=True)
 class KindOf:
@@ -29,7 +36,8 @@ class KindOf:
         known = {kind: component(self.family, kind).__pydantic_core_schema__ for kind in kinds(self.family)}
         if not known:
             return {"type": "object", "properties": {"kind": {"type": "string"}}, "required": ["kind"]}
-        return handler(core_schema.tagged_union_schema(known, discriminator="kind"))
+        found = handler(core_schema.tagged_union_schema(known, discriminator="kind"))
+        return {**found, "oneOf": [*found["oneOf"], PLUGIN]}
 
     def dump(self, value: Component) -> dict[str, Any]:
         """The component as plain data without nulls."""

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from probes.spec.models import VERSION, Spec
+from probes.spec.rules import with_rules
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 VARIABLE = {"type": "string", "pattern": r"^\$\{[^}]+\}$", "description": "a variable of `vars`"}
@@ -20,14 +21,14 @@ def spec_schema() -> dict[str, Any]:
     schema = _node(Spec.model_json_schema(by_alias=True))
     del schema["required"]  # all of it may come from what the spec extends
     parts = {name: _tagged(part) for name, part in schema["$defs"].items()}
-    return {
+    whole = {
         "$schema": DRAFT,
         "title": f"probes, spec version {VERSION}",
         **schema,
         "$defs": {**parts, "Variable": VARIABLE},
         "properties": _composed(schema["properties"]),
-        "anyOf": [{"required": ["version"]}, {"required": ["extends"]}],
     }
+    return with_rules(whole)
 
 
 def _composed(properties: dict[str, Any]) -> dict[str, Any]:
