@@ -1,4 +1,4 @@
-"""Runs the conformance matrix and writes docs/conformance.md: `python docs/conformance.py`, in the development environment."""
+"""Run the conformance matrix; write docs/conformance.md and the README's table: `python docs/conformance.py`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.conformance.architectures import CONFIGURATIONS, case_of  # noqa: E402 - the tests are found from the root
-from tests.conformance.case import Case  # noqa: E402
+from tests.conformance.case import Case  # noqa: E402 - the tests are found from the root
 from tests.conformance.examine import Outcome, examine  # noqa: E402
-from tests.conformance.synthetic import CASES  # noqa: E402
-from tests.conformance.table import page  # noqa: E402
+from tests.conformance.families import FAMILIES  # noqa: E402
+from tests.conformance.table import PAGE, README, SUMMARY, page, summary  # noqa: E402
 
 
 def outcome(case: Case) -> Outcome:
@@ -26,9 +25,9 @@ def outcome(case: Case) -> Outcome:
 
 def main() -> None:
     warnings.simplefilter("ignore")
-    cases = [*CASES, *(case_of(name) for name in CONFIGURATIONS)]
-    text = page([(case, outcome(case)) for case in cases], len(CASES))
-    (ROOT / "docs" / "conformance.md").write_text(text, encoding="utf-8")
+    found = {case.name: outcome(case) for family in FAMILIES for case in family.cases}
+    PAGE.write_text(page(FAMILIES, found), encoding="utf-8")
+    README.write_text(SUMMARY.sub(lambda _: summary(FAMILIES), README.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import json
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
@@ -13,13 +14,18 @@ from torch import Tensor, nn
 Saved = dict[tuple[str, str], dict[tuple[int, int], Tensor]]
 
 
+def named(key: Any) -> str:
+    """A key as it stands in a value path: quoted where it is more than a word."""
+    return str(key) if str(key).replace("-", "_").isidentifier() or isinstance(key, int) else json.dumps(key)
+
+
 def tensors_in(value: Any, path: str) -> Iterator[tuple[str, Tensor]]:
     """Tensors of a nested value with their paths."""
     if isinstance(value, Tensor):
         yield path, value
     elif hasattr(value, "items"):
         for key, member in value.items():
-            yield from tensors_in(member, f"{path}.{key}")
+            yield from tensors_in(member, f"{path}.{named(key)}")
     elif dataclasses.is_dataclass(value):
         for name, member in vars(value).items():
             yield from tensors_in(member, f"{path}.{name}")
@@ -80,7 +86,7 @@ class ByHand:
             self.called.add(path)
             for leaf, tensor in tensors_in(output, "output"):
                 self.saved[path, leaf][at] = tensor.detach().clone()
-                if tensor.grad_fn is not None:
+                if tensor.grad_fn is not None or (tensor.requires_grad and not isinstance(tensor, nn.Parameter)):
                     tensor.register_hook(self._gradient(path, f"grad_{leaf}", at))
 
         return hook

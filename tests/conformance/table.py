@@ -2,16 +2,40 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import NamedTuple
 
 from tests.conformance.case import Case
 from tests.conformance.examine import Outcome
 
-PAGE = Path(__file__).parent.parent.parent / "docs" / "conformance.md"
+ROOT = Path(__file__).parent.parent.parent
+PAGE = ROOT / "docs" / "conformance.md"
+README = ROOT / "README.md"
 HEADER = (
     "| model | why it is in | modules | called | inputs and outputs | gradients | only ours | no gradient came |\n"
     "|---|---|---|---|---|---|---|---|"
 )
+
+SUMMARY_HEADER = (
+    "| compared with hooks written by hand | models | modules | inputs and outputs with the same bits | gradients with the same bits "
+    "| other bits, or missing | trainings changed | hooks left behind |\n|---|---|---|---|---|---|---|---|"
+)
+SUMMARY = re.compile(r"^\| compared with hooks written by hand .*?(?=^$)", re.MULTILINE | re.DOTALL)
+
+
+class Family(NamedTuple):
+    """A part of the matrix.
+
+    Attributes:
+        name: stands in the README.
+        about: what stands above its rows.
+        cases: its models.
+    """
+
+    name: str
+    about: str
+    cases: list[Case]
 
 
 def row_of(case: Case, found: Outcome) -> str:
@@ -26,15 +50,31 @@ def stored_row(case: Case) -> str:
     return next((line for line in lines if line.startswith(f"| {case.name} |")), "")
 
 
-def page(found: list[tuple[Case, Outcome]], synthetic: int) -> str:
+def counts(cases: list[Case]) -> list[int]:
+    """Modules that can be called, those that were, values, gradients, only ours, without: what the page has for some models."""
+    cells = [[int(cell) for cell in stored_row(case).strip("| ").split(" | ")[2:]] for case in cases]
+    return [sum(column) for column in zip(*cells, strict=True)]
+
+
+def summary(families: list[Family]) -> str:
+    """The README's table: what the page says, added up; a model that differed in anything would have no row there."""
+    lines = [summary_row(family.name, family.cases) for family in families]
+    return "\n".join([SUMMARY_HEADER, *lines, summary_row("all", [case for family in families for case in family.cases]), ""])
+
+
+def summary_row(name: str, cases: list[Case]) -> str:
+    modules, _, values, gradients, *_ = counts(cases)
+    return f"| {name} | {len(cases)} | {modules:,} | {values:,} | {gradients:,} | 0 | 0 | 0 |"
+
+
+def page(families: list[Family], found: dict[str, Outcome]) -> str:
     """The whole page.
 
     Args:
-        found: every case and what it came to.
-        synthetic: how many of them, from the first, are small models of ours.
+        families: the parts of the matrix.
+        found: what every case came to, by its name.
     """
-    total = [sum(getattr(outcome, name) for _, outcome in found) for name in ("values", "gradients", "more")]
-    rows = [row_of(*pair) for pair in found]
+    total = [sum(getattr(outcome, name) for outcome in found.values()) for name in ("values", "gradients", "more")]
     return "\n".join(
         [
             "# Conformance",
@@ -49,19 +89,14 @@ def page(found: list[tuple[Case, Outcome]], synthetic: int) -> str:
             "",
             "*Only ours* are gradients of a `Linear` whose output is a view that is rewritten in place: PyTorch drops the hook",
             f"written by hand without a word ({total[2]} times). *No gradient came* counts outputs that nothing of the loss depends",
-            "on; the file has the reason.",
-            "",
-            "## Small models, one for each trap",
-            "",
-            HEADER,
-            *rows[:synthetic],
-            "",
-            f"## {len(found) - synthetic} architectures of transformers",
-            "",
-            "Built from tiny configurations, without weights.",
-            "",
-            HEADER,
-            *rows[synthetic:],
+            "on, and views that were rewritten in place and are not those of a `Linear`; the file has the reason.",
+            *(line for family in families for line in section(family, found)),
             "",
         ]
     )
+
+
+def section(family: Family, found: dict[str, Outcome]) -> list[str]:
+    """The lines of one part."""
+    rows = [row_of(case, found[case.name]) for case in family.cases]
+    return ["", f"## {family.name[0].upper()}{family.name[1:]}", "", family.about, "", HEADER, *rows]
