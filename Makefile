@@ -41,6 +41,7 @@ docs: $(VENV)/dev.stamp  ## run the README and write what it says back into it
 	$(BIN)/python docs/kinds.py
 	$(BIN)/python docs/presets.py
 	$(BIN)/python docs/sinks.py
+	$(BIN)/python docs/reference.py
 	$(BIN)/python docs/conformance.py
 	$(BIN)/python docs/readme.py
 
