@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,10 +17,6 @@ MODELINES = f"""\
 """
 """What editors find the schema by: VS Code and others with the YAML language server, and those of JetBrains."""
 
-SAMPLED = """\
-defaults:
-  when: {phases: [train], steps: {every: 10, first: 3}}   # the first three steps of an epoch, then every tenth
-"""
 GRADIENTS = """\
   gradients{suffix}:
 {model}    hook: tensor
@@ -30,60 +27,111 @@ GRADIENTS = """\
       - {{kind: cast, dtype: float32}}
       - {{kind: norm}}
 """
+STATS = """\
+    transforms:
+      - {kind: stats}             # ten numbers of each value; without it the values themselves are kept
+"""
 
 
-def plain_text() -> str:
+@dataclass(frozen=True)
+class Answers:
+    """What a person wants of a first spec.
+
+    Attributes:
+        modules: patterns to look at; those that are suggested without it.
+        keep: `stats` or `values`.
+        every: which steps: each n-th.
+        phase: `train`, or `eval` for a program that only infers.
+    """
+
+    modules: tuple[str, ...] = ()
+    keep: str = "stats"
+    every: int = 10
+    phase: str = "train"
+
+    @property
+    def schedule(self) -> str:
+        """The part of the spec that says when."""
+        if self.every == 1:
+            return f"defaults:\n  when: {{phases: [{self.phase}]}}   # each step; `steps: {{every: 10}}` is each tenth\n"
+        often = f"the first three steps of an epoch, then one in {self.every}"
+        return f"defaults:\n  when: {{phases: [{self.phase}], steps: {{every: {self.every}, first: 3}}}}   # {often}\n"
+
+
+def plain_text(answers: Answers) -> str:
     """A spec for a model that is not known: the parts of whatever comes."""
-    probe = _outputs('["*"]', "# the parts of the model; `probes tree --model FILE.py:CALLABLE` shows what there is", "", "")
-    return f"{MODELINES}version: 1\nabout: What does each part of the model return?\n\n{SAMPLED}\nprobes:\n{probe}"
+    remark = "# `probes tree --model FILE.py:CALLABLE` shows what there is"
+    patterns = _patterns(answers.modules) if answers.modules else '["*"]'
+    probe = _outputs(answers, patterns, remark if answers.modules else f"# the parts of the model; {remark[2:]}")
+    return f"{MODELINES}version: 1\nabout: What does each part of the model return?\n\n{answers.schedule}\nprobes:\n{probe}"
 
 
-def text_for(models: Mapping[str, tuple[str, Suggestion]]) -> str:
+def text_for(models: Mapping[str, tuple[str, Suggestion]], answers: Answers) -> str:
     """A spec for models that are known.
 
     Args:
         models: name in the spec, `""` where there is only one -> class name and what to look at.
+        answers: what is wanted.
     """
     kinds = " and ".join(kind for kind, _ in models.values())
     lines = "".join(f"  {name}: {kind}\n" for name, (kind, _) in models.items() if name)
     named = f"\nmodels:\n{lines}" if lines else ""
-    head = f"version: 1\nabout: What do the parts of {kinds} return, and do gradients reach them?\n"
-    probes = "\n".join(_probes(name, found) for name, (_, found) in models.items())
-    return f"{MODELINES}{head}{named}\n{SAMPLED}\nprobes:\n{probes}"
+    trained = answers.phase == "train" and any(found.trained for _, found in models.values())
+    reach = ", and do gradients reach them" if trained else ""
+    head = f"version: 1\nabout: What do the parts of {kinds} return{reach}?\n"
+    probes = "\n".join(_probes(name, found, answers) for name, (_, found) in models.items())
+    return f"{MODELINES}{head}{named}\n{answers.schedule}\nprobes:\n{probes}"
 
 
-def preset_text(text: str, found: Suggestion | None) -> str:
+def preset_text(text: str, found: Suggestion | None, answers: Answers) -> str:
     """A preset as the start of a spec of one's own, with the targets of a model beside its own ones."""
-    lines = [f"{MODELINES.rstrip()}"]
+    text = _with_modules(text, answers.modules) if answers.modules else text
+    lines = [MODELINES.rstrip()]
     for line in text.splitlines():
         lines.append(line)
         if found is not None and line.startswith("  layers:"):
-            lines += [f"  # layers: {_quoted(target.pattern)}  {_remark(target)}" for target in (*found.chosen, *found.others)]
+            lines += [f"  # layers: {_quoted(target.pattern)}  {remark(target)}" for target in (*found.chosen, *found.others)]
     return "\n".join(lines) + "\n"
 
 
-def _probes(name: str, found: Suggestion) -> str:
+def _with_modules(text: str, modules: tuple[str, ...]) -> str:
+    """A preset with other modules: in its variable, or where there are several in place of it."""
+    lines = text.splitlines()
+    place = next(index for index, line in enumerate(lines) if line.startswith("  layers:"))
+    if len(modules) == 1:
+        lines[place] = f"  layers: {_quoted(modules[0])}"
+    else:
+        only = lines[place - 1] == "vars:" and not lines[place + 1].startswith("  ")
+        del lines[place - 1 if only else place : place + 1]
+    return "\n".join(lines).replace('["${layers}"]', '["${layers}"]' if len(modules) == 1 else _patterns(modules))
+
+
+def remark(target: Target) -> str:
+    """What a target is, as a comment."""
+    kind = target.kind if target.count == 1 else f"{target.count} x {target.kind}"
+    return f"# {kind}: {target.value}" if target.value else f"# {kind}"
+
+
+def _probes(name: str, found: Suggestion, answers: Answers) -> str:
     suffix, model = (f"-{name}", f"    model: {name}\n") if name else ("", "")
-    patterns = "[" + ", ".join(_quoted(target.pattern) for target in found.chosen) + "]"
-    remarks = "; ".join(dict.fromkeys(_remark(target)[2:] for target in found.chosen))
-    outputs = _outputs(patterns, f"# {remarks}", suffix, model, found.others)
-    return f"{outputs}\n{GRADIENTS.format(suffix=suffix, model=model)}" if found.trained else outputs
+    chosen = [target for target in (*found.chosen, *found.others) if target.pattern in answers.modules] if answers.modules else found.chosen
+    remarks = "; ".join(dict.fromkeys(remark(target)[2:] for target in chosen))
+    patterns = _patterns(answers.modules or tuple(target.pattern for target in found.chosen))
+    others = tuple(target for target in (*found.chosen, *found.others) if target not in chosen)
+    outputs = _outputs(answers, patterns, f"# {remarks}" if remarks else "", suffix, model, others)
+    wanted = found.trained and answers.phase == "train"
+    return f"{outputs}\n{GRADIENTS.format(suffix=suffix, model=model)}" if wanted else outputs
 
 
-def _outputs(patterns: str, remark: str, suffix: str, model: str, others: tuple[Target, ...] = ()) -> str:
-    alternatives = "".join(f"    # modules: [{_quoted(target.pattern)}]  {_remark(target)}\n" for target in others)
-    return f"""\
-  outputs{suffix}:
-{model}    hook: forward
-    modules: {patterns}  {remark}
-{alternatives}    transforms:
-      - {{kind: stats}}             # ten numbers of each value; without it the values themselves are kept
-"""
+def _outputs(answers: Answers, patterns: str, note: str, suffix: str = "", model: str = "", others: tuple[Target, ...] = ()) -> str:
+    alternatives = "".join(f"    # modules: [{_quoted(target.pattern)}]  {remark(target)}\n" for target in others)
+    head = f"  outputs{suffix}:\n{model}    hook: forward\n    modules: {patterns}  {note}".rstrip()
+    return f"{head}\n{alternatives}{STATS if answers.keep == 'stats' else ''}"
+
+
+def _patterns(patterns: tuple[str, ...]) -> str:
+    return "[" + ", ".join(_quoted(pattern) for pattern in patterns) + "]"
 
 
 def _quoted(pattern: str) -> str:
     return json.dumps(pattern, ensure_ascii=False)
-
-
-def _remark(target: Target) -> str:
-    return f"# {target.kind}" if target.count == 1 else f"# {target.count} x {target.kind}"

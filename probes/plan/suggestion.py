@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from probes.plan.outline import Outline, Row
-from probes.plan.tree import Tree
+from probes.plan.tree import Node, Tree
+from probes.signature import Signature
 
 MOST = 8  # targets that are listed one by one
+Values = Callable[[Node], Mapping[str, Signature]]
+"""The tensors that a module's first call took and gave, by leaf path; empty where it did not fire."""
 
 
 @dataclass(frozen=True)
@@ -19,11 +23,13 @@ class Target:
         pattern: its path, or the glob of the blocks.
         kind: class name.
         count: how many modules the pattern matches.
+        value: what one of them returned, where that was seen.
     """
 
     pattern: str
     kind: str
     count: int
+    value: str = ""
 
 
 @dataclass(frozen=True)
@@ -41,17 +47,27 @@ class Suggestion:
     trained: bool
 
 
-def suggestion(tree: Tree) -> Suggestion:
-    """The targets for a first spec on a model."""
+def suggestion(tree: Tree, values: Values | None = None) -> Suggestion:
+    """The targets for a first spec on a model.
+
+    Args:
+        tree: the model.
+        values: what was seen of the modules; only those that fired are then suggested.
+    """
     root, *below = Outline(tree).rows()
-    rows = [row for row in below if row.nodes[0].runs and not row.shared]
+    rows = [row for row in below if row.nodes[0].runs and not row.shared and _fired(row, values)]
     chosen = _blocks(rows) or _parts(rows) or [root]
     others: dict[str, Row] = {}
     for row in sorted(rows, key=_depth):
         if row not in chosen:
             others.setdefault(row.kind, row)
     trained = any(name == "weight" and tensor.requires_grad for _, name, tensor in tree.tensors().values())
-    return Suggestion(tuple(map(_target, chosen)), tuple(map(_target, list(others.values())[:MOST])), trained)
+    further = list(others.values())[:MOST]
+    return Suggestion(tuple(_target(row, values) for row in chosen), tuple(_target(row, values) for row in further), trained)
+
+
+def _fired(row: Row, values: Values | None) -> bool:
+    return values is None or any(values(node) for node in row.nodes)
 
 
 def _blocks(rows: list[Row]) -> list[Row]:
@@ -81,5 +97,7 @@ def _depth(row: Row) -> int:
     return row.path.count(".")
 
 
-def _target(row: Row) -> Target:
-    return Target(row.path, row.kind, len(row.nodes))
+def _target(row: Row, values: Values | None) -> Target:
+    seen = next((found for node in row.nodes if (found := values(node))), {}) if values is not None else {}
+    returned = [str(signature) for leaf, signature in seen.items() if leaf.partition(".")[0] == "output"]
+    return Target(row.path, row.kind, len(row.nodes), " and ".join(returned[:2]) + (" and more" if len(returned) > 2 else ""))

@@ -13,6 +13,7 @@ from torch.nn import Module
 from probes.errors import PlanError, ProbesError, RunError
 from probes.hooks.pre_forward import parameters_of
 from probes.plan.tree import Node, Tree
+from probes.runner.entry import phase_of
 from probes.script.binder import Binder
 from probes.script.choice import Choice, Models
 from probes.signature import Signature
@@ -51,6 +52,7 @@ class Coverage:
         trees: the model's tree, or those of several by name, once found.
         outermost: how often the model was called.
         place: `file:line` of the first call.
+        phase: `train` or `eval`, as the first call was made.
     """
 
     def __init__(self, choice: Choice, passes: int | None = None) -> None:
@@ -59,6 +61,7 @@ class Coverage:
         self.trees: dict[str, Tree] = {}
         self.outermost = 0
         self.place = ""
+        self.phase = ""
         self.failure: ProbesError | None = None
         self._fired: dict[int, Fired] = {}
         self._values: dict[int, dict[str, Signature]] = {}
@@ -114,6 +117,7 @@ class Coverage:
         if torch.compiler.is_compiling() or in_backward():
             return
         self._depth += 1
+        self.phase = self.phase or phase_of(module)
         self._open[id(module)] += 1
 
     def _leave(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: object) -> None:

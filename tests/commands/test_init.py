@@ -1,6 +1,10 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -152,3 +156,106 @@ def test_an_unknown_preset_is_refused_with_the_nearest(written: Written, invoke:
     said = invoke(init, "--preset", "dead-unit")
     assert said.code == 2
     assert said.err == "there is no preset 'dead-unit'; did you mean `preset:dead-units`?"
+
+
+TRAINED = """
+import sys
+import torch
+from unseen import Encoder
+
+net = Encoder()
+net.spare = torch.nn.Linear(2, 2)
+print("begins", *sys.argv[1:])
+for _ in range(1000):
+    net(torch.arange(8).view(2, 4))
+print("ends")
+"""
+
+
+def test_a_script_is_watched_for_one_pass_and_what_fires_is_suggested_with_its_shape(
+    unseen: Path, written: Written, invoke: Invoke
+) -> None:
+    written("train.py", TRAINED)
+    said = invoke(init, "--out", "first.yaml", "--watch", "train.py", "--out", "its own")
+    assert said.code == 0
+    text = Path("first.yaml").read_text()
+    assert '    modules: ["stack.layers.{0..2}"]  # 3 x TransformerEncoderLayer: float32[2, 4, 8]\n' in text
+    assert '    # modules: ["head"]  # Linear: float32[2, 4, 9]\n' in text
+    assert "spare" not in text
+    assert "  probes plan first.yaml --watch train.py --out 'its own'\n" in said.out
+    assert "  probes run first.yaml train.py --out 'its own'\n" in said.out
+    assert said.err.splitlines() == ["begins --out its own"]
+    assert load_spec("first.yaml").spec.probes["outputs"].when.phases == ("train",)
+
+
+def test_a_script_that_only_infers_gets_a_spec_for_eval(unseen: Path, written: Written, invoke: Invoke) -> None:
+    written("infer.py", TRAINED.replace("Encoder()", "Encoder().eval()").replace("for _", "torch.set_grad_enabled(False)\nfor _"))
+    assert invoke(init, "--watch", "infer.py").code == 0
+    spec = load_spec("probe.yaml").spec
+    assert list(spec.probes) == ["outputs"]
+    assert spec.probes["outputs"].when.phases == ("eval",)
+
+
+def test_every_answer_has_a_flag(unseen: Path, invoke: Invoke) -> None:
+    flags = ("--modules", "head", "--modules", "stack.layers.0.*", "--keep", "values", "--every", "5")
+    assert invoke(init, "--model", "unseen.py:Encoder", *flags).code == 0
+    outputs = load_spec("probe.yaml").spec.probes["outputs"]
+    assert outputs.modules == ("head", "stack.layers.0.*")
+    assert not outputs.transforms
+    assert outputs.when.steps is not None
+    assert outputs.when.steps.every == 5
+    assert "# Linear\n" in Path("probe.yaml").read_text()
+    assert invoke(init, "--out", "plain.yaml", "--every", "1", "--modules", "fc1").code == 0
+    assert load_spec("plain.yaml").spec.probes["outputs"].when.steps is None
+
+
+@pytest.mark.parametrize("modules", [("he*",), ("head", "stack.layers.*")])
+def test_a_preset_looks_at_other_modules(modules: tuple[str, ...], unseen: Path, invoke: Invoke) -> None:
+    for preset in ("activation-stats", "dead-units"):
+        flags = [word for pattern in modules for word in ("--modules", pattern)]
+        assert invoke(init, "--out", f"{preset}.yaml", "--preset", preset, *flags).code == 0
+        (probe,) = load_spec(f"{preset}.yaml").spec.probes.values()
+        assert probe.modules == modules
+    said = invoke(init, "--preset", "gradient-flow", "--modules", "head")
+    assert said.code == 2
+    assert said.err == "preset 'gradient-flow' has no `layers`, so `--modules` has no effect; leave it out"
+
+
+def typed(*answers: str) -> tuple[str, int]:
+    """What `probes init` says on a terminal where these answers are typed, and its exit code."""
+    ours, its = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "probes", "init"], stdin=its, stdout=its, stderr=its, env={**os.environ, "NO_COLOR": "1"}
+    )
+    os.close(its)
+    said = b""
+    for answer in [*answers, None]:
+        while (found := _read(ours)) and not (answer is not None and (said + found).rstrip().endswith(b":")):
+            said += found
+        said += found
+        if answer is not None:
+            os.write(ours, f"{answer}\n".encode())
+    os.close(ours)
+    return said.decode().replace("\r\n", "\n"), process.wait()
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 4096)
+    except OSError:  # the other side is closed
+        return b""
+
+
+def test_a_terminal_is_asked(unseen: Path) -> None:
+    said, code = typed("1", "unseen.py:Encoder", "2 stack.layers.*", "2", "")
+    assert code == 0, said
+    assert "What do you want to know? [1]:" in said
+    assert "nan-hunt               Which value is the first that is not finite, and what led up to it?" in said
+    assert "   1  stack.layers.{0..2}  # 3 x TransformerEncoderLayer\n" in said
+    outputs = load_spec("probe.yaml").spec.probes["outputs"]
+    assert outputs.modules == ("embed", "stack.layers.*")
+    assert not outputs.transforms
+
+
+def test_without_a_terminal_nothing_is_asked(unseen: Path, invoke: Invoke) -> None:
+    assert invoke(init).err == ""
