@@ -14,22 +14,17 @@ from torch.nn import Module
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from probes.errors import ProbesError, RunError, Stopped, StorageError, UsageError
+from probes.errors import RunError, Stopped, UsageError
 from probes.hooks.account import Account
 from probes.hooks.moment import Moment
-from probes.hooks.tap import Tap
 from probes.plan import Plan
-from probes.runner.accumulations import Accumulations
-from probes.runner.closing import closing
 from probes.runner.entry import Entry, phase_of
 from probes.runner.forks import follow
-from probes.runner.live import Live
-from probes.runner.outlets import Outlets
+from probes.runner.keeper import Keeper
 from probes.runner.recording import Recording
-from probes.runner.room import Room
 from probes.runner.schedule import Schedule
 from probes.runner.summary import Summary, verdicts
-from probes.runner.timeline import Deaf, Timeline
+from probes.runner.timeline import Deaf
 from probes.store.claim import release
 from probes.store.past import Past
 
@@ -52,31 +47,30 @@ class Run:
         self.directory: Path = recording.directory
         self.recording = recording
         self.past = past or Past()
-        self.room = Room(plan, recording.directory)
-        self.outlets = Outlets(plan, self.directory, rank)
         self.moment = Moment(rank)
         self.schedule = Schedule(rank)
-        spec = plan.loaded.spec
-        self.timeline = Timeline(
-            self.moment, self.schedule, self, rule=spec.clock.step, epoch_steps=spec.clock.epoch_steps, automatic=automatic
+        clock = plan.loaded.spec.clock
+        self.keeper = Keeper(
+            plan,
+            recording,
+            self.moment,
+            self.schedule,
+            self._epoch_opens,
+            self.boundary,
+            rule=clock.step,
+            epoch_steps=clock.epoch_steps,
+            automatic=automatic,
         )
+        self.timeline = self.keeper.timeline
         self.timeline.go_on(self.past.next_epoch, self.past.steps)
-        self.live = Live(plan, self.moment, self.schedule, self._failed)
-        self.watch = self.live.watch
-        self.accumulations = Accumulations(self.live)
+        self.live = self.keeper.live
+        self.watch = self.keeper.watch
         self.entry = Entry(plan.trees, self.moment, self._called, self._leaves)
         self.moment.stray = self._strays
-        self.accounts: dict[int, list[Account]] = {}
-        self.failure: ProbesError | None = None
-        self.stopped = ""
-        self.fatal = False
-        self.limited = ""
-        self._bounded = spec.limits.bytes_per_epoch is not None
         self._owned = self._parameters()
         self._pid = os.getpid()
         self._tick: Any = None
         self._entered = False
-        self._nested = False
 
     # The loop's side
 
@@ -108,18 +102,13 @@ class Run:
         try:
             self.timeline.end_epoch(complete=error is None, reason=_reason(error))
             self.recording.drain(None if error is None or isinstance(error, Stopped) else EXIT_SECONDS)
-            self._unsealed()
+            self.keeper.look_for_unsealed()
         finally:
-            self.outlets.close()
+            self.keeper.outlets.close()
             self.live.remove()
             release(self.directory, self.recording.rank)
         if error is None:
             self._judge()
-
-    def _unsealed(self) -> None:
-        for failure in self.recording.sealer.failures:
-            text = f"'{self.directory / failure.journal}' could not be sealed: {failure.message}"
-            self.failure = self.failure or StorageError(f"{text}; it is kept: `probes recover {self.directory}`")
 
     def detach(self) -> None:
         """Stop watching the model's calls and the optimizers."""
@@ -130,7 +119,7 @@ class Run:
             self._tick = None
 
     def _judge(self) -> None:
-        failure = self.failure or self.watch.error
+        failure = self.keeper.failure or self.watch.error
         if failure is not None:
             raise failure
         problems = verdicts(self)
@@ -143,6 +132,11 @@ class Run:
         self.schedule.close()
         self.moment.writer = self.recording.journal = None
         self.timeline.listener = Deaf()
+
+    @property
+    def accounts(self) -> dict[int, list[Account]]:
+        """The books of every epoch, one for each binding of the plan."""
+        return self.keeper.accounts
 
     @property
     def next_epoch(self) -> int:
@@ -329,146 +323,17 @@ class Run:
         name = self.plan.loaded.spec.clock.model
         return [self.plan.trees[name]] if name else list(self.plan.trees.values())
 
-    # What the timeline tells
-
-    def epoch_begins(self, epoch: int) -> None:
-        """Open the journal, the books and the hooks of an epoch."""
-        self.accounts[epoch] = self.live.open_books()
-        if not self.stopped:
-            with self._storage():
-                starts = dict(self.timeline.totals)
-                self.moment.writer = self.outlets.over(self.recording.open(epoch, starts), epoch, starts)
-                self.live.register(epoch)
-                self._owned = self._parameters()
-                self.entry.rehang()
-
-    def epoch_ends(self, epoch: int, complete: bool, reason: str) -> None:
-        """Close the books and hand the journal to the sealer."""
-        self.live.rest()
-        self.live.verify()
-        self.live.settle()
-        if self.moment.writer is not None:
-            self.accumulations.end_epoch()
-            self._commit(self.moment.phase, self.moment.step, True, {})  # and what came after its step was over
-        self.moment.writer = None
-        with self._storage():
-            reason = reason or self.stopped or self.limited
-            self.recording.close(complete and not reason, reason, closing(self, epoch))
-        self.limited = ""
-
-    def step_pauses(self) -> None:
-        """Keep the open step's books aside while a step of another phase runs within it."""
-        self._nested = True
-        for tap in self.live.taps:
-            tap.account.pause()
-
-    def step_resumes(self) -> None:
-        """Go on with the books of the step around."""
-        self._nested = False
-        for tap in self.live.taps:
-            tap.account.resume()
-
-    def step_ends(self, phase: str, step: int, keep: bool, annex: dict[str, Any]) -> None:
-        """Commit a step, or drop it."""
-        self.live.end_step()
-        if self.accumulations.taps:
-            self.accumulations.end_step(phase, step, keep)
-        self._commit(phase, step, keep, annex)
-        if not self.room.asked and keep:
-            self._ask_for_room()
-        if self.recording.segment_steps and self.recording.is_full() and not self._nested:
-            self._roll()
-
-    def _commit(self, phase: str, step: int, keep: bool, annex: dict[str, Any]) -> None:
-        journal = self.recording.journal
-        if journal is None or self.stopped:
-            self.watch.end_step(None, phase, step, keep)
-            return
-        try:
-            if not keep:
-                journal.abort()
-                self.outlets.end_step(False)
-            keep = self.watch.end_step(self.moment.writer, phase, step, keep) or keep
-            if keep and (annex or journal.pending):  # a step of which nothing is stored is counted in the closing alone
-                journal.commit(phase, step, self.timeline.totals[phase] + step, annex)
-        except StorageError as error:
-            self._stop(error)
-        if self.outlets.sinks:
-            self.failure = self.failure or self.outlets.end_step(keep and not self.stopped)
-        if self._bounded:
-            self._within_limit()
-
-    def _roll(self) -> None:
-        """Go on with the epoch in another file."""
-        writing, self.moment.writer = self.moment.writer is not None, None
-        with self._storage():
-            journal = self.recording.roll()
-            if writing:
-                self.moment.writer = self.outlets.over(journal, self.moment.epoch, dict(self.timeline.totals))
-
-    def _ask_for_room(self) -> None:
-        """Stop the program at its first captures, and not hours later, where the disk cannot take an epoch."""
-        journal = self.recording.journal
-        if journal is None or not journal.captures:
-            return
-        try:
-            self.room.after(self.accounts[self.moment.epoch])
-        except StorageError as error:
-            self._stop(error)
-            self.fatal = True
-
-    def _within_limit(self) -> None:
-        """Stop capturing for this epoch once its byte limit is reached."""
-        limits = self.plan.loaded.spec.limits
-        taken = sum(account.nbytes for account in self.accounts[self.moment.epoch]) if limits.bytes_per_epoch else 0
-        if limits.bytes_per_epoch is None or taken < limits.bytes_per_epoch or self.moment.writer is None:
-            return
-        text = f"epoch {self.moment.epoch} reached its limit of {limits.bytes_per_epoch} bytes at step {self.moment.step}"
-        if limits.on_limit == "raise" and self.failure is None:
-            self.failure = RunError(f"{text} (`limits.bytes_per_epoch`)")
-        for account in self.accounts[self.moment.epoch]:
-            account.skip("limit")
-        self.limited = text
-        self.live.rest()
-        self.moment.writer = None
-
-    # Failures
-
-    @contextmanager
-    def _storage(self) -> Iterator[None]:
-        """A disk that fails stops the captures; training goes on unless the spec says otherwise."""
-        try:
-            yield
-        except StorageError as error:
-            self._stop(error)
-
-    def _stop(self, error: ProbesError) -> None:
-        self.stopped = self.stopped or str(error)
-        self.failure = self.failure or error
-        self.live.rest()
-        self.moment.writer = None
-
-    def _failed(self, tap: Tap, error: Exception) -> None:
-        if isinstance(error, StorageError):
-            self._stop(error)
-            return
-        binding = self.plan.bindings[self.live.taps.index(tap)]
-        tap.broken = True
-        tap.account.skip("failed")
-        text = f"probe `{binding.name}` on `{binding.target}` failed in epoch {self.moment.epoch} step {self.moment.step}: {error}"
-        tap.account.error = text
-        if self.plan.loaded.spec.on_error == "raise" and self.failure is None:
-            self.failure = RunError(text)
-
     def raise_pending(self) -> None:
         """Raise what went wrong in a hook, where the spec says `on_error: raise` or it is too early to go on without captures."""
         self.halt()
-        if self.failure is None:
-            return
-        spec = self.plan.loaded.spec
-        if self.fatal or "raise" in (spec.on_error, spec.limits.on_limit):
-            failure, self.failure = self.failure, None
+        failure = self.keeper.due_failure
+        if failure is not None:
+            self.keeper.failure = None
             raise failure
+
+    def _epoch_opens(self) -> None:
+        self._owned = self._parameters()
+        self.entry.rehang()
 
 
 def _reason(error: BaseException | None) -> str:

@@ -130,12 +130,12 @@ class Told:
     def epoch_begins(self, epoch: int) -> None:
         """An epoch opens."""
         self.epoch = epoch
-        self.run.epoch_begins(epoch)
+        self.run.keeper.epoch_begins(epoch)
 
     def epoch_ends(self, epoch: int, complete: bool, reason: str) -> None:
         """An epoch is over."""
         counts = dict(self.run.timeline.counts)
-        self.run.epoch_ends(epoch, complete, reason)
+        self.run.keeper.epoch_ends(epoch, complete, reason)
         self.progress.epoch(self.run, epoch, counts, complete)
 
     def boundary(self) -> None:
@@ -144,16 +144,16 @@ class Told:
 
     def step_pauses(self) -> None:
         """A step of another phase opens within the one that is open."""
-        self.run.step_pauses()
+        self.run.keeper.step_pauses()
         self.unwanted = None  # steps of two phases: the program does more than one thing
 
     def step_resumes(self) -> None:
         """That step is over."""
-        self.run.step_resumes()
+        self.run.keeper.step_resumes()
 
     def step_ends(self, phase: str, step: int, keep: bool, annex: dict[str, Any]) -> None:
         """A step is over."""
-        self.run.step_ends(phase, step, keep, annex)
+        self.run.keeper.step_ends(phase, step, keep, annex)
         self.progress.step(self.epoch, phase, step)
         if self.unwanted is not None:
             self._notice(phase)
