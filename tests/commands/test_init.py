@@ -189,7 +189,7 @@ def test_a_script_is_watched_for_one_pass_and_what_fires_is_suggested_with_its_s
 
 
 def test_a_script_that_only_infers_gets_a_spec_for_eval(unseen: Path, written: Written, invoke: Invoke) -> None:
-    written("infer.py", TRAINED.replace("Encoder()", "Encoder().eval()").replace("for _", "torch.set_grad_enabled(False)\nfor _"))
+    written("infer.py", TRAINED.replace("Encoder()", "Encoder().eval()"))
     assert invoke(init, "--watch", "infer.py").code == 0
     spec = load_spec("probe.yaml").spec
     assert list(spec.probes) == ["outputs"]
