@@ -135,7 +135,7 @@ def test_every_reason_can_be_reached_and_stands_in_the_file(tmp_path: Path, reas
 def test_every_other_reason_has_a_test_of_its_own() -> None:
     assert set(REASONS) - set(CASES) == set(ELSEWHERE)
     for reason, place in ELSEWHERE.items():
-        assert f'"{reason}"' in (Path(__file__).parent.parent / place).read_text()
+        assert reason in (Path(__file__).parent.parent / place).read_text()
 
 
 def test_a_graph_that_waits_for_its_backward_is_not_called_unused(tmp_path: Path) -> None:
