@@ -14,7 +14,7 @@ from torch import Tensor
 from probes.hooks.account import Account
 from probes.hooks.recorder import Recorder
 from probes.hooks.tap import Tap
-from probes.tensors import in_backward
+from probes.tensors import graph_task
 
 
 class GradHook:
@@ -94,12 +94,12 @@ class Armed:
 
 
 def whole_base(module: object, tensor: Tensor) -> Tensor | None:
-    """The base of a `Linear`'s output that is nothing but a view of all of it, or None.
+    """The base of a `Linear`'s output, which is a view, where it is nothing but a view of all of it, or None.
 
     With a bias and a 3-D input `Linear` returns a view of the product; a hook on the base outlives in-place operations
     on the view, and nobody else can use the base, so its gradient is the output's.
     """
-    if type(module) is torch.nn.Linear and tensor._is_view():
+    if type(module) is torch.nn.Linear:
         base = tensor._base
         if base is not None and base.grad_fn is not None and base.numel() == tensor.numel() and base.is_contiguous():
             return base
@@ -136,13 +136,20 @@ class GradTap(Tap):
     def handle(self, value: object, call: int) -> None:
         """Arm a tensor hook on every tensor that requires a gradient."""
         self.account.fired += 1
-        recompute = in_backward()
+        recompute = graph_task() != -1
         if not torch.is_grad_enabled():
             if not recompute:
                 self.first.append((self.moment.step, self.moment.microstep, call))
             return
         if recompute and not self.first:
             return  # non-reentrant checkpointing: the first pass carries the gradients and is armed
+        if type(value) is Tensor and not self.keys:
+            single = self.single
+            if single is None:
+                single = self.single = self.recorder(self.root)
+            if not self.arm(single, value, call, recompute):
+                self.account.skip("frozen")
+            return
         some = False
         for recorder, tensor in self.parts(value):
             some |= self.arm(recorder, tensor, call, recompute)
@@ -159,7 +166,8 @@ class GradTap(Tap):
         if recompute:
             self.passes.append(hook)
         self.account.armed += 1
-        base = whole_base(self.module, tensor)
+        view = tensor._is_view()
+        base = whole_base(self.module, tensor) if view else None
         if base is not None:
             hook.reshape = tensor.shape
             base.register_hook(hook)  # type: ignore[no-untyped-call]  # untyped in torch
@@ -167,7 +175,7 @@ class GradTap(Tap):
         handle = tensor.register_hook(hook)  # type: ignore[no-untyped-call]  # untyped in torch
         if node is None:
             self.armed.handles.append(handle)
-        elif tensor._is_view():
+        elif view:
             hook.watch(tensor)
             self.armed.views.append(hook)
         return True
