@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from functools import wraps
@@ -31,7 +32,7 @@ class Turns:
 
     def __init__(self) -> None:
         self.taker = 0
-        self.held = 0
+        self.held = 0 if getattr(sys, "_is_gil_enabled", bool)() or sys.version_info < (3, 13) else 1  # without a GIL always by the lock
         self.lock = threading.RLock()
 
 
