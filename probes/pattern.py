@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from itertools import product
+from itertools import product, takewhile
 
 MAX_CHARACTERS = 1024
 MAX_ALTERNATIVES = 1000
@@ -54,6 +54,7 @@ class Pattern:
                 self.levels.append(_level(level, offset))
         # A pattern without `**` matches paths of one length only, which rules most of a large model out at once.
         self._depth = len(self.levels) - 1 if None not in self.levels else -1
+        self._prefix = _prefix(self.levels)
 
     @property
     def is_exact(self) -> bool:
@@ -67,6 +68,8 @@ class Pattern:
 
     def matches(self, path: str) -> bool:
         """Whether the pattern matches a whole path."""
+        if not path.startswith(self._prefix):
+            return False
         if self._depth >= 0 and path.count(".") != self._depth:
             return False
         names = path.split(".") if path else []
@@ -97,6 +100,20 @@ class Pattern:
             if True not in reached:
                 return False
         return reached[-1]
+
+
+def _prefix(levels: list[tuple[Alternative, ...] | None]) -> str:
+    """What every path begins with that the levels match, as far as they say it at once."""
+    found = ""
+    for index, level in enumerate(levels):
+        if level is None or len(level) != 1:
+            break
+        literal = "".join(str(token) for token in takewhile(lambda token: type(token) is str, level[0]))
+        found += literal
+        if len(literal) < len(level[0]) or index == len(levels) - 1:
+            break
+        found += "."
+    return found
 
 
 def levels_of(text: str) -> list[str]:
