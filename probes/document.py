@@ -334,7 +334,19 @@ def _cause(what: str, source: str, column: int) -> tuple[str, str]:
     """The code and the hint for what libyaml could not read."""
     token, before = source[column : column + 1], source[:column].rstrip()
     if "alias" in what or "alphabetic" in what or (token == "*" and "expected" in what):
-        return "unquoted-glob", 'a pattern that begins with `*` must be quoted: "*..."'
+        return "unquoted-glob", f'a pattern that begins with `*` must be quoted: "{_word(source, column)}"'
     if "${" in source or (token and token in "{[" and not before.endswith((":", ",", "-", "[", "{"))):
-        return "unquoted-braces", 'a value with `${`, `{` or `[` in it must be quoted: "..."'
+        return "unquoted-braces", f'a value with `${{`, `{{` or `[` in it must be quoted: "{_word(source, column)}"'
     return "not-yaml", next((hint for part, hint in CAUSES.items() if part in what), "")
+
+
+def _word(source: str, column: int) -> str:
+    """The text around a column that was meant as one value, with the brackets that belong to it."""
+    start = column
+    while start and source[start - 1] not in " \t,[{\"'":
+        start -= 1
+    depth, end = 0, start
+    while end < len(source) and (depth or source[end] not in " \t,]}"):
+        depth += (source[end] in "[{") - (source[end] in "]}")
+        end += 1
+    return source[start:end]

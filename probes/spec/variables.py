@@ -42,6 +42,7 @@ class Variables:
         self.document = document
         self.given = given
         self.used: set[str] = set()
+        self.meant: set[str] = set()
         self.problems: list[Problem] = []
 
     def walk(self, value: Any, path: Path) -> Any:
@@ -55,7 +56,7 @@ class Variables:
     def unused(self) -> list[Problem]:
         """A problem for each variable that no text names."""
         message = "variable `{}` is not used, so it would have no effect"
-        left = [name for name in self.given if name not in self.used]
+        left = [name for name in self.given if name not in self.used | self.meant]
         return [
             problem(self.document, ("vars", name), "unused-variable", message.format(name), "use it, or remove it", key=True)
             for name in left
@@ -84,6 +85,8 @@ class Variables:
         if name.isupper() and not self.given:
             hint = "environment variables are not expanded in specs; declare it under `vars`, and set it with --set"
         else:
-            hint = nearest(name, self.given) or (f"declare it: `vars: {{{name}: ...}}`" if name else "name a variable of `vars`")
+            self.meant |= {other for other in self.given if nearest(name, [other])}  # a typo is told once
+            hint = nearest(f"${{{name}}}", [f"${{{other}}}" for other in self.given])
+            hint = hint or (f"declare it: `vars: {{{name}: ...}}`" if name else "name a variable of `vars`")
         self.problems.append(problem(self.document, path, "unknown-variable", f"variable `${{{name}}}` is not in `vars`", hint))
         return f"${{{name}}}"
