@@ -127,6 +127,9 @@ def _may_end(directory: Path, before: Claim, take_over: bool) -> None:
 def in_use(directory: Path, holder: Claim | None) -> str:
     """What is said to the second run in a directory."""
     who = str(holder) if holder is not None and holder.host else "another run"
+    if holder is not None and holder.state == "dead":
+        ways = "go on with that run by `--resume --take-over` (`resume=True, take_over=True`), or choose another with `out`"
+        return f"run directory '{directory}' is claimed by {who}, which is dead: {ways}"
     return f"run directory '{directory}' is in use by {who}; choose another with `out`, or `probes recover` it if that run is dead"
 
 

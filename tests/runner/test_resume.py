@@ -130,6 +130,8 @@ def test_a_claim_of_a_dead_run_asks_for_more(tmp_path: Path) -> None:
     killed(tmp_path / "r", 0, 1)
     with pytest.raises(StorageError, match="which is dead: resume it with `--take-over`"):
         probes.attach(net(), SPEC, out=tmp_path / "r", resume=True)
+    with pytest.raises(StorageError, match="which is dead: go on with that run by `--resume --take-over`"):
+        probes.attach(net(), SPEC, out=tmp_path / "r")
 
 
 def test_a_live_run_is_not_resumed(tmp_path: Path) -> None:
