@@ -29,7 +29,8 @@ def statement(verdict: Verdict) -> dict[str, Any]:
     place = Path(verdict.path)
     subjects = [{"name": file.file, "digest": {"sha256": file.file_sha256, "blake3": file.file_blake3}} for file in verdict.files]
     if place.is_dir():
-        beside = [path for path in (place / "run.json", place / "spec.yaml", *sorted(place.glob("ledger*.jsonl"))) if path.is_file()]
+        patterns = ("run.json", "run.*json", "code*.diff", "spec.yaml", "ledger*.jsonl")
+        beside = dict.fromkeys(path for pattern in patterns for path in sorted(place.glob(pattern)))
         subjects += [{"name": path.name, "digest": {"sha256": hashlib.sha256(path.read_bytes()).hexdigest()}} for path in beside]
     epochs = [{"file": file.file, "captures_root": file.captures_root, "epoch_root": file.epoch_root} for file in verdict.files]
     notes = sorted({finding.code for finding in verdict.findings})

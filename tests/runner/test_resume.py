@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 import probes
+from probes.audit.statement import statement
 from probes.errors import StorageError, UsageError
 from probes.store.past import Past, manifest_name
 from probes.store.resume import look
@@ -181,4 +182,6 @@ def test_third_starts_have_a_third_manifest(tmp_path: Path) -> None:
         train(probes.attach(model, SPEC, out=tmp_path / "r", resume=True), model, epochs)
     assert [manifest_name(number) for number in (1, 2, 3)] == ["run.json", "run.a2.json", "run.a3.json"]
     assert json.loads((tmp_path / "r" / "run.a3.json").read_text())["run_id"] == probes.open(tmp_path / "r").manifest["run_id"]
+    subjects = statement(probes.verify(tmp_path / "r", sha256=True))["subject"]
+    assert {"run.json", "run.a2.json", "run.a3.json", "spec.yaml", "ledger.jsonl"} <= {subject["name"] for subject in subjects}
     assert look(tmp_path / "r") == Past(4, 3, {0: {"train": 6}, 1: {"train": 6}, 2: {"train": 6}}, ())
