@@ -99,9 +99,12 @@ class Run:
             return
         self._entered = False
         self.detach()
+        interrupted = error is not None and not isinstance(error, Stopped)
+        if interrupted:
+            self.recording.sealer.hurry()
         try:
             self.timeline.end_epoch(complete=error is None, reason=_reason(error))
-            self.recording.drain(None if error is None or isinstance(error, Stopped) else EXIT_SECONDS)
+            self.recording.drain(EXIT_SECONDS if interrupted else None)
             self.keeper.look_for_unsealed()
         finally:
             self.keeper.outlets.close()

@@ -6,6 +6,7 @@ import json
 import os
 import select
 import subprocess
+import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -72,6 +73,7 @@ class Sealer:
         self._received = b""
         self._finished: list[Sealed] = []
         self._still = False
+        self._most_waiting = MOST_WAITING
 
     def submit(self, journal: Path, options: Mapping[str, Any] | None = None) -> None:
         """Hand over an ended journal; waits while two others are not sealed yet, unless the child stands still.
@@ -84,10 +86,10 @@ class Sealer:
             return
         began = monotonic()
         self._receive(0.0)
-        while len(self._orders) >= MOST_WAITING and self._hears(None):
+        while len(self._orders) >= self._most_waiting and self._hears(None):
             pass
         self.waited_seconds += monotonic() - began
-        if len(self._orders) >= MOST_WAITING:
+        if len(self._orders) >= self._most_waiting:
             self.failures.append(Failure(journal.name, _stands_still()))
             return
         order = _Order(journal.name, dict(options or {}))
@@ -95,6 +97,10 @@ class Sealer:
         if self._child is None:
             self._start()
         self._send(order)
+
+    def hurry(self) -> None:
+        """Let `submit` wait for nothing any more, as the program is being ended."""
+        self._most_waiting = sys.maxsize
 
     def poll(self) -> list[Sealed]:
         """What was sealed since the last call; never waits."""

@@ -195,3 +195,15 @@ def test_the_child_finishes_whatever_the_script_does_to_its_paths_and_however_it
     while journal.exists() and monotonic() < deadline:
         sleep(0.02)
     assert stored(run / "epoch-0000.h5") == payloads([Shot(shape=(6,))])
+
+
+def test_a_program_that_is_being_ended_waits_for_nothing(tmp_path: Path, sealer: Sealer) -> None:
+    sealer.submit(epoch(tmp_path, 0))
+    os.kill(child(sealer), signal.SIGSTOP)
+    sealer.hurry()
+    began = monotonic()
+    for number in range(1, 5):
+        sealer.submit(epoch(tmp_path, number))
+    assert monotonic() - began < 5
+    os.kill(child(sealer), signal.SIGCONT)
+    assert [one.epoch for one in sealer.drain()] == [0, 1, 2, 3, 4]
