@@ -1,6 +1,8 @@
 # Everything here runs in an environment of its own, made on first use from Python 3.11 or later and constraints.txt.
 # Without a GPU and on two cores; `make` alone tells what there is.
 
+SEED ?= 0
+N ?= 1
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -30,7 +32,8 @@ check: $(VENV)/dev.stamp  ## style, types and layers only
 bench: $(VENV)/dev.stamp  ## what a capture costs, measured on this machine
 	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
 
-torture: $(VENV)/dev.stamp  ## the long runs: kills, full disks, fuzzed files
+torture: $(VENV)/dev.stamp  ## kills, power loss, full disks, fuzzed files: one table in about an hour (SEED=, N=0.1 for a tenth)
+	$(BIN)/python -m tests.torture --seed $(SEED) --n $(N) --json docs/torture.json
 	$(BIN)/python -m pytest -m torture
 
 fmt: $(VENV)/dev.stamp  ## format the code
@@ -40,6 +43,7 @@ fmt: $(VENV)/dev.stamp  ## format the code
 docs: $(VENV)/dev.stamp  ## run the README and write what it says back into it
 	$(BIN)/python docs/kinds.py
 	$(BIN)/python docs/presets.py
+	$(BIN)/python docs/torture.py
 	$(BIN)/python docs/sinks.py
 	$(BIN)/python docs/reference.py
 	$(BIN)/python docs/conformance.py
