@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from probes.clock import SeriesKey
+from probes.hooks.pinned import Pinned
 from probes.signature import Coord
 
 
@@ -48,9 +49,10 @@ class Moment:
         inside: whether an outermost call is running.
         stray: called with the target of a hooked module that runs outside any outermost call; whether to go on.
         rank: rank of this process.
+        pinned: where captures of an accelerator wait until the step ends.
     """
 
-    __slots__ = ("epoch", "inside", "microstep", "open", "phase", "rank", "stamp", "stamp_of_step", "step", "stray", "writer")
+    __slots__ = ("epoch", "inside", "microstep", "open", "phase", "pinned", "rank", "stamp", "stamp_of_step", "step", "stray", "writer")
 
     def __init__(self, rank: int = 0) -> None:
         self.epoch = 0
@@ -64,6 +66,7 @@ class Moment:
         self.inside = False
         self.stray: Callable[[str], bool] = never
         self.rank = rank
+        self.pinned = Pinned()
 
 
 class Gate:

@@ -181,11 +181,15 @@ class Recorder:
 
     def put_any(self, tensor: Tensor, at: At, call: int, backward: int) -> None:
         """Copy a tensor that is unlike the one before, transformed, or late."""
+        origin = tensor
         if self.pipeline is not None:
             if is_wrapped(tensor):
                 raise NotCapturable("functorch", "the tensor is wrapped by a functorch transform")
             self.refuse_composite(tensor)
             tensor, self.coords = self.pipeline(tensor)
+        if self.moment.pinned.takes(tensor):
+            self.send(tensor, at, call, backward, fresh=_apart(tensor, origin))
+            return
         if (
             not (type(tensor) is Tensor and tensor.is_cpu and tensor.layout is STRIDED and not tensor.is_nested and tensor.is_contiguous())
             or tensor.is_quantized
@@ -193,6 +197,30 @@ class Recorder:
             or tensor.is_conj()
         ):
             tensor = self.dense(tensor)
+        late = self.recall(tensor, at)
+        address = tensor.data_ptr()
+        nbytes = self.nbytes
+        if not address and nbytes:
+            raise NotCapturable("no data", "the tensor has a shape but no memory (a fake tensor, or its storage was freed)")
+        self.add(self.descriptor, at.step, at.microstep, call, backward, address, nbytes, late)
+        account = self.account
+        account.written += 1
+        account.nbytes += nbytes
+
+    def send(self, tensor: Tensor, at: At, call: int, backward: int, *, fresh: bool) -> None:
+        """Begin to bring a tensor over from an accelerator; it is stored when the step ends."""
+        late = self.recall(tensor, at)
+        add, descriptor, step, microstep = self.add, self.descriptor, at.step, at.microstep
+
+        def store(address: int, nbytes: int) -> None:
+            add(descriptor, step, microstep, call, backward, address, nbytes, late)
+
+        self.moment.pinned.send(tensor, store, fresh=fresh)
+        self.account.written += 1
+        self.account.nbytes += self.nbytes
+
+    def recall(self, tensor: Tensor, at: At) -> int:
+        """Make the descriptor of a tensor the current one; the journal's flags of a capture at this clock."""
         moment = self.moment
         live = at is moment  # a value of a forward; the clock of a gradient is that of its arming
         if (
@@ -203,16 +231,7 @@ class Recorder:
             or not (live or at.epoch == moment.epoch)
         ):
             self.describe(tensor, at)
-        address = tensor.data_ptr()
-        nbytes = self.nbytes
-        if not address and nbytes:
-            raise NotCapturable("no data", "the tensor has a shape but no memory (a fake tensor, or its storage was freed)")
-        step = at.step
-        late = 0 if live or (step == moment.step and at.epoch == moment.epoch) else LATE
-        self.add(self.descriptor, step, at.microstep, call, backward, address, nbytes, late)
-        account = self.account
-        account.written += 1
-        account.nbytes += nbytes
+        return 0 if live or (at.step == moment.step and at.epoch == moment.epoch) else LATE
 
     def refuse_composite(self, tensor: Tensor) -> None:
         """Refuse to transform a tensor that is in several pieces.
@@ -284,3 +303,8 @@ class Recorder:
                 f"has {tensor.ndim}: {tuple(tensor.shape)}"
             )
         return names
+
+
+def _apart(tensor: Tensor, origin: Tensor) -> bool:
+    """Whether the result of transforms has memory of its own."""
+    return tensor is not origin and tensor.untyped_storage().data_ptr() != origin.untyped_storage().data_ptr()

@@ -247,6 +247,7 @@ class Live:
     def rest(self) -> None:
         """Take the hooks of an epoch off the model."""
         self.armed.settle()
+        self.arrive()
         self.schedule.hangers.clear()
         for handle in self.handles:
             handle.remove()
@@ -276,6 +277,7 @@ class Live:
     def end_step(self) -> None:
         """Settle what the step armed, and close its books."""
         self.armed.settle()
+        self.arrive()
         if not self.schedule.due:
             return
         for grad in self.grads:
@@ -284,6 +286,13 @@ class Live:
         for gate, taps in self.scheduled:
             if gate.due:
                 _step_over(taps)
+
+    def arrive(self) -> None:
+        """Store the captures that are on their way from an accelerator."""
+        try:
+            self.moment.pinned.drain()
+        except Exception as error:  # as in a hook: a disk or a device that fails must not change training
+            self.on_failure(self.taps[0], error)
 
     def settle(self) -> None:
         """At an epoch's end: what was armed and whose graph is gone was not used by the loss."""

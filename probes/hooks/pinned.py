@@ -1,0 +1,166 @@
+"""Captures on an accelerator: copied to pinned memory while the device goes on, and read when the step ends.
+
+No hook waits for the device. What is small is gathered there and comes over in one copy; what is large is copied at once,
+in the order of the stream, so that a later in-place operation does not reach it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+ROOM = 64 << 20
+SMALL = 64 * 1024  # below it, starting a copy costs more than the copy
+ALIGNMENT = 64
+
+Store = Callable[[int, int], None]
+"""Takes the address and the number of the bytes of a capture that has arrived."""
+
+
+class Device(Protocol):
+    """What is asked of an accelerator."""
+
+    def host(self, nbytes: int) -> Tensor:
+        """(nbytes,) uint8 on the host that the device can copy to by itself."""
+
+    def copy(self, target: Tensor, source: Tensor) -> None:
+        """Begin to copy from the device; the call does not wait."""
+
+    def mark(self, source: Tensor) -> Callable[[], None]:
+        """A mark behind everything the device of `source` was told so far: a function that waits for it."""
+
+
+class Accelerator:
+    """A device that torch knows."""
+
+    def host(self, nbytes: int) -> Tensor:
+        """Pinned memory."""
+        return torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
+
+    def copy(self, target: Tensor, source: Tensor) -> None:
+        """A copy in the current stream."""
+        target.copy_(source, non_blocking=True)
+
+    def mark(self, source: Tensor) -> Callable[[], None]:
+        """An event in the current stream."""
+        event = torch.Event(source.device)
+        event.record()
+        return event.synchronize
+
+
+class Sent(NamedTuple):
+    """A capture on its way.
+
+    Attributes:
+        start: where its bytes will stand in the pinned memory.
+        nbytes: how many there are.
+        store: what is done with them.
+    """
+
+    start: int
+    nbytes: int
+    store: Store
+
+
+class Pinned:
+    """Pinned memory for the captures of a step.
+
+    Args:
+        device: the accelerator.
+        room: bytes of pinned memory, taken when the first capture comes.
+
+    Attributes:
+        early: how often a step had more captures than there is room, so that a hook had to wait for the device.
+    """
+
+    def __init__(self, device: Device | None = None, room: int = ROOM) -> None:
+        self.device = device or Accelerator()
+        self.room = room
+        self.early = 0
+        self._memory: Tensor | None = None
+        self._fill = 0
+        self._sent: list[Sent | None] = []  # in the order of the hooks; None stands for the next of the small ones
+        self._small: list[tuple[Tensor, Store]] = []
+        self._small_bytes = 0
+        self._marks: dict[torch.device, Callable[[], None]] = {}
+
+    def takes(self, tensor: Tensor) -> bool:
+        """Whether a tensor is dense memory of an accelerator, for which there is room."""
+        dense = type(tensor) is Tensor and tensor.layout is torch.strided and not (tensor.is_nested or tensor.is_quantized)
+        there = tensor.device.type not in ("cpu", "meta")
+        return dense and there and not (tensor.is_conj() or tensor.is_neg()) and tensor.nbytes <= self.room - ALIGNMENT
+
+    def send(self, tensor: Tensor, store: Store, *, fresh: bool = False) -> None:
+        """Begin to bring a capture over; it is stored by `drain`.
+
+        Args:
+            tensor: dense, on an accelerator, owned by the model; no reference is kept unless it is fresh.
+            store: called with its bytes, which are valid for the time of the call.
+            fresh: whether nobody else will write to the tensor.
+        """
+        needed = _padded(tensor.nbytes)
+        if self._fill + self._small_bytes + needed > self.room:
+            self.early += 1
+            self.drain()
+        if tensor.nbytes < SMALL:
+            self._small.append((tensor if fresh and tensor.is_contiguous() else tensor.clone(memory_format=torch.contiguous_format), store))
+            self._small_bytes += needed
+            self._sent.append(None)
+            return
+        self._sent.append(self._begin(tensor, store))
+
+    def _begin(self, tensor: Tensor, store: Store) -> Sent:
+        memory = self._memory if self._memory is not None else self.device.host(self.room)
+        self._memory = memory
+        start, nbytes = self._fill, tensor.nbytes
+        if nbytes:
+            target = memory[start : start + nbytes].view(tensor.dtype).view(tensor.shape)
+            self.device.copy(target, tensor)
+            self._marks[tensor.device] = self.device.mark(tensor)
+        self._fill = start + _padded(nbytes)
+        return Sent(start, nbytes, store)
+
+    def drain(self) -> None:
+        """Wait for what was sent, and store it in the order in which the hooks saw it.
+
+        Raises:
+            StorageError: of the first that could not be stored; the others are dropped.
+        """
+        if not self._sent:
+            return
+        small = iter(self._gathered())
+        sent = [one if one is not None else next(small) for one in self._sent]
+        for wait in self._marks.values():
+            wait()
+        memory = self._memory
+        self._clear()
+        base = memory.data_ptr() if memory is not None else 0
+        for start, nbytes, store in sent:
+            store(base + start, nbytes)
+
+    def _gathered(self) -> list[Sent]:
+        """Begin to bring the small ones over: one copy for each device."""
+        found: list[Sent | None] = [None] * len(self._small)
+        for device in dict.fromkeys(tensor.device for tensor, _ in self._small):
+            own = [(at, tensor, store) for at, (tensor, store) in enumerate(self._small) if tensor.device == device]
+            packed = torch.cat([tensor.reshape(-1).view(torch.uint8) for _, tensor, _ in own])
+            start = self._begin(packed, _nowhere).start
+            for at, tensor, store in own:
+                found[at] = Sent(start, tensor.nbytes, store)
+                start += tensor.nbytes
+        return [one for one in found if one is not None]
+
+    def _clear(self) -> None:
+        self._sent, self._small, self._marks = [], [], {}
+        self._fill = self._small_bytes = 0
+
+
+def _padded(nbytes: int) -> int:
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
+def _nowhere(_address: int, _nbytes: int) -> None:
+    """The packed ones are stored one by one."""
