@@ -12,6 +12,7 @@ from probes.commands.failure import problems_text
 from probes.errors import SpecError
 from probes.spec import load_spec
 from probes.spec.schema import spec_schema
+from tests import unfit
 
 SPECS = Path(__file__).parent / "specs"
 SCHEMA = Path(__file__).parents[1] / "schemas" / "probe-spec.v1.json"
@@ -41,4 +42,6 @@ def schema_text() -> str:
 if __name__ == "__main__":
     for spec in REFUSED:
         spec.with_suffix(".txt").write_text(said(spec), encoding="utf-8")
+    for spec in unfit.UNFIT:
+        spec.with_suffix(".txt").write_text(unfit.said(spec), encoding="utf-8")
     SCHEMA.write_text(schema_text(), encoding="utf-8")

@@ -45,8 +45,9 @@ def refuse_in_fullgraph(drafts: Sequence[Draft], bindings: Sequence[Binding]) ->
         found = region(draft.tree, binding.module)
         if found is not None and is_fullgraph(found):
             what = f"`{binding.value}`" if binding.probe.edit is None else f"an edit of `{binding.value}`"
+            whole = f"`{found.path}`" if found.path else "the model"
             draft.refuse(
                 "fullgraph",
-                f"{what} of `{binding.target}` needs a graph break, and `{found.path}` is compiled with fullgraph=True",
+                f"{what} of `{binding.target}` needs a graph break, and {whole} is compiled with fullgraph=True",
                 "compile it without fullgraph, or take `output` and parameters' `grad`, which need none",
             )

@@ -38,9 +38,7 @@ class Draft:
         path = pattern.exact
         node = self.tree.nodes.get(path) or self.tree.nodes.get(canonical(path))
         if node is None:
-            hint = nearest(path, self.tree.nodes)
-            hint = hint or ("it is a parameter: use `hook: tensor` and `tensors`" if path in self.tree.tensors() else "")
-            self.refuse("unknown-module", f"the model has no module `{text}`", hint, key, index)
+            self.refuse("unknown-module", f"the model has no module `{text}`", self._instead(path), key, index)
         elif not node.runs:
             children = f"`{join(path, '*')}` names its members"
             self.refuse(
@@ -52,6 +50,13 @@ class Draft:
         else:
             return node
         return None
+
+    def _instead(self, path: str) -> str:
+        """What may be meant by a path that is none."""
+        if path in self.tree.tensors():
+            return "it is a parameter or a buffer: write `hook: tensor` and `tensors`"
+        deeper = [other for other in self.tree.nodes if other.endswith(f".{path}")]
+        return f"did you mean `{deeper[0]}`?" if deeper else nearest(path, self.tree.nodes)
 
 
 @dataclass(frozen=True)

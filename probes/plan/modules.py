@@ -42,10 +42,15 @@ def _modules(draft: Draft) -> Iterable[tuple[Node, bool]]:
         for node in _kept(draft, matches):
             if not any(other.matches(node.path) for other in excluded) and (types is None or isinstance_of(node.module, types)):
                 found.setdefault(node.path, (node, False))
-        if not any(pattern.matches(path) for path in found):
+        if not any(pattern.matches(path) for path in found) and not _said_of_types(draft):
             _no_match(draft, text, index, matches, types)
     order = {path: place for place, path in enumerate(draft.tree.nodes)}
     return sorted(found.values(), key=lambda pair: order[pair[0].path])
+
+
+def _said_of_types(draft: Draft) -> bool:
+    """Whether it has been said that a class of `types` is not there, so that no match needs no second word."""
+    return any(problem.code == "unknown-type" for problem in draft.problems)
 
 
 def _kept(draft: Draft, matches: list[Node]) -> Iterator[Node]:

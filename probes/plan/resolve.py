@@ -65,7 +65,9 @@ def _tree(loaded: LoadedSpec, name: str, probe: Probe, trees: dict[str, Tree]) -
     where = loaded.locate(("probes", name))
     said = f"names model `{wanted}`" if wanted else "names no model"
     message = f"probe `{name}` {said}, but the run has {', '.join(f'`{key}`' for key in trees if key) or 'a single one'}"
-    raise PlanError([replace(where, code="unknown-model", message=message, hint=nearest(wanted, trees))])
+    several = any(trees)
+    hint = nearest(wanted, trees) if several else 'leave `model` out, or attach to several: {"NAME": model, ...}'
+    raise PlanError([replace(where, code="unknown-model", message=message, hint=hint)])
 
 
 def _bindings(draft: Draft) -> Iterator[Binding]:

@@ -192,7 +192,8 @@ class Keeper:
         binding = self.plan.bindings[self.live.taps.index(tap)]
         tap.broken = True
         tap.account.skip("failed")
-        text = f"probe `{binding.name}` on `{binding.target}` failed in epoch {self.moment.epoch} step {self.moment.step}: {error}"
+        place = f"`{binding.target}`" if binding.target else "the model"
+        text = f"probe `{binding.name}` on {place} failed in epoch {self.moment.epoch} step {self.moment.step}: {error}"
         tap.account.error = text
         if self.plan.loaded.spec.on_error == "raise" and self.failure is None:
             self.failure = RunError(text)

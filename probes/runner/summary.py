@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from probes.errors import Problem
+from probes.hooks.account import REASONS
 from probes.runner.directory import shown
 
 if TYPE_CHECKING:
@@ -134,7 +135,9 @@ def verdicts(run: Run) -> list[Problem]:
         if not any(done):
             found.append(
                 where.at(
-                    code="captured-nothing", message=f"probe `{name}` {'edited' if edits else 'captured'} nothing: {_why(books)}", hint=""
+                    code="captured-nothing",
+                    message=f"probe `{name}` {'edited' if edits else 'captured'} nothing: {_why(run, books)}",
+                    hint="",
                 )
             )
             continue
@@ -149,7 +152,7 @@ def verdicts(run: Run) -> list[Problem]:
     return found
 
 
-def _why(books: dict[int, list[Any]]) -> str:
+def _why(run: Run, books: dict[int, list[Any]]) -> str:
     """The reason a probe captured nothing, from its books."""
     accounts = [account for epochs in books.values() for account in epochs]
     error = next((account.error for account in accounts if account.error), "")
@@ -169,8 +172,18 @@ def _why(books: dict[int, list[Any]]) -> str:
         return drift
     del skipped["not reached"]
     if skipped:
-        return ", ".join(f"{count} times {reason}" for reason, count in skipped.most_common())
+        return ", ".join(f"{count} times {reason}{_meaning(reason)}" for reason, count in skipped.most_common())
     expected = sum(account.expected for account in accounts)
     if not expected:
-        return f"its schedule was not due in any step of {len(accounts) // len(books)} epochs"
+        return _never_due(run)
     return f"its targets were not reached in any of the {expected} steps that were due"
+
+
+def _meaning(reason: str) -> str:
+    return f" ({REASONS[reason]})" if reason in REASONS else ""
+
+
+def _never_due(run: Run) -> str:
+    """That a schedule never came to pass, beside the steps that there were."""
+    steps = ", ".join(f"{count} of phase `{phase}`" for phase, count in run.timeline.totals.items() if count)
+    return f"its schedule was not due in any step; there were {steps or 'none'}"
