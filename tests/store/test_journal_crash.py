@@ -154,9 +154,10 @@ def record(path: Path, durability: str, spare: Path | None) -> tuple[list[tuple[
     return _Recorder.events, taker.acknowledged, named
 
 
+@pytest.mark.parametrize("trials", [75, pytest.param(2500, marks=pytest.mark.torture)])
 @pytest.mark.parametrize("recycled", [False, True])
 @pytest.mark.parametrize("durability", ["process", "power"])
-def test_a_power_loss_loses_nothing_promised_and_invents_nothing(tmp_path: Path, durability: str, recycled: bool) -> None:
+def test_a_power_loss_loses_nothing_promised_and_invents_nothing(tmp_path: Path, durability: str, recycled: bool, trials: int) -> None:
     spare = tmp_path / "spare.journal"
     if recycled:
         record(spare, durability, None)
@@ -164,7 +165,7 @@ def test_a_power_loss_loses_nothing_promised_and_invents_nothing(tmp_path: Path,
     events, captured, named = record(tmp_path / "a.journal", durability, spare if recycled else None)
     crashed = tmp_path / "crashed"
     chance = random.Random(f"{durability} {recycled}")
-    for trial in range(75):
+    for trial in range(trials):
         stop = chance.randrange(named, len(events) + 1)
         disk = _Disk(former)
         for event in events[:stop]:

@@ -1,0 +1,100 @@
+"""Write the README's table of what happens when things go wrong, with the counts of the last `make torture`.
+
+Usage: python docs/torture.py     (tests/torture compares)
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+README = Path(__file__).parents[1] / "README.md"
+COUNTS = Path(__file__).with_name("torture.json")
+BEGIN, END = "<!-- what happens when -->", "<!-- end of what happens when -->"
+
+
+class Case(NamedTuple):
+    """One line of the table.
+
+    Attributes:
+        when: what goes wrong.
+        then: what happens.
+        faults: how the names of the rows begin that tried it.
+    """
+
+    when: str
+    then: str
+    faults: tuple[str, ...]
+
+
+CASES = (
+    Case(
+        "the process is killed",
+        "every committed step can be read; `probes recover` seals it, marked incomplete",
+        ("SIGKILL of the training", "SIGKILL at random"),
+    ),
+    Case(
+        "the sealer is killed, crashes or hangs",
+        "training goes on; the journal stays until its file is in the ledger; sealed again, it is the same file",
+        ("SIGKILL of the sealer", "SIGKILL of probes recover", "SIGSEGV", "SIGSTOP", "recover while"),
+    ),
+    Case("power fails, `durability: power`", "every committed step is there", ("power loss under durability: power",)),
+    Case(
+        "power fails, `durability: process`",
+        "every sealed epoch is there; of the open one, nothing wrong is taken for good",
+        ("power loss under durability: process",),
+    ),
+    Case(
+        "the disk is full, or a quota is",
+        "capturing stops with what is safe, needed and free; training goes on (`on_error: raise`: ends); exit status 3",
+        ("disk full", "EDQUOT"),
+    ),
+    Case(
+        "the disk fails, or takes half", "the same; what it half took is taken back or finished", ("EIO", "fsync fails", "every n-th write")
+    ),
+    Case("the disk is slow", "hooks wait; nothing piles up in memory", ("a slow disk",)),
+    Case("SIGTERM, Ctrl-C, `sys.exit`, an exception", "it ends within five seconds; committed steps are kept", ("ends early",)),
+    Case("two runs want one directory", "the second is refused, the first untouched", ("two runs",)),
+    Case("a sealed file is damaged", "`probes verify` says where, or what is read is the same", ("mutants",)),
+    Case("a file or a journal is hostile", "refused with a code of its own; no other file is opened", ("crafted", "journals")),
+    Case("an epoch is huge", "memory stays flat in training, bounded in the sealer", ("captures in one epoch", "sealing")),
+)
+
+
+def table() -> str:
+    """The table, between its marks."""
+    data = json.loads(COUNTS.read_text(encoding="utf-8"))
+    lines = [_line(case, [row for row in data["rows"] if _tried(case, row)]) for case in CASES]
+    untold = [row["fault"] for row in data["rows"] if not any(_tried(case, row) for case in CASES)]
+    assert not untold, f"no line of the table tells of {untold}"
+    head = "| When | What happens | Trials | Captures lost or wrong |\n|---|---|--:|--:|"
+    about = f"Counted by `make torture` (seed {data['seed']}, N={data['N']:g}), which prints a line for each fault."
+    return "\n".join([BEGIN, head, *lines, "", about, END])
+
+
+def _tried(case: Case, row: dict[str, Any]) -> bool:
+    name = re.sub(r"^[\d,]+ ", "", row["fault"])
+    return name.startswith(case.faults)
+
+
+def _line(case: Case, rows: list[dict[str, Any]]) -> str:
+    assert rows, f"nothing has tried {case.when!r}"
+    trials, kept, bad = (sum(row[name] for row in rows) for name in ("trials", "acknowledged", "lost"))
+    bad += sum(row["wrong"] for row in rows)
+    return (
+        f"| {case.when} | {case.then} | {trials:,} | {bad} of {kept:,} |" if kept else f"| {case.when} | {case.then} | {trials:,} | {bad} |"
+    )
+
+
+def main() -> None:
+    """Put the table where the README has it."""
+    text = README.read_text(encoding="utf-8")
+    pattern = re.compile(f"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL)
+    assert pattern.search(text), f"README.md has no {BEGIN}"
+    README.write_text(pattern.sub(lambda _: table(), text), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
