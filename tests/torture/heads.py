@@ -16,8 +16,8 @@ import numpy as np
 
 from probes.store.record import HEADER_BYTES, Kind, extent_place, link, pack_fields, parse_header, place, seal_header
 from tests.store.recorded import KEY, Recording
-from tests.torture.power_loss import SMALL, spread
-from tests.torture.report import Effort, Row
+from tests.torture.power_loss import spread
+from tests.torture.report import SMALL, Effort, Row
 
 JOURNALS = 10_000
 WEIRD: tuple[Any, ...] = (

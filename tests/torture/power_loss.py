@@ -15,11 +15,10 @@ from typing import Any, TypeVar
 from tests.torture.calls import Call, read
 from tests.torture.checking import Acks, Count, examine
 from tests.torture.disk import Disk
-from tests.torture.report import Effort, Row
+from tests.torture.report import SMALL, Effort, Row
 from tests.torture.shim import NOTE, Calls, Fault
 
 REPLAYS = 5000
-SMALL = 0.05  # of a share, below which starting processes would take longer than the trials
 DURABILITIES = ("process", "power")
 STEPS, EVERY = 6, 3
 BOOT = "before the power loss"
