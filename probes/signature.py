@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 Coord = tuple[str | float, ...]
 
+UNITS = ("KiB", "MiB", "GiB", "TiB")
+
 
 class Dtype(NamedTuple):
     """How a torch dtype is laid out in bytes.
@@ -171,3 +173,11 @@ class Signature:
         names = self.dims or ("",) * len(self.shape)
         sizes = [f"{name}={size if size is not None else '?'}".lstrip("=") for name, size in zip(names, self.shape, strict=True)]
         return f"{self.dtype or 'unknown'}[{', '.join(sizes)}]"
+
+
+def size(count: int) -> str:
+    """A number of bytes as a person reads it: `0 B`, `812 B`, `1.5 KiB`, `2.0 GiB`."""
+    if count < 1024:
+        return f"{count} B"
+    power = min((count.bit_length() - 1) // 10, len(UNITS))
+    return f"{count / 1024**power:.1f} {UNITS[power - 1]}"

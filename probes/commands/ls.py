@@ -10,8 +10,8 @@ from typing import Any
 import click
 
 from probes.commands.numbers import numbers
-from probes.commands.table import size, spans, table
-from probes.signature import Signature
+from probes.commands.table import spans, table
+from probes.signature import Signature, size
 from probes.store.captures import Series
 from probes.store.reader import Run
 from probes.store.reader import open as open_run

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from probes.commands.table import size, table
+from probes.commands.table import table
 from probes.commands.watching import HELP, OPTION, Watching, models, watch
 from probes.errors import PlanError, UsageError
+from probes.signature import size
 from probes.spec import load_spec
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from typing import Any
 import click
 
 from probes.commands.numbers import numbers
-from probes.commands.table import number, size, spans, sparkline, table
+from probes.commands.table import number, spans, sparkline, table
+from probes.signature import size
 from probes.store.captures import Series
 from probes.store.reader import open as open_run
 from probes.store.summary import Moments, Row, Summary, summarize

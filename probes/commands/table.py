@@ -10,7 +10,6 @@ import click
 
 BARS = "▁▂▃▄▅▆▇█"
 GAP = "·"
-UNITS = ("KiB", "MiB", "GiB", "TiB")
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> str:
@@ -30,14 +29,6 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[
         return "  ".join(aligned).rstrip()
 
     return "\n".join([click.style(line(header), dim=True), *map(line, rows)])
-
-
-def size(count: int) -> str:
-    """A number of bytes as a person reads it."""
-    if count < 1024:
-        return f"{count} B"
-    power = min((count.bit_length() - 1) // 10, len(UNITS))
-    return f"{count / 1024**power:.1f} {UNITS[power - 1]}"
 
 
 def number(value: object) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from probes.errors import Problem
 from probes.hooks.account import REASONS
 from probes.runner.directory import shown
+from probes.signature import size
 
 if TYPE_CHECKING:
     from probes.runner.run import Run
@@ -85,16 +86,6 @@ class Summary:
         if self.outside:
             lines.append(f"{self.outside} calls of the model were outside any epoch and were not captured")
         return lines
-
-
-def size(nbytes: int) -> str:
-    """Bytes for people: `0 B`, `812 B`, `1.5 KiB`, `2.0 GiB`."""
-    amount, unit = float(nbytes), "B"
-    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
-        if amount < 1024 or unit == "TiB":
-            break
-        amount /= 1024
-    return f"{nbytes} B" if unit == "B" else f"{amount:.1f} {unit}"
 
 
 def _row(run: Run, name: str) -> Row:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import probes
 from probes.runner.directory import shown
+from probes.signature import size
 
 if TYPE_CHECKING:
     from probes.runner.run import Run
@@ -46,7 +47,8 @@ class Progress:
 
     def bound(self, run: Run, place: str) -> None:
         """What the run is bound to, and what it takes for a step and an epoch."""
-        self.say("\n".join([_header(run), _target(run, place), *_probes(run), _clock(run)]))
+        first = not run.recording.rank  # the plan of the others is the same
+        self.say("\n".join([_header(run), *([_target(run, place), *_probes(run), _clock(run)] if first else [])]))
 
     def step(self, epoch: int, phase: str, step: int) -> None:
         """A step is over; shown on a terminal only."""
@@ -57,17 +59,21 @@ class Progress:
 
     def epoch(self, run: Run, epoch: int, counts: dict[str, int], complete: bool) -> None:
         """An epoch is over."""
-        from probes.runner.summary import size
-
         accounts = run.accounts.get(epoch, [])
         captures, nbytes = sum(one.written for one in accounts), sum(one.nbytes for one in accounts)
         steps = "  ".join(_phase(phase, count) for phase, count in sorted(counts.items(), reverse=True))
         ending = "" if complete else "  incomplete"
-        self.say(f"epoch {epoch}  {steps or 'no steps'}  {_count(captures, 'capture')}  {size(nbytes)}{ending}")
+        self.say(f"{_rank(run)}epoch {epoch}  {steps or 'no steps'}  {_count(captures, 'capture')}  {size(nbytes)}{ending}")
 
     def finished(self, run: Run) -> None:
         """The table of what was captured, and what to type next."""
-        self.say(f"\n{run.summary()}\nnext: probes ls {shown(run.directory)}")
+        rank = _rank(run).rstrip()
+        self.say("\n".join(["", *([rank] if rank else []), f"{run.summary()}\nnext: probes ls {shown(run.directory)}"]))
+
+
+def _rank(run: Run) -> str:
+    """What a line begins with where a launch has several processes, whose lines are mixed."""
+    return "" if run.recording.rank is None else f"rank {run.recording.rank}  "
 
 
 def _header(run: Run) -> str:
@@ -75,7 +81,7 @@ def _header(run: Run) -> str:
     digest = f" (sha256 {loaded.files[0][1][:8]})" if loaded.files else ""
     name = loaded.files[0][0] if loaded.files else loaded.spec.name
     again = f"  (attempt {run.past.attempt}, from epoch {run.next_epoch})" if run.past.attempt > 1 else ""
-    return f"probes {probes.__version__}  spec {name}{digest}  ->  {shown(run.directory)}{again}"
+    return f"{_rank(run)}probes {probes.__version__}  spec {name}{digest}  ->  {shown(run.directory)}{again}"
 
 
 def _target(run: Run, place: str) -> str:

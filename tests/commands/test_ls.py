@@ -10,7 +10,8 @@ from click.testing import CliRunner
 from probes.clock import SeriesKey
 from probes.commands.ls import ls
 from probes.commands.show import show
-from probes.commands.table import size, spans, sparkline, table
+from probes.commands.table import spans, sparkline, table
+from probes.signature import size
 from tests.store.recorded import Recording, counted
 
 
