@@ -30,7 +30,7 @@ check: $(VENV)/dev.stamp  ## style, types and layers only
 	$(BIN)/lint-imports
 
 bench: $(VENV)/dev.stamp  ## what a capture costs, measured on this machine
-	@for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script || exit 1; done
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks
 
 torture: $(VENV)/dev.stamp  ## kills, power loss, full disks, fuzzed files: one table in about an hour (SEED=, N=0.1 for a tenth)
 	$(BIN)/python -m tests.torture --seed $(SEED) --n $(N) --json docs/torture.json
@@ -47,6 +47,7 @@ docs: $(VENV)/dev.stamp  ## run the README and write what it says back into it
 	$(BIN)/python docs/sinks.py
 	$(BIN)/python docs/reference.py
 	$(BIN)/python docs/conformance.py
+	$(BIN)/python -m tests.audit.damage
 	$(BIN)/python docs/readme.py
 
 clean:  ## remove the environment and what tools left behind

@@ -388,58 +388,6 @@ def test_an_empty_directory_has_nothing_to_verify(tmp_path: Path) -> None:
     assert "nothing" in codes(tmp_path / "a") or codes(tmp_path / "a") == ["spec-edited"]
 
 
-def flips(path: Path, positions: range) -> dict[int, set[str]]:
-    """The codes found after one bit of each of some bytes was flipped."""
-    good = (path / FILE).read_bytes()
-    found = {}
-    for at in positions:
-        bad = bytearray(good)
-        bad[at] ^= 1 << at % 8
-        (path / FILE).write_bytes(bad)
-        found[at] = {finding.code for finding in verify(path).findings if not finding.note}
-        if at % 16 == 0:
-            assert not independent_verifier.verifies(path), at
-    (path / FILE).write_bytes(good)
-    return found
-
-
-def expected_codes(path: Path) -> dict[range, str]:
-    """What a flip has to be called, by place in the file."""
-    places = {}
-    with h5py.File(path / FILE) as file:
-        group = file["captures/acts/fc1:output"]
-        named = {"values": "bit-flip", "step": "clock-edited", "global_step": "clock-edited", "block_digest": "digest-edited"}
-        for name, code in named.items():
-            start = group[name].id.get_offset()
-            places[range(start, start + group[name].nbytes)] = code
-        for name, code in {"spec": "spec-edited", "resolved": "spec-edited", "manifest": "manifest-edited"}.items():
-            start = file[name].id.get_offset()
-            places[range(start, start + file[name].dtype.itemsize)] = code
-    return places
-
-
-def check_flips(path: Path, positions: range) -> None:
-    found = flips(path, positions)
-    assert all(found.values()), [at for at, there in found.items() if not there]
-    for place, code in expected_codes(path).items():
-        wrong = {at: there for at, there in found.items() if at in place and code not in there}
-        assert not wrong, (code, wrong)
-
-
-def test_flipped_bytes_are_found_with_their_codes(tmp_path: Path) -> None:
-    write_run(tmp_path / "a", epochs=1, source=small)
-    size = (tmp_path / "a" / FILE).stat().st_size
-    check_flips(tmp_path / "a", range(7, size, 131))
-    for place in expected_codes(tmp_path / "a"):
-        check_flips(tmp_path / "a", range(place.start, place.stop, max(len(place) // 4, 1)))
-
-
-@pytest.mark.torture
-def test_every_byte_flipped_is_found(tmp_path: Path) -> None:
-    write_run(tmp_path / "a", epochs=1, source=small)
-    check_flips(tmp_path / "a", range((tmp_path / "a" / FILE).stat().st_size))
-
-
 def test_a_hostile_file_takes_down_no_more_than_the_child(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert verify_untrusted(run) == verify(run)
     monkeypatch.setattr("sys.executable", "/bin/false")
