@@ -10,6 +10,7 @@ import click
 
 from probes.commands.failure import problems_text
 from probes.commands.overrides import changes
+from probes.commands.resolved_text import resolved_text
 from probes.errors import Problem, SpecError, StorageError
 from probes.spec import LoadedSpec, load_spec
 
@@ -35,7 +36,7 @@ class Verdict:
 
 @click.command()
 @click.argument("specs", metavar="SPEC...", nargs=-1, required=True)
-@click.option("--resolved", is_flag=True, help="Print the resolved spec: extends, vars, defaults and overrides applied.")
+@click.option("--resolved", is_flag=True, help="Print what is hashed, each value with where it came from.")
 @click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a value of the spec; repeatable.")
 @click.option("--set-file", "files", multiple=True, metavar="FILE", help="A file with one PATH=VALUE a line; before what --set says.")
 @click.option("--allow-plugin", "allowed", multiple=True, metavar="KIND", help="Let this plug-in be imported; repeatable.")
@@ -103,7 +104,7 @@ def tell(found: Verdict, resolved: bool, kind: str) -> None:
     elif found.loaded is None:
         click.echo(problems_text(found.problems), err=True)
     elif resolved:
-        click.echo(json.dumps(found.loaded.data, indent=2, ensure_ascii=False))
+        click.echo(resolved_text(found.loaded))
     else:
         probes = found.loaded.spec.probes
         off = sum(not probe.enabled for probe in probes.values())

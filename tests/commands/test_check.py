@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from probes.cli import cli
+from probes.document import read
+from probes.spec import load_spec
 from tests.regenerate import COMMAND, REFUSED, SPECS, said
 
 GOOD = "version: 1\nprobes:\n  acts: {hook: forward, modules: [fc1]}\n"
@@ -76,13 +79,35 @@ def test_resolved_shows_defaults_variables_and_overrides(folder: Path) -> None:
         'version: 1\nvars: {n: 10}\ndefaults: {when: {steps: {every: "${n}"}}}\nprobes:\n  acts: {hook: forward, modules: [fc1]}\n', "utf-8"
     )
     result = check("--resolved", "--set", "vars.n=25", "resolved.yaml")
-    assert json.loads(result.stdout)["probes"]["acts"]["when"]["steps"] == {"every": 25}
+    assert read(result.stdout.encode(), "stdout").data["probes"]["acts"]["when"]["steps"] == {"every": 25}
+    assert json.loads(check("--resolved", "--json", "resolved.yaml").stdout)["specs"][0]["resolved"]["version"] == 1
+
+
+def test_resolved_says_of_every_value_where_it_came_from(folder: Path) -> None:
+    (folder / "base.yaml").write_text("on_error: raise\nprobes:\n  acts: {modules: [fc1]}\n", "utf-8")
+    text = "version: 1\nextends: [base.yaml]\ndefaults: {when: {steps: {every: 10}}}\nprobes:\n  acts:\n    hook: forward\n"
+    (folder / "child.yaml").write_text(text, "utf-8")
+    result = check("--resolved", "--set", "about=why", "child.yaml")
+    lines = [re.sub(" +", " ", line).strip() for line in result.stdout.splitlines()]
+    for line in (
+        "version: 1 # child.yaml:1",
+        "name: child # the file's name",
+        "about: why # --set about",
+        "hook: forward # child.yaml:6",
+        "modules: [fc1] # base.yaml:3",
+        "steps: {every: 10} # child.yaml:3",
+        "phases: [train] # default",
+        "on_error: raise # base.yaml:1; not part of the identity",
+        "durability: process # default; not part of the identity",
+    ):
+        assert line in lines
+    assert read(result.stdout.encode(), "stdout").data == load_spec(folder / "child.yaml", overrides=["about=why"]).data
 
 
 def test_set_file_gives_overrides_that_set_wins_over(folder: Path) -> None:
     (folder / "changes").write_text("# a comment\n\nname=one\nprobes.acts.enabled=true\n", "utf-8")
     result = check("--resolved", "--set-file", "changes", "--set", "name=two", "good.yaml")
-    assert json.loads(result.stdout)["name"] == "two"
+    assert read(result.stdout.encode(), "stdout").data["name"] == "two"
 
 
 def test_a_set_file_that_is_not_there_is_the_environments_fault(folder: Path) -> None:
@@ -116,3 +141,9 @@ def test_a_spec_with_transforms_is_checked_without_torch(folder: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("path", sorted((SPECS / "valid").glob("*.yaml")), ids=lambda path: path.stem)
+def test_what_is_printed_of_a_resolved_spec_is_that_spec(path: Path) -> None:
+    result = check("--resolved", str(path))
+    assert read(result.stdout.encode(), "stdout").data == load_spec(path).data
