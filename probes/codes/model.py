@@ -12,6 +12,7 @@ MODEL: dict[str, Code] = {
     "unknown-type": Code("No module of the model is of this class, or no imported module holds it."),
     "unknown-tensor": Code("The model has no parameter or buffer of this name."),
     "frozen-parameter": Code("The parameter has requires_grad=False, so no gradient ever reaches it."),
+    "sharded-parameter": Code("PyTorch calls no hook for one backward's part of the gradient of a parameter that `fully_shard` took over."),
     "bad-reference": Code("A reference names the output or input of a module."),
     "data-of-value": Code("`data` belongs to a parameter or a buffer, not to the value of a module."),
     "unexpected-matches": Code("The number of targets is not what `expect.matches` says."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -56,9 +57,24 @@ def _parameter(draft: Draft, path: str, known: Mapping[str, Any], index: int, ex
             else:
                 draft.note("frozen-parameter", f"`{path}` is left out: it has requires_grad=False", "tensors", index)
             continue
+        if value.root == "grad" and draft.probe.stage in (None, "increment") and _is_fully_sharded(draft, path):
+            message = f"`{path}` is sharded by `fully_shard`, and PyTorch calls no hook for what one backward adds to its gradient"
+            draft.refuse(
+                "sharded-parameter", message, "`stage: accumulated`, or `stage: final` for what the optimizer used", "tensors", index
+            )
+            continue
         lazy = torch.nn.parameter.is_lazy(tensor)
         seen = Signature(DTYPE_NAMES[tensor.dtype], None if lazy else tuple(tensor.shape), draft.probe.dims)
         yield Target(join(node.path, path.rpartition(".")[2]), node, value.root, (), exact, seen)
+
+
+def _is_fully_sharded(draft: Draft, path: str) -> bool:
+    """Whether a module at or above a parameter is one that FSDP2 takes care of; its library is never imported for the question."""
+    library = sys.modules.get("torch.distributed.fsdp")
+    kind = getattr(library, "FSDPModule", None)
+    levels = path.split(".")[:-1]
+    above = (".".join(levels[:count]) for count in range(len(levels) + 1))
+    return kind is not None and any(isinstance(draft.tree.nodes[name].module, kind) for name in above if name in draft.tree.nodes)
 
 
 def _referenced(draft: Draft, text: str, index: int) -> Iterator[Target]:

@@ -31,6 +31,7 @@ def test_what_does_not_fit_is_refused_in_these_words_within_a_second(path: Path)
 ELSEWHERE = {
     "bad-reference": "said by the spec alone",
     "data-of-value": "said by the spec alone",
+    "sharded-parameter": "needs a process group: tests/hooks/test_fully_shard.py",
     "fast-path": "a note",
     "memory-peak": "a note",
     "no-model-fits": "said around a script",
