@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from probes.audit.finding import Finding
 from probes.digest import blake3_hex, canonical
-from probes.store.ledger import FIRST, FORMAT, Entry
+from probes.store.ledger import FIRST, FORMAT, Entry, split
 from probes.store.ledger import line as line_of
 
 
@@ -34,7 +34,7 @@ class Chain(NamedTuple):
 def read_chain(path: Path) -> Chain:
     """Read a ledger and check that each line follows the one before."""
     name = path.name
-    *lines, rest = path.read_bytes().split(b"\n")
+    lines, rest = split(path.read_bytes())
     findings = [Finding("ledger-torn", name, f"the last {len(rest)} bytes are no whole line")] if rest else []
     entries: list[Entry | None] = []
     for number, line in enumerate(lines, 1):

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from probes.errors import FileRefused, StorageError, UsageError
 from probes.store.address import Address
+from probes.store.ledger import split
 from probes.store.names import parse_stem
 from probes.store.part import Part
 from probes.store.sealed import SealedFile
@@ -215,7 +216,7 @@ def _is_whole(entries: list[Entry]) -> bool:
 
 def _ledger(path: Path) -> Iterator[Entry]:
     """The files that a ledger names. A last line without its end is not an entry."""
-    *lines, _ = path.read_bytes().split(b"\n")
+    lines, _ = split(path.read_bytes())
     for number, line in enumerate(lines, 1):
         data = _object(line.decode("utf-8", "replace"), path, number)
         found = entry(str(data.get("file")), bool(data.get("complete")))

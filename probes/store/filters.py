@@ -58,6 +58,8 @@ def _gunzip(data: bytes, values: tuple[int, ...], size: int) -> bytes:
 
 def _unshuffle(data: bytes, values: tuple[int, ...], size: int) -> bytes:
     width = values[0] if values else 1
+    if width < 1:
+        raise FileRefused("damaged", "a chunk was shuffled by elements of no bytes")
     whole = len(data) // width * width
     return np.frombuffer(data[:whole], np.uint8).reshape(width, -1).T.tobytes() + data[whole:]
 

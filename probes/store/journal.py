@@ -106,7 +106,7 @@ class Journal:
         try:
             file, recycled = _open(path, spare, opener)
         except OSError as error:
-            raise refusal(f"cannot create the journal {str(path)!r}: {error.strerror}", error) from error
+            raise refusal(f"cannot create the journal {str(path)!r}: {error.strerror}; earlier epochs are safe", error) from error
         nonce = os.urandom(16)
         own = {"format": FORMAT, "nonce": nonce.hex(), "boot_id": boot_id(), "durability": durability, "recycled_bytes": recycled}
         log = RecordLog(file, path, digests=durability == "power", nonce=nonce)

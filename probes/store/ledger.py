@@ -181,8 +181,16 @@ def _read(path: Path) -> tuple[list[Entry], int]:
         return [], 0
     except OSError as error:
         raise StorageError(f'"{path}" cannot be read: {error.strerror}') from error
-    end = content.rfind(b"\n") + 1
-    return [_entry(path, number, text) for number, text in enumerate(content[:end].split(b"\n")[:-1], 1)], end
+    lines, rest = split(content)
+    return [_entry(path, number, text) for number, text in enumerate(lines, 1)], len(content) - len(rest)
+
+
+def split(content: bytes) -> tuple[list[bytes], bytes]:
+    """The whole lines of a ledger, and what is behind them: a line that a kill or a loss of power has left half written."""
+    *lines, rest = content.split(b"\n")
+    if lines and b"\0" in lines[-1]:  # its end came to the device, and a part before did not
+        rest = lines.pop() + b"\n" + rest
+    return lines, rest
 
 
 def _entry(path: Path, number: int, text: bytes) -> Entry:

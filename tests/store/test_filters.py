@@ -60,3 +60,8 @@ def test_a_missing_codec_is_named_with_what_installs_it(code: int, package: str,
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingExtra, match="torch-probes"):
         decode(data, [Filter(code, ())], len(DATA))
+
+
+def test_elements_of_no_bytes_are_refused() -> None:
+    with pytest.raises(FileRefused, match="shuffled by elements of no bytes"):
+        decode(b"1234", [Filter(SHUFFLE, (0,))], 4)

@@ -149,3 +149,17 @@ def test_segments_and_ranks_do_not_supersede_each_other(ledger: Ledger) -> None:
 def test_a_ledger_that_cannot_be_written_says_so(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="cannot be written"):
         Ledger(tmp_path / "no such directory" / "ledger.jsonl").append(facts(0))
+
+
+def test_a_last_line_of_which_a_part_never_came_to_the_device_is_no_entry(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    ledger.append(facts(0))
+    whole = ledger.path.read_bytes()
+    ledger.append(facts(1))
+    torn = bytearray(ledger.path.read_bytes())
+    torn[len(whole) : len(whole) + 100] = bytes(100)
+    ledger.path.write_bytes(torn)
+    again = Ledger(ledger.path)
+    assert [entry.epoch for entry in again.entries] == [0]
+    again.append(facts(2))
+    assert [entry.epoch for entry in Ledger(ledger.path).entries] == [0, 2]
