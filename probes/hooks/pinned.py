@@ -12,6 +12,8 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from probes.tensors import is_wrapped
+
 ROOM = 64 << 20
 SMALL = 64 * 1024  # below it, starting a copy costs more than the copy
 ALIGNMENT = 64
@@ -89,9 +91,12 @@ class Pinned:
 
     def takes(self, tensor: Tensor) -> bool:
         """Whether a tensor is dense memory of an accelerator, for which there is room."""
-        dense = type(tensor) is Tensor and tensor.layout is torch.strided and not (tensor.is_nested or tensor.is_quantized)
-        there = tensor.device.type not in ("cpu", "meta")
-        return dense and there and not (tensor.is_conj() or tensor.is_neg()) and tensor.nbytes <= self.room - ALIGNMENT
+        if tensor.is_cpu or type(tensor) is not Tensor or tensor.is_meta or is_wrapped(tensor):
+            return False
+        dense = tensor.layout is torch.strided and not (tensor.is_nested or tensor.is_quantized)
+        if not dense or tensor.is_conj() or tensor.is_neg() or tensor.nbytes > self.room - ALIGNMENT:
+            return False
+        return tensor.nbytes == 0 or tensor.data_ptr() != 0  # storage that was freed has a size, but no place
 
     def send(self, tensor: Tensor, store: Store, *, fresh: bool = False) -> None:
         """Begin to bring a capture over; it is stored by `drain`.
