@@ -38,9 +38,10 @@ def ls(run: Path | None, epoch: Any, phase: str | None, attempts: bool, as_json:
         about["attempts"] = [attempt._asdict() for attempt in opened.attempts]
         text = _attempts_text(about["attempts"])
     else:
+        about["events"] = opened.events
         about["series"] = [_series(series) for every in opened.series for series in every.by_dtype()]
         text = _series_text(about["series"])
-    click.echo(json.dumps(about, indent=2) if as_json else f"{_headline(about)}\n\n{text}")
+    click.echo(json.dumps(about, indent=2) if as_json else "\n".join([_headline(about), *_events(about), "", text]))
 
 
 def _run(run: Run) -> dict[str, Any]:
@@ -63,6 +64,12 @@ def _series(series: Series) -> dict[str, Any]:
 
 def _headline(about: dict[str, Any]) -> str:
     return f"{click.style(about['run'], bold=True)}  {_epochs_text(about['epochs'])}"
+
+
+def _events(about: dict[str, Any]) -> list[str]:
+    """What set off a trigger, one line each."""
+    where = "{number} in `{leaf}` of `{target}` ({kind}) at {index}, epoch {epoch}, {phase} step {step}: {steps} steps were written"
+    return [where.format(**{"steps": 0, **event}) for event in about.get("events", ())]
 
 
 def _epochs_text(epochs: Sequence[dict[str, Any]]) -> str:

@@ -85,7 +85,7 @@ class Coverage:
         return self._fired[id(tree.first(node).module)]
 
     def values(self, tree: Tree, node: Node) -> dict[str, Signature]:
-        """The tensors that the module's first call took and gave, by leaf path such as `output.0` or `input.x`; empty where it never fired."""
+        """The tensors that the module's first call took and gave, by leaf path such as `output.0`; empty where it never fired."""
         return self._values.get(id(tree.first(node).module), {})
 
     def verdict(self) -> ProbesError | None:

@@ -95,6 +95,13 @@ class Run:
         return {place: root_of_segments(each) if place in cut else each[0] for place, each in roots.items()}
 
     @property
+    def events(self) -> list[dict[str, Any]]:
+        """What set off the triggers of the spec, in order: the value that was not finite, where it is, and what was written."""
+        closings = [self._directory.file(found.name).document("closing") for found in self._entries]
+        triggers = [closing.get("trigger") for closing in closings if isinstance(closing, dict)]
+        return [event for trigger in triggers if isinstance(trigger, dict) for event in trigger.get("events", ())]
+
+    @property
     def probes(self) -> list[str]:
         """Names of the probes that captured something."""
         return sorted({key.probe for key in self._keys})

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from typing import Any
 
-import h5py
 import pytest
 
 import probes
+from probes.commands.ls import ls
 from probes.commands.run import run
 from tests.commands.conftest import Invoke, Said, Written
 
@@ -80,14 +78,6 @@ def hunt(written: Written, invoke: Invoke) -> Callable[..., Said]:
     return run_it
 
 
-def event() -> dict[str, Any]:
-    """What the file says was found."""
-    with h5py.File("run/epoch-0000.h5") as file:
-        (found,) = json.loads(file["closing"][()])["trigger"]["events"]
-    chosen: dict[str, Any] = found
-    return chosen
-
-
 @pytest.mark.parametrize(("how", "first", "step", "microstep"), [("plain", 10, 30, 0), ("scaled", 10, 30, 0), ("accumulated", 0, 7, 2)])
 def test_it_names_module_step_and_value_and_stores_what_led_up_to_it(
     how: str, first: int, step: int, microstep: int, hunt: Callable[..., Said]
@@ -97,7 +87,7 @@ def test_it_names_module_step_and_value_and_stores_what_led_up_to_it(
     assert "came to its end" not in said.out
     where = f"epoch 0, train step {step}{f', microstep {microstep}' if microstep else ''}"
     assert f"first non-finite value: nan in `output` of `blocks.0.norm` (Standardize) at [5, 0], {where}; 8 of 48" in said.err
-    found = event()
+    (found,) = probes.open("run").events
     assert (found["target"], found["leaf"], found["step"], found["microstep"]) == ("blocks.0.norm", "output", step, microstep)
     assert (found["index"], found["number"], found["nan"], found["inf"]) == ([5, 0], "nan", 8, 0)
 
@@ -115,6 +105,14 @@ def test_the_trace_back_of_the_script_is_not_in_the_way(hunt: Callable[..., Said
     assert said.err.splitlines() == [
         "error: first non-finite value: nan in `output` of `blocks.0.norm` (Standardize) at [5, 0], epoch 0, train step 3; "
         "8 of 48 elements are not finite (8 nan, 0 inf); stopped by the trigger of probe `values`"
+    ]
+
+
+def test_the_list_of_a_run_begins_with_what_was_found(hunt: Callable[..., Said], invoke: Invoke) -> None:
+    hunt("plain", 3, "-q")
+    assert invoke(ls, "run").out.splitlines()[:2] == [
+        "run  epoch 0 incomplete",
+        "nan in `output` of `blocks.0.norm` (Standardize) at [5, 0], epoch 0, train step 3: 4 steps were written",
     ]
 
 
