@@ -42,3 +42,13 @@ ELSEWHERE = {
 def test_every_code_about_models_has_a_case() -> None:
     told = {code for path in unfit.UNFIT for code in re.findall(r"error\[([\w-]+)\]", path.with_suffix(".txt").read_text("utf-8"))}
     assert set(MODEL) - told - set(ELSEWHERE) == set()
+
+
+EXAMPLES = [code for code, row in MODEL.items() if row.wrong]
+
+
+@pytest.mark.parametrize("code", EXAMPLES)
+def test_the_example_of_a_code_is_wrong_in_this_way_and_right_as_it_is_mended(code: str, tmp_path: Path) -> None:
+    wrong, right = MODEL[code].wrong, MODEL[code].right
+    assert re.findall(r"error\[([\w-]+)\]", unfit.said_of(wrong, tmp_path)) == [code]
+    assert unfit.said_of(right, tmp_path) == ""
