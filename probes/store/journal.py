@@ -106,16 +106,18 @@ class Journal:
         try:
             file, recycled = _open(path, spare, opener)
         except OSError as error:
-            raise refusal(f"cannot create the journal {str(path)!r}: {error.strerror}; earlier epochs are safe", error) from error
+            raise _refused(path, error) from error
         nonce = os.urandom(16)
         own = {"format": FORMAT, "nonce": nonce.hex(), "boot_id": boot_id(), "durability": durability, "recycled_bytes": recycled}
         log = RecordLog(file, path, digests=durability == "power", nonce=nonce)
         try:
             log.append(Kind.HEAD, (canonical({**head, **own}),))
             _publish(log, spare if recycled else None)
-        except BaseException:
+        except BaseException as error:
             log.close()
             path.unlink(missing_ok=True)
+            if isinstance(error, OSError) and not isinstance(error, StorageError):
+                raise _refused(path, error) from error
             raise
         return cls(log, durability=durability, buffer_bytes=buffer_bytes)
 
@@ -354,6 +356,10 @@ def _open(path: Path, spare: Path | None, opener: Callable[..., RawFile]) -> tup
         return file, 0
     file.close()
     return recycled, status.st_size
+
+
+def _refused(path: Path, error: OSError) -> StorageError:
+    return refusal(f"cannot create the journal {str(path)!r}: {error.strerror}; earlier epochs are safe", error)
 
 
 def _publish(log: RecordLog, spare: Path | None) -> None:

@@ -78,6 +78,8 @@ def _too_early(effort: Effort) -> Row:
         return make
 
     with effort.row(name) as row:
-        for answer in effort.nurseries.each(order(chance.uniform(0.15, 0.7)) for _ in range(effort.count(100, 4))):
+        (whole,) = effort.nurseries.each([lambda place: {}])
+        moments = [whole["ended"] * chance.uniform(0.3, 1.3) for _ in range(effort.count(100, 4))]
+        for answer in effort.nurseries.each(order(at) for at in moments):
             row.take(answer)
     return row
