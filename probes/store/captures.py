@@ -50,23 +50,23 @@ class Piece:
         shape: the one shape of all captures, where the file says so at once; else None.
     """
 
-    def __init__(self, file: str, address: Address, part: Part, chosen: NDArray[np.intp]) -> None:
+    def __init__(self, directory: Directory, file: str, address: Address, part: Part, chosen: NDArray[np.intp]) -> None:
         self.file = file
         self.address = address
         self.dtype = part.dtype
         self.chosen = chosen
         self.shape = uniform(part.shapes)
-        self._part = part
+        self._directory = directory  # and not the part, which would keep its file open
 
     @cached_property
     def clocks(self) -> NDArray[Any]:
         """(n,) of `CLOCKS`."""
-        return self._part.clocks[self.chosen]
+        return self._directory.part(self.file, self.address).clocks[self.chosen]
 
     @cached_property
     def shapes(self) -> NDArray[np.int64]:
         """(n, rank) sizes; -1 fills up a capture of lower rank."""
-        return self._part.shapes[self.chosen]
+        return self._directory.part(self.file, self.address).shapes[self.chosen]
 
 
 class Series:
@@ -259,9 +259,9 @@ class Series:
         for entry, address in self._places:
             if self._selection.has_file(entry.epoch, entry.rank):
                 part = self._directory.part(entry.name, address)
-                chosen = self._selection.of(part.clocks["step"])
+                chosen = self._selection.of(part.steps)
                 if len(chosen) and self._selection.has_dtype(part.dtype):
-                    found.append(Piece(entry.name, address, part, chosen))
+                    found.append(Piece(self._directory, entry.name, address, part, chosen))
         return tuple(found)
 
     @property

@@ -33,6 +33,7 @@ class Part(Protocol):
         coords: labels of an axis by its name.
         attrs: everything else the file says of the series.
         clocks: (captures,) of `CLOCKS`, in the order of the file.
+        steps: their steps.
         shapes: (captures, rank) sizes; -1 fills up a capture of lower rank.
     """
 
@@ -42,6 +43,7 @@ class Part(Protocol):
     coords: dict[str, Coord]
     attrs: dict[str, Any]
     clocks: NDArray[Any]
+    steps: Steps
     shapes: NDArray[np.int64]
 
     def elements(self, first: int, last: int) -> NDArray[Any]:
@@ -49,6 +51,26 @@ class Part(Protocol):
 
         Complex numbers are pairs. The array may be a read-only view into the file.
         """
+
+
+class Steps:
+    """The column of steps of a part, apart from the other clocks, so that one step is found without reading all of them.
+
+    Attributes:
+        column: (captures,) the steps.
+        ascending: whether they never go down.
+    """
+
+    def __init__(self, clocks: NDArray[Any]) -> None:
+        self.column: NDArray[np.uint32] = np.ascontiguousarray(clocks["step"])
+        self.ascending = bool((self.column[1:] >= self.column[:-1]).all())
+
+    def at(self, step: int) -> NDArray[np.intp]:
+        """The positions of one step."""
+        if not self.ascending or step >= 1 << 32:
+            return np.flatnonzero(self.column == step)
+        wanted = np.uint32(step)  # a plain integer would turn the whole column into another dtype
+        return np.arange(self.column.searchsorted(wanted), self.column.searchsorted(wanted, "right"))
 
 
 class StepIds(NamedTuple):

@@ -18,7 +18,7 @@ from probes.store.address import Address, parse_group
 from probes.store.decode import bits_dtype
 from probes.store.hdf5 import Group, open_file
 from probes.store.names import escape
-from probes.store.part import CLOCKS, StepIds, sizes
+from probes.store.part import CLOCKS, StepIds, Steps, sizes
 from probes.store.storage import Array
 
 LABELS = "labels_"
@@ -106,6 +106,7 @@ class SealedPart:
         if self._values.dtype != bits_dtype(self.dtype):
             raise self._damaged(f"holds {self._values.dtype} for {self.dtype}")
         self.clocks = self._clocks(rank)
+        self.steps = Steps(self.clocks)
         self.shapes = self._shapes()
         self.dims = self._dims()
         self.coords = self._coords()

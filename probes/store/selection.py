@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probes.errors import UsageError
+from probes.store.part import Steps
 
 Numbers = int | slice | Sequence[int] | None
 Names = str | Sequence[str] | None
@@ -63,9 +64,11 @@ class Selection:
         """Whether the file of an epoch and a rank is meant."""
         return _includes(self.epoch, epoch) and _includes(self.rank, rank)
 
-    def of(self, steps: NDArray[Any]) -> NDArray[np.intp]:
+    def of(self, steps: Steps) -> NDArray[np.intp]:
         """The positions of the steps that are meant."""
-        return np.arange(len(steps)) if self.step is None else np.flatnonzero(chosen(self.step, steps))
+        if self.step is None:
+            return np.arange(len(steps.column))
+        return steps.at(self.step) if type(self.step) is int else np.flatnonzero(chosen(self.step, steps.column))
 
 
 def chosen(wanted: Numbers, found: NDArray[Any]) -> NDArray[np.bool_]:

@@ -16,7 +16,7 @@ from probes.errors import StorageError
 from probes.signature import Coord
 from probes.store.address import Address
 from probes.store.decode import bits_dtype
-from probes.store.part import CLOCKS, StepIds
+from probes.store.part import CLOCKS, StepIds, Steps
 from probes.store.scan import Scan, scan
 from probes.store.series import Series as Arranged
 from probes.store.series import arrange
@@ -81,6 +81,7 @@ class UnsealedPart:
         for name in ("epoch", "step", "microstep", "call", "backward", "rank"):
             self.clocks[name] = series.clocks[name]
         self.clocks["global_step"] = series.global_steps
+        self.steps = Steps(self.clocks)
         self.shapes = series.shape_table()
         self._bytes, self._kind = contents, bits_dtype(self.dtype)
         self._sizes, self._offsets = series.sizes, series.offsets
