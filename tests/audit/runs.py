@@ -92,19 +92,22 @@ def write_run(
     seals: bool = True,
     attempt: int = 1,
     first: int = 0,
+    rank: int | None = None,
 ) -> str:
-    """Write and seal a run; returns the head of its ledger."""
+    """Write and seal a run, or the part of one rank; returns the head of its ledger."""
     path.mkdir(parents=True, exist_ok=True)
-    found = origin or manifest()
-    (path / manifest_name(attempt)).write_text(found.text(), encoding="utf-8")
+    found = (origin or manifest()).model_copy(update={"rank": rank or 0})
+    (path / manifest_name(attempt, rank)).write_text(found.text(), encoding="utf-8")
     (path / "spec.yaml").write_bytes(SPEC)
     for epoch in range(first, epochs):
         suffix = f".a{attempt}" if attempt > 1 else ""
-        name = path / f"epoch-{epoch:04d}{suffix}.journal"
+        of_rank = "" if rank is None else f".rank-{rank:04d}"
+        name = path / f"epoch-{epoch:04d}{suffix}{of_rank}.journal"
         _journal(name, epoch, attempt, [changed for one in source(epoch) if (changed := change(one, epoch))], found, gaps, complete)
         if seals:
             seal(name, path, {"compression": compression})
-    return Ledger(path / "ledger.jsonl").head if seals else ""
+    ledger = "ledger.jsonl" if rank is None else f"ledger.rank-{rank:04d}.jsonl"
+    return Ledger(path / ledger).head if seals else ""
 
 
 def _journal(path: Path, epoch: int, attempt: int, ones: list[One], origin: Manifest, gaps: bool, complete: bool) -> None:
@@ -112,7 +115,7 @@ def _journal(path: Path, epoch: int, attempt: int, ones: list[One], origin: Mani
         "run_id": origin.run_id,
         "epoch": epoch,
         "attempt": attempt,
-        "rank": 0,
+        "rank": origin.rank,
         "global_step_start": {"train": 4 * epoch, "eval": epoch},
     }
     head |= {"manifest": json.loads(origin.text()), "spec": SPEC.decode(), "resolved": RESOLVED.decode()}
