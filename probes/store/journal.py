@@ -11,6 +11,7 @@ from typing import Any
 
 from probes.clock import SeriesKey
 from probes.digest import canonical
+from probes.errors import StorageError
 from probes.store.boot import boot_id
 from probes.store.gather import Gather
 from probes.store.raw_file import RawFile, sync_directory

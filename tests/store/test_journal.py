@@ -6,6 +6,7 @@ import random
 import subprocess
 import sys
 import threading
+from errno import EIO
 from pathlib import Path
 
 import pytest
@@ -252,3 +253,13 @@ def test_threads_do_not_mix_their_captures(tmp_path: Path) -> None:
     assert len(found.captures) == 400
     for row, payload in zip(found.captures, payloads[0], strict=True):
         assert set(payload) == {int(row["microstep"])}
+
+
+def test_a_journal_that_cannot_take_its_name_is_an_error_of_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(path: Path) -> None:
+        raise OSError(EIO, "Input/output error")
+
+    monkeypatch.setattr("probes.store.journal.sync_directory", broken)
+    with pytest.raises(StorageError, match="Input/output error; earlier epochs are safe"):
+        Taker(tmp_path / "a.journal")
+    assert list(tmp_path.iterdir()) == []
