@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from ctypes import string_at
 from itertools import product
 from pathlib import Path
+from struct import unpack
 from typing import Any, NamedTuple
 
 import torch
@@ -18,6 +19,9 @@ from probes.plan import Plan
 from probes.signature import Coord
 
 LATE = 1  # the journal's flag of a capture whose step was committed before it arrived
+
+PLAIN = {torch.float64: "d", torch.float32: "f", torch.int64: "q", torch.int32: "i", torch.uint8: "B", torch.bool: "?"}
+"""Dtypes that Python reads out of memory itself, ten times as fast."""
 
 
 class Form(NamedTuple):
@@ -222,6 +226,9 @@ def numbers(payload: bytes, dtype: torch.dtype) -> list[Number]:
     """The elements of a capture; a complex one is a text, as what is not finite is."""
     if not payload:
         return []
+    letter = PLAIN.get(dtype)
+    if letter is not None:
+        return [_plain(number) for number in unpack(f"={len(payload) // dtype.itemsize}{letter}", payload)]
     tensor = torch.frombuffer(bytearray(payload), dtype=dtype)
     if dtype.is_complex:
         return [str(number) for number in tensor.to(torch.complex128).tolist()]
