@@ -127,7 +127,7 @@ class Sealer:
         in_time = deadline is None or monotonic() < deadline
         why = _stands_still() if in_time else f"not sealed after {timeout} seconds; the sealer goes on by itself"
         self.failures += [Failure(order.journal, why) for order in late]
-        self._release(wait=not late)
+        self._release(wait=not late and timeout is None)
         return self.poll()
 
     def _hears(self, deadline: float | None) -> bool:
