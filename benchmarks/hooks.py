@@ -1,164 +1,110 @@
-"""What a probe adds to a module's call, against the hooks people write by hand.
-
-Usage: python benchmarks/hooks.py [--json FILE]
-
-Every variant sees the same 25 modules and the same bytes. Variants run by turns, every ratio is taken within a turn; the
-median and the quartiles are printed. Ours includes the step's commit and the run's own hooks on the root.
-"""
+"""What a small capture adds to a module's call, and what a probe adds that is not due."""
 
 from __future__ import annotations
 
-import json
-import statistics
-import sys
-import tempfile
+import ctypes
+import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
-import h5py
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-import probes
+from benchmarks.rivals import H5pyAppend
+from benchmarks.row import Row
+from benchmarks.stack import MODULES, Hook, Probed, call, hooked, stack
+from benchmarks.turns import Seconds, by_turns, ratios
+from probes.store.record import ENTRY
 
-MODULES = 25
-STEPS = 12
-TURNS = 15
-
-Hook = Callable[[nn.Module, Any, Tensor], None]
-
-
-def stack() -> nn.Sequential:
-    return nn.Sequential(*(nn.Identity() for _ in range(MODULES)))
-
-
-def forward_seconds(model: nn.Module, x: Tensor, steps: Any) -> float:
-    began = perf_counter()
-    for _ in steps:
-        model(x)
-    return perf_counter() - began
+STEPS = 40
+TURNS = 101
+NEVER = {"when": {"steps": {"at": [1 << 30]}}}
+ELSEWHERE = {"when": {"phases": ["eval"]}}
 
 
-def with_hooks(hook: Callable[[int], Hook], x: Tensor) -> float:
-    model = stack()
-    for index, module in enumerate(model):
-        module.register_forward_hook(hook(index))
-    return forward_seconds(model, x, range(STEPS))
+class Raw:
+    """The least a hook can do whose bytes are to be in a file at the step's end: one copy, one entry, one write a step."""
+
+    def __init__(self, folder: Path, x: Tensor) -> None:
+        self.size = x.nbytes
+        self.buffer = bytearray(MODULES * x.nbytes)
+        self.table = bytearray(MODULES * ENTRY.size)
+        self.base = ctypes.addressof(ctypes.c_char.from_buffer(self.buffer))
+        self.copy = ctypes.PyDLL(None).memcpy
+        self.copy.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+        self.file = os.open(folder / "raw", os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        self.end = 0
+
+    def close(self) -> None:
+        os.close(self.file)
+
+    def __call__(self, index: int) -> Hook:
+        copy, table, pack, place, entry, size = (
+            self.copy,
+            self.table,
+            ENTRY.pack_into,
+            self.base + index * self.size,
+            index * ENTRY.size,
+            self.size,
+        )
+
+        def hook(_module: torch.nn.Module, _args: object, output: Tensor) -> None:
+            copy(place, output.data_ptr(), size)
+            pack(table, entry, index, 0, 0, 0, 0, 0, entry)
+            if index == MODULES - 1:
+                self.end += os.pwritev(self.file, (table, self.buffer), self.end)
+
+        return hook
 
 
-@contextmanager
-def h5py_hooks(folder: Path, x: Tensor) -> Iterator[Callable[[int], Hook]]:
-    """Appending to a chunked dataset in the hook, as most recipes do."""
-    with h5py.File(folder / "rival.h5", "w") as file:
-        sets = [
-            file.create_dataset(str(i), (0, *x.shape), maxshape=(None, *x.shape), chunks=(1, *x.shape), dtype="f4") for i in range(MODULES)
-        ]
+def timed(folder: Path, x: Tensor) -> list[Seconds]:
+    def append() -> float:
+        with closing(H5pyAppend(folder, x)) as hook:
+            return hooked(hook, x, STEPS)
 
-        def hook(index: int) -> Hook:
-            def save(_module: nn.Module, _args: Any, output: Tensor) -> None:
-                data = sets[index]
-                data.resize(len(data) + 1, axis=0)
-                data[-1] = output.detach().numpy()
+    def raw() -> float:
+        with closing(Raw(folder, x)) as hook:
+            return hooked(hook, x, STEPS)
 
-            return save
-
-        yield hook
-    (folder / "rival.h5").unlink()
-
-
-def ours(folder: Path, x: Tensor, steps: dict[str, Any]) -> float:
-    model = stack()
-    spec = {"version": 1, "probes": {"p": {"hook": "forward", "modules": ["*"], "when": {"steps": steps}, "expect": {"fires": "some"}}}}
-    run = probes.attach(model, spec, out=folder / f"run-{perf_counter()}")
     with ExitStack() as exits:
-        exits.push(lambda *_: True)  # a run that was never due ends by saying so
-        exits.enter_context(run)
-        list(run.steps([0]))
-        with run.step():
-            model(x)  # descriptors are written once, outside the measurement
-        return forward_seconds(model, x, run.steps(range(STEPS)))
+
+        def probed(**probe: Any) -> Callable[[], float]:
+            run = Probed(exits, folder, stack(), lambda model: model(x), hook="forward", **probe)
+            return lambda: run.seconds(STEPS)
+
+        return by_turns(
+            {
+                "bare": lambda: call(stack(), x, range(STEPS)),
+                "no-op": lambda: hooked(lambda _: lambda *_: None, x, STEPS),
+                "raw": raw,
+                "due": probed(),
+                "not due": probed(**NEVER),
+                "elsewhere": probed(**ELSEWHERE),
+                "append": append,
+            },
+            TURNS,
+        )
+    raise AssertionError("BUG: a run ended before it was measured")
 
 
-def backward_seconds(arm: Callable[[nn.Module], Any], x: Tensor) -> float:
-    model = nn.Sequential(*(nn.Linear(32, 32) for _ in range(MODULES)))
-    for module in model:
-        arm(module)
-    began = perf_counter()
-    for _ in range(STEPS):
-        model(x).sum().backward()
-    return perf_counter() - began
-
-
-def full_backward(module: nn.Module) -> None:
-    saved: list[Tensor] = []
-
-    def save(_module: nn.Module, _inputs: Any, outputs: Any) -> None:
-        saved.append(outputs[0].clone())
-        if len(saved) > 1:
-            saved.pop(0)
-
-    module.register_full_backward_hook(save)
-
-
-def our_backward(folder: Path, x: Tensor) -> float:
-    model = nn.Sequential(*(nn.Linear(32, 32) for _ in range(MODULES)))
-    spec = {"version": 1, "probes": {"p": {"hook": "backward", "modules": ["*"]}}}
-    with probes.attach(model, spec, out=folder / f"run-{perf_counter()}") as run:
-        with run.step():
-            model(x).sum().backward()
-        began = perf_counter()
-        for _ in run.steps(range(STEPS)):
-            model(x).sum().backward()
-        return perf_counter() - began
-
-
-def turn(folder: Path, x: Tensor) -> dict[str, float]:
-    bare = forward_seconds(stack(), x, range(STEPS))
-    empty = with_hooks(lambda _: lambda *_: None, x) - bare
-    kept: list[Tensor] = []
-    clone = with_hooks(lambda _: lambda m, a, o: kept.append(o.clone()), x) - bare
-    kept.clear()
-    due = ours(folder, x, {"from": 0}) - bare
-    idle = ours(folder, x, {"at": [1 << 30]}) - bare
-    with h5py_hooks(folder, x) as hook:
-        append = with_hooks(hook, x) - bare
-    return {
-        "clone / no-op": clone / empty,
-        "ours / no-op": due / empty,
-        "not due / no-op": idle / empty,
-        "h5py append / ours": append / due,
-    }
-
-
-def gradient_turn(folder: Path, x: Tensor) -> dict[str, float]:
-    bare = backward_seconds(lambda module: None, x)
-    full = backward_seconds(full_backward, x) - bare
-    return {"gradient: ours / full backward hook": (our_backward(folder, x) - bare) / full}
-
-
-def report(rows: list[dict[str, float]]) -> dict[str, list[float]]:
-    return {name: [round(q, 3) for q in statistics.quantiles([row[name] for row in rows], n=4)] for name in rows[0]}
-
-
-def main() -> None:
-    torch.set_num_threads(1)
-    figures: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as place:
-        folder = Path(place)
-        for elements, label in ((1 << 10, "4 KiB"), (1 << 14, "64 KiB"), (1 << 18, "1 MiB")):
-            x = torch.randn(elements)
-            figures[label] = report([turn(folder, x) for _ in range(TURNS)])
-        x = torch.randn(32, 32)
-        figures["4 KiB gradient"] = report([gradient_turn(folder, x) for _ in range(TURNS)])
-    for size, rows in figures.items():
-        for name, (low, median, high) in rows.items():
-            print(f"{size:15} {name:38} {median:8.2f}   [{low:.2f} .. {high:.2f}]")
-    if "--json" in sys.argv:
-        Path(sys.argv[sys.argv.index("--json") + 1]).write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()
+def rows(folder: Path) -> Iterator[Row]:
+    rows = timed(folder, torch.randn(1 << 10))
+    floor = ratios(rows, "raw", "no-op", "bare")
+    found = ratios(rows, "due", "no-op", "bare")
+    note = (
+        f"The floor is {floor.median:.1f} ({floor.low:.1f} to {floor.high:.1f}): hooks that do nothing but copy their 4 KiB, "
+        "pack one entry and write once a step. The rest is Python: whether this is a plain tensor of the dtype, shape and device "
+        "of the last one, which call of which step it is, and the books."
+    )
+    append = ratios(rows, "append", "raw", "bare")
+    rival = f"The same hooks without our checks and books, as above, are {append.median:.0f} times cheaper than the append."
+    rest = "What is left are the clock's own two hooks on the root, and taking ours down and hanging them up."
+    topic = "Small capture: 4 KiB from 25 modules, forward hook to committed journal"
+    yield Row(topic, "what it adds to a call, in no-op forward hooks", found, "x", "<= 4", 3.8, note)
+    yield Row(topic, "h5py append in the hook, in captures of ours", ratios(rows, "append", "due", "bare"), "x", ">= 20", 21, rival)
+    yield Row(
+        topic, "a probe that is not due in this step, in no-op hooks", ratios(rows, "not due", "no-op", "bare"), "x", "<= 1.2", 0.9, rest
+    )
+    yield Row(topic, "a probe of another phase, in no-op hooks", ratios(rows, "elsewhere", "no-op", "bare"), "x", "<= 1.2", 0.9, rest)

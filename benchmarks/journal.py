@@ -1,151 +1,133 @@
-"""What one capture costs: small ones against a hook that does nothing, large ones against `os.write` of the same bytes.
-
-Usage: python benchmarks/journal.py [DIRECTORY]     (where the files go; the system's temporary directory by default)
-
-Variants run by turns, every ratio is taken within a turn, medians are printed.
-"""
+"""What a large capture costs where it is seen, in the hook: against `os.write` of the same bytes, and against h5py."""
 
 from __future__ import annotations
 
-import ctypes
 import os
-import statistics
-import sys
-import tempfile
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from time import perf_counter
 
+import h5py
+import numpy as np
 import torch
 
+from benchmarks.row import Row
+from benchmarks.turns import by_turns, ratios
 from probes.clock import SeriesKey
-from probes.store.journal import Journal
+from probes.store.journal import Journal, memory
+from probes.store.record import HEADER_BYTES, extent_place
 
-CALLS = 25
-STEPS = 100
-TURNS = 15
-LARGE_TOTAL = 64 << 20
+TOTAL = 64 << 20
+TURNS = 21
 HEAD = {"run_id": "benchmark", "epoch": 0}
+TOPIC = "Large capture, committed"
 
 
-def start(path: Path, nbytes: int, spare: Path | None = None, durability: str = "process") -> tuple[Journal, int]:
-    journal = Journal.create(path, HEAD, spare=spare, durability=durability)
-    return journal, journal.descriptor(SeriesKey("p", "layer", "output", "train"), "uint8", (nbytes,), None, {}, {})
+class Large:
+    """The ways to bring 64 MiB in captures of one size into a file."""
 
+    def __init__(self, folder: Path, values: torch.Tensor) -> None:
+        self.folder = folder
+        self.values = values
+        self.address, self.nbytes = values.data_ptr(), values.nbytes
+        self.count = TOTAL // values.nbytes
+        self.source = memory(self.address, self.nbytes)
 
-def hook_seconds(calls: int) -> float:
-    """Seconds that a forward hook adds when it does nothing."""
-    bare, hooked, x = torch.nn.Identity(), torch.nn.Identity(), torch.zeros(1)
-    hooked.register_forward_hook(lambda module, args, output: None)
-    seconds = []
-    for module in (bare, hooked):
+    def written(self) -> float:
+        """One `os.write` a capture, to a new file."""
+        path = self.folder / "plain"
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         began = perf_counter()
-        for _ in range(calls):
-            module(x)
-        seconds.append(perf_counter() - began)
-    return seconds[1] - seconds[0]
+        for _ in range(self.count):
+            os.write(file, self.source)
+        taken = perf_counter() - began
+        os.close(file)
+        path.unlink()
+        return taken
+
+    def captured(self, spare: Path | None = None) -> float:
+        """A journal; with a spare one, written over its bytes."""
+        path = self.folder / "large.journal"
+        journal = Journal.create(path, HEAD, spare=spare)
+        number = journal.descriptor(SeriesKey("p", "layer", "output", "train"), "float32", (self.nbytes // 4,), None, {}, {})
+        began = perf_counter()
+        for step in range(self.count):
+            journal.add(number, step, 0, 0, 0, self.address, self.nbytes)
+        journal.commit("train", 0, 0)
+        taken = perf_counter() - began
+        journal.close()
+        path.replace(self.folder / "spare.journal")
+        return taken
+
+    def recycled(self) -> float:
+        return self.captured(self.folder / "spare.journal")
+
+    def placed(self, path: Path) -> float:
+        """The system calls of a journal alone: a header and the capture behind it on a page of its own."""
+        file = os.open(path, os.O_RDWR | os.O_CREAT)
+        header, end = bytes(HEADER_BYTES), 0
+        began = perf_counter()
+        for _ in range(self.count):
+            at = extent_place(end)
+            end = at + os.pwritev(file, (header, self.source), at)
+        taken = perf_counter() - began
+        os.close(file)
+        return taken
+
+    def bare(self) -> float:
+        taken = self.placed(self.folder / "bare")
+        (self.folder / "bare").unlink()
+        return taken
+
+    def over(self) -> float:
+        return self.placed(self.folder / "over")
+
+    def appended(self) -> float:
+        """Appending to a chunked h5py dataset."""
+        path, values = self.folder / "rival.h5", self.values.numpy()
+        with h5py.File(path, "w") as file:
+            data = file.create_dataset("0", (0, len(values)), maxshape=(None, len(values)), chunks=(1, len(values)), dtype=np.float32)
+            began = perf_counter()
+            for _ in range(self.count):
+                data.resize(len(data) + 1, axis=0)
+                data[-1] = values
+            taken = perf_counter() - began
+        path.unlink()
+        return taken
 
 
-def copy_seconds(calls: int, nbytes: int, address: int) -> float:
-    target = bytearray(nbytes)
-    to = ctypes.addressof(ctypes.c_char.from_buffer(target))
-    began = perf_counter()
-    for _ in range(calls):
-        ctypes.memmove(to, address, nbytes)
-    return perf_counter() - began
+def rows(folder: Path) -> Iterator[Row]:
+    for nbytes, size, bar in ((1 << 20, "1 MiB", 2.5), (8 << 20, "8 MiB", 2)):
+        ways = Large(folder, torch.randn(nbytes // 4))
+        ways.captured()
+        found = by_turns({name: getattr(ways, name) for name in ("written", "captured", "recycled", "bare", "over", "appended")}, TURNS)
+        fresh, again = ratios(found, "captured", "written"), ratios(found, "recycled", "written")
+        bare, over, rival = ratios(found, "bare", "written"), ratios(found, "over", "written"), ratios(found, "appended", "captured")
+        plain = ratios(found, "appended", "written")
+        yield Row(
+            TOPIC,
+            f"{size}, to a new journal, in os.write of the same bytes to a new file",
+            fresh,
+            "x",
+            "<= 1.1",
+            1.05,
+            _floor(size, "to a new file", bare),
+        )
+        yield Row(
+            TOPIC,
+            f"{size}, to a recycled journal, likewise",
+            again,
+            "x",
+            "<= 0.8",
+            0.85,
+            _floor(size, "over pages in memory", over),
+        )
+        note = f"`os.write` of {size} itself is {plain.median:.2f} times cheaper than the append."
+        yield Row(TOPIC, f"{size}, h5py append, in captures of ours", rival, "x", f">= {bar}", bar, note)
 
 
-def gather_seconds(folder: Path, nbytes: int, address: int, durability: str) -> float:
-    """Seconds of `STEPS` steps of `CALLS` captures, commits included."""
-    journal, number = start(folder / "small.journal", nbytes, durability=durability)
-    began = perf_counter()
-    for step in range(STEPS):
-        for call in range(CALLS):
-            journal.add(number, step, 0, call, 0, address, nbytes)
-        journal.commit("train", step, step)
-    seconds = perf_counter() - began
-    journal.close()
-    journal.path.unlink()
-    return seconds
-
-
-def plain_seconds(folder: Path, nbytes: int, address: int) -> float:
-    payload = (ctypes.c_char * nbytes).from_address(address)
-    path = folder / "plain"
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
-    began = perf_counter()
-    for _ in range(LARGE_TOTAL // nbytes):
-        os.write(descriptor, payload)
-    seconds = perf_counter() - began
-    os.close(descriptor)
-    path.unlink()
-    return seconds
-
-
-def extent_seconds(folder: Path, nbytes: int, address: int, spare: Path | None = None) -> float:
-    path = folder / "large.journal"
-    journal, number = start(path, nbytes, spare)
-    began = perf_counter()
-    for call in range(LARGE_TOTAL // nbytes):
-        journal.add(number, 0, 0, call, 0, address, nbytes)
-    journal.commit("train", 0, 0)
-    seconds = perf_counter() - began
-    journal.close()
-    path.replace(folder / "spare.journal")
-    return seconds
-
-
-def by_turns(variants: dict[str, Callable[[], float]]) -> dict[str, list[float]]:
-    seconds: dict[str, list[float]] = {name: [] for name in variants}
-    for _ in range(TURNS):
-        for name, variant in variants.items():
-            seconds[name].append(variant())
-    return seconds
-
-
-def ratio(seconds: dict[str, list[float]], name: str, base: str) -> str:
-    ratios = sorted(a / b for a, b in zip(seconds[name], seconds[base], strict=True))
-    return f"{statistics.median(ratios):.2f} (quartiles {ratios[len(ratios) // 4]:.2f} to {ratios[3 * len(ratios) // 4]:.2f})"
-
-
-def small(folder: Path, nbytes: int, address: int) -> None:
-    calls = CALLS * STEPS
-    variants: dict[str, Callable[[], float]] = {
-        "no-op hook": lambda: hook_seconds(calls),
-        "memmove": lambda: copy_seconds(calls, nbytes, address),
-        "process": lambda: gather_seconds(folder, nbytes, address, "process"),
-        "power": lambda: gather_seconds(folder, nbytes, address, "power"),
-    }
-    seconds = by_turns(variants)
-    for name in variants:
-        micros = statistics.median(seconds[name]) / calls * 1e6
-        print(f"{nbytes:>9} B  {name:<12} {micros:8.2f} us each, {ratio(seconds, name, 'no-op hook')} of a no-op hook")
-
-
-def large(folder: Path, nbytes: int, address: int) -> None:
-    spare = folder / "spare.journal"
-    seconds = by_turns(
-        {
-            "os.write": lambda: plain_seconds(folder, nbytes, address),
-            "fresh": lambda: extent_seconds(folder, nbytes, address),
-            "recycled": lambda: extent_seconds(folder, nbytes, address, spare),
-            "os.write again": lambda: plain_seconds(folder, nbytes, address),
-        }
+def _floor(size: str, where: str, floor: tuple[float, float, float]) -> str:
+    return (
+        f"The floor is {floor[1]:.2f} ({floor[0]:.2f} to {floor[2]:.2f}): the `pwritev` of a header and {size} alone, {where}, "
+        "with no line of ours around it."
     )
-    for name in seconds:
-        rate = LARGE_TOTAL / statistics.median(seconds[name]) / 1e9
-        print(f"{nbytes:>9} B  {name:<14} {rate:6.2f} GB/s, {ratio(seconds, name, 'os.write')} of os.write")
-
-
-def main() -> None:
-    torch.set_num_threads(1)
-    source = torch.randn(2 << 20)
-    with tempfile.TemporaryDirectory(dir=sys.argv[1] if len(sys.argv) > 1 else None) as name:
-        for nbytes in (4 << 10, 16 << 10):
-            small(Path(name), nbytes, source.data_ptr())
-        for nbytes in (64 << 10, 256 << 10, 1 << 20, 8 << 20):
-            large(Path(name), nbytes, source.data_ptr())
-
-
-if __name__ == "__main__":
-    main()

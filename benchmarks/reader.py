@@ -1,30 +1,34 @@
-"""What reading back costs: one step's slice against a numpy memory map of the same bytes, and opening runs of many epochs.
+"""What reading back costs: one step's slice against a memory map of the same bytes, and opening runs of few and many epochs."""
 
-python benchmarks/reader.py [DIRECTORY]
-"""
+from __future__ import annotations
 
-import shutil
-import sys
-import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import cycle
 from pathlib import Path
 from statistics import median
-from time import perf_counter
 
 import h5py
 import numpy as np
 
 import probes
+from benchmarks.row import Row
+from benchmarks.turns import by_turns, interval, ratios, seconds
 from probes.clock import SeriesKey
 from probes.store.journal import Journal
 from probes.store.seal import Seals
 
 KEY = SeriesKey("acts", "block", "output", "train")
 MIB = 1 << 20
+TOTAL = 2048
+TURNS = 400
+TOPIC = "Reading"
+SLICE = "The copy is the same; what is left is Python that finds the step, run with caches that the copy has emptied."
 
 
 def record(directory: Path, epochs: int, steps: int, size: int) -> Path:
     directory.mkdir(parents=True)
+    (directory / "run.json").write_text("{}", encoding="utf-8")
     values = np.random.default_rng(0).normal(size=size // 4).astype("<f4")
     seals = Seals(directory)
     for epoch in range(epochs):
@@ -39,70 +43,53 @@ def record(directory: Path, epochs: int, steps: int, size: int) -> Path:
     return directory
 
 
-def microseconds(work: Callable[[int], object], places: np.ndarray) -> float:
-    for place in places:
-        work(int(place))
-    times = []
-    for _ in range(5):
-        began = perf_counter()
-        for place in places:
-            work(int(place))
-        times.append((perf_counter() - began) / len(places))
-    return median(times) * 1e6
+def one(work: Callable[[int], object], places: Iterator[int], held: dict[str, object]) -> float:
+    """Seconds of one slice; the one before is held until this one is there, as it mostly is."""
+    place = next(places)
+
+    def read() -> None:
+        held["slice"] = work(place)
+
+    return seconds(read)
 
 
-def slices(directory: Path, total: int) -> None:
-    run = probes.open(record(directory, 1, total // MIB, MIB))
-    series = run["acts", "block"]
+def slices(folder: Path) -> Iterator[Row]:
+    directory = record(folder / "slices", 1, TOTAL, MIB)
+    series = probes.open(directory)["acts", "block"]
     path = directory / "epoch-0000.h5"
     with h5py.File(path) as file:
         values = file["captures/acts/block:output/values"]
-        shape, offset = values.shape, values.id.get_offset()
-    mapped = np.memmap(path, "<f4", "r", offset, shape)
-    places = np.random.default_rng(1).permutation(total // MIB)[:200]
-    raw = microseconds(lambda place: np.array(mapped[place]), places)
-    print(f"one step of 1 MiB out of {total // MIB} MiB, warm")
-    print(f"  numpy memmap, copied      {raw:8.0f} us")
-    found = {
-        "series[step].value": lambda place: series[place].value,
-        "series.sel(step=).numpy()": lambda place: series.sel(step=place).numpy(),
-    }
-    for name, work in found.items():
-        taken = microseconds(work, places)
-        print(f"  {name:25} {taken:8.0f} us  {raw / taken:.2f} of memmap")
-    with h5py.File(path) as file:
-        values = file["captures/acts/block:output/values"]
-        taken = microseconds(lambda place: values[place], places)
-        print(f"  {'h5py':25} {taken:8.0f} us  {raw / taken:.2f} of memmap")
+        mapped = np.memmap(path, "<f4", "r", values.id.get_offset(), values.shape)
+        places = np.random.default_rng(1).permutation(TOTAL)[:64].tolist()
+        ways: dict[str, Callable[[int], object]] = {
+            "memmap": lambda place: np.array(mapped[place]),
+            "sel(step=).numpy()": lambda place: series.sel(step=place).numpy(),
+            "series[i].value": lambda place: series[place].value,
+            "h5py": lambda place: values[place],
+        }
+        for work in ways.values():
+            for place in places:
+                work(place)
+        found = by_turns({name: partial(one, work, cycle(places), {}) for name, work in ways.items()}, TURNS)
+    for name, bar in (("sel(step=).numpy()", ">= 0.9"), ("series[i].value", ">= 0.9"), ("h5py", "")):
+        label = f"a step of 1 MiB out of {TOTAL // 1024} GiB, `{name}`, in the speed of a NumPy memmap"
+        yield Row(TOPIC, label, ratios(found, "memmap", name), "x", bar, 0.92 if bar else 0.6, SLICE)
 
 
-def opening(directory: Path, epochs: int) -> None:
-    record(directory, epochs, 2, 64)
-
-    def timed(work: Callable[[], object]) -> float:
-        times = []
-        for _ in range(5):
-            began = perf_counter()
-            work()
-            times.append(perf_counter() - began)
-        return median(times) * 1e3
-
-    first = timed(lambda: probes.open(directory))
-    listed = timed(lambda: probes.open(directory).epochs)
-    one = timed(lambda: probes.open(directory).sel(epoch=epochs - 1)["acts", "block"].numpy())
-    every = timed(lambda: probes.open(directory)["acts", "block"].numpy())
-    print(f"{epochs:5} epochs: open {first:.2f} ms, epochs {listed:.1f} ms, one epoch's values {one:.1f} ms, all values {every:.0f} ms")
+def opening(folder: Path) -> Iterator[Row]:
+    few, many = record(folder / "few", 10, 2, 64), record(folder / "many", 300, 2, 64)
+    found = by_turns({"few": lambda: seconds(lambda: probes.open(few)), "many": lambda: seconds(lambda: probes.open(many))}, 51)
+    millis = interval([row["few"] * 1e3 for row in found])
+    yield Row(
+        TOPIC,
+        f"opening a run of 300 epochs, in openings of one of 10 ({median(millis):.2g} ms)",
+        ratios(found, "many", "few"),
+        "x",
+        "<= 1.1",
+        1,
+    )
 
 
-def main() -> None:
-    directory = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp())
-    try:
-        slices(directory / "slices", 512 * MIB)
-        for epochs in (10, 1000):
-            opening(directory / f"epochs-{epochs}", epochs)
-    finally:
-        shutil.rmtree(directory)
-
-
-if __name__ == "__main__":
-    main()
+def rows(folder: Path) -> Iterator[Row]:
+    yield from slices(folder)
+    yield from opening(folder)

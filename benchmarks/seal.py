@@ -1,20 +1,17 @@
-"""How fast an epoch is sealed, against a copy loop over the same bytes.
-
-`python benchmarks/seal.py [CASE...]` prints one JSON line for each case; cases: large, wide, series, small, child.
-"""
+"""How fast an epoch is sealed, against a copy loop over the same bytes; neither waits for the device."""
 
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import shutil
-import sys
-import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from statistics import median
 from time import perf_counter
+from typing import NamedTuple
 
+from benchmarks.row import Row
+from benchmarks.turns import interval
 from probes.clock import SeriesKey
 from probes.digest import file_hex
 from probes.store import seal as sealing
@@ -23,14 +20,24 @@ from probes.store.sealer import Sealer
 
 HEAD = {"run_id": "benchmark", "attempt": 1, "rank": 0, "global_step_start": {}, "manifest": {}, "spec": ""}
 PIECE = 1 << 20
+TOPIC = "Sealing"
+COPY = "The copy loop reads and writes once; a seal also digests every capture and puts each series together."
+GROUPS = "All but a few tenths of it are the HDF5 library's own calls: a group, eight datasets and seventeen attributes."
+
+
+class Sealed(NamedTuple):
+    """Seconds of one seal: the copy loop, until the last byte is placed, and the hash of the whole file."""
+
+    loop: float
+    placed: float
+    hashed: float
 
 
 def journal(directory: Path, epoch: int, series: int, steps: int, nbytes: int) -> Path:
     made = Journal.create(directory / f"epoch-{epoch:04d}.journal", {**HEAD, "epoch": epoch})
     keys = [SeriesKey("acts", f"features.block{number}.conv", "output", "train") for number in range(series)]
     attrs = {"hook": "forward", "module": "torch.nn.modules.conv.Conv2d"}
-    shape = (nbytes // 64, 16)
-    numbers = [made.descriptor(key, "float32", shape, None, {}, attrs) for key in keys]
+    numbers = [made.descriptor(key, "float32", (nbytes // 64, 16), None, {}, attrs) for key in keys]
     memory = ctypes.create_string_buffer(os.urandom(nbytes))
     address = ctypes.addressof(memory)
     for step in range(steps):
@@ -41,7 +48,7 @@ def journal(directory: Path, epoch: int, series: int, steps: int, nbytes: int) -
     return made.path
 
 
-def copy_seconds(source: Path) -> float:
+def copied(source: Path) -> float:
     """A read/write loop over the journal, both files warm, no sync."""
     target = source.with_suffix(".copy")
     piece = memoryview(bytearray(PIECE))
@@ -49,83 +56,80 @@ def copy_seconds(source: Path) -> float:
     with source.open("rb", buffering=0) as read, target.open("wb", buffering=0) as write:
         while size := read.readinto(piece):
             write.write(piece[:size])
-    seconds = perf_counter() - began
+    taken = perf_counter() - began
     target.unlink()
-    return seconds
+    return taken
 
 
-def case(name: str, series: int, steps: int, nbytes: int, repeats: int = 1) -> None:
-    with tempfile.TemporaryDirectory(dir=os.environ.get("BENCHMARK_DIR")) as folder:
-        for _ in range(repeats):
-            directory = Path(folder) / "run"
-            directory.mkdir()
-            source = journal(directory, 0, series, steps, nbytes)
-            os.sync()
-            loop = copy_seconds(source)
-            os.sync()
-            points: dict[str, float] = {}
-            began = perf_counter()
-            result = sealing.seal(
-                source, directory, None, lambda point, points=points, began=began: points.update({point: perf_counter() - began})
-            )  # type: ignore[misc]
-            seconds = perf_counter() - began
-            hashing = perf_counter()
-            file_hex(directory / result.file)
-            hashing = perf_counter() - hashing
-            print(
-                json.dumps(
-                    {
-                        "case": name,
-                        "series": series,
-                        "captures": result.captures,
-                        "bytes": result.bytes,
-                        "copy_loop_s": round(loop, 3),
-                        "seal_s": round(seconds, 3),
-                        "points_s": {point: round(at, 3) for point, at in points.items()},
-                        "ratio_without_hash_and_sync": round(loop / points["transferred"], 3),
-                        "ratio_with_hash_without_sync": round(loop / (points["transferred"] + hashing), 3),
-                        "ratio_all": round(loop / seconds, 3),
-                        "laid_out_ms_a_series": round(points["laid out"] / series * 1e3, 3),
-                    }
-                ),
-                flush=True,
-            )
-            shutil.rmtree(directory)
+def sealed(folder: Path, series: int, steps: int, nbytes: int) -> Sealed:
+    directory = folder / "run"
+    directory.mkdir()
+    source = journal(directory, 0, series, steps, nbytes)
+    os.sync()
+    loop = copied(source)
+    os.sync()
+    points: dict[str, float] = {}
+    began = perf_counter()
+    result = sealing.seal(source, directory, None, lambda point: points.setdefault(point, perf_counter() - began))
+    hashing = perf_counter()
+    file_hex(directory / result.file)
+    hashed = perf_counter() - hashing
+    shutil.rmtree(directory)
+    return Sealed(loop, points["transferred"], hashed)
 
 
-def child(epochs: int = 50) -> None:
-    """Time from handing over a journal of 20 captures in 5 series until its result is there, with the child running."""
-    with tempfile.TemporaryDirectory(dir=os.environ.get("BENCHMARK_DIR")) as folder:
-        directory = Path(folder)
-        sealer, times = Sealer(directory), []
-        for epoch in range(epochs):
-            source = journal(directory, epoch, 5, 4, 6400)
-            began = perf_counter()
-            sealer.submit(source)
-            while not sealer.poll():
-                sealer._receive(None)
-            times.append((perf_counter() - began) * 1e3)
-        sealer.drain()
-        print(
-            json.dumps(
-                {
-                    "case": "child",
-                    "first_ms": round(times[0], 1),
-                    "median_ms": round(median(times[1:]), 1),
-                    "max_ms": round(max(times[1:]), 1),
-                }
-            )
-        )
+def child(folder: Path, epochs: int = 40) -> list[float]:
+    """Milliseconds from handing over a journal of 20 captures in 5 series until its result is there."""
+    directory = folder / "child"
+    directory.mkdir()
+    sealer, times = Sealer(directory), []
+    for epoch in range(epochs):
+        source = journal(directory, epoch, 5, 4, 6400)
+        began = perf_counter()
+        sealer.submit(source)
+        while not sealer.poll():
+            sealer._receive(None)
+        times.append((perf_counter() - began) * 1e3)
+    sealer.drain()
+    return times[1:]  # the first waits for the child to start
 
 
-CASES = {
-    "large": lambda: case("large", 8, 128, 1 << 20),
-    "wide": lambda: case("wide", 200, 5, 1 << 20),
-    "series": lambda: case("series", 5000, 20, 10_240),
-    "small": lambda: case("small", 200, 5000, 1024),
-    "child": child,
-}
+def synced(folder: Path) -> float:
+    """Milliseconds that the device takes for what a seal waits for: the file, the ledger, and the names of both."""
+    began = perf_counter()
+    for name, content in (("file", bytes(170_000)), ("ledger", bytes(1000))):
+        with (folder / name).open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        place = os.open(folder, os.O_RDONLY)
+        os.fsync(place)
+        os.close(place)
+    return (perf_counter() - began) * 1e3
 
-if __name__ == "__main__":
-    for wanted in sys.argv[1:] or CASES:
-        CASES[wanted]()
+
+def rows(folder: Path) -> Iterator[Row]:
+    for series, repeats in ((8, 3), (200, 5)):
+        found = [sealed(folder, series, 1000 // series, 1 << 20) for _ in range(repeats)]
+        without, whole = (interval([one.loop / taken(one) for one in found]) for taken in (_placed, _hashed))
+        yield Row(TOPIC, f"1 GB in {series} series, in the speed of a copy loop", without, "x", ">= 0.5", 0.55, COPY)
+        yield Row(TOPIC, f"1 GB in {series} series, the hash of the whole file included", whole, "x", ">= 0.35", 0.4, COPY)
+    found = [sealed(folder, 5000, 20, 10_240)]
+    yield Row(
+        TOPIC, "1 GB in 5,000 series of 20 captures, a series", interval([one.placed / 5 for one in found]), "ms", "<= 2", 1.8, GROUPS
+    )
+    found = [sealed(folder, 200, 5000, 1024)]
+    yield Row(
+        TOPIC, "10⁶ captures of 1 KiB, in the speed of a copy loop", interval([one.loop / one.placed for one in found]), "x", ">= 0.3", 0.35
+    )
+    floor = interval([synced(folder) for _ in range(20)])
+    note = f"Writing and syncing as many files of that size as one seal does takes {floor.median:.0f} ms by itself."
+    yield Row(TOPIC, "an epoch of 20 small captures", interval(child(folder)), "ms", "<= 30", 25, note)
+
+
+def _placed(one: Sealed) -> float:
+    return one.placed
+
+
+def _hashed(one: Sealed) -> float:
+    return one.placed + one.hashed

@@ -1,0 +1,1 @@
+"""What looking costs: measured by turns, against what a user would otherwise write."""

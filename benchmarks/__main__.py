@@ -1,0 +1,78 @@
+"""Measure everything, write `figures.json` and the table of the README.
+
+Usage: python -m benchmarks [TOPIC...]     (with topics, the rows are only printed; BENCHMARK_SHARE=0.1 takes a tenth of the turns)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from importlib import import_module
+from pathlib import Path
+from time import perf_counter
+
+import h5py
+import numpy
+import torch
+
+from benchmarks.row import Row
+from benchmarks.table import FIGURES, table, write
+
+TOPICS = ("hooks", "rivals", "gradient", "journal", "stats", "job", "seal", "reader", "growth", "start")
+
+
+def machine() -> dict[str, str]:
+    """What the figures were measured on and with."""
+    names = [line.partition(":")[2].strip() for line in _cpuinfo() if line.startswith("model name")]
+    return {
+        "date": datetime.now(UTC).date().isoformat(),
+        "cpu": f"{os.cpu_count()} cores of {names[0] if names else platform.machine()}",
+        "load": f"{os.getloadavg()[0]:.1f}",
+        "Linux": platform.release().partition("-")[0],
+        "Python": platform.python_version(),
+        "torch": torch.__version__.partition("+")[0],
+        "h5py": h5py.__version__,
+        "numpy": numpy.__version__,
+    }
+
+
+def _cpuinfo() -> list[str]:
+    try:
+        return Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return []
+
+
+def measured(topics: list[str]) -> Iterator[Row]:
+    """The rows of some topics, one after the other, told on stderr as they come."""
+    for topic in topics:
+        began = perf_counter()
+        rows: Callable[[Path], Iterator[Row]] = import_module(f"benchmarks.{topic}").rows
+        with tempfile.TemporaryDirectory(dir=os.environ.get("BENCHMARK_DIR")) as folder:
+            for row in rows(Path(folder)):
+                low, median, high = row.figure
+                print(f"{topic:9} {row.what:70} {median:9.3g} {row.unit} [{low:.3g} .. {high:.3g}] {row.bar}", file=sys.stderr)
+                yield row
+        print(f"{topic:9} took {perf_counter() - began:.0f} s", file=sys.stderr)
+
+
+def main() -> None:
+    """Measure and write."""
+    torch.set_num_threads(1)
+    topics = sys.argv[1:]
+    rows = [row.as_dict() for row in measured(topics or list(TOPICS))]
+    figures = {"machine": machine(), "rows": rows}
+    if topics:
+        print(table(figures))
+        return
+    FIGURES.write_text(json.dumps(figures, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    write()
+
+
+if __name__ == "__main__":
+    main()

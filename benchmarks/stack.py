@@ -1,0 +1,68 @@
+"""The model of the small benchmarks, and what hooks add to its calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack, suppress
+from itertools import count
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+from torch import Tensor, nn
+
+import probes
+from probes.errors import RunError
+
+Hook = Callable[[nn.Module, Any, Tensor], None]
+MODULES = 25
+_runs = count()
+
+
+def stack(modules: int = MODULES) -> nn.Sequential:
+    """Modules that do nothing, so that what a hook adds is seen."""
+    return nn.Sequential(*(nn.Identity() for _ in range(modules)))
+
+
+def call(model: nn.Module, x: Tensor, steps: Iterable[Any]) -> float:
+    """Seconds that the model takes for some steps."""
+    began = perf_counter()
+    for _ in steps:
+        model(x)
+    return perf_counter() - began
+
+
+def hooked(hook: Callable[[int], Hook], x: Tensor, steps: int) -> float:
+    """Seconds of some steps with a hook on every module."""
+    model = stack()
+    for index, module in enumerate(model):
+        module.register_forward_hook(hook(index))
+    return call(model, x, range(steps))
+
+
+class Probed:
+    """A model with one probe attached for as long as the stack of exits is open.
+
+    Args:
+        exits: ends the run; that it captured nothing is no failure here.
+        folder: where the run goes.
+        model: what is probed, at all its children.
+        work: what a step does.
+        probe: the probe, but for its modules.
+    """
+
+    def __init__(self, exits: ExitStack, folder: Path, model: nn.Sequential, work: Callable[[nn.Module], Any], **probe: Any) -> None:
+        limits = {"matches_per_probe": len(model)}
+        spec = {"version": 1, "limits": limits, "probes": {"p": {"modules": ["*"], "expect": {"fires": "some"}, **probe}}}
+        exits.enter_context(suppress(RunError))
+        self.model = model
+        self.work = work
+        self.run = exits.enter_context(probes.attach(model, spec, out=folder / f"run-{next(_runs)}"))
+        self.seconds(2)  # descriptors are written before anything is measured
+
+    def seconds(self, steps: int) -> float:
+        """What some steps take, commits included."""
+        began = perf_counter()
+        for _ in self.run.steps(range(steps)):
+            self.work(self.model)
+        return perf_counter() - began
