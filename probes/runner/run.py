@@ -28,7 +28,7 @@ from probes.runner.timeline import Deaf
 from probes.store.claim import release
 from probes.store.past import Past
 
-EXIT_SECONDS = 3.0  # how long a program that is interrupted waits for the sealer, which then goes on by itself
+EXIT_SECONDS = 1.5  # how long a program that is interrupted waits for the sealer, which then goes on by itself
 
 Ids = Callable[[Any], Sequence[Any]]
 
