@@ -112,10 +112,11 @@ class GradTap(Tap):
     The value's root gives the leaf names: `grad_output.logits` is the gradient of `output.logits`.
     """
 
-    __slots__ = ("armed", "first", "module", "passes")
+    __slots__ = ("armed", "first", "module", "passes", "task")
 
     armed: Armed
     module: object
+    task: int
     first: list[tuple[int, int, int]]
     passes: list[GradHook]
 
@@ -123,6 +124,7 @@ class GradTap(Tap):
         """Give the tap the books of what is armed."""
         self.armed = armed
         self.module = None
+        self.task = -1
         self.first = []
         self.passes = []
         return self
@@ -136,13 +138,15 @@ class GradTap(Tap):
     def handle(self, value: object, call: int) -> None:
         """Arm a tensor hook on every tensor that requires a gradient."""
         self.account.fired += 1
-        recompute = graph_task() != -1
+        task = graph_task()
+        recompute = task != -1
         if not torch.is_grad_enabled():
             if not recompute:
                 self.first.append((self.moment.step, self.moment.microstep, call))
             return
-        if recompute and not self.first:
-            return  # non-reentrant checkpointing: the first pass carries the gradients and is armed
+        if recompute and (not self.first or (self.passes and task != self.task)):
+            return  # non-reentrant checkpointing, on its own or within a reentrant one: the pass before carries the gradients
+        self.task = task
         if type(value) is Tensor and not self.keys:
             single = self.single
             if single is None:

@@ -124,9 +124,10 @@ class Entry:
             self.start()
 
     def find(self, module: Module) -> tuple[Tree, Node] | None:
-        """The tree and the node of a module, or None where it is not ours."""
+        """The tree and the node of a module, or of one that torch.compile wraps; None where it is not ours."""
+        inner = getattr(module, "_orig_mod", module)  # the program may call a wrapper of the model that we know
         for tree in self.trees.values():
-            node = tree.owner(module)
+            node = tree.owner(module) or tree.owner(inner)
             if node is not None:
                 return tree, node
         return None
