@@ -137,7 +137,8 @@ def release(directory: Path, rank: int | None = None) -> None:
     """Let go of a directory that this process has claimed; a claim that somebody took over stays."""
     claim = claim_of(directory, claim_name(rank))
     if claim is not None and (claim.pid, claim.host) == (os.getpid(), socket.gethostname()):
-        (directory / claim_name(rank)).unlink(missing_ok=True)
+        with suppress(OSError):  # a disk that fails; the claim of a process that is gone is known for what it is
+            (directory / claim_name(rank)).unlink(missing_ok=True)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ accelerate = pytest.importorskip("accelerate", reason="accelerate is not install
 
 @pytest.fixture(autouse=True)
 def state_as_it_was() -> Iterator[None]:
-    """accelerate keeps its state in classes."""
+    """Accelerate keeps its state in classes."""
     yield
     accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
     accelerate.state.GradientState._reset_state()

