@@ -9,7 +9,7 @@ from pathlib import Path
 
 from probes.digest import blake3_hex
 from probes.errors import StorageError
-from probes.store.claim import claims, in_use, release, take
+from probes.store.claim import claim_name, claims, in_use, is_claim, locked, release, take
 
 LAUNCHERS = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")  # the same on every rank of one launch
 
@@ -72,13 +72,18 @@ def claim(directory: Path, run_id: str, rank: int | None = None) -> None:
 
 
 def _refuse_used(directory: Path, run_id: str, rank: int | None, *, claimed: bool = False) -> None:
-    holders = claims(directory)
-    mine = "" if rank is None else f".rank-{rank:04d}."
-    others = [holder for name, holder in holders.items() if rank is None or holder.run_id != run_id or mine in name]
-    if others and not claimed:
+    there = sorted(path.name for path in directory.iterdir())  # before the claims: another rank's stands before its files do
+    with locked(directory):  # nobody is in the middle of writing one
+        holders = claims(directory)
+    own = claim_name(rank)
+    if claimed:
+        holders.pop(own, None)
+    others = [holder for name, holder in holders.items() if name == own or rank is None or holder.run_id != run_id]
+    if others:
         raise StorageError(in_use(directory, others[0]))
+    mine = "" if rank is None else f".rank-{rank:04d}."
     launch = rank is not None and _has_launch(directory, run_id, mine)
-    there = sorted(name for path in directory.iterdir() if (name := path.name) not in holders and (not launch or mine in name))
+    there = [name for name in there if not is_claim(name) and (not launch or mine in name)]
     if there:
         raise StorageError(
             f"run directory '{directory}' is not empty (it holds '{there[0]}'); nothing is ever overwritten: "

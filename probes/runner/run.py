@@ -20,6 +20,7 @@ from probes.hooks.moment import Moment
 from probes.plan import Plan
 from probes.runner.entry import Entry, phase_of
 from probes.runner.forks import follow
+from probes.runner.ids import plain_ids
 from probes.runner.keeper import Keeper
 from probes.runner.recording import Recording
 from probes.runner.schedule import Schedule
@@ -186,7 +187,7 @@ class Run:
                 self.raise_pending()
                 known = []
             if ids is not None:
-                known += list(ids(batch))
+                known += plain_ids(ids(batch))
                 self.timeline.set_ids(known)
             yield batch
         self.timeline.end_step()
@@ -195,7 +196,7 @@ class Run:
     @contextmanager
     def step(self, ids: Sequence[Any] = ()) -> Iterator[None]:
         """One step; it is committed when its body ends, and dropped when that raises."""
-        self.timeline.begin_item(list(ids))
+        self.timeline.begin_item(plain_ids(ids))
         try:
             yield
         except BaseException:

@@ -75,9 +75,14 @@ def claim_of(directory: Path, name: str = CLAIM) -> Claim | None:
         return Claim(0, "", "an unknown time")
 
 
+def is_claim(name: str) -> bool:
+    """Whether a file name is that of a claim."""
+    return name.startswith("claim.") and name.endswith(".json")
+
+
 def claims(directory: Path) -> dict[str, Claim]:
     """Every claim on a directory by its file name."""
-    names = sorted(path.name for path in directory.glob("claim*.json"))
+    names = sorted(path.name for path in directory.iterdir() if is_claim(path.name))
     return {name: claim for name in names if (claim := claim_of(directory, name)) is not None}
 
 

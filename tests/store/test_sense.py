@@ -21,7 +21,7 @@ def test_what_a_writer_says_is_taken() -> None:
     assert head_fault({"epoch": 3, "attempt": 2, "rank": 0, "segment": None, "manifest": {}, "global_step_start": {"train": 9}}) == ""
     assert descriptor_fault(DESCRIPTOR) == descriptor_fault(DESCRIPTOR | {"dims": None, "epoch": 2}) == ""
     assert end_fault({"complete": False, "reason": "it was stopped", "closing": {}}) == ""
-    assert annex_fault({"ids": [3, 4], "gaps": [["acts", "fc1", "output", "train", "limit", 2]], "free": None}) == ""
+    assert annex_fault({"ids": [3, 4, "a", 1 << 70], "gaps": [["acts", "fc1", "output", "train", "limit", 2]], "free": None}) == ""
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_a_head_without_an_epoch_is_named() -> None:
         {"dims": 3},
         {"coords": {"channel": [None]}},
         {"coords": [1]},
-        {"attrs": {"size": 1 << 64}},
+        {"attrs": [1]},
         {"attrs": None, "epoch": -1},
         {"shape": [1 << 62]},
         {"key": {"probe": "acts"}},
@@ -71,5 +71,5 @@ def test_an_end_and_an_annex_that_no_writer_writes_are_named() -> None:
     assert end_fault({"complete": 1})
     assert end_fault({"complete": True, "closing": [1]})
     assert end_fault({"reason": 3})
-    assert annex_fault({"ids": [1, "a"]})
+    assert annex_fault({"ids": [1, None]})
     assert annex_fault({"gaps": [["acts"]]})
