@@ -1,11 +1,12 @@
 """Write docs/reference: every command, every key and every code, out of what the program says of itself.
 
-Usage: python docs/reference.py     (tests/test_reference.py compares)
+Usage: python docs/reference.py [FOLDER]     (tests/test_reference.py compares)
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -178,4 +179,4 @@ PAGES = {"commands.md": commands, "spec.md": spec, "codes.md": codes}
 
 if __name__ == "__main__":
     for name, write in PAGES.items():
-        (FOLDER / name).write_text(write(), encoding="utf-8")
+        Path(*sys.argv[1:2] or [FOLDER], name).write_text(write(), encoding="utf-8")
