@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -73,10 +72,3 @@ def due(binding: Binding, steps: int | None) -> int:
     if steps is None:
         return 1
     return steps if wanted is None else wanted.count(steps)
-
-
-def free_bytes(directory: Path) -> int:
-    """Bytes that this user may still write below a directory, or the nearest one above it that is there."""
-    place = next(place for place in (directory, *directory.parents) if place.exists())
-    status = os.statvfs(place)
-    return status.f_bavail * status.f_frsize

@@ -129,8 +129,11 @@ def _publish(plan: Plan, wanted: Wanted, directory: Path, run_id: str, past: Pas
         files |= provenance.files if past.attempt > 1 else {SPEC: plan.loaded.source, **provenance.files}
     for name, content in files.items():
         publish(directory / name, content)
-    sync_directory(directory)
-    sync_directory(directory.parent)
+    try:
+        sync_directory(directory)
+        sync_directory(directory.parent)
+    except OSError as error:
+        raise StorageError(f"run directory '{directory}' cannot be synced: {error.strerror}; choose another with `out`") from error
     return {
         "run_id": run_id,
         "rank": rank(),

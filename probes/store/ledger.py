@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -98,18 +99,14 @@ class Ledger:
                 self.refresh()
                 entry = Entry(index=len(self.entries), previous=self.head, supersedes=self._superseded(facts), **facts)
                 text = line(entry) + b"\n"
-                os.ftruncate(descriptor, self._end)
-                written = os.pwrite(descriptor, text, self._end)
-                if written < len(text):
-                    os.ftruncate(descriptor, self._end)
-                    raise StorageError(f'"{self.path}" takes no more lines: the disk is full')
+                _write(descriptor, text, self._end)
                 os.fsync(descriptor)
             finally:
                 os.close(descriptor)
             if not self._end:
                 sync_directory(self.path.parent)  # the journal goes next, and only the ledger's name says that it may
         except OSError as error:
-            raise StorageError(f'"{self.path}" cannot be written: {error.strerror or error}') from error
+            raise StorageError(f'"{self.path}" cannot be written: {error.strerror or error}; {free_words(self.path)}') from error
         self._end += len(text)
         self.entries.append(entry)
         return entry
@@ -146,6 +143,22 @@ def _of_attempt(entries: Iterable[Entry], like: Entry) -> list[Entry]:
 
 def _segment(entry: Entry) -> int:
     return entry.segment or 0
+
+
+def _write(descriptor: int, text: bytes, end: int) -> None:
+    """Write a line at the end of the last whole one, all of it or nothing, however often the system takes a part."""
+    os.ftruncate(descriptor, end)
+    done = 0
+    try:
+        while done < len(text):
+            taken = os.pwrite(descriptor, text[done:], end + done)
+            if not taken:
+                raise OSError(errno.EIO, "the system took no bytes")
+            done += taken
+    except OSError:
+        with suppress(OSError):
+            os.ftruncate(descriptor, end)
+        raise
 
 
 def check(entries: list[Entry], anchor: str | None = None) -> None:

@@ -129,7 +129,7 @@ class RecordLog:
         except OSError as error:
             self._cut()
             raise refusal(
-                f"cannot write {total} bytes to {str(self.path)!r}: {error.strerror}; {_free(self.path)}; {self.safe}; "
+                f"cannot write {total} bytes to {str(self.path)!r}: {error.strerror}; {free_words(self.path)}; {self.safe}; "
                 "free some space, or let the probes capture less",
                 error,
             ) from error
@@ -158,11 +158,3 @@ def _digest(parts: Sequence[Buffer]) -> bytes:
     for part in parts:
         hasher.update(part)
     return hasher.digest()
-
-
-def _free(path: Path) -> str:
-    try:
-        status = os.statvfs(path.parent)
-    except OSError:
-        return "free space is not known"
-    return f"{status.f_bavail * status.f_frsize} bytes are free"

@@ -190,9 +190,8 @@ def _make(scanned: Scan, path: Path, how: Compression | None, passed: Passed) ->
 
 def _reason(error: OSError, scanned: Scan) -> str:
     """What the system says, in one line, and how much room there is."""
-    status = os.statvfs(scanned.path.parent)
     words = error.strerror or str(error).partition("\n")[0]
-    return f"{words} (about {scanned.good_bytes} bytes are needed, {status.f_bavail * status.f_frsize} are free)"
+    return f"{words} (about {scanned.good_bytes} bytes are needed, {free_words(scanned.path)})"
 
 
 def _facts(path: Path, scanned: Scan, built: Built) -> dict[str, Any]:
