@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from probes.digest import blake3_hex, canonical
 from probes.errors import FileRefused, StorageError
 from probes.store.raw_file import sync_directory
+from probes.store.space import free_words
 
 FORMAT = "ledger.v1"
 FIRST = "0" * 64

@@ -15,6 +15,7 @@ from probes.errors import StorageError
 from probes.store.gather import Gather
 from probes.store.raw_file import RawFile, write_rest
 from probes.store.record import FIXED, HEADER_BYTES, NO_DIGEST, Kind, extent_place, link, pack_fields, place, seal_header
+from probes.store.space import free_words
 
 
 class RecordLog:

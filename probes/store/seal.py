@@ -28,6 +28,7 @@ from probes.store.names import Stem, parse_stem
 from probes.store.publish import publish
 from probes.store.receipt import Sealed
 from probes.store.scan import Scan, scan
+from probes.store.space import free_words
 
 TEMPORARY = ".tmp"
 PATIENCE = 60.0  # seconds for another process to let go of a journal

@@ -12,7 +12,8 @@ from torch import nn
 import probes
 from probes.errors import StorageError
 from probes.plan import resolve
-from probes.runner.room import OVERHEAD, Room, due, free_bytes
+from probes.runner.room import OVERHEAD, Room, due
+from probes.store.space import free_bytes
 
 LONG = 10**12
 
