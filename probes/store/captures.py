@@ -19,7 +19,7 @@ from probes.store import samples
 from probes.store.address import Address
 from probes.store.decode import bits_dtype, values
 from probes.store.directory import Directory, Entry
-from probes.store.part import CLOCKS, Part, StepIds, distinct, shape_of, sizes, stored_shape, uniform
+from probes.store.part import CLOCKS, Part, StepIds, distinct, shape_of, sizes, stored_shape
 from probes.store.selection import Names, Numbers, Selection
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Piece:
         address: of the series in it.
         dtype: torch's name.
         chosen: (n,) positions of the selected captures.
-        shape: the one shape of all captures, where the file says so at once; else None.
+        shape: as in `Part`.
     """
 
     def __init__(self, directory: Directory, file: str, address: Address, part: Part, chosen: NDArray[np.intp]) -> None:
@@ -55,7 +55,7 @@ class Piece:
         self.address = address
         self.dtype = part.dtype
         self.chosen = chosen
-        self.shape = uniform(part.shapes)
+        self.shape = part.shape
         self._directory = directory  # and not the part, which would keep its file open
 
     @cached_property
@@ -109,6 +109,9 @@ class Series:
             RaggedSeries: the captures differ in shape.
             SeriesNotFound: no capture is at the selected places.
         """
+        pieces = self.pieces
+        if len(pieces) == 1 and len(pieces[0].chosen) == 1:  # one step's slice, in as little Python as can be
+            return _taken(pieces[0], self._part(pieces[0]), 0)[None]
         return values(self.bits(), self.dtype)
 
     def rows(self, mask: Series | None = None) -> NDArray[Any]:
@@ -296,9 +299,6 @@ class Series:
         return rests.pop()
 
     def _flat(self) -> NDArray[Any]:
-        if len(self.pieces) == 1 and len(self.pieces[0].chosen) == 1:
-            at = int(self.pieces[0].chosen[0])
-            return np.array(self._part(self.pieces[0]).elements(at, at + 1))
         out = np.empty(self._elements, bits_dtype(self.dtype))
         start = 0
         for piece in self.pieces:
@@ -313,11 +313,15 @@ class Series:
         return self._directory.part(piece.file, piece.address)
 
     def _capture(self, piece: Piece, part: Part, place: int) -> Capture:
-        at = int(piece.chosen[place])
-        shape = stored_shape(shape_of(piece.shapes[place]), part.dtype)
-        taken = np.array(part.elements(at, at + 1)).reshape(shape)
         row = piece.clocks[place].item()
-        return Capture(values(taken, part.dtype), Clock(row[0], self.key.phase, *row[1:]))
+        return Capture(_taken(piece, part, place), Clock(row[0], self.key.phase, *row[1:]))
+
+
+def _taken(piece: Piece, part: Part, place: int) -> NDArray[Any]:
+    """One capture, owned by the caller."""
+    at = int(piece.chosen[place])
+    shape = shape_of(piece.shapes[place]) if piece.shape is None else piece.shape
+    return values(np.array(part.elements(at, at + 1)).reshape(stored_shape(shape, part.dtype)), part.dtype)
 
 
 def _runs(chosen: NDArray[np.intp]) -> Iterator[tuple[int, int]]:

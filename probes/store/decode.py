@@ -20,11 +20,13 @@ _FLOAT8 = {
 _COMPLEX = {"complex32": "<c8", "complex64": "<c8", "complex128": "<c16"}
 
 
+@cache
 def bits_dtype(dtype: str) -> np.dtype[Any]:
     """The numpy dtype that holds the exact bits of a torch dtype, given by its name."""
     return np.dtype(f"<{DTYPES[dtype].numpy}")
 
 
+@cache
 def values_dtype(dtype: str) -> np.dtype[Any]:
     """The numpy dtype of `values`: float32 stands in, exactly, for what numpy does not have."""
     if dtype == "bfloat16" or dtype.startswith("float8"):

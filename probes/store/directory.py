@@ -135,11 +135,12 @@ class Directory:
     def part(self, name: str, address: Address) -> Part:
         """A series of a file."""
         file = self.file(name)
-        if (name, address) not in self._parts:
+        found = self._parts.get((name, address))
+        if found is None:
             if len(self._parts) >= KEPT_PARTS:
                 self._parts.clear()
-            self._parts[name, address] = file.part(address)
-        return self._parts[name, address]
+            found = self._parts[name, address] = file.part(address)
+        return found
 
     def is_complete(self, found: Entry) -> bool:
         """Whether an epoch came to its end; a file that no ledger names is asked itself."""

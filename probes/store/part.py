@@ -35,6 +35,7 @@ class Part(Protocol):
         clocks: (captures,) of `CLOCKS`, in the order of the file.
         steps: their steps.
         shapes: (captures, rank) sizes; -1 fills up a capture of lower rank.
+        shape: the one shape of all captures, where the file says so at once; else None.
     """
 
     key: SeriesKey
@@ -45,6 +46,7 @@ class Part(Protocol):
     clocks: NDArray[Any]
     steps: Steps
     shapes: NDArray[np.int64]
+    shape: tuple[int, ...] | None
 
     def elements(self, first: int, last: int) -> NDArray[Any]:
         """The exact bits of the captures `first` to `last` (exclusive), flat, one after the other.

@@ -18,7 +18,7 @@ from probes.store.address import Address, parse_group
 from probes.store.decode import bits_dtype
 from probes.store.hdf5 import Group, open_file
 from probes.store.names import escape
-from probes.store.part import CLOCKS, StepIds, Steps, sizes
+from probes.store.part import CLOCKS, StepIds, Steps, sizes, uniform
 from probes.store.storage import Array
 
 LABELS = "labels_"
@@ -108,6 +108,7 @@ class SealedPart:
         self.clocks = self._clocks(rank)
         self.steps = Steps(self.clocks)
         self.shapes = self._shapes()
+        self.shape = uniform(self.shapes)
         self.dims = self._dims()
         self.coords = self._coords()
         self.attrs = {name: value for name, value in self._attributes.items() if name not in OWN and not name.startswith(LABELS)}

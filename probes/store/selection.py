@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from sys import maxsize
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +16,7 @@ Numbers = int | slice | Sequence[int] | None
 Names = str | Sequence[str] | None
 
 
-@dataclass(frozen=True)
-class Selection:
+class Selection(NamedTuple):
     """What `sel` was asked for; None stands for everything.
 
     A slice goes by value and leaves out its end: `slice(10, 20)` is 10 to 19, whichever of them there are. Epochs are
@@ -44,13 +42,16 @@ class Selection:
         Raises:
             UsageError: a coordinate is chosen twice, or by something that is not a number.
         """
+        step = asked.get("step")
+        if type(step) is int and step >= 0 and self.step is None and not any(asked[name] is not None for name in asked if name != "step"):
+            return Selection(self.phase, self.epoch, step, self.rank, self.dtype)  # by far the most asked for
         given = {name: value for name, value in asked.items() if value is not None}
         for name, value in given.items():
             if getattr(self, name) is not None:
                 raise UsageError(f"`{name}` is chosen already ({getattr(self, name)!r}); select from the run once more")
             if name not in ("phase", "dtype"):
                 _check(name, value)
-        return Selection(**{**vars(self), **given})
+        return self._replace(**given)
 
     def has_phase(self, phase: str) -> bool:
         """Whether a phase is meant."""

@@ -16,7 +16,7 @@ from probes.errors import StorageError
 from probes.signature import Coord
 from probes.store.address import Address
 from probes.store.decode import bits_dtype
-from probes.store.part import CLOCKS, StepIds, Steps
+from probes.store.part import CLOCKS, StepIds, Steps, uniform
 from probes.store.scan import Scan, scan
 from probes.store.series import Series as Arranged
 from probes.store.series import arrange
@@ -83,6 +83,7 @@ class UnsealedPart:
         self.clocks["global_step"] = series.global_steps
         self.steps = Steps(self.clocks)
         self.shapes = series.shape_table()
+        self.shape = uniform(self.shapes)
         self._bytes, self._kind = contents, bits_dtype(self.dtype)
         self._sizes, self._offsets = series.sizes, series.offsets
 
