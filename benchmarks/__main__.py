@@ -21,7 +21,7 @@ import numpy
 import torch
 
 from benchmarks.row import Row
-from benchmarks.table import FIGURES, table, write
+from benchmarks.table import FIGURES, section, write
 
 TOPICS = ("hooks", "rivals", "gradient", "journal", "stats", "job", "seal", "reader", "growth", "start")
 
@@ -68,7 +68,7 @@ def main() -> None:
     rows = [row.as_dict() for row in measured(topics or list(TOPICS))]
     figures = {"machine": machine(), "rows": rows}
     if topics:
-        print(table(figures))
+        print(section(figures))
         return
     FIGURES.write_text(json.dumps(figures, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     write()

@@ -6,6 +6,7 @@ Usage: python -m benchmarks.table     (writes it between the markers of the READ
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,27 @@ ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 FIGURES = Path(__file__).with_name("figures.json")
 BEGIN, END = "<!-- benchmarks: written by `make bench` -->", "<!-- end of benchmarks -->"
+ASKED = ("The same captures otherwise", "Whole job", "Start")  # how the topics begin that stand in the open
 COLUMNS = ("what", "median", "95 % of it", "bar", "met", "expected")
 
 
-def table(figures: dict[str, Any]) -> str:
-    """The whole section: the machine, one table, and the notes on bars that are not met."""
-    lines = [f"{_machine(figures['machine'])}\n", f"| {' | '.join(COLUMNS)} |", "|---|---:|---:|---:|---|---:|"]
+def section(figures: dict[str, Any]) -> str:
+    """The whole section: the machine, what most people ask, and all the rest folded away."""
+    rows = [from_dict(row) for row in figures["rows"]]
+    asked = [row for row in rows if row.topic.startswith(ASKED)]
+    rest = [row for row in rows if row not in asked]
+    met, bars = sum(row.met is True for row in rows), sum(row.met is not None for row in rows)
+    folded = (
+        f"<details>\n<summary>All the parts: {len(rest)} figures; {met} of {bars} bars are met</summary>\n\n{table(rest)}\n</details>\n"
+    )
+    return f"{_machine(figures['machine'])}\n\n{table(asked)}\n{folded if rest else ''}"
+
+
+def table(rows: Sequence[Row]) -> str:
+    """One table, and the notes on bars that are not met."""
+    lines = [f"| {' | '.join(COLUMNS)} |", "|---|---:|---:|---:|---|---:|"]
     topic, notes = "", list[str]()
-    for row in map(from_dict, figures["rows"]):
+    for row in rows:
         if row.topic != topic:
             topic = row.topic
             lines.append(f"| **{topic}** |  |  |  |  |  |")
@@ -56,17 +70,17 @@ def _shown(value: float, unit: str) -> str:
     return text if unit == "x" else f"{text} {unit}"
 
 
-def placed(page: str, section: str) -> str:
+def placed(page: str, written: str) -> str:
     """A page with the section between its markers."""
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n{section}{END}{after}"
+    return f"{before}{BEGIN}\n{written}{END}{after}"
 
 
 def write() -> None:
     """Write the table into the README."""
     figures = json.loads(FIGURES.read_text(encoding="utf-8"))
-    README.write_text(placed(README.read_text(encoding="utf-8"), table(figures)), encoding="utf-8")
+    README.write_text(placed(README.read_text(encoding="utf-8"), section(figures)), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from benchmarks.row import Row, from_dict
-from benchmarks.table import BEGIN, END, FIGURES, README, placed, table
+from benchmarks.table import BEGIN, END, FIGURES, README, placed, section
 from benchmarks.turns import Interval, by_turns, interval, ratios
 
 FIGURES_READ = json.loads(FIGURES.read_text(encoding="utf-8"))
@@ -15,7 +15,7 @@ ROWS = [from_dict(row) for row in FIGURES_READ["rows"]]
 def test_the_table_of_the_readme_is_that_of_the_figures() -> None:
     page = README.read_text(encoding="utf-8")
     assert page.count(BEGIN) == page.count(END) == 1
-    assert page == placed(page, table(FIGURES_READ)), "the README is out of date; `python -m benchmarks.table` writes its table anew"
+    assert page == placed(page, section(FIGURES_READ)), "the README is out of date; `python -m benchmarks.table` writes its table anew"
 
 
 def test_every_bar_that_is_not_met_has_its_floor_below_the_table() -> None:
