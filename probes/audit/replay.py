@@ -187,15 +187,16 @@ def command(manifest: Manifest, spec: Path, out: Path, directory: Path) -> list[
 
 
 def _spec(run: Path, manifest: Manifest, room: Path) -> Path:
-    """The recorded spec as one file: the bytes that were read where they say it all, else the resolved spec."""
+    """The recorded spec as one file of its name: the bytes that were read where they say it all, else the resolved spec."""
+    written = room / f"{manifest.spec.name}.yaml"  # without a key `name` a spec is called as its file
     if len(manifest.spec.files) <= 1 and not manifest.spec.overrides:
-        return run / "spec.yaml"
+        written.write_bytes((run / "spec.yaml").read_bytes())
+        return written
     for path in sorted(run.glob("epoch-*.h5")):
         text = Inspection.text_of(path, "resolved")
         if sha256(text).hexdigest() == manifest.spec.resolved_sha256:
-            resolved = room / f"{manifest.spec.name}.yaml"
-            resolved.write_bytes(text)
-            return resolved
+            written.write_bytes(text)
+            return written
     raise UsageError(f'"{run}" has no sealed file with the resolved spec, which was made of more than one file')
 
 

@@ -58,6 +58,16 @@ def test_a_recorded_run_replays_the_same_bit_for_bit(made: Path, tmp_path: Path)
     assert found.difference.counts["compared"] == 2
 
 
+def test_a_spec_that_is_called_as_its_file_keeps_its_name_and_identity(project: Path) -> None:
+    (project / "acts.yaml").write_text(SPEC)
+    words = [sys.executable, "-m", "probes", "run", "--out", "named", "acts.yaml", "train.py", "7"]
+    subprocess.run(words, check=True, capture_output=True)
+    found = replay(project / "named", project / "again", directory=project)
+    assert found.same
+    before, after = recorded(project / "named").spec, recorded(project / "again").spec
+    assert (after.name, after.identity) == (before.name, before.identity)
+
+
 def test_what_is_no_longer_the_same_is_listed_and_refused(project: Path) -> None:
     script = project / "train.py"
     script.write_text(SCRIPT.replace("0.1", "0.5"))
