@@ -21,7 +21,7 @@ demo: $(VENV)/demo.stamp  ## train on real digits with probes attached, then lis
 	@$(BIN)/probes demo digits
 
 test: check  ## everything that has to hold: style, types, layers and tests (under ten minutes)
-	$(BIN)/python -m pytest -m "not torture" --numprocesses logical --dist loadscope
+	$(BIN)/python -m pytest -m "not torture" --numprocesses logical --maxprocesses 4 --dist loadscope
 
 check: $(VENV)/dev.stamp  ## style, types and layers only
 	$(BIN)/ruff check .

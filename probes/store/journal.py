@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,6 +18,7 @@ from probes.store.gather import Gather
 from probes.store.raw_file import RawFile, sync_directory
 from probes.store.record import ENTRY, FIXED, FORMAT, EntryFlag, FrameFlag, Kind
 from probes.store.record_log import RecordLog, refusal
+from probes.store.sense import descriptor_fault
 from probes.store.turns import Turns, alone
 
 DURABILITIES = ("process", "power")
@@ -164,11 +166,14 @@ class Journal:
 
         Raises:
             StorageError: the file cannot be written.
+            ValueError: dtype, shape, names or labels are not what a file can hold.
         """
         number = self._descriptors
         about = {"id": number, "key": key._asdict(), "dtype": dtype, "shape": shape, "dims": dims}
         late = {} if epoch is None else {"epoch": epoch}
         text = canonical({**about, "coords": coords, "attrs": attrs, **late})
+        if fault := descriptor_fault(json.loads(text)):  # else the whole journal would be refused when it is sealed
+            raise ValueError(f"the series {key} cannot be stored: that would be {fault}")
         self._tell_void()
         self._log.append(Kind.DESCRIPTOR, (text,))
         self._descriptors = number + 1

@@ -8,6 +8,7 @@ import sys
 import threading
 from errno import EIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -200,6 +201,7 @@ def test_a_closed_journal_refuses_and_closes_twice(tmp_path: Path) -> None:
 FORK = """
 import os, sys
 from pathlib import Path
+from typing import Any
 from probes.errors import StorageError
 from tests.store.journals import Taker, read
 
@@ -263,3 +265,20 @@ def test_a_journal_that_cannot_take_its_name_is_an_error_of_the_disk(tmp_path: P
     with pytest.raises(StorageError, match="Input/output error; earlier epochs are safe"):
         Taker(tmp_path / "a.journal")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [({"coords": {"stat": [["mean"]]}}, "coords"), ({"dims": ("row", "row2")}, "dims"), ({"dtype": "float33"}, "dtype")],
+    ids=["labels", "names", "dtype"],
+)
+def test_a_series_that_no_file_can_hold_is_refused_at_once_and_harms_no_other(tmp_path: Path, wrong: dict[str, Any], named: str) -> None:
+    journal = Journal.create(tmp_path / "a.journal", HEAD)
+    about: dict[str, Any] = {"dtype": "float32", "shape": (1,), "dims": ("row",), "coords": {}, "attrs": {}}
+    with pytest.raises(ValueError, match=named):
+        journal.descriptor(SeriesKey("bad", "", "grad", "train"), **{**about, **wrong})
+    value = ctypes.c_float(1.5)
+    journal.add(journal.descriptor(SeriesKey("good", "", "grad", "train"), **about), 0, 0, 0, 0, ctypes.addressof(value), 4)
+    journal.commit("train", 0, 0)
+    journal.end(True, "", {})
+    assert len(scan(journal.path).captures) == 1
