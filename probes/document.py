@@ -6,6 +6,7 @@ keys or tags, no duplicate keys, no nulls, and limits on size, depth, nodes and 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,12 +15,14 @@ import yaml
 from yaml import events as ev
 
 from probes.errors import MissingExtra, Problem, SpecError
+from probes.misread import cause, missing
 from probes.scalar import invisible, kind_of, plain
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 64
 MAX_NODES = 100_000
 MAX_SCALAR = 4096
+QUOTED = frozenset({"'", '"', "|", ">"})
 LOOKS_BOOLEAN = frozenset({"yes", "no", "on", "off"})  # not y and n: `y` names an axis, and YAML loaders read both as text
 
 Path = tuple[str | int, ...]
@@ -121,6 +124,8 @@ def _invisible(line: str, index: int, file: str, number: int) -> Problem:
     found = line[index]
     message = f"invisible character U+{ord(found):04X}; specs hold visible characters only"
     hint = "write a plain space" if found.isspace() else "remove it"
+    if found == "\r":
+        hint = "end lines as Unix or Windows does (LF or CRLF)"
     if (found, number, index) == ("\ufeff", 1, 0):
         hint = "save the file as UTF-8 without a byte order mark (BOM)"
     shown = "".join(c if c == "\t" or invisible(c) is None else "\ufffd" for c in line)
@@ -195,7 +200,7 @@ class _Reader:
             raise self._refuse("tag", f"tag '{shown}' is not allowed; specs hold plain data only", event, "remove it")
         self.document.values.setdefault(path, self._mark(event))
         if isinstance(event, ev.ScalarEvent):
-            return self._scalar(event)
+            return self._scalar(event) if event.value or event.style in QUOTED else self._nothing(event, path)
         if depth >= MAX_DEPTH:
             raise self._refuse("too-deep", f"nested deeper than {MAX_DEPTH} levels", event)
         if isinstance(event, ev.SequenceStartEvent):
@@ -233,6 +238,15 @@ class _Reader:
         """Whether a flow mapping begins right after a dollar sign, as in an unquoted `${name}`."""
         return event.start_mark.column > 0 and self._line(event.start_mark.line)[event.start_mark.column - 1] == "$"
 
+    def _nothing(self, event: Any, path: Path) -> str:
+        """Note that a value is missing, with the likely cause."""
+        mark = event.start_mark
+        ends = self._line(mark.line)[mark.column : mark.column + 80].lstrip()[:1] in ("", "#")
+        below = next((line for index in range(mark.line + 1, len(self.lines)) if (line := self._line(index)).strip()), "") if ends else ""
+        hint = missing(str(path[-1]) if path else "", self._line(mark.line), mark.column, below)
+        self._note("null", "there is no value here", event, hint)
+        return ""
+
     def _key(self, event: Any, start: Any) -> str:
         self.nodes += 1
         if isinstance(event, ev.AliasEvent):
@@ -254,7 +268,7 @@ class _Reader:
         text: str = event.value
         if len(text) > MAX_SCALAR:
             raise self._refuse("scalar-too-long", f"a value has {len(text)} characters; at most {MAX_SCALAR} are allowed", event)
-        if event.style in ("'", '"', "|", ">"):
+        if event.style in QUOTED:
             bad = invisible(text.replace("\n", " "))
             if bad is not None:  # only an escape can have brought it here
                 message = f"an escape stands for the invisible character U+{ord(text[bad]):04X}; specs hold visible characters only"
@@ -262,12 +276,7 @@ class _Reader:
             return text
         if text in ("", "~", "null", "Null", "NULL"):
             if not key:
-                self._note(
-                    "null",
-                    f"`{text}` is a null; specs have none" if text else "there is no value here",
-                    event,
-                    "give a value, or leave the key out",
-                )
+                self._note("null", f"`{text}` is a null; specs have none", event, "give a value, or leave the key out")
             return text
         if text.lower() in LOOKS_BOOLEAN and not key:
             self._note(
@@ -317,36 +326,13 @@ class _Reader:
         source = self._line(line)
         if "alphabetic" in what and source[column - 1 : column] == "*":
             column -= 1
-        code, hint = _cause(what, source, column)
+        glued = self._glued(line) if "mapping values" in what or "expected ':'" in what else None
+        if glued is not None:
+            line, source, column, what = glued, self._line(glued), self._line(glued).index(":"), "a key and its value are one word"
+        code, hint = cause(what, source, column)
         return Problem(code, f"YAML cannot read this: {what}", hint, self.file, line + 1, column + 1, 1, source)
 
-
-CAUSES = {
-    "mapping values are not allowed": "a value that holds `: ` must be quoted, or a line is indented too far",
-    "end of stream": "a quote that begins here is not closed",
-    "did not find expected ',' or": "a bracket or a brace is not closed, or a comma is missing",
-    "did not find expected key": "the line is indented by another amount than those it belongs to",
-    "block end": "the line is indented by another amount than those it belongs to",
-}
-
-
-def _cause(what: str, source: str, column: int) -> tuple[str, str]:
-    """The code and the hint for what libyaml could not read."""
-    token, before = source[column : column + 1], source[:column].rstrip()
-    if "alias" in what or "alphabetic" in what or (token == "*" and "expected" in what):
-        return "unquoted-glob", f'a pattern that begins with `*` must be quoted: "{_word(source, column)}"'
-    if "${" in source or (token and token in "{[" and not before.endswith((":", ",", "-", "[", "{"))):
-        return "unquoted-braces", f'a value with `${{`, `{{` or `[` in it must be quoted: "{_word(source, column)}"'
-    return "not-yaml", next((hint for part, hint in CAUSES.items() if part in what), "")
-
-
-def _word(source: str, column: int) -> str:
-    """The text around a column that was meant as one value, with the brackets that belong to it."""
-    start = column
-    while start and source[start - 1] not in " \t,[{\"'":
-        start -= 1
-    depth, end = 0, start
-    while end < len(source) and (depth or source[end] not in " \t,]}"):
-        depth += (source[end] in "[{") - (source[end] in "]}")
-        end += 1
-    return source[start:end]
+    def _glued(self, line: int) -> int | None:
+        """The line, this one or the last before it that says anything, whose key has no space behind its colon."""
+        said = [index for index in range(line, -1, -1) if self._line(index).strip()][:2]
+        return next((index for index in said if re.match(r"\s*(- )?[\w-]+:[^\s:]", self._line(index))), None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from difflib import get_close_matches
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -72,15 +73,24 @@ def _base(document: Document, base: str, at: Path, folder: FilePath | None, file
     if FilePath(base).is_absolute():
         raise SpecError([problem(document, at, "absolute-path", f"'{base}' is absolute; `extends` is relative to the file it stands in")])
     if path is None or not path.is_file():
-        hint = nearest(base, preset_names() if base.startswith("preset:") else [])
+        hint = nearest(base, preset_names()) if path is None else _beside(base, path)
         raise SpecError([problem(document, at, "missing-file", f"'{base}' does not exist", hint)])
     real = path.resolve()
     if real in above:
-        raise SpecError([problem(document, at, "extends-cycle", f"'{base}' extends this file in turn")])
+        chain = " -> ".join(file.name for file in (*above[above.index(real) :], real))
+        raise SpecError([problem(document, at, "extends-cycle", f"'{base}' extends this file in turn", f"take out one of {chain}")])
     if len(files) >= MAX_FILES:
         raise SpecError([problem(document, at, "too-many-files", f"more than {MAX_FILES} files are extended")])
     shown = base if base.startswith("preset:") else str(path)
     return _gather(file_bytes(path), shown, path.parent, files, (*above, real))
+
+
+def _beside(base: str, path: FilePath) -> str:
+    """A hint with the file of nearly that name, or where a file of that name was looked for."""
+    folder = path.parent
+    beside = {other.stem: other.name for other in sorted(folder.glob("*.y*ml"))} if folder.is_dir() else {}
+    near = get_close_matches(path.stem, beside, 1)
+    return f"did you mean `{beside[near[0]]}`?" if near else f"'{base}' is relative to the folder of this file"
 
 
 def preset_folder() -> FilePath:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from pydantic import ValidationError
@@ -30,6 +31,7 @@ TYPES = {
     "mapping_type": "a mapping",
 }
 RANGES = [name for name in When.model_fields if name not in ("phases", "trigger")]
+NAMED = ("probes", "sinks", "models", "vars")
 BOUNDS = {
     "greater_than_equal": ("ge", "{} or more"),
     "greater_than": ("gt", "more than {}"),
@@ -184,7 +186,11 @@ def _type_hint(wanted: str, value: Any, name: str) -> str:
     if wanted == "a mapping" and name in RANGES:
         return "a range is {at: [...]}, or any of {from, until, every, first}"
     if wanted == "a mapping" and isinstance(value, list):
-        return "each has a name: write `NAME:` instead of `-`"
+        return "each has a name: write `NAME:` instead of `-`" if name in NAMED else "write its keys without `-` or brackets around them"
+    if wanted == "a list" and isinstance(value, dict):
+        return "write [{...}], or begin the line with `-`"
+    if wanted == "a whole number" and isinstance(value, str | float) and re.fullmatch(r"-?\d{1,18}(\.0)?", str(value)):
+        return f"write {str(value).removesuffix('.0')}" + (", without quotes" if isinstance(value, str) else "")
     if wanted == "a list" and isinstance(value, str):
         return f"write [{value}]" if not set(value) & set("*{}[],:&") else f'write ["{value}"]'
     if wanted == "a text" and isinstance(value, int | float):

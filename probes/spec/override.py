@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
-from probes.document import Document, Mark, read
+from probes.document import Document, Mark, Path, read
 from probes.errors import Problem, SpecError, nearest
 from probes.scalar import plain
 from probes.spec.compose import forget_places
@@ -16,7 +17,7 @@ def override(document: Document, texts: Iterable[str]) -> None:
     """Apply `path=value` texts, as `--set` takes them; the value is read like a value of the file.
 
     Raises:
-        SpecError: a text has no `=`, or a path leads through something that is not a mapping; every such text is listed.
+        SpecError: a text has no `=`, or a path leads through something that holds no such member; every such text is listed.
     """
     problems = [problem for text in texts for problem in _apply(document, text)]
     if problems:
@@ -50,20 +51,37 @@ def _patch(value: str, label: str) -> Document:
 
 
 def _put(document: Document, path: tuple[str, ...], patch: Document, label: str) -> None:
-    *above, last = path
-    node = document.data
+    node: Any = document.data
     probes = node.get("probes")
     if len(path) > 2 and path[0] == "probes" and isinstance(probes, dict) and path[1] not in probes:
         hint = nearest(path[1], probes) or f"it has {', '.join(probes)}"
         raise SpecError([Problem("bad-override", f"the spec has no probe `{path[1]}`", hint, file=label)])
-    for depth, key in enumerate(above, 1):
-        if key not in node:
-            document.keys[path[:depth]] = document.values[path[:depth]] = patch.values[()]
-        node = node.setdefault(key, {})
-        if not isinstance(node, dict):
-            raise SpecError([Problem("bad-override", f"`{key}` is not a mapping, so nothing can be set below it", EXAMPLE, file=label)])
-    forget_places(document, node.get(last), path)
+    place: Path = ()
+    for key in path[:-1]:
+        member = _member(node, key, place, label)
+        place = (*place, member)
+        if isinstance(node, dict) and member not in node:
+            document.keys[place] = document.values[place] = patch.values[()]
+            node[member] = {}
+        node = node[member]
+    last = _member(node, path[-1], place, label)
+    place = (*place, last)
+    forget_places(document, node.get(last) if isinstance(node, dict) else node[last], place)
     node[last] = patch.data
     for places, mine in ((patch.keys, document.keys), (patch.values, document.values)):
-        mine.update({(*path, *place): mark for place, mark in places.items()})
-    document.keys[path] = patch.values[()]
+        mine.update({(*place, *below): mark for below, mark in places.items()})
+    document.keys[place] = patch.values[()]
+
+
+def _member(node: Any, key: str, place: Path, label: str) -> str | int:
+    """What a part of a path names in a mapping, or in a list, whose members are counted from 0."""
+    if isinstance(node, dict):
+        return key
+    name = ".".join(map(str, place))
+    if not isinstance(node, list):
+        raise SpecError([Problem("bad-override", f"`{name}` is not a mapping, so nothing can be set below it", EXAMPLE, file=label)])
+    if key.isascii() and key.isdecimal() and int(key[:9]) < len(node):
+        return int(key)
+    has = f"its members are {name}.0 to {name}.{len(node) - 1}; " if len(node) > 1 else f"its one member is {name}.0; " if node else ""
+    message = f"`{name}` is a list, and has no member `{key}`"
+    raise SpecError([Problem("bad-override", message, f"{has}all of it is set by --set '{name}=[...]'", file=label)])

@@ -57,8 +57,9 @@ class Range(Part):
             raise _refused("an empty range chooses nothing", "", "for all numbers leave the key out")
         if self.at is not None and not self.at:
             raise _refused("`at` is empty, so nothing is ever chosen", "at", "name numbers, or switch the probe off: `enabled: false`")
-        if self.until is not None and self.until <= (self.from_ or 0):
-            raise _refused(f"`until` ({self.until}) is not after `from` ({self.from_ or 0}); it is exclusive", "until", "")
+        first = self.from_ or 0
+        if self.until is not None and self.until <= first:
+            raise _refused(f"`until` ({self.until}) is not after `from` ({first}); it is exclusive", "until", f"write {first + 1} or more")
         if self.every == 1 and self.first is not None:
             raise _refused("`first` has no effect beside `every: 1`, which chooses every number", "first", "leave one of the two out")
         return self

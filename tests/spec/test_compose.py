@@ -146,6 +146,7 @@ def test_every_wrong_variable_is_told() -> None:
         ('about=""', ("about",), ""),
         ("about=*.conv", ("about",), "*.conv"),
         ("about=a=b", ("about",), "a=b"),
+        ("probes.acts.modules.0=b", ("probes", "acts", "modules"), ["b"]),
     ],
 )
 def test_overrides_are_read_like_values_of_the_file(text: str, path: tuple[str, ...], value: object) -> None:
@@ -168,7 +169,10 @@ def test_a_wrong_override_is_refused_where_it_stands(text: str) -> None:
         ("probes.acts.hook=bakward", "did you mean `backward`?"),
         ("probes.acts.wen.steps.every=3", "did you mean `when`?"),
         ("probes.actz.enabled=false", "did you mean `acts`?"),
-        ("probes.acts.modules.0=b", "write for example --set"),
+        ("probes.acts.hook.first=b", "write for example --set"),
+        ("probes.acts.modules.1=b", "its one member is probes.acts.modules.0; all of it is set by --set 'probes.acts.modules=[...]'"),
+        ("probes.acts.modules.first=b", "`probes.acts.modules` is a list, and has no member `first`"),
+        ("probes.acts.modules.0=3", "quote it"),
     ],
 )
 def test_a_problem_of_an_override_shows_the_override(text: str, hint: str) -> None:
@@ -179,6 +183,12 @@ def test_a_problem_of_an_override_shows_the_override(text: str, hint: str) -> No
     assert hint in str(problem)
 
 
+def test_a_member_of_a_list_and_what_it_holds_can_be_set() -> None:
+    transforms = "transforms: [{kind: cast, dtype: float16}, {kind: norm}]"
+    data = load(f"version: 1\nprobes: {{a: {{hook: forward, modules: [x], {transforms}}}}}\n", "probes.a.transforms.0.dtype=float32").data
+    assert [transform.get("dtype") for transform in data["probes"]["a"]["transforms"]] == ["float32", None]
+
+
 def test_a_spec_of_a_thousand_probes_loads_in_a_second() -> None:
     probes = "".join(
         f'  p{index}: {{hook: forward, modules: ["layers.{index}.*"], when: {{epochs: {{from: 1}}}}}}\n' for index in range(1000)
@@ -186,3 +196,8 @@ def test_a_spec_of_a_thousand_probes_loads_in_a_second() -> None:
     began = time.perf_counter()
     load(spec(probes, "defaults: {when: {steps: {every: 10, first: 3}}, sinks: [captures]}\n"))
     assert time.perf_counter() - began < 1
+
+
+def test_a_number_in_another_notation_is_shown_as_it_has_to_be_written() -> None:
+    with pytest.raises(SpecError, match="write 1000$"):
+        load(spec("  acts: {hook: forward, modules: [fc1], when: {steps: {every: 1e3}}}\n"))
