@@ -199,5 +199,5 @@ def test_a_spec_of_a_thousand_probes_loads_in_a_second() -> None:
 
 
 def test_a_number_in_another_notation_is_shown_as_it_has_to_be_written() -> None:
-    with pytest.raises(SpecError, match="write 1000$"):
+    with pytest.raises(SpecError, match=r"write 1000$"):
         load(spec("  acts: {hook: forward, modules: [fc1], when: {steps: {every: 1e3}}}\n"))
