@@ -27,7 +27,7 @@ def source_of(draft: Draft, target: Target) -> tuple[Tensor | None, str]:
     try:
         found = _from_file(folder / source.file) if source.file is not None else _from_run(folder, source, target)
     except (ProbesError, OSError, ValueError, LookupError) as error:
-        draft.refuse("edit-source", f"the edit's source cannot be read: {error}", "", "edit", "from")
+        draft.refuse("edit-source", f"the edit's source cannot be read: {error}", "paths start in the folder of the spec", "edit", "from")
         return None, ""
     return found, blake3_hex(found.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
 
@@ -72,4 +72,9 @@ def refuse_bad_edits(drafts: Sequence[Draft], bindings: Sequence[Binding]) -> No
         if binding.stage == "final":
             draft.refuse("edit-too-late", "the optimizer has used the gradient when it is `final`", "`stage: accumulated`", "stage")
         if edit.gradients_only and not binding.root.startswith("grad"):
-            draft.refuse("edit-of-gradients", f"`{edit.kind}` is for gradients, and `{binding.value}` is none", "", "edit")
+            draft.refuse(
+                "edit-of-gradients",
+                f"`{edit.kind}` is for gradients, and `{binding.value}` is none",
+                "name a gradient in `values`, such as grad_output",
+                "edit",
+            )

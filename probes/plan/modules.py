@@ -69,11 +69,11 @@ def _no_match(draft: Draft, text: str, index: int, matches: list[Node], types: A
     if matches:
         kinds = ", ".join(sorted({node.kind for node in matches})[:6])
         why = f"pattern `{text}` matches {len(matches)} modules, but none that can fire and is left by `types` and `exclude` ({kinds})"
-        draft.refuse("no-match", why, "", "modules", index)
+        draft.refuse("no-match", why, "change `types` or `exclude`, or name modules with a forward of their own", "modules", index)
         return
     deeper = _below(draft, f"**.{text}")
     hint = f"`**.{text}` matches {len(deeper)}, such as `{deeper[0]}`" if deeper else _near_miss(draft, text)
-    draft.refuse("no-match", f"pattern `{text}` matches 0 of {total} modules", hint, "modules", index)
+    draft.refuse("no-match", f"pattern `{text}` matches 0 of {total} modules", hint or _what_there_is(draft), "modules", index)
 
 
 def _near_miss(draft: Draft, text: str) -> str:
@@ -88,6 +88,15 @@ def _near_miss(draft: Draft, text: str) -> str:
             if matched := _below(draft, mended):
                 return f"did you mean `{mended}`? it matches {len(matched)}"
     return nearest(text, draft.tree.nodes)
+
+
+def _what_there_is(draft: Draft) -> str:
+    """A hint with what patterns begin with in this model, whose root no glob matches."""
+    tops = [path for path in draft.tree.nodes if path and "." not in path]
+    if not tops:
+        return 'the model holds no other module; itself is written ""'
+    named = ", ".join(f"`{path}`" for path in tops[:6]) + (f" and {len(tops) - 6} more" if len(tops) > 6 else "")
+    return f'below the model there is {named}; `probes tree` shows all, and the model itself is written ""'
 
 
 def _below(draft: Draft, text: str) -> list[str]:
@@ -110,7 +119,13 @@ def _types(draft: Draft) -> tuple[str | type, ...] | None:
         if isinstance(kind, type):
             found.append(kind)
         else:
-            draft.refuse("unknown-type", f"type `{text}` is not a class of an imported module", "", "types", index)
+            draft.refuse(
+                "unknown-type",
+                f"type `{text}` is not a class of an imported module",
+                f"write `{name}`, or import `{module}` first",
+                "types",
+                index,
+            )
     return tuple(found)
 
 

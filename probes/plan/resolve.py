@@ -76,7 +76,8 @@ def _bindings(draft: Draft) -> Iterator[Binding]:
     expected = draft.probe.expect.matches if draft.probe.expect else None
     count = len({target.path for target in matched})
     if expected is not None and count != expected:
-        draft.refuse("unexpected-matches", f"matches {count} targets, but `expect.matches` says {expected}", "", "expect", "matches")
+        hint = f"write {count}, or change what the probe names; `probes plan` without `expect` shows what matches"
+        draft.refuse("unexpected-matches", f"matches {count} targets, but `expect.matches` says {expected}", hint, "expect", "matches")
     limit = draft.loaded.spec.limits.matches_per_probe
     if count > limit:
         draft.refuse("too-many-matches", f"matches {count} targets, the limit is {limit}", "narrow it or raise `limits.matches_per_probe`")

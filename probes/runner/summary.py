@@ -124,13 +124,9 @@ def verdicts(run: Run) -> list[Problem]:
         waits = bindings[0].probe.when.trigger is not None  # to have nothing to write is what one hopes for
         done = [account.fired if edits or waits else account.written for accounts in books.values() for account in accounts]
         if not any(done):
-            found.append(
-                where.at(
-                    code="captured-nothing",
-                    message=f"probe `{name}` {'edited' if edits else 'captured'} nothing: {_why(run, books)}",
-                    hint="",
-                )
-            )
+            why, hint = _why(run, books)
+            message = f"probe `{name}` {'edited' if edits else 'captured'} nothing: {why}"
+            found.append(where.at(code="captured-nothing", message=message, hint=hint))
             continue
         for binding in bindings:
             expect = binding.probe.expect.fires if binding.probe.expect else None
@@ -143,14 +139,14 @@ def verdicts(run: Run) -> list[Problem]:
     return found
 
 
-def _why(run: Run, books: dict[int, list[Any]]) -> str:
-    """The reason a probe captured nothing, from its books."""
+def _why(run: Run, books: dict[int, list[Any]]) -> tuple[str, str]:
+    """The reason a probe captured nothing, from its books, and what to do."""
     accounts = [account for epochs in books.values() for account in epochs]
     error = next((account.error for account in accounts if account.error), "")
     if error:
-        return error
+        return error, "`--set on_error=raise` ends the run where it happens"
     if not accounts:
-        return "no epoch was begun"
+        return "no epoch was begun", "loop over `run.epochs(n)`, or begin one by `run.epoch(i)`"
     skipped: Counter[str] = Counter()
     for account in accounts:
         account.settle()
@@ -160,14 +156,15 @@ def _why(run: Run, books: dict[int, list[Any]]) -> str:
         skipped["waiting for a backward, which never came"] = alive
     drift = next((account.drift for account in accounts if account.drift), "")
     if drift:
-        return drift
+        return drift, ""
     del skipped["not reached"]
     if skipped:
-        return ", ".join(f"{count} times {reason}{_meaning(reason)}" for reason, count in skipped.most_common())
+        return ", ".join(f"{count} times {reason}{_meaning(reason)}" for reason, count in skipped.most_common()), ""
     expected = sum(account.expected for account in accounts)
     if not expected:
-        return _never_due(run)
-    return f"its targets were not reached in any of the {expected} steps that were due"
+        return _never_due(run), "change `when` to phases, epochs and steps that there are"
+    why = f"its targets were not reached in any of the {expected} steps that were due"
+    return why, "`probes coverage` shows what a script reaches; `enabled: false` switches the probe off"
 
 
 def _meaning(reason: str) -> str:

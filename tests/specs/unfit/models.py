@@ -54,6 +54,10 @@ def recurrent() -> nn.Module:
     return Recurrent()
 
 
+def single() -> nn.Module:
+    return nn.Linear(2, 2)
+
+
 def parallel() -> nn.Module:
     return nn.DataParallel(Net())
 
