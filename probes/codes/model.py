@@ -69,6 +69,13 @@ MODEL: dict[str, Code] = {
             "{hook: forward, modules: [classifier], transforms: [{kind: stats}, {kind: select, dim: stat, index: 1}]}",
         ),
     ),
+    "dims-do-not-fit": Code(
+        "`dims` names more or fewer axes than the parameter or buffer has.",
+        *_probe(
+            "{hook: tensor, tensors: [classifier.bias], dims: [out, in]}",
+            "{hook: tensor, tensors: [classifier.bias], dims: [out]}",
+        ),
+    ),
     "too-large-for-sink": Code(
         "A small sink, such as `jsonl` or `console`, takes small captures only; a transform has to come before it.",
         *_with("sinks: {log: {kind: jsonl}}", "sinks: {captures: {kind: hdf5}}", "{hook: forward, modules: [classifier]}"),

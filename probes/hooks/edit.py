@@ -49,6 +49,8 @@ class Editor:
         key = (value.dtype, value.ndim)
         try:
             if key not in self.begun:
+                if self.dims is not None and len(self.dims) != value.ndim:
+                    raise SignatureError(f"`dims` names {len(self.dims)} axes ({', '.join(self.dims)}), but the value has {value.ndim}")
                 signature = Signature(DTYPE_NAMES[value.dtype], tuple(value.shape), self.dims)
                 self.begun[key] = self.edit.begin(Context(signature, self.source))
             result, self.drawn = self.begun[key](value, self.generator(at, call))

@@ -64,7 +64,13 @@ def _parameter(draft: Draft, path: str, known: Mapping[str, Any], index: int, ex
             )
             continue
         lazy = torch.nn.parameter.is_lazy(tensor)
-        seen = Signature(DTYPE_NAMES[tensor.dtype], None if lazy else tuple(tensor.shape), draft.probe.dims)
+        seen = Signature(DTYPE_NAMES[tensor.dtype], None if lazy else tuple(tensor.shape))
+        dims = draft.probe.dims
+        if dims is not None and not lazy and len(dims) != tensor.ndim:
+            message = f"`dims` names {len(dims)} axes ({', '.join(dims)}), but `{path}` is {seen}"
+            draft.refuse("dims-do-not-fit", message, "name every axis of it once, or take such tensors in a probe of their own", "dims")
+            continue
+        seen = seen.replace(dims=dims)
         yield Target(join(node.path, path.rpartition(".")[2]), node, value.root, (), exact, seen)
 
 

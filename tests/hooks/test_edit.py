@@ -250,6 +250,12 @@ def test_an_edit_that_cannot_be_meant_is_refused_before_step_0(tmp_path: Path, p
         run_with(Net(), tmp_path, {"e": probe})
 
 
+def test_names_of_axes_that_do_not_fit_the_value_stop_training(tmp_path: Path) -> None:
+    edit = {"hook": "forward", "modules": ["a"], "dims": ["batch", "token", "unit"], "edit": {"kind": "scale", "by": 2}}
+    with pytest.raises(EditError, match=r"`dims` names 3 axes \(batch, token, unit\), but the value has 2"):
+        run_with(Net(), tmp_path, {"e": edit})
+
+
 def test_two_edits_of_one_value_are_refused(tmp_path: Path) -> None:
     edit = {"hook": "forward", "modules": ["a"], "edit": {"kind": "scale", "by": 2}}
     with pytest.raises(PlanError, match="is edited by probe `e` too"):
