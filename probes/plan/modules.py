@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import re
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -132,7 +134,17 @@ def _types(draft: Draft) -> tuple[str | type, ...] | None:
 def _known_type(draft: Draft, name: str, index: int) -> None:
     known = {base.__name__ for node in draft.tree.nodes.values() for base in type(node.module).__mro__}
     if name not in known:
-        draft.refuse("unknown-type", f"no module of the model is a `{name}`", nearest(name, known), "types", index)
+        hint = nearest(name, known) or _classes(draft, index)
+        draft.refuse("unknown-type", f"no module of the model is a `{name}`", hint, "types", index)
+
+
+def _classes(draft: Draft, index: int) -> str:
+    """A hint with the classes that most modules of the model have, and with the variable that names another."""
+    counted = Counter(node.kind for node in draft.tree.nodes.values() if node.runs)
+    named = ", ".join(f"`{kind}`" for kind, _ in counted.most_common(6))
+    written = draft.loaded.locate(("probes", draft.name, "types", index))
+    variable = re.search(r"\$\{(\w+)\}", written.source[written.column - 1 :][: written.width])
+    return f"it has {named}" + (", ..." if len(counted) > 6 else "") + (f"; --set vars.{variable[1]}=CLASS" if variable else "")
 
 
 def isinstance_of(module: Module, types: tuple[str | type, ...]) -> bool:
