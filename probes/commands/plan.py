@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from probes.commands.table import table
+from probes.commands.table import counted, table
 from probes.commands.watching import HELP, OPTION, Watching, models, watch
 from probes.errors import PlanError, UsageError
 from probes.signature import size
@@ -199,16 +199,12 @@ def _captures(predicted: Sequence[Predicted]) -> int:
 
 def _prediction(plan: Plan, predicted: Sequence[Predicted]) -> str:
     probes = len({binding.name for binding in plan.bindings})
-    counted = [one for one in predicted if one.calls != 0]
-    known = [one.nbytes for one in counted if one.nbytes is not None]
-    if len(known) == len(counted):
+    called = [one for one in predicted if one.calls != 0]
+    known = [one.nbytes for one in called if one.nbytes is not None]
+    if len(known) == len(called):
         cost = f"{size(sum(known))} in a step where all are due"
     elif known:
         cost = f"{size(sum(known))} for {len(known)} of them in a step where all are due, the rest {UNKNOWN}"
     else:
         cost = f"bytes {UNKNOWN}"
-    return f"{_count(probes, 'probe')}, {_count(_captures(predicted), 'capture')} for each call of the model; {cost}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    return f"{counted(probes, 'probe')}, {counted(_captures(predicted), 'capture')} for each call of the model; {cost}"

@@ -12,6 +12,11 @@ BARS = "▁▂▃▄▅▆▇█"
 GAP = "·"
 
 
+def counted(number: int, noun: str) -> str:
+    """A number and what it counts, in the plural where there is not one."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> str:
     """Aligned columns under a header.
 

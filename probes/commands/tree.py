@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from probes.commands.table import table
+from probes.commands.table import counted, table
 from probes.commands.watching import HELP, OPTION, Watching, watch
 from probes.errors import UsageError
 from probes.spec import LoadedSpec, load_spec
@@ -125,7 +125,7 @@ def _text(model: str, tree: Tree, shown: Shown) -> str:
     header = ("module", "class", "parameters", "returns", "probes", "notes")
     text = table([header[column] for column in kept], [[line[column] for column in kept] for line in cells], right=("parameters",))
     probed = f", {len({path for name, path in shown.matched if name == model})} probed" if shown.probes else ""
-    return "\n".join([*([f"model {model}"] if model else []), text, "", f"{len(tree.nodes)} modules{probed}"])
+    return "\n".join([*([f"model {model}"] if model else []), text, "", f"{counted(len(tree.nodes), 'module')}{probed}"])
 
 
 def _returned(tree: Tree, row: Row, shown: Shown) -> str:

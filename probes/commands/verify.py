@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from probes.audit.finding import Checked, Finding, Verdict
+from probes.commands.table import counted
 
 
 @click.command()
@@ -64,7 +65,7 @@ def _answer(verdict: Verdict) -> str:
     head = f", ledger head {verdict.head}" if verdict.head else ""
     if not verdict.ok:
         wrong = sum(not finding.note for finding in verdict.findings)
-        return f"{verdict.path} does not verify: {wrong} {'finding' if wrong == 1 else 'findings'}{head}"
+        return f"{verdict.path} does not verify: {counted(wrong, 'finding')}{head}"
     captures = sum(file.captures for file in verdict.files)
     anchored = ", as anchored" if verdict.anchored else ""
-    return f"{verdict.path} verifies: {captures} captures in {len(verdict.files)} files{head}{anchored}"
+    return f"{verdict.path} verifies: {counted(captures, 'capture')} in {counted(len(verdict.files), 'file')}{head}{anchored}"

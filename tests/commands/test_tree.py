@@ -82,3 +82,7 @@ def test_one_pass_of_a_script_shows_what_modules_return_and_which_did_not_fire(i
     assert said.err == ""
     written("train.py", "import torch\nfrom model import Net\nnet = Net()\nnet.spare = torch.nn.Linear(2, 2)\nnet(torch.ones(5, 4))\n")
     assert "spare Linear 6 did not fire" in squeezed(invoke(tree, "--watch", "train.py").out)
+
+
+def test_one_module_is_not_called_modules(invoke: Invoke) -> None:
+    assert invoke(tree, "--model", "torch.nn:ReLU").out.endswith("\n1 module\n")
