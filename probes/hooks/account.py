@@ -17,6 +17,7 @@ REASONS = {
     "filtered": "the schedule left this call out, or no trigger asked for the capture",
     "limit": "the epoch's byte limit had been reached",
     "ring full": "the capture waited for a trigger, and made room for later ones (`limits.buffer_bytes`)",
+    "no optimizer step": "no optimizer used the gradient in that step; where gradients overflow, a GradScaler leaves it out",
     "failed": "the probe failed and was switched off",
 }
 """The closed list of reasons, each with its meaning."""

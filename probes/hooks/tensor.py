@@ -20,12 +20,13 @@ class TensorTap(Tap):
     it: after unscaling, clipping and averaging over processes.
     """
 
-    __slots__ = ("editor", "holder", "known", "name", "stage", "times")
+    __slots__ = ("editor", "holder", "known", "name", "offered", "stage", "times")
 
     editor: Editor | None
     holder: weakref.ref[torch.nn.Module]
     known: weakref.ref[Tensor] | None
     name: str
+    offered: bool
     stage: str
     times: tuple[int, int]
 
@@ -35,6 +36,7 @@ class TensorTap(Tap):
         self.name = name
         self.stage = stage
         self.editor = None
+        self.offered = False  # whether an optimizer that holds the parameter has stepped in the step that is open
         self.known = None
         self.times = (-1, 0)
         return self
@@ -81,7 +83,10 @@ class TensorTap(Tap):
     def on_final(self) -> None:
         """The optimizer has stepped."""
         tensor = self.tensor
-        if tensor is not None and tensor.grad is not None and self.wants(0):
+        if not self.wants(0):
+            return
+        self.offered = True
+        if tensor is not None and tensor.grad is not None:
             self.take(tensor.grad, 0)
 
     def on_data(self) -> None:

@@ -286,6 +286,8 @@ class Live:
         for gate, taps in self.scheduled:
             if gate.due:
                 _step_over(taps)
+        for tap in self.finals:
+            tap.offered = False
 
     def arrive(self) -> None:
         """Store the captures that are on their way from an accelerator."""
@@ -307,7 +309,8 @@ def _step_over(taps: list[tuple[Tap, str]]) -> None:
         if tap.broken:
             continue
         if account.fired == account.mark:
-            account.step_over(absence)
+            unused = isinstance(tap, TensorTap) and tap.root == "grad" and tap.stage == "final" and not tap.offered
+            account.step_over("no optimizer step" if unused else absence)
         else:  # `step_over` without its calls: this is done for every tap and step
             account.expected += 1
             account.mark = account.fired

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import probes
+from probes.errors import RunError
 from probes.hooks.account import REASONS
 from probes.runner.summary import verdicts
 
@@ -105,6 +106,18 @@ def meta(model: nn.Module, data: Any) -> None:
         model(x.to("meta"))
 
 
+def overflowing(model: nn.Module, data: Any) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    for i, x in enumerate(data):
+        optimizer.zero_grad()
+        scaler.scale(model(x).sum() * (float("inf") if i == 0 else 1.0)).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+
+FINAL = {"hook": "tensor", "tensors": ["0.weight"], "stage": "final"}
+
 CASES: dict[str, tuple[Any, dict[str, Any], Any, dict[str, Any]]] = {
     "not reached": (lambda: Side(nn.Linear(4, 4), "not"), {"hook": "forward", "modules": ["part"]}, plain, {}),
     "no_grad": (lambda: Side(nn.Linear(4, 4), "no_grad"), {"hook": "backward", "modules": ["part"]}, plain, {}),
@@ -116,6 +129,7 @@ CASES: dict[str, tuple[Any, dict[str, Any], Any, dict[str, Any]]] = {
     "no data": (lambda: nn.Sequential(nn.Identity()), {"hook": "forward", "modules": ["0"]}, meta, {}),
     "filtered": (net, {"hook": "forward", "modules": ["0"], "when": {"calls": {"at": [1]}}}, plain, {}),
     "limit": (net, {"hook": "forward", "modules": ["0"]}, plain, {"limits": {"bytes_per_epoch": 50}}),
+    "no optimizer step": (net, FINAL, overflowing, {}),
     "failed": (net, {"hook": "forward", "modules": ["0"], "dims": ["one"]}, plain, {}),
 }
 
@@ -136,6 +150,33 @@ def test_every_other_reason_has_a_test_of_its_own() -> None:
     assert set(REASONS) - set(CASES) == set(ELSEWHERE)
     for reason, place in ELSEWHERE.items():
         assert reason in (Path(__file__).parent.parent / place).read_text()
+
+
+def test_a_step_that_a_scaler_leaves_out_is_no_fault_unless_each_is_expected(tmp_path: Path) -> None:
+    def run(name: str, probe: dict[str, Any]) -> None:
+        model = net()
+        with probes.attach(model, {"version": 1, "probes": {"p": probe}}, out=tmp_path / name) as run:
+            overflowing(model, run.steps([X] * 3))
+
+    run("run", FINAL)
+    books = account(tmp_path)
+    assert (books["expected"], books["written"], books["skipped"]) == (3, 2, {"no optimizer step": 1})
+    with pytest.raises(RunError, match="did not fire in 1 of 3 steps"):
+        run("strict", {**FINAL, "expect": {"fires": "each_step"}})
+
+
+def test_a_final_gradient_without_an_optimizer_says_so(tmp_path: Path) -> None:
+    model = net()
+    with (
+        pytest.raises(RunError, match="captured nothing: 3 times no optimizer step"),
+        probes.attach(model, {"version": 1, "probes": {"p": FINAL}}, out=tmp_path / "run") as run,
+    ):
+        plain(model, run.steps([X] * 3))
+
+
+def test_a_target_that_fired_and_gave_nothing_is_not_said_to_have_never_fired(tmp_path: Path) -> None:
+    run = run_with(Side(frozen(), "dropped"), tmp_path, {"hook": "backward", "modules": ["*"]})
+    assert "1 of 2 captured nothing" in str(run.summary())
 
 
 def test_a_graph_that_waits_for_its_backward_is_not_called_unused(tmp_path: Path) -> None:
