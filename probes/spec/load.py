@@ -117,6 +117,8 @@ def _loaded(spec: Any, overrides: Sequence[str]) -> LoadedSpec:
         if path is None:
             raise UsageError(f"there is no '{name}'; {nearest(name, preset_names()) or 'known: ' + (', '.join(preset_names()) or 'none')}")
         return load_text(file_bytes(path), name, path.parent, overrides)
+    if "\n" in name:
+        raise UsageError("a spec is a path, preset:NAME, a mapping or a Spec, not a text; give `yaml.safe_load(text)`")
     path = FilePath(name)
     if not path.exists():
         raise StorageError(f"spec '{name}' does not exist")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -141,6 +141,10 @@ class Run:
             return self._targets(name)
         probe, target, *leaf = name
         return self._one(probe, target, *leaf)
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of the probes, as those of a mapping."""
+        return iter(self.probes)
 
     def find(self, word: str) -> Series:
         """The series that a person means by `probe[/target[:leaf]][@phase][~dtype]`.

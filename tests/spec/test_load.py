@@ -144,3 +144,8 @@ def test_a_spec_of_a_thousand_probes_is_checked_within_a_second() -> None:
     assert loaded.identity_hash
     assert time.process_time() - began < 1
     assert len(loaded.spec.probes) == 1000
+
+
+def test_the_text_of_a_spec_is_not_taken_for_a_path() -> None:
+    with pytest.raises(UsageError, match=r"yaml\.safe_load"):
+        load_spec("version: 1\nprobes: {}\n")

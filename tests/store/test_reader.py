@@ -24,7 +24,7 @@ def two_leaves(tmp_path: Path) -> Run:
 
 def test_a_run_tells_its_probes_targets_and_leaves(tmp_path: Path) -> None:
     run = two_leaves(tmp_path)
-    assert run.probes == ["acts", "weights"]
+    assert run.probes == list(run) == ["acts", "weights"]
     assert run["acts"] == {"": ("output",), "head": ("output.hidden", "output.logits")}
     assert [series.word for series in run.series][:3] == ["acts/:output", "acts/head:output.hidden@eval", "acts/head:output.hidden"]
 

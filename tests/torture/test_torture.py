@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.pages import script
 from tests.store.recorded import KEY, Recording
 from tests.torture import training
 from tests.torture.__main__ import FAULTS, faults
@@ -124,3 +125,8 @@ def test_the_table_names_every_figure(tmp_path: Path) -> None:
     assert text([row]).splitlines()[1].split() == ["SIGKILL", "1,200", "5,000", "0", "0", "3", "everywhere"]
     save(tmp_path / "table.json", [row], 7, 0.5)
     assert json.loads((tmp_path / "table.json").read_text())["rows"][0]["acknowledged"] == 5000
+
+
+def test_the_readme_has_the_counts_of_the_last_full_run() -> None:
+    page = script("torture")
+    assert page.table() in page.README.read_text(encoding="utf-8"), "write it anew with `make docs`"
