@@ -303,22 +303,22 @@ class Run:
         return seen
 
     def _optimizer_stepped(self, optimizer: Optimizer, *_args: object) -> None:
-        if self.owns(optimizer):
-            self.ticked(optimizer)
+        """The gradients of its parameters are final; where it steps the clock's model, the clock hears of it."""
+        owns = self.owns(optimizer)
+        if owns:
+            self.boundary()
+        if self.moment.open:
+            held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+            for tap in self.live.finals:
+                if id(tap.tensor) in held:
+                    tap.on_final()
+        if owns:
+            self.timeline.tick()
+            self.halt()
 
     def owns(self, optimizer: Optimizer) -> bool:
         """Whether an optimizer steps a parameter of the clock's model."""
         return any(id(parameter) in self._owned for group in optimizer.param_groups for parameter in group["params"])
-
-    def ticked(self, optimizer: Optimizer) -> None:
-        """An optimizer of the clock's model has stepped: its gradients are final."""
-        self.boundary()
-        owned = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-        for tap in self.live.finals:
-            if id(tap.tensor) in owned:
-                tap.on_final()
-        self.timeline.tick()
-        self.halt()
 
     def _parameters(self) -> set[int]:
         return {id(parameter) for tree in self._clock_trees() for parameter in tree.model.parameters()}

@@ -140,13 +140,18 @@ def test_two_models_are_bound_at_once_and_the_clock_follows_one(probed: Probed) 
         "version": 1,
         "models": {"g": "Generator", "d": "Discriminator"},
         "clock": {"model": "g"},
-        "probes": {"fakes": {**acts, "model": "g"}, "scores": {**acts, "model": "d"}},
+        "probes": {
+            "fakes": {**acts, "model": "g"},
+            "scores": {**acts, "model": "d"},
+            **{f"final-{name}": {"hook": "tensor", "tensors": ["fc.weight"], "stage": "final", "model": name} for name in "gd"},
+        },
     }
     done = probed(GAN, spec)
     assert done.code == 0, done.said
     assert done.steps(probe="fakes") == {0: 6}
     assert done.steps(probe="scores") == {0: 6}
     assert len(done.clocks(probe="scores")) == 18
+    assert [done.steps(probe=f"final-{name}", target="fc.weight") for name in "gd"] == [{0: 6}, {0: 6}]
 
 
 def test_rollouts_without_gradients_are_eval_calls(probed: Probed) -> None:
