@@ -1,0 +1,63 @@
+"""A script of Lightning, with the library itself where it is installed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import probes
+
+SCRIPT = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+import pytorch_lightning as pl
+
+
+class Module(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+
+    def training_step(self, batch, _index):
+        return nn.functional.mse_loss(self.net(batch[0]), batch[1])
+
+    def validation_step(self, batch, _index):
+        self.net(batch[0])
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+pl.seed_everything(0)
+data = TensorDataset(torch.randn(24, 4), torch.randn(24, 1))
+quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
+trainer = pl.Trainer(max_epochs=2, accelerator="cpu", **quiet)
+trainer.fit(Module(), DataLoader(data, batch_size=4), DataLoader(data, batch_size=8))
+"""
+SPEC = """
+version: 1
+probes:
+  acts: {hook: forward, modules: [net.0], when: {phases: [train, eval]}}
+  grads: {hook: backward, modules: [net.0]}
+  used: {hook: tensor, tensors: [net.0.weight], stage: final}
+"""
+
+
+@pytest.mark.skipif(find_spec("pytorch_lightning") is None, reason="pytorch-lightning is not installed; no extra brings it")
+def test_epochs_and_steps_are_those_of_the_trainer_and_its_sanity_check_is_none(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    (tmp_path / "probe.yaml").write_text(SPEC)
+    command = [sys.executable, "-m", "probes", "run", "--out", "run", "probe.yaml", "train.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    assert done.returncode == 0, done.stderr
+    run = probes.open(tmp_path / "run")
+    for probe, target in (("acts", "net.0"), ("grads", "net.0"), ("used", "net.0.weight")):
+        clocks = run.sel(phase="train")[probe, target].clocks
+        assert list(zip(clocks["epoch"], clocks["step"], strict=True)) == [(epoch, step) for epoch in range(2) for step in range(6)]
+    assert [len(run.sel(phase="eval", epoch=epoch)["acts", "net.0"]) for epoch in range(2)] == [3, 3]
