@@ -1,0 +1,51 @@
+"""A script of transformers' Trainer, with the library itself."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import probes
+
+pytest.importorskip("transformers", reason="transformers is not installed; the extra `minilm` brings it")
+pytest.importorskip("accelerate", reason="accelerate is not installed; the extra `dev` brings it")
+
+SCRIPT = """
+import torch
+from transformers import BertConfig, BertForSequenceClassification, Trainer, TrainingArguments
+
+torch.manual_seed(0)
+sizes = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32, "max_position_embeddings": 16}
+model = BertForSequenceClassification(BertConfig(vocab_size=50, **sizes))
+ones = torch.ones(8, dtype=torch.long)
+rows = [{"input_ids": torch.randint(0, 50, (8,)), "attention_mask": ones, "labels": torch.tensor(i % 2)} for i in range(24)]
+options = {"num_train_epochs": 2, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2, "per_device_eval_batch_size": 8}
+quiet = {"report_to": [], "save_strategy": "no", "disable_tqdm": True, "use_cpu": True, "eval_strategy": "epoch"}
+Trainer(model, TrainingArguments("out", **options, **quiet), train_dataset=rows, eval_dataset=rows[:16]).train()
+"""
+SPEC = """
+version: 1
+probes:
+  acts: {hook: forward, modules: ["bert.encoder.layer.0"], when: {phases: [train, eval]}}
+  grads: {hook: backward, modules: ["bert.encoder.layer.0"]}
+  used: {hook: tensor, tensors: ["classifier.weight"], stage: final}
+"""
+
+
+def test_a_step_is_the_optimizers_and_each_batch_a_microstep_of_it(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    (tmp_path / "probe.yaml").write_text(SPEC)
+    command = [sys.executable, "-m", "probes", "run", "--out", "run", "probe.yaml", "train.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    assert done.returncode == 0, done.stderr
+    run = probes.open(tmp_path / "run")
+    places = [(epoch, step, microstep) for epoch in range(2) for step in range(3) for microstep in range(2)]
+    for probe in ("acts", "grads"):
+        clocks = run.sel(phase="train")[probe, "bert.encoder.layer.0"].clocks
+        assert [tuple(map(int, place)) for place in clocks[["epoch", "step", "microstep"]].tolist()] == places
+    assert run["used", "classifier.weight"].clocks["step"].tolist() == [0, 1, 2, 0, 1, 2]
+    assert [len(run.sel(phase="eval", epoch=epoch)["acts", "bert.encoder.layer.0"]) for epoch in range(2)] == [2, 2]
