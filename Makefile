@@ -34,7 +34,7 @@ bench: $(VENV)/dev.stamp  ## what a capture costs, measured on this machine
 
 torture: $(VENV)/dev.stamp  ## kills, power loss, full disks, fuzzed files: one table in about an hour (SEED=, N=0.1 for a tenth)
 	$(BIN)/python -m tests.torture --seed $(SEED) --n $(N) --json docs/torture.json
-	$(BIN)/python -m pytest -m torture
+	$(BIN)/python -m pytest -m torture --numprocesses logical --maxprocesses 4
 
 fmt: $(VENV)/dev.stamp  ## format the code
 	$(BIN)/ruff check --fix .
