@@ -12,6 +12,8 @@ from typing import Any
 
 from torch.nn import functional
 
+PLACES = {"train": ("cross_entropy", ["--epochs", "3"]), "embed": ("normalize", [])}  # called once a step, and the script's arguments
+
 
 def sealers() -> list[int]:
     """The processes of this one that seal."""
@@ -20,15 +22,16 @@ def sealers() -> list[int]:
 
 
 def main(script: str, what: str, call: int) -> None:
-    """Train as the script does; the loss of one step is where it happens."""
-    spec = importlib.util.spec_from_file_location("train", script)
+    """Do what the script does; one call of what it calls in every step is where it happens."""
+    place, arguments = PLACES[Path(script).stem]
+    spec = importlib.util.spec_from_file_location("script", script)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    numbers, real = count(1), functional.cross_entropy
+    numbers, real = count(1), getattr(functional, place)
 
-    def loss(*args: Any, **kwargs: Any) -> Any:
+    def watched(*args: Any, **kwargs: Any) -> Any:
         if next(numbers) == call:
             victims = sealers() if what == "sealer" else [os.getpid()]
             assert victims
@@ -36,8 +39,8 @@ def main(script: str, what: str, call: int) -> None:
                 os.kill(victim, SIGKILL)
         return real(*args, **kwargs)
 
-    functional.cross_entropy = loss
-    module.main(["--epochs", "3"])
+    setattr(functional, place, watched)
+    module.main(arguments)
 
 
 if __name__ == "__main__":
