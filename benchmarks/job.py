@@ -105,7 +105,7 @@ def timed(work: Callable[[Path], None]) -> float:
 def rows(_folder: Path) -> Iterator[Row]:
     timed(bare)
     works = {"bare": bare, **{name: work for name, (work, _, _) in VARIANTS.items()}}
-    found = by_turns({name: lambda work=work: timed(work) for name, work in works.items()}, TURNS, warm=0)  # type: ignore[misc]
+    found = by_turns({name: lambda work=work: timed(work) for name, work in works.items()}, TURNS, warm=0)  # type: ignore[misc]  # `work` is bound here and now
     for name, (_, bar, expected) in VARIANTS.items():
         yield Row(TOPIC, f"{name}, in runs without", ratios(found, name, "bare"), "x", bar, expected, NOTE)
     yield from examples()

@@ -11,9 +11,9 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from tests.conformance.case import Case  # noqa: E402 - the tests are found from the root
-from tests.conformance.examine import Outcome, examine  # noqa: E402
-from tests.conformance.families import FAMILIES  # noqa: E402
-from tests.conformance.table import PAGE, README, SUMMARY, page, summary  # noqa: E402
+from tests.conformance.examine import Outcome, examine  # noqa: E402  # the tests are found from the root
+from tests.conformance.families import FAMILIES  # noqa: E402  # the tests are found from the root
+from tests.conformance.table import PAGE, README, SUMMARY, page, summary  # noqa: E402  # the tests are found from the root
 
 
 def outcome(case: Case) -> Outcome:

@@ -84,7 +84,7 @@ class Loaders:
     def stop(self) -> None:
         """Take everything back."""
         if self._originals is not None:
-            DataLoader.__iter__, _BaseDataLoaderIter.__next__ = self._originals  # type: ignore[method-assign]
+            DataLoader.__iter__, _BaseDataLoaderIter.__next__ = self._originals  # type: ignore[method-assign]  # put back as they were
             self._originals = None
         self.timeline = None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import json
 import os
@@ -16,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from probes.digest import blake3_hex, canonical
 from probes.errors import FileRefused, StorageError
-from probes.store.raw_file import sync_directory
+from probes.store.raw_file import sync_directory, write_rest
 from probes.store.space import free_words
 
 FORMAT = "ledger.v1"
@@ -149,13 +148,8 @@ def _segment(entry: Entry) -> int:
 def _write(descriptor: int, text: bytes, end: int) -> None:
     """Write a line at the end of the last whole one, all of it or nothing, however often the system takes a part."""
     os.ftruncate(descriptor, end)
-    done = 0
     try:
-        while done < len(text):
-            taken = os.pwrite(descriptor, text[done:], end + done)
-            if not taken:
-                raise OSError(errno.EIO, "the system took no bytes")
-            done += taken
+        write_rest(lambda parts, offset: os.pwrite(descriptor, parts[0], offset), (text,), end, 0, len(text))
     except OSError:
         with suppress(OSError):
             os.ftruncate(descriptor, end)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from errno import EIO
 from pathlib import Path
 
 from probes.digest import Buffer
+
+Write = Callable[[Sequence[Buffer], int], int]  # of parts at an offset; how many bytes were taken
 
 _VECTORED = hasattr(os, "pwritev")
 _CLOEXEC = getattr(os, "O_CLOEXEC", 0)
@@ -45,7 +47,7 @@ class RawFile:
             os.close(descriptor)
 
 
-def write_rest(file: RawFile, parts: Sequence[Buffer], offset: int, done: int, total: int) -> None:
+def write_rest(write: Write, parts: Sequence[Buffer], offset: int, done: int, total: int) -> None:
     """Write what is left of some parts of which `done` bytes are written, however often the system takes less than it is given.
 
     Raises:
@@ -53,7 +55,7 @@ def write_rest(file: RawFile, parts: Sequence[Buffer], offset: int, done: int, t
     """
     while done < total:
         # One Linux write takes at most 2 GiB - 4 KiB, so this is the normal way of a large capture.
-        taken = file.write(_rest(parts, done), offset + done)
+        taken = write(_rest(parts, done), offset + done)
         if taken <= 0:
             raise OSError(EIO, "the system took no bytes")
         done += taken

@@ -126,7 +126,7 @@ class RecordLog:
         try:
             done = self._file.write(parts, offset)
             if done != total:
-                write_rest(self._file, parts, offset, done, total)
+                write_rest(self._file.write, parts, offset, done, total)
         except OSError as error:
             self._cut()
             raise refusal(

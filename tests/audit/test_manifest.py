@@ -28,7 +28,7 @@ def test_the_schema_in_the_repository_is_the_one_of_the_model() -> None:
 
 
 def test_a_manifest_fits_its_schema() -> None:
-    jsonschema = pytest.importorskip("jsonschema")
+    jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed")
     jsonschema.Draft202012Validator(json_schema()).validate(document())
 
 

@@ -17,7 +17,7 @@ RANKS = (0, 1)
 
 def launch(path: Path, change: Change = lambda one, epoch: one, of: int = 1) -> dict[str, str]:
     """A run of two processes, with a change of one of them; the heads of its ledgers."""
-    unchanged: Change = lambda one, epoch: one  # noqa: E731
+    unchanged: Change = lambda one, epoch: one  # noqa: E731  # so that its type is checked
     ledgers = {rank: f"ledger.rank-{rank:04d}.jsonl" for rank in RANKS}
     return {ledgers[rank]: write_run(path, rank=rank, change=change if rank == of else unchanged) for rank in RANKS}
 

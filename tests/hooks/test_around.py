@@ -276,7 +276,7 @@ def test_the_fast_path_of_a_transformer_encoder_is_noted_in_the_plan() -> None:
     spec = {"version": 1, "probes": {"p": {"hook": "forward", "modules": ["layers.*.linear1"], "when": {"phases": ["train", "eval"]}}}}
     plan = probes.resolve(spec, model)
     assert [note.code for note in plan.notes] == ["fast-path"]
-    spec["probes"]["p"]["when"] = {"phases": ["train"]}  # type: ignore[index]
+    spec["probes"]["p"]["when"] = {"phases": ["train"]}  # type: ignore[index]  # nested plain data
     assert not probes.resolve(spec, model).notes
 
 

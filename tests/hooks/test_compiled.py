@@ -169,7 +169,7 @@ def test_hooks_stay_on_a_compiled_model_from_epoch_to_epoch(tmp_path: Path) -> N
 
 def test_a_compiled_part_of_a_plain_model_is_captured(tmp_path: Path) -> None:
     def regional(model: Net) -> Net:
-        model.a = torch.compile(model.a, backend="aot_eager")  # type: ignore[assignment]
+        model.a = torch.compile(model.a, backend="aot_eager")  # type: ignore[assignment]  # it is called alike
         return model
 
     spec = {"p": {"modules": ["a"], "values": ["output", "input"]}}

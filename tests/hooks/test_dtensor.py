@@ -33,7 +33,7 @@ def mesh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
 def test_a_dtensor_is_stored_as_its_local_shard_with_its_placements(tmp_path: Path, mesh: object) -> None:
     class Sharding(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
-            return distributed.distribute_tensor(x, mesh, [distributed.Shard(0)])  # type: ignore[no-any-return]
+            return distributed.distribute_tensor(x, mesh, [distributed.Shard(0)])  # type: ignore[no-any-return]  # torch leaves it untyped
 
     model = nn.Sequential(Sharding())
     x = torch.arange(6.0).reshape(2, 3)

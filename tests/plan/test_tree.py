@@ -56,8 +56,8 @@ def test_a_users_own_child_called_module_keeps_its_name() -> None:
 
 def test_a_compiled_model_and_a_compiled_part_keep_the_plain_paths() -> None:
     net = Net()
-    net.features = torch.compile(net.features, backend="eager")  # type: ignore[assignment]
-    tree = Tree(torch.compile(net, backend="eager"))  # type: ignore[arg-type]
+    net.features = torch.compile(net.features, backend="eager")  # type: ignore[assignment]  # it is called alike
+    tree = Tree(torch.compile(net, backend="eager"))  # type: ignore[arg-type]  # a compiled module is one
     assert tree.nodes["features.0"].raw == "_orig_mod.features._orig_mod.0"
     assert tree.nodes["features"].compiled
     assert not tree.nodes["features.0"].compiled

@@ -87,7 +87,7 @@ def test_gradients_and_parameters_accumulate_and_transforms_stand_on_either_side
 
 def test_the_same_run_gives_the_same_bits(tmp_path: Path) -> None:
     probe = {"values": ["output"], "modules": ["0"], "dims": ["batch", "unit"]}
-    probe["transforms"] = [{"kind": "accumulate", "what": "covariance", "dims": ["batch"]}]  # type: ignore[assignment]
+    probe["transforms"] = [{"kind": "accumulate", "what": "covariance", "dims": ["batch"]}]  # type: ignore[assignment]  # nested plain data
     first, second = (record(tmp_path / name, train, p=probe)["p", "0"].bits() for name in "ab")
     assert first.shape == (2, 6, 3)
     assert (first == second).all()
@@ -108,7 +108,7 @@ def test_a_step_whose_body_raised_is_not_in_it(tmp_path: Path) -> None:
     count, *_, largest = read["p", "0"].numpy()[0]
     assert count == 12
     assert read["p", "0"].steps.tolist() == [2]
-    assert largest == model()[0](torch.stack([torch.zeros(4), torch.full((4,), 2.0)])).max().item()  # type: ignore[index]
+    assert largest == model()[0](torch.stack([torch.zeros(4), torch.full((4,), 2.0)])).max().item()  # type: ignore[index]  # a Sequential, typed as a Module
 
 
 def test_an_evaluation_within_a_step_does_not_commit_what_the_step_gave(tmp_path: Path) -> None:

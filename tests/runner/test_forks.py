@@ -33,7 +33,7 @@ class Encoded(Dataset[Tensor]):
 
     def __getitem__(self, index: int) -> Tensor:
         with torch.no_grad():
-            return self.model[0](torch.full((4,), float(index))) * 0 + self.model(torch.ones(4)).sum()  # type: ignore[index]
+            return self.model[0](torch.full((4,), float(index))) * 0 + self.model(torch.ones(4)).sum()  # type: ignore[index]  # a Sequential, typed as a Module
 
 
 def train(out: Path, workers: int) -> Any:

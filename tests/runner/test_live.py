@@ -19,7 +19,7 @@ def test_what_the_root_is_called_with_is_captured_from_the_first_call_of_every_e
         for number in range(6):
             if number in (2, 4):
                 enters = run.entry.on_enter
-                run.entry.on_enter = lambda root, enters=enters: (run.timeline.pass_begins(), enters(root))  # type: ignore[misc]
+                run.entry.on_enter = lambda root, enters=enters: (run.timeline.pass_begins(), enters(root))  # type: ignore[misc]  # `enters` is bound here and now
             model(torch.full((1, 2), float(number))).sum().backward()
             optimizer.step()
             run.timeline.pulled()

@@ -190,7 +190,7 @@ def test_a_plug_in_sink_is_given_the_same_readings(tmp_path: Path) -> None:
         def close(self) -> None:
             taken.append("closed")
 
-    opened: Callable[..., Any] = lambda self, directory, rank: Outlet()  # noqa: E731
+    opened: Callable[..., Any] = lambda self, directory, rank: Outlet()  # noqa: E731  # so that its type is checked
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Jsonl, "open", opened)
         record(tmp_path / "run", {"log": {"kind": "jsonl"}}, p={"hook": "forward", "modules": ["0"], "transforms": [{"kind": "norm"}]})

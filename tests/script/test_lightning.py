@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-import probes
+from tests.script.trainers import run
 
 SCRIPT = """
 import torch
@@ -51,13 +48,8 @@ probes:
 
 @pytest.mark.skipif(find_spec("pytorch_lightning") is None, reason="pytorch-lightning is not installed; no extra brings it")
 def test_epochs_and_steps_are_those_of_the_trainer_and_its_sanity_check_is_none(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(SCRIPT)
-    (tmp_path / "probe.yaml").write_text(SPEC)
-    command = [sys.executable, "-m", "probes", "run", "--out", "run", "probe.yaml", "train.py"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=os.environ | {"OMP_NUM_THREADS": "1"})
-    assert done.returncode == 0, done.stderr
-    run = probes.open(tmp_path / "run")
+    found = run(tmp_path, SCRIPT, SPEC)
     for probe, target in (("acts", "net.0"), ("grads", "net.0"), ("used", "net.0.weight")):
-        clocks = run.sel(phase="train")[probe, target].clocks
+        clocks = found.sel(phase="train")[probe, target].clocks
         assert list(zip(clocks["epoch"], clocks["step"], strict=True)) == [(epoch, step) for epoch in range(2) for step in range(6)]
-    assert [len(run.sel(phase="eval", epoch=epoch)["acts", "net.0"]) for epoch in range(2)] == [3, 3]
+    assert [len(found.sel(phase="eval", epoch=epoch)["acts", "net.0"]) for epoch in range(2)] == [3, 3]

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-import probes
+from tests.script.trainers import run
 
 pytest.importorskip("transformers", reason="transformers is not installed; the extra `minilm` brings it")
 pytest.importorskip("accelerate", reason="accelerate is not installed; the extra `dev` brings it")
@@ -37,15 +34,10 @@ probes:
 
 
 def test_a_step_is_the_optimizers_and_each_batch_a_microstep_of_it(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(SCRIPT)
-    (tmp_path / "probe.yaml").write_text(SPEC)
-    command = [sys.executable, "-m", "probes", "run", "--out", "run", "probe.yaml", "train.py"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, env=os.environ | {"OMP_NUM_THREADS": "1"})
-    assert done.returncode == 0, done.stderr
-    run = probes.open(tmp_path / "run")
+    found = run(tmp_path, SCRIPT, SPEC)
     places = [(epoch, step, microstep) for epoch in range(2) for step in range(3) for microstep in range(2)]
     for probe in ("acts", "grads"):
-        clocks = run.sel(phase="train")[probe, "bert.encoder.layer.0"].clocks
+        clocks = found.sel(phase="train")[probe, "bert.encoder.layer.0"].clocks
         assert [tuple(map(int, place)) for place in clocks[["epoch", "step", "microstep"]].tolist()] == places
-    assert run["used", "classifier.weight"].clocks["step"].tolist() == [0, 1, 2, 0, 1, 2]
-    assert [len(run.sel(phase="eval", epoch=epoch)["acts", "bert.encoder.layer.0"]) for epoch in range(2)] == [2, 2]
+    assert found["used", "classifier.weight"].clocks["step"].tolist() == [0, 1, 2, 0, 1, 2]
+    assert [len(found.sel(phase="eval", epoch=epoch)["acts", "bert.encoder.layer.0"]) for epoch in range(2)] == [2, 2]

@@ -59,7 +59,7 @@ def test_a_range_that_cannot_be_meant_is_refused(keys: dict[str, object]) -> Non
     st.integers(0, 100),
 )
 def test_a_range_is_its_definition(start: int, until: int | None, every: int | None, first: int | None, number: int) -> None:
-    found = Range(**{"from": start, "until": until, "every": every, "first": first})  # type: ignore[arg-type]
+    found = Range(**{"from": start, "until": until, "every": every, "first": first})  # type: ignore[arg-type]  # of several kinds
     k = number - start
     inside = k >= 0 and (until is None or number < until)
     chosen = (first is None and every is None) or (first is not None and k < first) or (every is not None and k % every == 0)

@@ -86,7 +86,7 @@ def fill(journal: Journal, shots: Iterable[Shot], annexes: dict[int, dict[str, A
 def _commit(journal: Journal, at: tuple[str, int] | None, annexes: dict[int, dict[str, Any]] | None) -> None:
     if at is not None:
         phase, step = at
-        journal.commit(phase, step, HEAD["global_step_start"].get(phase, 0) + step, (annexes or {}).get(step))  # type: ignore[attr-defined]
+        journal.commit(phase, step, HEAD["global_step_start"].get(phase, 0) + step, (annexes or {}).get(step))  # type: ignore[attr-defined]  # nested plain data
 
 
 def write(directory: Path, shots: Iterable[Shot], *, annexes: dict[int, dict[str, Any]] | None = None, **options: Any) -> Path:

@@ -81,7 +81,7 @@ class FaultyFile(RawFile):
         self.truncate_error = 0
         self.syncs = 0
 
-    def write(self, parts: list[Buffer], offset: int) -> int:  # type: ignore[override]
+    def write(self, parts: list[Buffer], offset: int) -> int:  # type: ignore[override]  # the parts are a list here
         if self.error:
             raise OSError(self.error, "injected")
         whole = b"".join(parts)[: self.at_most()]

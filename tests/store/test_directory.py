@@ -192,7 +192,7 @@ def test_few_files_are_open_at_a_time(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_h5py_and_xarray_may_have_the_same_file_open(tmp_path: Path) -> None:
-    xarray = pytest.importorskip("xarray")
+    xarray = pytest.importorskip("xarray", reason="xarray is not installed")
     run = probes.open(counted(tmp_path, 1))
     before = run["acts", "fc1"].numpy()
     path = tmp_path / "epoch-0000.h5"

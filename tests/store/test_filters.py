@@ -15,8 +15,8 @@ def encoded(code: int, data: bytes) -> bytes:
     if code == GZIP:
         return zlib.compress(data)
     if code == ZSTD:
-        return pytest.importorskip("zstandard").compress(data)
-    return bytes(pytest.importorskip("blosc2").compress2(data))
+        return pytest.importorskip("zstandard", reason="zstandard is not installed").compress(data)
+    return bytes(pytest.importorskip("blosc2", reason="blosc2 is not installed").compress2(data))
 
 
 @pytest.mark.parametrize("code", [GZIP, ZSTD, BLOSC2])

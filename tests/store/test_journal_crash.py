@@ -97,7 +97,7 @@ class _Recorder(RawFile):
 
     events: list[tuple[str, Any, Any]]
 
-    def write(self, parts, offset):  # type: ignore[no-untyped-def]
+    def write(self, parts, offset):  # type: ignore[no-untyped-def]  # those of RawFile
         self.events.append(("write", offset, b"".join(parts)))
         return super().write(parts, offset)
 

@@ -35,13 +35,13 @@ def series() -> str:
 def test_the_vectors_follow_from_the_text() -> None:
     root = blake3(text({"series": [[*KEY, "float32", series()]], "gaps": [GAP]})).hexdigest()
     facts = {"captures_root": root, "spec": "aa", "structure": "bb", "weights": None, "code": "cc", "environment": "dd"}
-    facts |= {"counts": {"captures": 2, "steps": {"train": 2}}, "complete": True}  # type: ignore[dict-item]
+    facts |= {"counts": {"captures": 2, "steps": {"train": 2}}, "complete": True}  # type: ignore[dict-item]  # nested plain data
     whole = blake3(text(facts)).hexdigest()
     segments = blake3(text({"segments": [root, root]})).hexdigest()
     assert f"`{text(facts).decode()}`" in TEXT
     for found in (series(), root, whole, segments):
         assert f"`{found}`" in TEXT
-    assert captures_root([(SeriesKey(*KEY), "float32", series())], [(SeriesKey(*GAP[:4]), "frozen", 2)]) == root  # type: ignore[arg-type]
+    assert captures_root([(SeriesKey(*KEY), "float32", series())], [(SeriesKey(*GAP[:4]), "frozen", 2)]) == root  # type: ignore[arg-type]  # texts stand for keys
     assert epoch_root(facts) == whole
     assert root_of_segments([root, root]) == segments
     assert canonical(facts) == text(facts)

@@ -140,7 +140,7 @@ class _Interrupted(RawFile):
 
     armed = False
 
-    def write(self, parts, offset):  # type: ignore[no-untyped-def]
+    def write(self, parts, offset):  # type: ignore[no-untyped-def]  # those of RawFile
         taken = super().write(parts, offset)
         if self.armed:
             type(self).armed = False
@@ -169,7 +169,7 @@ def test_bytes_left_by_an_interrupt_are_cut_before_the_next_record(tmp_path: Pat
 
 def test_a_failed_create_leaves_no_file(tmp_path: Path) -> None:
     class Full(RawFile):
-        def write(self, parts, offset):  # type: ignore[no-untyped-def]
+        def write(self, parts, offset):  # type: ignore[no-untyped-def]  # those of RawFile
             raise OSError(ENOSPC, "No space left on device")
 
     with pytest.raises(StorageError, match="nothing was committed to this epoch, and earlier ones are safe"):

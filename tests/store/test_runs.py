@@ -8,7 +8,7 @@ from tests.store.recorded import counted
 
 
 def test_many_runs_are_read_as_one(tmp_path: Path) -> None:
-    pytest.importorskip("xarray")
+    pytest.importorskip("xarray", reason="xarray is not installed")
     counted(tmp_path / "sweep" / "a", 2)
     counted(tmp_path / "sweep" / "b", 1)
     (tmp_path / "sweep" / "a" / "run.json").write_text('{"tags": {"lr": "0.1"}}')

@@ -25,7 +25,7 @@ from probes.store.seal import Sealed, seal
 from probes.store.sealed import SealedFile
 from tests.store.epochs import ACTS, CLOSING, MANIFEST, Shot, begin, fill, names, payloads, sealed, stored, write, zoo
 
-blake3 = pytest.importorskip("blake3").blake3
+blake3 = pytest.importorskip("blake3", reason="blake3 is not installed").blake3
 POINTS = ("laid out", "transferred", "built", "published", "entered", "dropped")
 
 
@@ -111,7 +111,7 @@ def test_the_roots_follow_from_the_definition(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["gzip", "zstd", "blosc2"])
 @pytest.mark.parametrize("shape", [(4, 5), (70_000, 3), (3, 100_000), (), (0, 2)], ids=str)
 def test_compressed_values_come_back_bit_for_bit(tmp_path: Path, name: str, shape: tuple[int, ...]) -> None:
-    pytest.importorskip({"gzip": "zlib", "zstd": "zstandard", "blosc2": "blosc2"}[name])
+    pytest.importorskip({"gzip": "zlib", "zstd": "zstandard", "blosc2": "blosc2"}[name], reason=f"the extra `{name}` is not installed")
     shots = [Shot(shape=shape, step=step, dtype="bfloat16") for step in range(3)]
     assert stored(sealed(tmp_path, shots, name)) == payloads(shots)
 
