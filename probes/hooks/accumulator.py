@@ -85,10 +85,6 @@ class Accumulator(Recorder):
         self.waiting: list[Part] = []
         self.merged: dict[str, Part] = {}
 
-    def put_now(self, tensor: Tensor, call: int) -> None:
-        """Take a value of the call that is running, as `put` does."""
-        self.put(tensor, self.moment, call, 0)
-
     def put(self, tensor: Tensor, at: At, call: int, backward: int) -> None:
         """Take a value into the open step's part of the result.
 

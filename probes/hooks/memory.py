@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import Module
 
 from probes.hooks.compiled import is_compiling
-from probes.hooks.moment import _inert, inert
+from probes.hooks.moment import Inert
 from probes.hooks.recorder import Pipeline
 from probes.hooks.tap import Tap
 from probes.signature import Signature
@@ -143,20 +143,11 @@ class _Labelled(Pipeline):
         return MEMORY
 
 
-class _Hook:
+class _Hook(Inert):
     """A hook that a copy or a pickle of the model loses."""
 
     def __init__(self, tap: MemoryTap) -> None:
         self.tap = tap
-
-    def __deepcopy__(self, memo: dict[int, object]) -> Any:
-        return inert
-
-    def __copy__(self) -> Any:
-        return inert
-
-    def __reduce__(self) -> str | tuple[object, ...]:
-        return (_inert, ())
 
 
 class _Before(_Hook):

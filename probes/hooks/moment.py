@@ -103,7 +103,26 @@ def inert(*_args: object, **_kwargs: object) -> None:
     """Do nothing: what our hooks become in a copy or a pickle of the model."""
 
 
-class ModuleHook:
+def _inert() -> Callable[..., None]:
+    return inert
+
+
+class Inert:
+    """What does nothing any more in a copy or a pickle of the model that it hangs on."""
+
+    __slots__ = ()
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Callable[..., None]:
+        return inert
+
+    def __copy__(self) -> Callable[..., None]:
+        return inert
+
+    def __reduce__(self) -> str | tuple[object, ...]:
+        return (_inert, ())
+
+
+class ModuleHook(Inert):
     """A hook object that sits on a module: one per module and moment of its call, whatever the number of probes.
 
     It holds no tensor, no lock and no file, and turns into `inert` when the model is copied or pickled. Only what a compiled
@@ -129,16 +148,3 @@ class ModuleHook:
             self.stamp = stamp
             self.call = 0
         return self.call
-
-    def __deepcopy__(self, memo: dict[int, object]) -> Callable[..., None]:
-        return inert
-
-    def __copy__(self) -> Callable[..., None]:
-        return inert
-
-    def __reduce__(self) -> str | tuple[object, ...]:
-        return (_inert, ())
-
-
-def _inert() -> Callable[..., None]:
-    return inert

@@ -10,14 +10,14 @@ from typing import Any
 import torch
 from torch.nn import Module
 
-from probes.hooks.moment import Moment, inert
+from probes.hooks.moment import Inert, Moment
 from probes.plan.tree import Node, Tree
 from probes.tensors import in_backward
 
 Call = Callable[..., Any]
 
 
-class Edge:
+class Edge(Inert):
     """A hook on the module where calls enter; it turns into nothing in a copy of the model."""
 
     def __init__(self, act: Callable[[], None]) -> None:
@@ -27,16 +27,6 @@ class Edge:
         """Tell that the module's call begins or has returned; within a compiled function nobody can."""
         if not torch.compiler.is_compiling():
             self.act()
-
-    def __deepcopy__(self, memo: dict[int, object]) -> Call:
-        return inert
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return (_inert, ())
-
-
-def _inert() -> Call:
-    return inert
 
 
 class Entry:

@@ -227,10 +227,6 @@ class Watched(Recorder):
         """The shelf in place of the journal."""
         return self.shelf.over(writer)
 
-    def put_now(self, tensor: Tensor, call: int) -> None:
-        """Look at a value of the call that is running and keep it, as `put` does."""
-        self.put(tensor, self.moment, call, 0)
-
     def put(self, tensor: Tensor, at: At, call: int, backward: int) -> None:
         """Look whether a value is finite, and keep it."""
         self.watch.look(self.binding, self.key.leaf, tensor, at, call, backward)
