@@ -14,7 +14,8 @@ import torch
 from benchmarks.row import Row
 from benchmarks.turns import by_turns, ratios
 from probes.clock import SeriesKey
-from probes.store.journal import Journal, memory
+from probes.store.gather import memory
+from probes.store.journal import Journal
 from probes.store.record import HEADER_BYTES, extent_place
 
 TOTAL = 64 << 20
@@ -46,7 +47,7 @@ class Large:
         return taken
 
     def captured(self, spare: Path | None = None) -> float:
-        """A journal; with a spare one, written over its bytes."""
+        """A journal; with a spare one, which was ended and is to be recycled, written over its bytes."""
         path = self.folder / "large.journal"
         journal = Journal.create(path, HEAD, spare=spare)
         number = journal.descriptor(SeriesKey("p", "layer", "output", "train"), "float32", (self.nbytes // 4,), None, {}, {})
@@ -55,11 +56,15 @@ class Large:
             journal.add(number, step, 0, 0, 0, self.address, self.nbytes)
         journal.commit("train", 0, 0)
         taken = perf_counter() - began
-        journal.close()
-        path.replace(self.folder / "spare.journal")
+        journal.end(True, "", {})
+        if spare is None:
+            path.unlink()
+        else:
+            path.replace(spare)
         return taken
 
     def recycled(self) -> float:
+        """A journal that takes the place of the one of the turn before, as those of an epoch and the next but one do."""
         return self.captured(self.folder / "spare.journal")
 
     def placed(self, path: Path) -> float:
@@ -80,7 +85,12 @@ class Large:
         return taken
 
     def over(self) -> float:
-        return self.placed(self.folder / "over")
+        """Over pages that are in memory, and on the device, as those of a journal are that was ended."""
+        path = self.folder / "over"
+        if path.exists():
+            with path.open("r+b") as file:
+                os.fdatasync(file.fileno())
+        return self.placed(path)
 
     def appended(self) -> float:
         """Appending to a chunked h5py dataset."""
@@ -99,7 +109,7 @@ class Large:
 def rows(folder: Path) -> Iterator[Row]:
     for nbytes, size, bar in ((1 << 20, "1 MiB", 2.5), (8 << 20, "8 MiB", 2)):
         ways = Large(folder, torch.randn(nbytes // 4))
-        ways.captured()
+        ways.recycled()  # there is none yet, so this makes it
         found = by_turns({name: getattr(ways, name) for name in ("written", "captured", "recycled", "bare", "over", "appended")}, TURNS)
         fresh, again = ratios(found, "captured", "written"), ratios(found, "recycled", "written")
         bare, over, rival = ratios(found, "bare", "written"), ratios(found, "over", "written"), ratios(found, "appended", "captured")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torch import Tensor
 from torch.nn import Module
 
 from probes.hooks.backward import GradTap
@@ -12,7 +11,7 @@ from probes.hooks.compiled import is_compiling, is_dynamo_compiling, trace_outpu
 from probes.hooks.edit import EditTap, GradEditTap
 from probes.hooks.moment import Gate, ModuleHook, Moment
 from probes.hooks.tap import Tap, ValueTap
-from probes.tensors import Composite, graph_task
+from probes.tensors import graph_task
 
 
 def in_order(taps: Sequence[Tap]) -> tuple[tuple[Tap, ...], tuple[EditTap, ...], tuple[Tap, ...]]:
@@ -54,27 +53,32 @@ class ForwardHook(ModuleHook):
             return None
         if is_dynamo_compiling():
             return trace_output(self, module, args, output)
-        moment = self.moment
         only = self.only
-        if only is None or type(output) is not Tensor or not moment.inside or graph_task() != -1:
+        moment = self.moment
+        if only is None or not moment.inside or graph_task() != -1:
             return self.take_turn(module, args, output)
-        # One probe on a plain tensor is the common case; this is `take_turn` without its calls.
+        # One probe on one tensor is the common case; this is `take_turn` without its calls.
         stamp = moment.stamp
-        if self.stamp == stamp:
-            self.call += 1
-        else:
+        if self.stamp != stamp:
             self.stamp = stamp
             self.call = 0
+        else:
+            self.call += 1
         single = only.single
-        if single is None or only.broken:
+        if single is None or only.broken or moment.writer is not single.writer or moment.phase != single.phase:
             return self.serve(module, output, self.call)
-        only.account.fired += 1
+        account = only.account
         try:
-            single.put(output, moment, self.call, 0)
-        except Composite as composite:
-            only.take_parts(single, composite, self.call)
+            lane = single.lane
+            if lane is None or not lane(output, moment.step, moment.microstep, self.call, 0):
+                return self.serve(module, output, self.call)
         except Exception as error:  # the hook boundary: a failing probe must not change training
+            account.fired += 1
             only.failed(error, output)
+            return None
+        account.fired += 1
+        account.written += 1
+        account.nbytes += single.nbytes
         return None
 
     def take_turn(self, module: Module, args: object, output: object) -> object:

@@ -13,7 +13,8 @@ from probes.component import Transform, Work
 from probes.hooks.account import Account
 from probes.hooks.moment import Moment, Writer
 from probes.signature import Signature
-from probes.store.journal import Journal, Lane, memory
+from probes.store.journal import Journal
+from probes.store.lane import Lane
 from probes.tensors import DTYPE_NAMES, NotCapturable, components, is_wrapped, local, placement
 
 STRIDED = torch.strided
@@ -86,12 +87,15 @@ class Recorder:
 
     Attributes:
         account: the books of the binding; replaced at every epoch.
+        writer: where captures of the current descriptor go, in epochs and phases that are `moment`'s.
+        phase: their phase.
+        lane: the short way for tensors like the one before, of that writer and phase; None where there is none.
+        nbytes: bytes of each.
     """
 
     __slots__ = (
         "account",
         "add",
-        "address",
         "attrs",
         "coords",
         "descriptor",
@@ -104,9 +108,7 @@ class Recorder:
         "nbytes",
         "phase",
         "pipeline",
-        "plain",
         "shape",
-        "source",
         "writer",
     )
 
@@ -129,10 +131,7 @@ class Recorder:
         self.writer: Writer | None = None
         self.add: Callable[..., None] = nowhere
         self.lane: Lane | None = None
-        self.address = 0
-        self.source = memoryview(b"")
         self.dtype: torch.dtype | None = None
-        self.plain: torch.dtype | None = None
         self.shape: torch.Size | None = None
         self.phase = ""
         self.descriptor = -1
@@ -148,36 +147,20 @@ class Recorder:
             call: call of the module within the outermost call.
             backward: how often this arming has fired before.
         """
+        lane = self.lane
         moment = self.moment
-        address = 0
-        try:
-            # A tensor like the one before; sparse, nested and wrapped ones raise at one of these.
-            if (
-                tensor.dtype is self.plain
-                and type(tensor) is Tensor
-                and tensor.is_cpu
-                and tensor.is_contiguous()
-                and not tensor.is_neg()
-                and tensor.shape == self.shape
-                and moment.writer is self.writer
-                and at.phase == self.phase
-                and (at is moment or (at.step == moment.step and at.epoch == moment.epoch))
-            ):
-                address = tensor.data_ptr()
-        except RuntimeError:
-            address = 0
-        if not address:
-            self.put_any(tensor, at, call, backward)
+        if (
+            lane is not None
+            and moment.writer is self.writer
+            and at.phase == self.phase
+            and (at is moment or (at.step == moment.step and at.epoch == moment.epoch))
+            and lane(tensor, at.step, at.microstep, call, backward)
+        ):
+            account = self.account
+            account.written += 1
+            account.nbytes += self.nbytes
             return
-        nbytes = self.nbytes
-        if address != self.address:  # an allocator gives the values of every step the same few places
-            self.address = address
-            self.source = memory(address, nbytes)
-        if self.lane is None or not self.lane(self.source, at.step, at.microstep, call, backward):
-            self.add(self.descriptor, at.step, at.microstep, call, backward, address, nbytes)
-        account = self.account
-        account.written += 1
-        account.nbytes += nbytes
+        self.put_any(tensor, at, call, backward)
 
     def put_any(self, tensor: Tensor, at: At, call: int, backward: int) -> None:
         """Copy a tensor that is unlike the one before, transformed, or late."""
@@ -282,13 +265,12 @@ class Recorder:
             )
         self.descriptor = self.known[name]
         self.nbytes = tensor.nbytes
-        taker = self.taker(writer)
-        self.lane = taker.lane(self.descriptor, self.nbytes) if isinstance(taker, Journal) else None
-        self.address = 0
         # A late capture's descriptor is not remembered as the current one: the clock of the next differs.
         self.dtype, self.shape, self.phase = (tensor.dtype, tensor.shape, at.phase) if late_epoch is None else (None, None, "")
-        # What `put` may take as it is: not what transforms are for, nor what may be conjugated.
-        self.plain = None if self.pipeline is not None or tensor.is_complex() else self.dtype
+        taker = self.taker(writer)
+        # What it takes as it is: not what transforms are for, nor what may be conjugated.
+        direct = isinstance(taker, Journal) and late_epoch is None and self.pipeline is None and not tensor.is_complex()
+        self.lane = taker.lane(self.descriptor, tensor) if isinstance(taker, Journal) and direct else None
 
     def names(self, tensor: Tensor) -> tuple[str, ...] | None:
         """The names of the stored tensor's axes.

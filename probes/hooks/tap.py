@@ -109,13 +109,6 @@ class Tap:
             piece.dims = None
             piece.put(part, at, call, backward)
 
-    def take_parts(self, recorder: Recorder, composite: Composite, call: int) -> None:
-        """Store the pieces of a tensor; a failure never leaves the hook."""
-        try:
-            self.put_parts(recorder, composite, self.moment, call, 0)
-        except Exception as error:  # the hook boundary: a failing probe must not change training
-            self.failed(error, None)
-
     def take(self, value: object, call: int) -> None:
         """Do what the binding does with a value; a failure never leaves the hook."""
         try:

@@ -16,17 +16,23 @@ from probes.tensors import in_backward
 
 Call = Callable[..., Any]
 
+is_compiling = torch.compiler.is_compiling
+
 
 class Edge(Inert):
     """A hook on the module where calls enter; it turns into nothing in a copy of the model."""
 
-    def __init__(self, act: Callable[[], None]) -> None:
+    __slots__ = ("act", "node", "tree")
+
+    def __init__(self, act: Callable[[Tree, Node], None], tree: Tree, node: Node) -> None:
         self.act = act
+        self.tree = tree
+        self.node = node
 
     def __call__(self, *_args: object) -> None:
         """Tell that the module's call begins or has returned; within a compiled function nobody can."""
-        if not torch.compiler.is_compiling():
-            self.act()
+        if not is_compiling():
+            self.act(self.tree, self.node)
 
 
 class Entry:
@@ -108,7 +114,7 @@ class Entry:
             self.moment.inside = False
             raise
         else:
-            self.leave(node)
+            self.leave(tree, node)
             return result
         finally:
             self.start()
@@ -142,8 +148,8 @@ class Entry:
     def guard(self, tree: Tree, module: Module) -> None:
         """Put two hooks on the root, or the wrapper that is called in its place: first before, last after the others."""
         self.guarded = (tree, module)
-        before = Edge(lambda: self.enter(tree, tree.root))
-        after = Edge(lambda: self.leave(tree.root))
+        before = Edge(self.enter, tree, tree.root)
+        after = Edge(self.leave, tree, tree.root)
         self.handles = [
             module.register_forward_pre_hook(before, prepend=True),
             module.register_forward_hook(after),
@@ -163,7 +169,7 @@ class Entry:
         self.moment.inside = True
         self.on_enter(tree.root.module)
 
-    def leave(self, node: Node) -> None:
+    def leave(self, _tree: Tree, node: Node) -> None:
         """The outermost call has returned."""
         if self.entered is node and not in_backward():
             self.entered = self.frame = None

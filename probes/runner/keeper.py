@@ -67,6 +67,8 @@ class Keeper:
     @property
     def due_failure(self) -> ProbesError | None:
         """What is to be raised at once: the spec says `on_error: raise`, or it is too early to go on without captures."""
+        if self.failure is None:
+            return None
         spec = self.plan.loaded.spec
         return self.failure if self.fatal or "raise" in (spec.on_error, spec.limits.on_limit) else None
 
@@ -126,7 +128,8 @@ class Keeper:
             if not keep:
                 journal.abort()
                 self.outlets.end_step(False)
-            keep = self.watch.end_step(self.moment.writer, phase, step, keep) or keep
+            if self.watch.triggers:
+                keep = self.watch.end_step(self.moment.writer, phase, step, keep) or keep
             if keep and (annex or journal.pending):  # a step of which nothing is stored is counted in the closing alone
                 journal.commit(phase, step, self.timeline.totals[phase] + step, annex)
         except StorageError as error:

@@ -276,8 +276,10 @@ class Live:
 
     def end_step(self) -> None:
         """Settle what the step armed, and close its books."""
-        self.armed.settle()
-        self.arrive()
+        if self.grads:
+            self.armed.settle()
+        if self.moment.pinned.waiting:
+            self.arrive()
         if not self.schedule.due:
             return
         for grad in self.grads:

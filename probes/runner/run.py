@@ -259,7 +259,8 @@ class Run:
     # The model's side
 
     def _called(self, root: Module) -> None:
-        self.halt()
+        if self.watch.triggers:
+            self.halt()
         self._enters(root)
 
     def halt(self) -> None:
@@ -329,7 +330,8 @@ class Run:
 
     def raise_pending(self) -> None:
         """Raise what went wrong in a hook, where the spec says `on_error: raise` or it is too early to go on without captures."""
-        self.halt()
+        if self.watch.triggers:
+            self.halt()
         failure = self.keeper.due_failure
         if failure is not None:
             self.keeper.failure = None

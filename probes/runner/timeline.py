@@ -60,7 +60,7 @@ class Deaf:
         """Nothing."""
 
 
-@dataclass
+@dataclass(slots=True)
 class Step:
     """A step that is open.
 

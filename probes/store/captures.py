@@ -18,9 +18,10 @@ from probes.signature import Signature
 from probes.store import samples
 from probes.store.address import Address
 from probes.store.decode import bits_dtype, values
-from probes.store.directory import Directory, Entry
+from probes.store.directory import Directory
 from probes.store.part import CLOCKS, Part, StepIds, distinct, shape_of, sizes, stored_shape
 from probes.store.selection import Names, Numbers, Selection
+from probes.store.source import Source
 
 if TYPE_CHECKING:
     import torch
@@ -43,30 +44,26 @@ class Piece:
     """What a series has in one file.
 
     Attributes:
-        file: name of the file.
-        address: of the series in it.
-        dtype: torch's name.
+        source: the series in that file.
         chosen: (n,) positions of the selected captures.
+        dtype: torch's name.
         shape: as in `Part`.
     """
 
-    def __init__(self, directory: Directory, file: str, address: Address, part: Part, chosen: NDArray[np.intp]) -> None:
-        self.file = file
-        self.address = address
-        self.dtype = part.dtype
+    def __init__(self, source: Source, chosen: NDArray[np.intp]) -> None:
+        self.source = source  # and not its part, which would keep the file open
         self.chosen = chosen
-        self.shape = part.shape
-        self._directory = directory  # and not the part, which would keep its file open
+        self.dtype, self.shape, _ = source.about
 
     @cached_property
     def clocks(self) -> NDArray[Any]:
         """(n,) of `CLOCKS`."""
-        return self._directory.part(self.file, self.address).clocks[self.chosen]
+        return self.source.part().clocks[self.chosen]
 
     @cached_property
     def shapes(self) -> NDArray[np.int64]:
         """(n, rank) sizes; -1 fills up a capture of lower rank."""
-        return self._directory.part(self.file, self.address).shapes[self.chosen]
+        return self.source.part().shapes[self.chosen]
 
 
 class Series:
@@ -78,11 +75,13 @@ class Series:
         key: name of the series.
     """
 
-    def __init__(self, directory: Directory, key: SeriesKey, places: Sequence[tuple[Entry, Address]], selection: Selection) -> None:
+    def __init__(self, directory: Directory, key: SeriesKey, sources: Sequence[Source], selection: Selection) -> None:
         self.key = key
         self._directory = directory
-        self._places = tuple(places)
+        self._sources = sources
         self._selection = selection
+        self._known: tuple[Piece, ...] | None = None
+        self._mixed = False
 
     def sel(self, *, epoch: Numbers = None, step: Numbers = None, rank: Numbers = None, dtype: Names = None) -> Series:
         """The captures at some places of the clock.
@@ -96,8 +95,11 @@ class Series:
         Raises:
             UsageError: a coordinate is chosen twice, or by something that is not a number.
         """
-        selection = self._selection.narrowed(epoch=epoch, step=step, rank=rank, dtype=dtype)
-        return Series(self._directory, self.key, self._places, selection)
+        if type(step) is int and epoch is None and rank is None and dtype is None:
+            selection = self._selection.at_step(step)
+        else:
+            selection = self._selection.narrowed(epoch=epoch, step=step, rank=rank, dtype=dtype)
+        return Series(self._directory, self.key, self._sources, selection)
 
     def numpy(self) -> NDArray[Any]:
         """All captures as one array.
@@ -111,7 +113,7 @@ class Series:
         """
         pieces = self.pieces
         if len(pieces) == 1 and len(pieces[0].chosen) == 1:  # one step's slice, in as little Python as can be
-            return _taken(pieces[0], self._part(pieces[0]), 0)[None]
+            return _taken(pieces[0], pieces[0].source.part(), 0)[None]
         return values(self.bits(), self.dtype)
 
     def rows(self, mask: Series | None = None) -> NDArray[Any]:
@@ -226,14 +228,14 @@ class Series:
         place = index + len(self) if index < 0 else index
         for piece in self.pieces:
             if 0 <= place < len(piece.chosen):
-                return self._capture(piece, self._part(piece), place)
+                return self._capture(piece, piece.source.part(), place)
             place -= len(piece.chosen)
         raise IndexError(f"capture {index} of {len(self)}")
 
     def __iter__(self) -> Iterator[Capture]:
         """One capture after the other; memory is that of one."""
         for piece in self.pieces:
-            part = self._part(piece)
+            part = piece.source.part()
             for place in range(len(piece.chosen)):
                 yield self._capture(piece, part, place)
 
@@ -242,35 +244,39 @@ class Series:
 
     def sample_ids(self, piece: Piece) -> StepIds | None:
         """Which samples the steps of a file saw, where the run was told."""
-        return self._directory.file(piece.file).ids(self.key.phase)
+        return self._directory.file(piece.source.entry.name).ids(self.key.phase)
 
-    @cached_property
+    @property
     def pieces(self) -> tuple[Piece, ...]:
         """What each file has of the selected captures.
 
         Raises:
             AmbiguousSeries: they are of several dtypes.
         """
-        if self._found and any(piece.dtype != self._found[0].dtype for piece in self._found):
+        found = self._found
+        if self._mixed:
             hint = f'choose with .sel(dtype="{self.dtypes[0]}")'
             raise AmbiguousSeries(f'"{self.key}" holds {" and ".join(self.dtypes)}; {hint}')
-        return self._found
+        return found
 
-    @cached_property
+    @property
     def _found(self) -> tuple[Piece, ...]:
-        found = []
-        for entry, address in self._places:
-            if self._selection.has_file(entry.epoch, entry.rank):
-                part = self._directory.part(entry.name, address)
-                chosen = self._selection.of(part.steps)
-                if len(chosen) and self._selection.has_dtype(part.dtype):
-                    found.append(Piece(self._directory, entry.name, address, part, chosen))
-        return tuple(found)
+        if self._known is None:
+            selection, found = self._selection, []
+            for source in self._sources:
+                if selection.has_file(source.entry.epoch, source.entry.rank):
+                    about = source.about
+                    chosen = selection.of(about.steps)
+                    if len(chosen) and selection.has_dtype(about.dtype):
+                        found.append(Piece(source, chosen))
+            self._mixed = len(found) > 1 and any(piece.dtype != found[0].dtype for piece in found)
+            self._known = tuple(found)
+        return self._known
 
     @property
     def _first(self) -> Part:
         _ = self.dtype  # refuses an empty selection
-        return self._part(self.pieces[0])
+        return self.pieces[0].source.part()
 
     @cached_property
     def _shapes(self) -> list[tuple[int, ...]]:
@@ -285,7 +291,7 @@ class Series:
         return sum(int(sizes(piece.shapes, self.dtype).sum()) for piece in self.pieces)
 
     def _extent(self) -> str:
-        every = Series(self._directory, self.key, self._places, Selection(dtype=self._selection.dtype)).clocks
+        every = Series(self._directory, self.key, self._sources, Selection(dtype=self._selection.dtype)).clocks
         return "it has " + " and ".join(f"{name}s {every[name].min()} to {every[name].max()}" for name in ("epoch", "step"))
 
     def _shared(self, axis: int) -> tuple[int, ...]:
@@ -302,15 +308,12 @@ class Series:
         out = np.empty(self._elements, bits_dtype(self.dtype))
         start = 0
         for piece in self.pieces:
-            part = self._part(piece)
+            part = piece.source.part()
             for first, last in _runs(piece.chosen):
                 taken = part.elements(first, last)
                 out[start : start + len(taken)] = taken
                 start += len(taken)
         return out
-
-    def _part(self, piece: Piece) -> Part:
-        return self._directory.part(piece.file, piece.address)
 
     def _capture(self, piece: Piece, part: Part, place: int) -> Capture:
         row = piece.clocks[place].item()

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
+import struct
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from threading import get_ident
 from typing import Any
 
 from probes.clock import SeriesKey
 from probes.digest import canonical
 from probes.errors import StorageError
 from probes.store.boot import boot_id
-from probes.store.gather import Gather
+from probes.store.gather import Gather, memory
+from probes.store.lane import Lane, lane
 from probes.store.raw_file import RawFile, sync_directory
 from probes.store.record import ENTRY, FIXED, FORMAT, EntryFlag, FrameFlag, Kind
 from probes.store.record_log import RecordLog, refusal
@@ -26,27 +26,11 @@ LARGE_BYTES = 128 * 1024  # below it, a copy and a share of a frame are cheaper 
 SMALLEST_BUFFER = 4096
 
 _INLINE = int(EntryFlag.INLINE)
+_COMMIT = int(FrameFlag.COMMIT)
+_EXTENT, _FRAME = int(Kind.EXTENT), int(Kind.FRAME)
 _ENTRY_BYTES = ENTRY.size
-_READABLE = 0x100  # PyBUF_READ
 
 _pack_entry = ENTRY.pack_into
-# A PyDLL call keeps the GIL, which makes it faster than ctypes.memmove for the few KiB that are gathered.
-_library = ctypes.PyDLL(None)
-_copy = _library.memcpy
-_copy.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
-_copy.restype = None
-_view = _library.PyMemoryView_FromMemory
-_view.argtypes = (ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int)
-_view.restype = ctypes.py_object
-
-
-Lane = Callable[[memoryview, int, int, int, int], bool]
-
-
-def memory(address: int, nbytes: int) -> memoryview:
-    """Bytes that stand in this process's memory, to be read; they are not kept alive."""
-    view: memoryview = _view(address, nbytes, _READABLE)
-    return view
 
 
 class Journal:
@@ -59,13 +43,11 @@ class Journal:
 
     Attributes:
         path: the file.
-        captures: captures taken so far; those of aborted steps do not count.
         turns: who may touch it.
     """
 
     def __init__(self, log: RecordLog, *, durability: str, buffer_bytes: int) -> None:
         self.path = log.path
-        self.captures = 0
         self._log = log
         self._power = durability == "power"
         self._gather = Gather(buffer_bytes)
@@ -73,7 +55,6 @@ class Journal:
         self._descriptors = 0
         self._phases: dict[str, int] = {}
         self._committed = 0
-        self._in_frames = 0
         self._void = False
         self.turns = Turns()
 
@@ -133,6 +114,11 @@ class Journal:
     def waited_ns(self) -> int:
         """Nanoseconds spent in system calls on the file."""
         return self._log.waited_ns
+
+    @property
+    def captures(self) -> int:
+        """Captures taken so far; those of aborted steps do not count."""
+        return self._gather.framed + self._gather.entries
 
     @property
     def pending(self) -> bool:
@@ -196,86 +182,59 @@ class Journal:
             ValueError: address 0 with bytes to read (a fake tensor, or freed storage).
             StorageError: the file cannot be written.
         """
-        gather = self._gather
-        turns = self.turns
-        me = get_ident()
-        start = gather.fill
-        row = gather.row
-        # From reading `fill` to the claim no call stands; see `Turns`.
-        if turns.held or turns.taker or nbytes >= self._large or nbytes > gather.room - start or row > gather.last_row or not address:
-            self._add(descriptor, step, microstep, call, backward, address, nbytes, flags)
-            return
-        turns.taker = me
-        try:
-            _copy(gather.base + start, address, nbytes)
-            _pack_entry(gather.table, row, descriptor, flags | _INLINE, step, microstep, call, backward, start)
-            # No call stands between these stores, so an interrupt finds either all or none of them done.
-            gather.fill = (start + nbytes + 7) & -8
-            gather.row = row + _ENTRY_BYTES
-            self.captures += 1
-        finally:
-            turns.taker = 0
+        if 0 < nbytes < self._large and address:
+            source = memory(address, nbytes)
+            gather = self._gather
+            start = gather.fill
+            row = gather.row
+            # From reading `fill` until the entry is packed no call stands but that; see `Turns`.
+            if not self.turns.held and nbytes <= gather.room - start and row <= gather.last_row:
+                gather.payload[start : start + nbytes] = source
+                gather.fill = (start + nbytes + 7) & -8
+                gather.row = row + _ENTRY_BYTES
+                try:
+                    _pack_entry(gather.table, row, descriptor, flags | _INLINE, step, microstep, call, backward, start)
+                except struct.error:
+                    gather.fill, gather.row = start, row
+                    raise
+                return
+        self._add(descriptor, step, microstep, call, backward, address, nbytes, flags)
 
-    def lane(self, descriptor: int, nbytes: int) -> Lane | None:
-        """What takes small captures of one descriptor faster than `add` does; None for large ones.
+    def lane(self, descriptor: int, like: Any) -> Lane | None:
+        """The short way for tensors like one, where they are small.
 
         Args:
             descriptor: what `descriptor` returned.
-            nbytes: bytes of each capture.
-
-        Returns:
-            A function of the capture's bytes, step, microstep, call and backward. It copies the bytes before it returns, or
-            returns False where the capture has to go through `add`.
+            like: a dense tensor on the host.
         """
-        if not 0 < nbytes < self._large:
-            return None
-        gather, turns = self._gather, self.turns
-        table, payload, last_row, flags = gather.table, gather.payload, gather.last_row, _INLINE
-        last_start, padded = gather.room - nbytes, (nbytes + 7) & -8
+        return lane(self._gather, self.turns, descriptor, like) if 0 < like.nbytes < self._large else None
 
-        def take(source: memoryview, step: int, microstep: int, call: int, backward: int) -> bool:
-            me = get_ident()
-            start = gather.fill
-            row = gather.row
-            # From reading `fill` to the claim no call stands; see `Turns`.
-            if turns.held or turns.taker or start > last_start or row > last_row:
-                return False
-            turns.taker = me
-            try:
-                payload[start : start + nbytes] = source
-                _pack_entry(table, row, descriptor, flags, step, microstep, call, backward, start)
-                # No call stands between these stores, so an interrupt finds either all or none of them done.
-                gather.fill = start + padded
-                gather.row = row + _ENTRY_BYTES
-                self.captures += 1
-            finally:
-                turns.taker = 0
-            return True
-
-        return take
-
-    @alone
     def _add(self, descriptor: int, step: int, microstep: int, call: int, backward: int, address: int, nbytes: int, flags: int) -> None:
         """Take a capture that is large, has no room, or has to wait for its turn."""
         if not address and nbytes:
             raise ValueError(f"a capture of {nbytes} bytes has no memory behind it (address 0)")
-        gather = self._gather
+        gather, turns = self._gather, self.turns
         small = nbytes < self._large
-        if gather.row > gather.last_row or (small and gather.fill + nbytes > gather.room):
-            self._flush()
-        if small:
-            start = gather.fill
-            stop = (start + nbytes + 7) & -8
-            _copy(gather.base + start, address, nbytes)
-            flags |= _INLINE
-        else:
-            self._tell_void()
-            start = self._log.append(Kind.EXTENT, (), (memory(address, nbytes),))
-            stop = gather.fill
-        _pack_entry(gather.table, gather.row, descriptor, flags, step, microstep, call, backward, start)
-        gather.fill = stop
-        gather.row += _ENTRY_BYTES
-        self.captures += 1
+        source = memory(address, nbytes) if nbytes else b""
+        with turns.lock:  # as `alone` does it
+            turns.held += 1
+            try:
+                if gather.row > gather.last_row or (small and gather.fill + nbytes > gather.room):
+                    self._flush()
+                start = stop = gather.fill
+                if small:
+                    stop = (start + nbytes + 7) & -8
+                    gather.payload[start : start + nbytes] = source
+                    flags |= _INLINE
+                else:
+                    if self._void:
+                        self._tell_void()
+                    start = self._log.append(_EXTENT, (), (source,))
+                _pack_entry(gather.table, gather.row, descriptor, flags, step, microstep, call, backward, start)
+                gather.fill = stop
+                gather.row += _ENTRY_BYTES
+            finally:
+                turns.held -= 1
 
     @alone
     def commit(self, phase: str, step: int, global_step: int, annex: Mapping[str, Any] | None = None) -> None:
@@ -290,25 +249,23 @@ class Journal:
         Raises:
             StorageError: the file cannot be written or synced; nothing new is committed.
         """
-        number = self._phases.get(phase, len(self._phases))
-        notes = dict(annex or {})
-        if number == len(self._phases):
-            notes["phases"] = {str(number): phase}
-        self._write_frame(FrameFlag.COMMIT, step, number, global_step, canonical(notes) if notes else b"")
+        number = self._phases.get(phase)
+        if number is None:
+            number = len(self._phases)
+            annex = {**(annex or {}), "phases": {str(number): phase}}
+        self._write_frame(_COMMIT, step, number, global_step, canonical(annex) if annex else b"")
         self._phases[phase] = number
         if self._power:
             self._log.sync()
         self._log.commits += 1
-        self._committed = self.captures
-        self._in_frames = 0
+        self._committed = self._gather.framed
 
     @alone
     def abort(self) -> None:
         """Make everything since the last commit void; never fails, as the file hears of it with the next record."""
-        self._void = self._void or self._in_frames > 0
+        self._void = self._void or self._gather.framed != self._committed
         self._gather.clear()
-        self.captures = self._committed
-        self._in_frames = 0
+        self._gather.framed = self._committed
 
     @alone
     def end(self, complete: bool, reason: str, closing: Mapping[str, Any]) -> None:
@@ -332,13 +289,13 @@ class Journal:
         self._log.close()
 
     def _flush(self) -> None:
-        self._write_frame(FrameFlag(0), 0, 0, 0, b"")
-        self._in_frames = self.captures - self._committed
+        self._write_frame(0, 0, 0, 0, b"")
 
-    def _write_frame(self, flags: FrameFlag, step: int, phase: int, global_step: int, annex: bytes) -> None:
-        self._tell_void()
+    def _write_frame(self, flags: int, step: int, phase: int, global_step: int, annex: bytes) -> None:
+        if self._void:
+            self._tell_void()
         checked, rest = self._gather.frame(step, phase, global_step, annex)
-        self._log.append(Kind.FRAME, checked, rest, flags, self._gather)
+        self._log.append(_FRAME, checked, rest, flags, self._gather)
 
     def _tell_void(self) -> None:
         """Tell the file of an abort before anything else is appended."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -65,14 +66,22 @@ class Steps:
 
     def __init__(self, clocks: NDArray[Any]) -> None:
         self.column: NDArray[np.uint32] = np.ascontiguousarray(clocks["step"])
+        self._steps = self.column.data  # its members are plain integers, found without a function of numpy
         self.ascending = bool((self.column[1:] >= self.column[:-1]).all())
 
     def at(self, step: int) -> NDArray[np.intp]:
         """The positions of one step."""
-        if not self.ascending or step >= 1 << 32:
+        if not self.ascending:
             return np.flatnonzero(self.column == step)
-        wanted = np.uint32(step)  # a plain integer would turn the whole column into another dtype
-        return np.arange(self.column.searchsorted(wanted), self.column.searchsorted(wanted, "right"))
+        steps = self._steps
+        count = len(steps)
+        first = step - steps[0] if count else 0  # where every step was captured once
+        if not (0 <= first < count and steps[first] == step and (not first or steps[first - 1] != step)):
+            first = bisect_left(steps, step)
+        last = first
+        if first < count and steps[first] == step:
+            last = first + 1 if first + 1 == count or steps[first + 1] != step else bisect_right(steps, step, first)
+        return np.arange(first, last)
 
 
 class StepIds(NamedTuple):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import sys
 from collections.abc import Callable, Sequence
 from errno import EIO
 from pathlib import Path
@@ -13,6 +15,13 @@ Write = Callable[[Sequence[Buffer], int], int]  # of parts at an offset; how man
 
 _VECTORED = hasattr(os, "pwritev")
 _CLOEXEC = getattr(os, "O_CLOEXEC", 0)
+_KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE of fallocate(2), which Python's own posix_fallocate cannot be told
+_fallocate = getattr(ctypes.CDLL(None), "fallocate64" if ctypes.sizeof(ctypes.c_long) < 8 else "fallocate", None)
+if _fallocate is not None and sys.platform == "linux":
+    _fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
+    _fallocate.restype = ctypes.c_int
+else:
+    _fallocate = None
 
 
 class RawFile:
@@ -27,6 +36,10 @@ class RawFile:
         if _VECTORED:
             return os.pwritev(self._descriptor, parts, offset)
         return os.pwrite(self._descriptor, parts[0], offset)
+
+    def reserve(self, start: int, stop: int) -> bool:
+        """Take the disk's space for some bytes behind the file's end, whose size stays; whether the system does that."""
+        return _fallocate is not None and _fallocate(self._descriptor, _KEEP_SIZE, start, stop - start) == 0
 
     def sync(self) -> None:
         """Wait until the data is on the device."""

@@ -16,6 +16,7 @@ from probes.store.captures import Series
 from probes.store.directory import Attempt, Directory, Entry, is_run, newest_run
 from probes.store.roots import root_of_segments
 from probes.store.selection import Names, Numbers, Selection
+from probes.store.source import Source
 
 
 def open(path: str | Path) -> Run:  # noqa: A001  # it is called probes.open
@@ -202,7 +203,8 @@ class Run:
         if len(keys) > 1:
             listed = "\n".join(f"  {key}" for key in keys)
             raise AmbiguousSeries(f"several series fit; name one, or narrow with .sel(phase=...):\n{listed}")
-        return Series(self._directory, keys[0], self._keys[keys[0]], self._selection)
+        sources = tuple(Source(self._directory, *place) for place in self._keys[keys[0]])
+        return Series(self._directory, keys[0], sources, self._selection)
 
 
 def _known(names: list[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter_ns
@@ -14,12 +15,19 @@ from probes.digest import Buffer
 from probes.errors import StorageError
 from probes.store.gather import Gather
 from probes.store.raw_file import RawFile, write_rest
-from probes.store.record import FIXED, HEADER_BYTES, NO_DIGEST, Kind, extent_place, link, pack_fields, place, seal_header
+from probes.store.record import FIXED, HEADER_BYTES, NO_DIGEST, Kind, extent_place, head, place
 from probes.store.space import free_words
+
+_EXTENT = int(Kind.EXTENT)
+_LEAST_AHEAD = 1 << 20
+_MOST_AHEAD = 16 << 20
 
 
 class RecordLog:
     """The chain of records of one journal.
+
+    The file's space on the disk is taken ahead of it, as much as the file has but 16 MiB at most: writing then costs a sixth
+    less, since the file system looks for blocks once and not with every write.
 
     Attributes:
         path: the file.
@@ -35,6 +43,7 @@ class RecordLog:
         self._file = file
         self._digests = digests
         self.end = 0
+        self._reserved = file.status().st_size
         self._sequence = 0
         self._check = crc32(nonce)
         self._process = os.getpid()
@@ -42,13 +51,11 @@ class RecordLog:
         # Set while a record is being written: found set, an interrupt has left bytes behind the tail.
         self._unsettled = False
 
-    def append(
-        self, kind: Kind, checked: Sequence[Buffer], rest: Sequence[Buffer] = (), flags: int = 0, taken: Gather | None = None
-    ) -> int:
+    def append(self, kind: int, checked: Sequence[Buffer], rest: Sequence[Buffer] = (), flags: int = 0, taken: Gather | None = None) -> int:
         """Write one record behind the last.
 
         Args:
-            kind: what it is.
+            kind: what it is, of `Kind`.
             checked: the parts of its body that the check covers.
             rest: the other parts.
             flags: those of a frame.
@@ -60,22 +67,37 @@ class RecordLog:
         Raises:
             StorageError: the record does not stand in the file; all before it do.
         """
-        self._settle()
-        offset = extent_place(self.end) if kind is Kind.EXTENT else place(self.end)
-        lead = sum(map(len, checked))
-        length = lead + sum(map(len, rest))
-        digest = _digest(rest) if self._digests and rest else NO_DIGEST
-        fields = pack_fields(kind, flags, self._sequence, length, lead, digest)
-        check = link(self._check, fields, checked)
+        if self._unsettled or self._closed or os.getpid() != self._process:
+            self._settle()
+        offset = extent_place(self.end) if kind == _EXTENT else place(self.end)
+        lead = length = sum(map(len, checked))
+        digest = NO_DIGEST
+        if rest:
+            length += sum(map(len, rest))
+            digest = _digest(rest) if self._digests else NO_DIGEST
+        header, check = head(self._check, checked, kind, flags, self._sequence, length, lead, digest)
         body = offset + HEADER_BYTES
         end = body + length
-        self._write((seal_header(fields, check), *checked, *rest), offset, end - offset)
+        if end > self._reserved:
+            self._reserve(end)
+        entries = taken.entries if taken is not None else 0
+        self._unsettled = True
+        began = perf_counter_ns()
+        try:
+            done = self._file.write((header, *checked, *rest), offset)
+            if done != end - offset:
+                write_rest(self._file.write, (header, *checked, *rest), offset, done, end - offset)
+        except OSError as error:
+            raise self._refused(error, end - offset) from error
+        finally:
+            self.waited_ns += perf_counter_ns() - began
         # No call stands between these stores, so an interrupt finds either all or none of them done.
         self.end = end
         self._sequence += 1
         self._check = check
         self._unsettled = False
         if taken is not None:
+            taken.framed += entries
             taken.row = FIXED.size
             taken.fill = 0
         return body
@@ -120,22 +142,19 @@ class RecordLog:
         if self._unsettled:
             self._cut()
 
-    def _write(self, parts: Sequence[Buffer], offset: int, total: int) -> None:
-        self._unsettled = True
-        began = perf_counter_ns()
-        try:
-            done = self._file.write(parts, offset)
-            if done != total:
-                write_rest(self._file.write, parts, offset, done, total)
-        except OSError as error:
-            self._cut()
-            raise refusal(
-                f"cannot write {total} bytes to {str(self.path)!r}: {error.strerror}; {free_words(self.path)}; {self.safe}; "
-                "free some space, or let the probes capture less",
-                error,
-            ) from error
-        finally:
-            self.waited_ns += perf_counter_ns() - began
+    def _reserve(self, end: int) -> None:
+        """Take space ahead; where that is refused, never ask again: each write then takes its own."""
+        stop = end + min(max(end, _LEAST_AHEAD), _MOST_AHEAD)
+        self._reserved = stop if self._file.reserve(self.end, stop) else sys.maxsize
+
+    def _refused(self, error: OSError, total: int) -> StorageError:
+        """Cut off what a write has left, and say why it failed."""
+        self._cut()
+        return refusal(
+            f"cannot write {total} bytes to {str(self.path)!r}: {error.strerror}; {free_words(self.path)}; {self.safe}; "
+            "free some space, or let the probes capture less",
+            error,
+        )
 
     def _cut(self) -> None:
         # A whole record may stand behind the tail, and it would still chain if the next one went to another place.

@@ -52,7 +52,7 @@ def ids(series: Series) -> NDArray[Any]:
 def _of_piece(series: Series, piece: Piece) -> NDArray[Any]:
     known = series.sample_ids(piece)
     if known is None:
-        raise SeriesNotFound(f'"{piece.file}" holds no sample ids; give them with run.steps(loader, ids=...)')
+        raise SeriesNotFound(f'"{piece.source.entry.name}" holds no sample ids; give them with run.steps(loader, ids=...)')
     steps = piece.clocks["step"]
     rows = piece.shapes[:, 0] if piece.shapes.shape[1] else np.ones(len(steps), np.int64)
     edges = np.flatnonzero(np.diff(steps, prepend=np.int64(-1), append=np.int64(-1)))

@@ -42,9 +42,6 @@ class Selection(NamedTuple):
         Raises:
             UsageError: a coordinate is chosen twice, or by something that is not a number.
         """
-        step = asked.get("step")
-        if type(step) is int and step >= 0 and self.step is None and not any(asked[name] is not None for name in asked if name != "step"):
-            return Selection(self.phase, self.epoch, step, self.rank, self.dtype)  # by far the most asked for
         given = {name: value for name, value in asked.items() if value is not None}
         for name, value in given.items():
             if getattr(self, name) is not None:
@@ -52,6 +49,12 @@ class Selection(NamedTuple):
             if name not in ("phase", "dtype"):
                 _check(name, value)
         return self._replace(**given)
+
+    def at_step(self, step: int) -> Selection:
+        """`narrowed` to one step, which is by far the most asked for."""
+        if self.step is not None or step < 0:
+            return self.narrowed(step=step)  # which refuses it
+        return Selection(self.phase, self.epoch, step, self.rank, self.dtype)
 
     def has_phase(self, phase: str) -> bool:
         """Whether a phase is meant."""
@@ -63,7 +66,7 @@ class Selection(NamedTuple):
 
     def has_file(self, epoch: int, rank: int) -> bool:
         """Whether the file of an epoch and a rank is meant."""
-        return _includes(self.epoch, epoch) and _includes(self.rank, rank)
+        return (self.epoch is None or _includes(self.epoch, epoch)) and (self.rank is None or _includes(self.rank, rank))
 
     def of(self, steps: Steps) -> NDArray[np.intp]:
         """The positions of the steps that are meant."""

@@ -175,3 +175,31 @@ def test_a_failed_create_leaves_no_file(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="nothing was committed to this epoch, and earlier ones are safe"):
         Journal.create(tmp_path / "a.journal", HEAD, opener=Full)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_space_is_taken_ahead_without_a_byte_more_in_the_file(tmp_path: Path) -> None:
+    taker = Taker(tmp_path / "a.journal")
+    taker.add(b"one" * 1000)
+    taker.commit()
+    status = taker.journal.path.stat()
+    assert status.st_size == taker.journal.bytes_written
+    if RawFile(tmp_path / "b", create=True).reserve(0, 1 << 20):
+        assert status.st_blocks * 512 > 1 << 20
+    taker.journal.close()
+
+
+def test_where_no_space_can_be_taken_ahead_it_is_asked_for_once(tmp_path: Path) -> None:
+    asked = []
+
+    class Refusing(RawFile):
+        def reserve(self, start: int, stop: int) -> bool:
+            asked.append((start, stop))
+            return False
+
+    taker = Taker(tmp_path / "a.journal", opener=Refusing)
+    for _ in range(40):
+        taker.add(b"x" * 100_000)
+        taker.commit()
+    assert asked == [(0, asked[0][1])]
+    assert read(taker.journal.path)[1] == taker.acknowledged
+    taker.journal.close()

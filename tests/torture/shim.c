@@ -20,7 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { WRITE = 1, SYNC = 2, CREATE = 4, RENAME = 8, UNLINK = 16, LINK = 32, TRUNCATE = 64, MKDIR = 128, NOTE = 256, FAILED = 1024 };
+enum { WRITE = 1, SYNC = 2, CREATE = 4, RENAME = 8, UNLINK = 16, LINK = 32, TRUNCATE = 64, MKDIR = 128, NOTE = 256, RESERVE = 512, FAILED = 1024 };
 enum { COUNT, SIGNAL_BEFORE, SIGNAL_WITHIN, SIGNAL_AFTER, FAIL_ONCE, FAIL_FROM, ROOM, DELAY, STALL, SHORT };
 
 static char root[PATH_MAX];
@@ -160,7 +160,7 @@ static void after(int kind) {
 /* How many bytes of a write a disk with room for `at` bytes in the directory still takes. */
 static size_t room(int descriptor, long offset, size_t size) {
     struct stat file, one;
-    long used = 0, growth, allowed;
+    long used = 0, taken, growth, allowed;
     char path[PATH_MAX];
     struct dirent *entry;
     DIR *directory = opendir(root);
@@ -170,8 +170,9 @@ static size_t room(int descriptor, long offset, size_t size) {
         if (!lstat(path, &one) && S_ISREG(one.st_mode)) used += one.st_blocks * 512;
     }
     closedir(directory);
-    /* In a file with holes every write takes new blocks. */
-    growth = file.st_blocks * 512 < file.st_size ? (long)size : offset + (long)size - file.st_size;
+    /* In a file with holes every write takes new blocks; one that has blocks behind its end takes those. */
+    taken = file.st_blocks * 512 > file.st_size ? file.st_blocks * 512 : file.st_size;
+    growth = file.st_blocks * 512 < file.st_size ? (long)size : offset + (long)size - taken;
     if (growth <= 0 || used + growth <= at) return size;
     allowed = (long)size - (used + growth - at);
     return allowed > 0 ? (size_t)allowed : 0;
@@ -258,6 +259,15 @@ static int cut(int descriptor, off64_t size) {
 }
 int ftruncate(int descriptor, off_t size) { return cut(descriptor, size); }
 int ftruncate64(int descriptor, off64_t size) { return cut(descriptor, size); }
+
+static int reserve(int descriptor, int how, off64_t start, off64_t size) {
+    char path[PATH_MAX];
+    int inside = resolve_descriptor(descriptor, path);
+    if (inside && mode == ROOM && room(descriptor, start, (size_t)size) < (size_t)size) return errno = ENOSPC, -1;
+    AROUND(RESERVE, inside, path, "", start, (int)syscall(SYS_fallocate, descriptor, how, start, size));
+}
+int fallocate(int descriptor, int how, off_t start, off_t size) { return reserve(descriptor, how, start, size); }
+int fallocate64(int descriptor, int how, off64_t start, off64_t size) { return reserve(descriptor, how, start, size); }
 
 int renameat2(int from_directory, const char *from, int to_directory, const char *to, unsigned flags) {
     char path[PATH_MAX] = "", other[PATH_MAX] = "";

@@ -25,10 +25,11 @@ class Calls(IntFlag):
     LINK = 32
     TRUNCATE = 64
     MKDIR = 128
+    RESERVE = 512  # 256 is NOTE
 
 
 NOTE = 256
-ALL = Calls(255)
+ALL = Calls(255 | 512)
 
 
 class Mode(IntEnum):

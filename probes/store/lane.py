@@ -1,0 +1,81 @@
+"""The short way into a journal, for small tensors that are like the one before."""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from probes.store.gather import Gather, memory
+from probes.store.record import ENTRY, PAYLOAD_ALIGNMENT, EntryFlag
+from probes.store.turns import Turns
+
+Lane = Callable[[Any, int, int, int, int], bool]
+"""Takes a tensor, its step, microstep, call and backward; whether its bytes were copied."""
+
+_PLACES = 64  # addresses that a lane remembers
+
+_pack_entry = ENTRY.pack_into
+
+
+def lane(gather: Gather, turns: Turns, descriptor: int, like: Any) -> Lane | None:
+    """What takes the small captures of one descriptor in a few operations.
+
+    Args:
+        gather: where captures wait for their frame.
+        turns: who may touch it.
+        descriptor: the captures' descriptor.
+        like: a dense tensor on the host, of the descriptor's dtype and shape.
+
+    Returns:
+        A function that copies a tensor's bytes before it returns, or returns False: where the tensor is not dense, on the host
+        and of the same dtype and shape, or where it has to wait for room or for its turn. None where a tracer is set, whose
+        calls would come in between.
+    """
+    if sys.gettrace() is not None or sys.getprofile() is not None:
+        return None
+    kind, dtype, shape, nbytes = type(like), like.dtype, like.shape, like.nbytes
+    payload, table, last_row, row_bytes = gather.payload, gather.table, gather.last_row, ENTRY.size
+    last_start, padded = gather.room - nbytes, -(-nbytes // PAYLOAD_ALIGNMENT) * PAYLOAD_ALIGNMENT
+    flags = int(EntryFlag.INLINE)
+    places: dict[int, memoryview] = {}  # an allocator gives the values of every step the same few places
+
+    def take(tensor: Any, step: int, microstep: int, call: int, backward: int) -> bool:
+        try:
+            # A sparse, nested or wrapped tensor raises at one of these.
+            if (
+                type(tensor) is not kind
+                or tensor.dtype is not dtype
+                or not tensor.is_cpu
+                or not tensor.is_contiguous()
+                or tensor.is_neg()
+                or tensor.shape != shape
+            ):
+                return False
+            address = tensor.data_ptr()
+        except RuntimeError:
+            return False
+        source = places.get(address)
+        if source is None:
+            if not address:
+                return False
+            if len(places) >= _PLACES:
+                places.clear()
+            source = places[address] = memory(address, nbytes)
+        start = gather.fill
+        row = gather.row
+        if turns.held or start > last_start or row > last_row:
+            return False
+        # From reading `fill` until the entry is packed no other call stands, so that nobody comes in between; see `Turns`.
+        payload[start : start + nbytes] = source
+        gather.fill = start + padded
+        gather.row = row + row_bytes
+        try:
+            _pack_entry(table, row, descriptor, flags, step, microstep, call, backward, start)
+        except struct.error:
+            gather.fill, gather.row = start, row
+            raise
+        return True
+
+    return take
