@@ -12,7 +12,7 @@ from torch.nn import Module
 
 from probes.hooks.moment import Inert, Moment
 from probes.plan.tree import Node, Tree
-from probes.tensors import in_backward
+from probes.tensors import graph_task, in_backward
 
 Call = Callable[..., Any]
 
@@ -163,7 +163,7 @@ class Entry:
 
     def enter(self, tree: Tree, node: Node) -> None:
         """An outermost call begins."""
-        if in_backward():
+        if graph_task() != -1:
             return
         self.entered, self.tree, self.frame = node, tree, None
         self.moment.inside = True
@@ -171,7 +171,7 @@ class Entry:
 
     def leave(self, _tree: Tree, node: Node) -> None:
         """The outermost call has returned."""
-        if self.entered is node and not in_backward():
+        if self.entered is node and graph_task() == -1:
             self.entered = self.frame = None
             self.moment.inside = False
             self.on_leave()

@@ -131,7 +131,7 @@ class Keeper:
             if self.watch.triggers:
                 keep = self.watch.end_step(self.moment.writer, phase, step, keep) or keep
             if keep and (annex or journal.pending):  # a step of which nothing is stored is counted in the closing alone
-                journal.commit(phase, step, self.timeline.totals[phase] + step, annex)
+                journal.commit(phase, step, self.timeline.totals.get(phase, 0) + step, annex)
         except StorageError as error:
             self._stop(error)
         if self.outlets.sinks:

@@ -272,7 +272,12 @@ class Timeline:
         elif not step.phase:
             step.phase = phase
             self.open(step)
-        self._count()
+        step = self.step
+        if step is None:
+            raise AssertionError("BUG: an outermost call without a step")
+        step.microstep += 1
+        self.moment.microstep = step.microstep
+        self.moment.stamp += 1
 
     def over(self, step: Step, phase: str) -> bool:
         """Whether a call of `phase` is the first after the open step."""
@@ -287,14 +292,6 @@ class Timeline:
         self.ticked = False
         if self.implicit and self.epoch_steps and self.counts["train"] >= self.epoch_steps:
             self.begin_epoch(self.next_epoch, implicit=True)
-
-    def _count(self) -> None:
-        step = self.step
-        if step is None:
-            raise AssertionError("BUG: an outermost call without a step")
-        step.microstep += 1
-        self.moment.microstep = step.microstep
-        self.moment.stamp += 1
 
     def leave(self) -> None:
         """The outermost call has returned."""

@@ -123,7 +123,7 @@ class Journal:
     @property
     def pending(self) -> bool:
         """Whether a commit would make anything safe."""
-        return self.captures != self._committed
+        return self._gather.row != FIXED.size or self._gather.framed != self._committed
 
     @alone
     def descriptor(
@@ -236,7 +236,6 @@ class Journal:
             finally:
                 turns.held -= 1
 
-    @alone
     def commit(self, phase: str, step: int, global_step: int, annex: Mapping[str, Any] | None = None) -> None:
         """Make everything since the last commit safe, in the sense of the journal's durability.
 
@@ -249,16 +248,22 @@ class Journal:
         Raises:
             StorageError: the file cannot be written or synced; nothing new is committed.
         """
-        number = self._phases.get(phase)
-        if number is None:
-            number = len(self._phases)
-            annex = {**(annex or {}), "phases": {str(number): phase}}
-        self._write_frame(_COMMIT, step, number, global_step, canonical(annex) if annex else b"")
-        self._phases[phase] = number
-        if self._power:
-            self._log.sync()
-        self._log.commits += 1
-        self._committed = self._gather.framed
+        turns = self.turns
+        with turns.lock:  # as `alone` does it
+            turns.held += 1
+            try:
+                number = self._phases.get(phase)
+                if number is None:
+                    number = len(self._phases)
+                    annex = {**(annex or {}), "phases": {str(number): phase}}
+                self._write_frame(_COMMIT, step, number, global_step, canonical(annex) if annex else b"")
+                self._phases[phase] = number
+                if self._power:
+                    self._log.sync()
+                self._log.commits += 1
+                self._committed = self._gather.framed
+            finally:
+                turns.held -= 1
 
     @alone
     def abort(self) -> None:

@@ -70,11 +70,13 @@ class RecordLog:
         if self._unsettled or self._closed or os.getpid() != self._process:
             self._settle()
         offset = extent_place(self.end) if kind == _EXTENT else place(self.end)
-        lead = length = sum(map(len, checked))
-        digest = NO_DIGEST
-        if rest:
-            length += sum(map(len, rest))
-            digest = _digest(rest) if self._digests else NO_DIGEST
+        lead = 0
+        for part in checked:
+            lead += len(part)
+        length = lead
+        for part in rest:
+            length += len(part)
+        digest = _digest(rest) if self._digests and rest else NO_DIGEST
         header, check = head(self._check, checked, kind, flags, self._sequence, length, lead, digest)
         body = offset + HEADER_BYTES
         end = body + length

