@@ -186,10 +186,11 @@ class Journal:
             source = memory(address, nbytes)
             gather = self._gather
             start = gather.fill
+            place = slice(start, start + nbytes)
             row = gather.row
-            # From reading `fill` until the entry is packed no call stands but that; see `Turns`.
-            if not self.turns.held and nbytes <= gather.room - start and row <= gather.last_row:
-                gather.payload[start : start + nbytes] = source
+            # From here until the entry is packed nothing is called or allocated that could let others in; see `Turns`.
+            if not self.turns.held and gather.fill == start and nbytes <= gather.room - start and row <= gather.last_row:
+                gather.payload[place] = source
                 gather.fill = (start + nbytes + 7) & -8
                 gather.row = row + _ENTRY_BYTES
                 try:

@@ -14,7 +14,7 @@ from probes.store.turns import Turns
 Lane = Callable[[Any, int, int, int, int], bool]
 """Takes a tensor, its step, microstep, call and backward; whether its bytes were copied."""
 
-_PLACES = 64  # addresses that a lane remembers
+_REMEMBERED = 64  # addresses, and places, that a lane knows at most
 
 _pack_entry = ENTRY.pack_into
 
@@ -39,7 +39,8 @@ def lane(gather: Gather, turns: Turns, descriptor: int, like: Any) -> Lane | Non
     payload, table, last_row, row_bytes = gather.payload, gather.table, gather.last_row, ENTRY.size
     last_start, padded = gather.room - nbytes, -(-nbytes // PAYLOAD_ALIGNMENT) * PAYLOAD_ALIGNMENT
     flags = int(EntryFlag.INLINE)
-    places: dict[int, memoryview] = {}  # an allocator gives the values of every step the same few places
+    sources: dict[int, memoryview] = {}  # by address: an allocator gives the values of every step the same few
+    places: dict[int, slice] = {}  # by start: the hooks of every step come in the same order
 
     def take(tensor: Any, step: int, microstep: int, call: int, backward: int) -> bool:
         try:
@@ -56,19 +57,26 @@ def lane(gather: Gather, turns: Turns, descriptor: int, like: Any) -> Lane | Non
             address = tensor.data_ptr()
         except RuntimeError:
             return False
-        source = places.get(address)
+        source = sources.get(address)
         if source is None:
             if not address:
                 return False
-            if len(places) >= _PLACES:
-                places.clear()
-            source = places[address] = memory(address, nbytes)
+            if len(sources) >= _REMEMBERED:
+                sources.clear()
+            source = sources[address] = memory(address, nbytes)
         start = gather.fill
+        place = places.get(start)
+        if place is None:
+            if start > last_start:
+                return False
+            if len(places) >= _REMEMBERED:
+                places.clear()
+            place = places[start] = slice(start, start + nbytes)
         row = gather.row
-        if turns.held or start > last_start or row > last_row:
+        # From here until the entry is packed nothing is called or allocated that could let others in; see `Turns`.
+        if turns.held or gather.fill != start or row > last_row:
             return False
-        # From reading `fill` until the entry is packed no other call stands, so that nobody comes in between; see `Turns`.
-        payload[start : start + nbytes] = source
+        payload[place] = source
         gather.fill = start + padded
         gather.row = row + row_bytes
         try:

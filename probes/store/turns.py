@@ -15,9 +15,11 @@ R = TypeVar("R")
 class Turns:
     """Taking turns.
 
-    A lock costs as much as all of a small capture's bookkeeping. Such a capture looks whether `held` is 0, copies its bytes and
-    reserves its place without any call, and packs its entry with one call of C: neither another thread nor a signal can come in
-    before that call has returned. Where `held` is set it goes the way of everybody else, which is `alone`.
+    A lock costs as much as all of a small capture's bookkeeping. Such a capture looks whether `held` is 0 and its place still
+    free, copies its bytes and takes the place without a call, and packs its entry with one call of C. Neither another thread
+    nor a signal comes in before that call has returned, nor the garbage collector, which before Python 3.12 runs where an
+    object is made that it keeps track of: the slice is made before. Where `held` is set, or the place is gone, a capture goes
+    the way of everybody else, which is `alone`.
 
     Attributes:
         held: how many have the journal to themselves, one within the other; 0 for none.
