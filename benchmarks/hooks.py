@@ -14,12 +14,13 @@ from torch import Tensor
 
 from benchmarks.rivals import H5pyAppend
 from benchmarks.row import Row
-from benchmarks.stack import MODULES, Hook, Probed, call, hooked, stack
+from benchmarks.stack import MANY, MODULES, Hook, Probed, call, hooked, stack
 from benchmarks.turns import Seconds, by_turns, ratios
 from probes.store.record import ENTRY
 
 STEPS = 40
 TURNS = 101
+FEW_TURNS = 31
 NEVER = {"when": {"steps": {"at": [1 << 30]}}}
 ELSEWHERE = {"when": {"phases": ["eval"]}}
 
@@ -27,10 +28,11 @@ ELSEWHERE = {"when": {"phases": ["eval"]}}
 class Raw:
     """The least a hook can do whose bytes are to be in a file at the step's end: one copy, one entry, one write a step."""
 
-    def __init__(self, folder: Path, x: Tensor) -> None:
+    def __init__(self, folder: Path, x: Tensor, modules: int) -> None:
+        self.modules = modules
         self.size = x.nbytes
-        self.buffer = bytearray(MODULES * x.nbytes)
-        self.table = bytearray(MODULES * ENTRY.size)
+        self.buffer = bytearray(modules * x.nbytes)
+        self.table = bytearray(modules * ENTRY.size)
         self.base = ctypes.addressof(ctypes.c_char.from_buffer(self.buffer))
         self.copy = ctypes.PyDLL(None).memcpy
         self.copy.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
@@ -53,58 +55,70 @@ class Raw:
         def hook(_module: torch.nn.Module, _args: object, output: Tensor) -> None:
             copy(place, output.data_ptr(), size)
             pack(table, entry, index, 0, 0, 0, 0, 0, entry)
-            if index == MODULES - 1:
+            if index == self.modules - 1:
                 self.end += os.pwritev(self.file, (table, self.buffer), self.end)
 
         return hook
 
 
-def timed(folder: Path, x: Tensor) -> list[Seconds]:
+def timed(folder: Path, x: Tensor, modules: int, turns: int, others: dict[str, Any]) -> list[Seconds]:
+    """Seconds of hooks that do nothing, of the least that captures, of captures of ours, and of an append, and of other probes."""
+
     def append() -> float:
-        with closing(H5pyAppend(folder, x)) as hook:
-            return hooked(hook, x, STEPS)
+        with closing(H5pyAppend(folder, x, modules)) as hook:
+            return hooked(hook, x, STEPS, modules)
 
     def raw() -> float:
-        with closing(Raw(folder, x)) as hook:
-            return hooked(hook, x, STEPS)
+        with closing(Raw(folder, x, modules)) as hook:
+            return hooked(hook, x, STEPS, modules)
 
     with ExitStack() as exits:
 
         def probed(**probe: Any) -> Callable[[], float]:
-            run = Probed(exits, folder, stack(), lambda model: model(x), hook="forward", **probe)
+            run = Probed(exits, folder, stack(modules), lambda model: model(x), hook="forward", **probe)
             return lambda: run.seconds(STEPS)
 
         return by_turns(
             {
-                "bare": lambda: call(stack(), x, range(STEPS)),
-                "no-op": lambda: hooked(lambda _: lambda *_: None, x, STEPS),
+                "bare": lambda: call(stack(modules), x, range(STEPS)),
+                "no-op": lambda: hooked(lambda _: lambda *_: None, x, STEPS, modules),
                 "raw": raw,
                 "due": probed(),
-                "not due": probed(**NEVER),
-                "elsewhere": probed(**ELSEWHERE),
+                **{name: probed(**probe) for name, probe in others.items()},
                 "append": append,
             },
-            TURNS,
+            turns,
         )
     raise AssertionError("BUG: a run ended before it was measured")
 
 
 def rows(folder: Path) -> Iterator[Row]:
-    rows = timed(folder, torch.randn(1 << 10))
-    floor = ratios(rows, "raw", "no-op", "bare")
-    found = ratios(rows, "due", "no-op", "bare")
-    note = (
-        f"The floor is {floor.median:.1f} ({floor.low:.1f} to {floor.high:.1f}): hooks that do nothing but copy their 4 KiB, "
-        "pack one entry and write once a step. The rest is Python: whether this is a plain tensor of the dtype, shape and device "
-        "of the last one, which call of which step it is, and the books."
-    )
-    append = ratios(rows, "append", "raw", "bare")
-    rival = f"The same hooks without our checks and books, as above, are {append.median:.0f} times cheaper than the append."
+    x = torch.randn(1 << 10)
+    found = {
+        MANY: timed(folder, x, MANY, FEW_TURNS, {}),
+        MODULES: timed(folder, x, MODULES, TURNS, {"not due": NEVER, "elsewhere": ELSEWHERE}),
+    }
+    due = {modules: ratios(rows, "due", "no-op", "bare") for modules, rows in found.items()}
+    step = (due[MODULES].median - due[MANY].median) / (1 / MODULES - 1 / MANY)
+    topic = "Small capture: 4 KiB, forward hook to committed journal"
+    for modules, rows in found.items():
+        floor = ratios(rows, "raw", "no-op", "bare")
+        note = (
+            f"The floor is {floor.median:.1f} ({floor.low:.1f} to {floor.high:.1f}): hooks that do nothing but copy their 4 KiB, "
+            "pack one entry and write once a step. The rest is Python: whether this is a plain tensor of the dtype, shape and device "
+            "of the last one, which call of which step it is, and the books. The step itself, with the clock's two hooks and the commit, "
+            f"is {step:.0f} of a no-op hook, which few modules share."
+        )
+        append = ratios(rows, "append", "raw", "bare")
+        rival = f"The same hooks without our checks and books, as above, are {append.median:.0f} times cheaper than the append."
+        where = f"{modules} modules a step"
+        yield Row(topic, f"what it adds to a call, {where}, in no-op forward hooks", due[modules], "x", "<= 4", 3.8, note)
+        yield Row(
+            topic, f"h5py append in the hook, {where}, in captures of ours", ratios(rows, "append", "due", "bare"), "x", ">= 20", 21, rival
+        )
     rest = "What is left are the clock's own two hooks on the root, and taking ours down and hanging them up."
-    topic = "Small capture: 4 KiB from 25 modules, forward hook to committed journal"
-    yield Row(topic, "what it adds to a call, in no-op forward hooks", found, "x", "<= 4", 3.8, note)
-    yield Row(topic, "h5py append in the hook, in captures of ours", ratios(rows, "append", "due", "bare"), "x", ">= 20", 21, rival)
-    yield Row(
-        topic, "a probe that is not due in this step, in no-op hooks", ratios(rows, "not due", "no-op", "bare"), "x", "<= 1.2", 0.9, rest
-    )
-    yield Row(topic, "a probe of another phase, in no-op hooks", ratios(rows, "elsewhere", "no-op", "bare"), "x", "<= 1.2", 0.9, rest)
+    for name, text in (
+        ("not due", "a probe that is not due in this step, in no-op hooks"),
+        ("elsewhere", "a probe of another phase, in no-op hooks"),
+    ):
+        yield Row(topic, text, ratios(found[MODULES], name, "no-op", "bare"), "x", "<= 1.2", 0.9, rest)

@@ -30,11 +30,11 @@ SUFFIXES = {"nnsight": ", torch.save at the end", "torchlens": ", kept in memory
 class H5pyAppend:
     """Appending to a chunked dataset in the hook, as most recipes do."""
 
-    def __init__(self, folder: Path, x: Tensor, **options: Any) -> None:
+    def __init__(self, folder: Path, x: Tensor, modules: int = MODULES, **options: Any) -> None:
         self.path = folder / "rival.h5"
         self.file = h5py.File(self.path, "w")
         shape, chunk, limit = (0, *x.shape), (1, *x.shape), (None, *x.shape)
-        self.sets = [self.file.create_dataset(str(i), shape, maxshape=limit, chunks=chunk, dtype="f4", **options) for i in range(MODULES)]
+        self.sets = [self.file.create_dataset(str(i), shape, maxshape=limit, chunks=chunk, dtype="f4", **options) for i in range(modules)]
 
     def close(self) -> None:
         self.file.close()

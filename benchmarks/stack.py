@@ -16,6 +16,7 @@ from probes.errors import RunError
 
 Hook = Callable[[nn.Module, Any, Tensor], None]
 MODULES = 25
+MANY = 100
 _runs = count()
 
 
@@ -32,9 +33,9 @@ def call(model: nn.Module, x: Tensor, steps: Iterable[Any]) -> float:
     return perf_counter() - began
 
 
-def hooked(hook: Callable[[int], Hook], x: Tensor, steps: int) -> float:
+def hooked(hook: Callable[[int], Hook], x: Tensor, steps: int, modules: int = MODULES) -> float:
     """Seconds of some steps with a hook on every module."""
-    model = stack()
+    model = stack(modules)
     for index, module in enumerate(model):
         module.register_forward_hook(hook(index))
     return call(model, x, range(steps))

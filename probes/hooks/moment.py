@@ -99,12 +99,19 @@ Within = Callable[[int, int], bool]
 """Whether a schedule wants (microstep, call)."""
 
 
-def inert(*_args: object, **_kwargs: object) -> None:
-    """Do nothing: what our hooks become in a copy or a pickle of the model."""
+class Still:
+    """What our hooks become in a copy or a pickle of the model: it does nothing."""
 
+    __slots__ = ("gate",)
 
-def _inert() -> Callable[..., None]:
-    return inert
+    def __init__(self) -> None:
+        self.gate = Gate()  # never open: the copy of a bound method of a hook looks at it
+
+    def __call__(self, *_args: object, **_kwargs: object) -> None:
+        """Do nothing."""
+
+    def __reduce__(self) -> tuple[type[Still], tuple[()]]:
+        return (Still, ())
 
 
 class Inert:
@@ -112,20 +119,20 @@ class Inert:
 
     __slots__ = ()
 
-    def __deepcopy__(self, memo: dict[int, object]) -> Callable[..., None]:
-        return inert
+    def __deepcopy__(self, memo: dict[int, object]) -> Still:
+        return Still()
 
-    def __copy__(self) -> Callable[..., None]:
-        return inert
+    def __copy__(self) -> Still:
+        return Still()
 
-    def __reduce__(self) -> str | tuple[object, ...]:
-        return (_inert, ())
+    def __reduce__(self) -> tuple[type[Still], tuple[()]]:
+        return (Still, ())
 
 
 class ModuleHook(Inert):
     """A hook object that sits on a module: one per module and moment of its call, whatever the number of probes.
 
-    It holds no tensor, no lock and no file, and turns into `inert` when the model is copied or pickled. Only what a compiled
+    It holds no tensor, no lock and no file, and turns into `Still` when the model is copied or pickled. Only what a compiled
     graph copied for it waits in `traced` until the call has returned.
     """
 

@@ -227,10 +227,11 @@ class Live:
         if before:
             pre = PreForwardHook(binding.module, self.moment, gate, taps, module)
             self.hooks.append(pre)
-            return module.register_forward_pre_hook(pre, with_kwargs=True)
+            return module.register_forward_pre_hook(pre.__call__, with_kwargs=True)
         after = ForwardHook(binding.module, self.moment, gate, taps)
         self.hooks.append(after)
-        return module.register_forward_hook(after)
+        # The bound method, which is called in less time than the object; a copy of it is that of a `Still`.
+        return module.register_forward_hook(after.__call__)
 
     @property
     def waiting(self) -> bool:

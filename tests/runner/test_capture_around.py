@@ -63,13 +63,14 @@ def test_a_copy_and_a_pickle_of_a_probed_model_are_inert(tmp_path: Path) -> None
     import pickle
 
     model = Block()
-    spec = {"version": 1, "probes": {"p": {"hook": "forward", "modules": ["a"]}}}
+    hooks = ("forward", "pre-forward", "backward")
+    spec = {"version": 1, "probes": {hook: {"hook": hook, "modules": ["a"]} for hook in hooks}}
     with probes.attach(model, spec, out=tmp_path / "run") as run:
         for x in run.steps(batches(2)):
-            model(x)
-            copy.deepcopy(model)(x)
-            pickle.loads(pickle.dumps(model))(x)
-    assert len(probes.open(tmp_path / "run")["p", "a"]) == 2
+            torch.autograd.backward([value.sum() for value in model(x).values()])
+            torch.autograd.backward([value.sum() for value in copy.deepcopy(model)(x).values()])
+            torch.autograd.backward([value.sum() for value in pickle.loads(pickle.dumps(model))(x).values()])
+    assert [len(probes.open(tmp_path / "run")[hook, "a"]) for hook in hooks] == [2, 2, 2]
 
 
 def test_vmap_and_func_grad_are_skipped_with_the_reason(tmp_path: Path) -> None:
