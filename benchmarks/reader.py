@@ -25,7 +25,7 @@ TOTAL = 2048  # MiB
 TURNS = 400
 TOPIC = "Reading"
 SLICE = (
-    "The copy is the same; what is left, 4 us where nothing else runs, is Python that finds the step, "
+    "The copy is the same; what is left, 3 us where nothing else runs, is Python that finds the step, "
     "three times as slow with caches that the copy has emptied."
 )
 

@@ -111,9 +111,10 @@ class Series:
             RaggedSeries: the captures differ in shape.
             SeriesNotFound: no capture is at the selected places.
         """
-        pieces = self.pieces
-        if len(pieces) == 1 and len(pieces[0].chosen) == 1:  # one step's slice, in as little Python as can be
-            return _taken(pieces[0], pieces[0].source.part(), 0)[None]
+        only = self._only()
+        if only is not None:
+            source, at = only
+            return _taken(source.part(), source.about.shape, at)[None]
         return values(self.bits(), self.dtype)
 
     def rows(self, mask: Series | None = None) -> NDArray[Any]:
@@ -273,6 +274,25 @@ class Series:
             self._known = tuple(found)
         return self._known
 
+    def _only(self) -> tuple[Source, int] | None:
+        """Where the one capture of one step stands, found in as little Python as can be; None where it is not so simple."""
+        selection = self._selection
+        step = selection.step
+        if type(step) is not int or selection.dtype is not None:
+            return None
+        only = None
+        for source in self._sources:
+            if selection.has_file(source.entry.epoch, source.entry.rank):
+                steps = source.about.steps
+                if not steps.ascending:
+                    return None
+                first, last = steps.span(step)
+                if last > first:
+                    if only is not None or last > first + 1:
+                        return None
+                    only = source, first
+        return only
+
     @property
     def _first(self) -> Part:
         _ = self.dtype  # refuses an empty selection
@@ -317,13 +337,13 @@ class Series:
 
     def _capture(self, piece: Piece, part: Part, place: int) -> Capture:
         row = piece.clocks[place].item()
-        return Capture(_taken(piece, part, place), Clock(row[0], self.key.phase, *row[1:]))
+        return Capture(_taken(part, piece.shape, int(piece.chosen[place])), Clock(row[0], self.key.phase, *row[1:]))
 
 
-def _taken(piece: Piece, part: Part, place: int) -> NDArray[Any]:
+def _taken(part: Part, shape: tuple[int, ...] | None, at: int) -> NDArray[Any]:
     """One capture, owned by the caller."""
-    at = int(piece.chosen[place])
-    shape = shape_of(piece.shapes[place]) if piece.shape is None else piece.shape
+    if shape is None:
+        shape = shape_of(part.shapes[at])
     return values(np.array(part.elements(at, at + 1)).reshape(stored_shape(shape, part.dtype)), part.dtype)
 
 

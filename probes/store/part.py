@@ -71,8 +71,10 @@ class Steps:
 
     def at(self, step: int) -> NDArray[np.intp]:
         """The positions of one step."""
-        if not self.ascending:
-            return np.flatnonzero(self.column == step)
+        return np.arange(*self.span(step)) if self.ascending else np.flatnonzero(self.column == step)
+
+    def span(self, step: int) -> tuple[int, int]:
+        """The first position of one step, and the one behind its last; the steps have to be ascending."""
         steps = self._steps
         count = len(steps)
         first = step - steps[0] if count else 0  # where every step was captured once
@@ -81,7 +83,7 @@ class Steps:
         last = first
         if first < count and steps[first] == step:
             last = first + 1 if first + 1 == count or steps[first + 1] != step else bisect_right(steps, step, first)
-        return np.arange(first, last)
+        return first, last
 
 
 class StepIds(NamedTuple):

@@ -1,10 +1,15 @@
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 import probes
 from probes.errors import SeriesNotFound, UsageError
+from probes.store.part import CLOCKS, Steps
 from tests.store.recorded import counted
 
 
@@ -45,3 +50,19 @@ def test_a_selection_that_hits_nothing_says_what_there_is(tmp_path: Path) -> Non
     assert len(series) == 0
     with pytest.raises(SeriesNotFound, match="epochs 0 to 2 and steps 0 to 3"):
         series.numpy()
+
+
+def clocks_of(steps: list[int]) -> NDArray[Any]:
+    clocks = np.zeros(len(steps), CLOCKS)
+    clocks["step"] = steps
+    return clocks
+
+
+@given(st.lists(st.integers(0, 12), max_size=20), st.integers(0, 14), st.sampled_from([0, 1, 1 << 31, (1 << 32) - 13]), st.booleans())
+def test_a_step_is_found_wherever_it_stands(found: list[int], wanted: int, base: int, ascending: bool) -> None:
+    steps = Steps(clocks_of([base + step for step in (sorted(found) if ascending else found)]))
+    expected = np.flatnonzero(steps.column == base + wanted)
+    assert steps.at(base + wanted).tolist() == expected.tolist()
+    if steps.ascending:
+        first, last = steps.span(base + wanted)
+        assert list(range(first, last)) == expected.tolist()
