@@ -89,11 +89,6 @@ class Pinned:
         self._small_bytes = 0
         self._marks: dict[torch.device, Callable[[], None]] = {}
 
-    @property
-    def waiting(self) -> bool:
-        """Whether captures are on their way."""
-        return bool(self._sent)
-
     def takes(self, tensor: Tensor) -> bool:
         """Whether a tensor is dense memory of an accelerator, for which there is room."""
         if tensor.is_cpu or type(tensor) is not Tensor or tensor.is_meta or is_wrapped(tensor):

@@ -269,8 +269,8 @@ class Recorder:
         self.dtype, self.shape, self.phase = (tensor.dtype, tensor.shape, at.phase) if late_epoch is None else (None, None, "")
         taker = self.taker(writer)
         # What it takes as it is: not what transforms are for, nor what may be conjugated.
-        direct = isinstance(taker, Journal) and late_epoch is None and self.pipeline is None and not tensor.is_complex()
-        self.lane = taker.lane(self.descriptor, tensor) if isinstance(taker, Journal) and direct else None
+        direct = type(tensor) is Tensor and late_epoch is None and self.pipeline is None and not tensor.is_complex()
+        self.lane = taker.lane(self.descriptor, tensor) if direct and isinstance(taker, Journal) else None
 
     def names(self, tensor: Tensor) -> tuple[str, ...] | None:
         """The names of the stored tensor's axes.

@@ -128,8 +128,7 @@ class Keeper:
             if not keep:
                 journal.abort()
                 self.outlets.end_step(False)
-            if self.watch.triggers:
-                keep = self.watch.end_step(self.moment.writer, phase, step, keep) or keep
+            keep = self.watch.end_step(self.moment.writer, phase, step, keep) or keep
             if keep and (annex or journal.pending):  # a step of which nothing is stored is counted in the closing alone
                 journal.commit(phase, step, self.timeline.totals.get(phase, 0) + step, annex)
         except StorageError as error:

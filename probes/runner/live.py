@@ -277,10 +277,8 @@ class Live:
 
     def end_step(self) -> None:
         """Settle what the step armed, and close its books."""
-        if self.grads:
-            self.armed.settle()
-        if self.moment.pinned.waiting:
-            self.arrive()
+        self.armed.settle()
+        self.arrive()
         if not self.schedule.due:
             return
         for grad in self.grads:

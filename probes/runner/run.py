@@ -259,8 +259,7 @@ class Run:
     # The model's side
 
     def _called(self, root: Module) -> None:
-        if self.watch.triggers:
-            self.halt()
+        self.halt()
         self._enters(root)
 
     def halt(self) -> None:
@@ -330,8 +329,7 @@ class Run:
 
     def raise_pending(self) -> None:
         """Raise what went wrong in a hook, where the spec says `on_error: raise` or it is too early to go on without captures."""
-        if self.watch.triggers:
-            self.halt()
+        self.halt()
         failure = self.keeper.due_failure
         if failure is not None:
             self.keeper.failure = None

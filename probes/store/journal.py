@@ -26,8 +26,6 @@ LARGE_BYTES = 128 * 1024  # below it, a copy and a share of a frame are cheaper 
 SMALLEST_BUFFER = 4096
 
 _INLINE = int(EntryFlag.INLINE)
-_COMMIT = int(FrameFlag.COMMIT)
-_EXTENT, _FRAME = int(Kind.EXTENT), int(Kind.FRAME)
 _ENTRY_BYTES = ENTRY.size
 
 _pack_entry = ENTRY.pack_into
@@ -210,33 +208,29 @@ class Journal:
         """
         return lane(self._gather, self.turns, descriptor, like) if 0 < like.nbytes < self._large else None
 
+    @alone
     def _add(self, descriptor: int, step: int, microstep: int, call: int, backward: int, address: int, nbytes: int, flags: int) -> None:
         """Take a capture that is large, has no room, or has to wait for its turn."""
         if not address and nbytes:
             raise ValueError(f"a capture of {nbytes} bytes has no memory behind it (address 0)")
-        gather, turns = self._gather, self.turns
+        gather = self._gather
         small = nbytes < self._large
         source = memory(address, nbytes) if nbytes else b""
-        with turns.lock:  # as `alone` does it
-            turns.held += 1
-            try:
-                if gather.row > gather.last_row or (small and gather.fill + nbytes > gather.room):
-                    self._flush()
-                start = stop = gather.fill
-                if small:
-                    stop = (start + nbytes + 7) & -8
-                    gather.payload[start : start + nbytes] = source
-                    flags |= _INLINE
-                else:
-                    if self._void:
-                        self._tell_void()
-                    start = self._log.append(_EXTENT, (), (source,))
-                _pack_entry(gather.table, gather.row, descriptor, flags, step, microstep, call, backward, start)
-                gather.fill = stop
-                gather.row += _ENTRY_BYTES
-            finally:
-                turns.held -= 1
+        if gather.row > gather.last_row or (small and gather.fill + nbytes > gather.room):
+            self._flush()
+        start = stop = gather.fill
+        if small:
+            stop = (start + nbytes + 7) & -8
+            gather.payload[start : start + nbytes] = source
+            flags |= _INLINE
+        else:
+            self._tell_void()
+            start = self._log.append(Kind.EXTENT, (), (source,))
+        _pack_entry(gather.table, gather.row, descriptor, flags, step, microstep, call, backward, start)
+        gather.fill = stop
+        gather.row += _ENTRY_BYTES
 
+    @alone
     def commit(self, phase: str, step: int, global_step: int, annex: Mapping[str, Any] | None = None) -> None:
         """Make everything since the last commit safe, in the sense of the journal's durability.
 
@@ -249,22 +243,16 @@ class Journal:
         Raises:
             StorageError: the file cannot be written or synced; nothing new is committed.
         """
-        turns = self.turns
-        with turns.lock:  # as `alone` does it
-            turns.held += 1
-            try:
-                number = self._phases.get(phase)
-                if number is None:
-                    number = len(self._phases)
-                    annex = {**(annex or {}), "phases": {str(number): phase}}
-                self._write_frame(_COMMIT, step, number, global_step, canonical(annex) if annex else b"")
-                self._phases[phase] = number
-                if self._power:
-                    self._log.sync()
-                self._log.commits += 1
-                self._committed = self._gather.framed
-            finally:
-                turns.held -= 1
+        number = self._phases.get(phase)
+        if number is None:
+            number = len(self._phases)
+            annex = {**(annex or {}), "phases": {str(number): phase}}
+        self._write_frame(FrameFlag.COMMIT, step, number, global_step, canonical(annex) if annex else b"")
+        self._phases[phase] = number
+        if self._power:
+            self._log.sync()
+        self._log.commits += 1
+        self._committed = self._gather.framed
 
     @alone
     def abort(self) -> None:
@@ -295,13 +283,12 @@ class Journal:
         self._log.close()
 
     def _flush(self) -> None:
-        self._write_frame(0, 0, 0, 0, b"")
+        self._write_frame(FrameFlag(0), 0, 0, 0, b"")
 
-    def _write_frame(self, flags: int, step: int, phase: int, global_step: int, annex: bytes) -> None:
-        if self._void:
-            self._tell_void()
+    def _write_frame(self, flags: FrameFlag, step: int, phase: int, global_step: int, annex: bytes) -> None:
+        self._tell_void()
         checked, rest = self._gather.frame(step, phase, global_step, annex)
-        self._log.append(_FRAME, checked, rest, flags, self._gather)
+        self._log.append(Kind.FRAME, checked, rest, flags, self._gather)
 
     def _tell_void(self) -> None:
         """Tell the file of an abort before anything else is appended."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from probes.store.gather import Gather, memory
 from probes.store.record import ENTRY, PAYLOAD_ALIGNMENT, EntryFlag
@@ -13,6 +13,8 @@ from probes.store.turns import Turns
 
 Lane = Callable[[Any, int, int, int, int], bool]
 """Takes a tensor, its step, microstep, call and backward; whether its bytes were copied."""
+
+T = TypeVar("T")
 
 _REMEMBERED = 64  # addresses, and places, that a lane knows at most
 
@@ -61,17 +63,13 @@ def lane(gather: Gather, turns: Turns, descriptor: int, like: Any) -> Lane | Non
         if source is None:
             if not address:
                 return False
-            if len(sources) >= _REMEMBERED:
-                sources.clear()
-            source = sources[address] = memory(address, nbytes)
+            source = _remember(sources, address, memory(address, nbytes))
         start = gather.fill
         place = places.get(start)
         if place is None:
             if start > last_start:
                 return False
-            if len(places) >= _REMEMBERED:
-                places.clear()
-            place = places[start] = slice(start, start + nbytes)
+            place = _remember(places, start, slice(start, start + nbytes))
         row = gather.row
         # From here until the entry is packed nothing is called or allocated that could let others in; see `Turns`.
         if turns.held or gather.fill != start or row > last_row:
@@ -87,3 +85,10 @@ def lane(gather: Gather, turns: Turns, descriptor: int, like: Any) -> Lane | Non
         return True
 
     return take
+
+
+def _remember(known: dict[int, T], key: int, value: T) -> T:
+    if len(known) >= _REMEMBERED:
+        known.clear()
+    known[key] = value
+    return value

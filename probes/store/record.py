@@ -113,17 +113,6 @@ def seal_header(fields: bytes, check: int) -> bytes:
     return fields + _CHECK.pack(check)
 
 
-def head(
-    seed: int, checked: Iterable[Buffer], kind: int, flags: int, sequence: int, length: int, lead: int, digest: bytes
-) -> tuple[bytes, int]:
-    """The 64 bytes of a record's header, and its check: `pack_fields`, `link` and `seal_header` in one, for those in a hurry."""
-    fields = _FIELDS.pack(MAGIC, kind, flags, 0, sequence, length, lead, digest)
-    check = crc32(fields, seed)
-    for part in checked:
-        check = crc32(part, check)
-    return fields + _CHECK.pack(check), check
-
-
 def parse_header(raw: Buffer) -> tuple[Header, int] | None:
     """A header and its check out of 64 bytes, or None where they cannot be one."""
     magic, kind, flags, reserved, sequence, length, checked, digest = _FIELDS.unpack_from(raw)

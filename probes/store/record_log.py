@@ -15,10 +15,9 @@ from probes.digest import Buffer
 from probes.errors import StorageError
 from probes.store.gather import Gather
 from probes.store.raw_file import RawFile, write_rest
-from probes.store.record import FIXED, HEADER_BYTES, NO_DIGEST, Kind, extent_place, head, place
+from probes.store.record import FIXED, HEADER_BYTES, NO_DIGEST, Kind, extent_place, link, pack_fields, place, seal_header
 from probes.store.space import free_words
 
-_EXTENT = int(Kind.EXTENT)
 _LEAST_AHEAD = 1 << 20
 _MOST_AHEAD = 16 << 20
 
@@ -51,11 +50,13 @@ class RecordLog:
         # Set while a record is being written: found set, an interrupt has left bytes behind the tail.
         self._unsettled = False
 
-    def append(self, kind: int, checked: Sequence[Buffer], rest: Sequence[Buffer] = (), flags: int = 0, taken: Gather | None = None) -> int:
+    def append(
+        self, kind: Kind, checked: Sequence[Buffer], rest: Sequence[Buffer] = (), flags: int = 0, taken: Gather | None = None
+    ) -> int:
         """Write one record behind the last.
 
         Args:
-            kind: what it is, of `Kind`.
+            kind: what it is.
             checked: the parts of its body that the check covers.
             rest: the other parts.
             flags: those of a frame.
@@ -67,32 +68,19 @@ class RecordLog:
         Raises:
             StorageError: the record does not stand in the file; all before it do.
         """
-        if self._unsettled or self._closed or os.getpid() != self._process:
-            self._settle()
-        offset = extent_place(self.end) if kind == _EXTENT else place(self.end)
-        lead = 0
-        for part in checked:
-            lead += len(part)
-        length = lead
-        for part in rest:
-            length += len(part)
+        self._settle()
+        offset = extent_place(self.end) if kind is Kind.EXTENT else place(self.end)
+        lead = sum(map(len, checked))
+        length = lead + sum(map(len, rest))
         digest = _digest(rest) if self._digests and rest else NO_DIGEST
-        header, check = head(self._check, checked, kind, flags, self._sequence, length, lead, digest)
+        fields = pack_fields(kind, flags, self._sequence, length, lead, digest)
+        check = link(self._check, fields, checked)
+        entries = taken.entries if taken is not None else 0
         body = offset + HEADER_BYTES
         end = body + length
         if end > self._reserved:
             self._reserve(end)
-        entries = taken.entries if taken is not None else 0
-        self._unsettled = True
-        began = perf_counter_ns()
-        try:
-            done = self._file.write((header, *checked, *rest), offset)
-            if done != end - offset:
-                write_rest(self._file.write, (header, *checked, *rest), offset, done, end - offset)
-        except OSError as error:
-            raise self._refused(error, end - offset) from error
-        finally:
-            self.waited_ns += perf_counter_ns() - began
+        self._write((seal_header(fields, check), *checked, *rest), offset, end - offset)
         # No call stands between these stores, so an interrupt finds either all or none of them done.
         self.end = end
         self._sequence += 1
@@ -149,14 +137,22 @@ class RecordLog:
         stop = end + min(max(end, _LEAST_AHEAD), _MOST_AHEAD)
         self._reserved = stop if self._file.reserve(self.end, stop) else sys.maxsize
 
-    def _refused(self, error: OSError, total: int) -> StorageError:
-        """Cut off what a write has left, and say why it failed."""
-        self._cut()
-        return refusal(
-            f"cannot write {total} bytes to {str(self.path)!r}: {error.strerror}; {free_words(self.path)}; {self.safe}; "
-            "free some space, or let the probes capture less",
-            error,
-        )
+    def _write(self, parts: Sequence[Buffer], offset: int, total: int) -> None:
+        self._unsettled = True
+        began = perf_counter_ns()
+        try:
+            done = self._file.write(parts, offset)
+            if done != total:
+                write_rest(self._file.write, parts, offset, done, total)
+        except OSError as error:
+            self._cut()
+            raise refusal(
+                f"cannot write {total} bytes to {str(self.path)!r}: {error.strerror}; {free_words(self.path)}; {self.safe}; "
+                "free some space, or let the probes capture less",
+                error,
+            ) from error
+        finally:
+            self.waited_ns += perf_counter_ns() - began
 
     def _cut(self) -> None:
         # A whole record may stand behind the tail, and it would still chain if the next one went to another place.
