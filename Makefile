@@ -47,7 +47,7 @@ docs: $(VENV)/dev.stamp  ## run the README and write what it says back into it
 	$(BIN)/python docs/sinks.py
 	$(BIN)/python docs/reference.py
 	$(BIN)/python docs/conformance.py
-	$(BIN)/python -m tests.audit.damage
+	$(BIN)/python -m tests.proof.damage
 	$(BIN)/python docs/readme.py
 
 clean:  ## remove the environment and what tools left behind

@@ -16,7 +16,7 @@ from benchmarks.rivals import H5pyAppend
 from benchmarks.row import Row
 from benchmarks.stack import MANY, MODULES, Hook, Probed, call, hooked, stack
 from benchmarks.turns import Seconds, by_turns, ratios
-from probes.store.record import ENTRY
+from probes.journal.record import ENTRY
 
 STEPS = 40
 TURNS = 101

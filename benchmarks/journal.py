@@ -14,9 +14,9 @@ import torch
 from benchmarks.row import Row
 from benchmarks.turns import by_turns, ratios
 from probes.clock import SeriesKey
-from probes.store.gather import memory
-from probes.store.journal import Journal
-from probes.store.record import HEADER_BYTES, extent_place
+from probes.journal.record import HEADER_BYTES, extent_place
+from probes.journal.write_buffer import memory
+from probes.journal.writer import Journal
 
 TOTAL = 64 << 20
 TURNS = 21

@@ -16,8 +16,8 @@ import probes
 from benchmarks.row import Row
 from benchmarks.turns import by_turns, interval, ratios, seconds
 from probes.clock import SeriesKey
-from probes.store.journal import Journal
-from probes.store.seal import Seals
+from probes.journal.writer import Journal
+from probes.run_directory.seal import Seals
 
 KEY = SeriesKey("acts", "block", "output", "train")
 MIB = 1 << 20

@@ -14,9 +14,9 @@ from benchmarks.row import Row
 from benchmarks.turns import interval
 from probes.clock import SeriesKey
 from probes.digest import file_hex
-from probes.store import seal as sealing
-from probes.store.journal import Journal
-from probes.store.sealer import Sealer
+from probes.journal.writer import Journal
+from probes.run_directory import seal as sealing
+from probes.run_directory.sealer_process import Sealer
 
 HEAD = {"run_id": "benchmark", "attempt": 1, "rank": 0, "global_step_start": {}, "manifest": {}, "spec": ""}
 PIECE = 1 << 20

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from benchmarks.row import Row
 from benchmarks.turns import Interval, by_turns, ratios, seconds
-from probes.transforms.moments import ROW, moments
+from probes.transforms.kernels.moments import ROW, moments
 
 ELEMENTS = {"1 MiB": 1 << 18, "16 MiB": 1 << 22}
 WORKING_SET = 96 << 20

@@ -21,8 +21,8 @@ from blake3 import blake3
 
 import probes
 from probes.clock import SeriesKey
-from probes.store.journal import Journal
-from probes.store.seal import Seals
+from probes.journal.writer import Journal
+from probes.run_directory.seal import Seals
 
 MIB = 1 << 20
 TURNS = 9
@@ -30,8 +30,8 @@ FILE = "epoch-0000.h5"
 PEAK = """
 import re, sys
 from pathlib import Path
-from probes.audit.verify import verify
-from probes.audit.diff import diff
+from probes.proof.verify import verify
+from probes.proof.diff import diff
 peak = lambda: int(re.search(r"VmHWM:\\s*(\\d+)", Path("/proc/self/status").read_text())[1])
 verify(sys.argv[2]) if sys.argv[1] == "verify" else diff(sys.argv[2], sys.argv[3])
 print(peak() // 1024)

@@ -17,8 +17,8 @@ from pydantic import BaseModel
 
 from probes import errors
 from probes.cli import VERBS, cli
-from probes.codes import FILES, MODEL, PROOF, SPEC, YAML, Code
 from probes.component import Component
+from probes.error_codes import FILES, MODEL, PROOF, SPEC, YAML, Code
 from probes.errors import SpecError
 from probes.spec import load_text
 from probes.spec.layout import FIRST

@@ -6,27 +6,27 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from probes.audit.diff import diff
-    from probes.audit.verify import verify
     from probes.errors import ProbesError
     from probes.plan.resolve import resolve
+    from probes.proof.diff import diff
+    from probes.proof.verify import verify
+    from probes.reader.run import open  # noqa: A004  # it is called probes.open
+    from probes.reader.runs import open_all
     from probes.runner.attach import attach
     from probes.spec import Spec
     from probes.spec import load_spec as load
-    from probes.store.reader import open  # noqa: A004  # it is called probes.open
-    from probes.store.runs import open_all
 
 __version__ = "0.1.0"
 
 # Looked up when first used, so that importing the package imports neither torch nor numpy nor h5py.
 _PUBLIC = {
     "attach": "probes.runner.attach:attach",
-    "diff": "probes.audit.diff:diff",
+    "diff": "probes.proof.diff:diff",
     "load": "probes.spec:load_spec",
-    "open": "probes.store.reader:open",
-    "open_all": "probes.store.runs:open_all",
+    "open": "probes.reader.run:open",
+    "open_all": "probes.reader.runs:open_all",
     "resolve": "probes.plan.resolve:resolve",
-    "verify": "probes.audit.verify:verify",
+    "verify": "probes.proof.verify:verify",
     "ProbesError": "probes.errors:ProbesError",
     "Spec": "probes.spec:Spec",
 }

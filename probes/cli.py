@@ -10,7 +10,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from probes import __version__
-from probes.commands.failure import DEBUG, INTERRUPTED, answer
+from probes.commands.rendering.failure import DEBUG, INTERRUPTED, answer
 from probes.errors import nearest
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from probes.value import quoted
+from probes.value_path import quoted
 
 DTYPE_NAMES: dict[torch.dtype, str] = {
     value: str(value).removeprefix("torch.") for value in vars(torch).values() if isinstance(value, torch.dtype)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from probes.commands.failure import problems_text
+from probes.commands.rendering.failure import problems_text
 from probes.errors import SpecError
 from probes.spec import load_spec
 from probes.spec.schema import spec_schema

@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 import probes
 from probes.cli import VERBS, cli, verbs
-from probes.commands.failure import answer
+from probes.commands.rendering.failure import answer
 from probes.errors import FileRefused, MissingExtra, Problem, SpecError, StorageError, UsageError
 
 COMMANDS = Path(probes.__file__).parent / "commands"
@@ -55,7 +55,7 @@ def test_the_help_of_the_group_imports_no_verb() -> None:
     code = "import sys; from probes.cli import cli; cli(['--help'], standalone_mode=False); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     modules = done.stdout.splitlines()[-1].split()
-    assert [name for name in modules if name.startswith("probes.commands.")] == ["probes.commands.failure"]
+    assert [name for name in modules if name.startswith("probes.commands.")] == ["probes.commands.rendering.failure"]
 
 
 def test_a_mistyped_verb_gets_the_nearest() -> None:

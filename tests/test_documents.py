@@ -8,7 +8,7 @@ import pytest
 
 from probes.spec import Probe, Range, Spec, When, load_text
 from probes.spec.models import Clock, Expect, Limits, Provenance, Tolerance
-from probes.value import HOOK_OF
+from probes.value_path import HOOK_OF
 from tests.pages import PAGES, ROOT, script
 
 

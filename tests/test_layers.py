@@ -8,12 +8,12 @@ import sys
 import pytest
 
 HEAVY = ("torch", "numpy", "h5py")
-CHECKING = ("probes", "probes.document", "probes.spec", "probes.cli", "probes.commands.check")
+CHECKING = ("probes", "probes.spec.yaml.reader", "probes.spec", "probes.cli", "probes.commands.check")
 READING = (
-    "probes.store.reader",
-    "probes.store.seal",
-    "probes.audit.verify",
-    "probes.audit.diff",
+    "probes.reader.run",
+    "probes.run_directory.seal",
+    "probes.proof.verify",
+    "probes.proof.diff",
     *(f"probes.commands.{verb}" for verb in ("ls", "show", "verify", "diff", "recover")),
 )
 

@@ -15,11 +15,11 @@ from torch import nn
 
 import probes
 from probes import plugins
-from probes.audit.manifest import Manifest
-from probes.audit.provenance import Script
-from probes.audit.replay import changes, command, recorded
 from probes.cli import cli
 from probes.errors import SpecError, UsageError
+from probes.proof.replay import changes, command, recorded
+from probes.provenance.collect import Script
+from probes.run_directory.manifest import Manifest
 from probes.spec import load_spec
 from tests.pages import ROOT
 

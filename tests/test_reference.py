@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from probes.cli import verbs
-from probes.codes import CODES
+from probes.error_codes import CODES
 from tests.pages import script
 
 PROGRAM = Path(sys.executable).with_name("probes")

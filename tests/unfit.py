@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import probes
-from probes.commands.failure import problems_text
+from probes.commands.rendering.failure import problems_text
 from probes.errors import PlanError, ProbesError
 from tests.pages import module
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from probes.commands.failure import problems_text
-from probes.commands.overrides import changes
-from probes.commands.resolved_text import resolved_text
+from probes.commands.options.overrides import changes
+from probes.commands.rendering.failure import problems_text
+from probes.commands.rendering.resolved_text import resolved_text
 from probes.errors import Problem, SpecError, StorageError
 from probes.spec import LoadedSpec, load_spec
 

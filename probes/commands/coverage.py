@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from probes.commands.table import table
+from probes.commands.rendering.table import table
 from probes.errors import RunError
 from probes.script.arrival import Arrival
 from probes.script.program import Ending, Program, program_of, show

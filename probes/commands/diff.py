@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from probes.audit.diff import diff as compare
-from probes.audit.difference import Difference
-from probes.commands.difference_text import markdown, text
+from probes.commands.rendering.difference_text import markdown, text
+from probes.proof.diff import diff as compare
+from probes.proof.difference import Difference
 
 
 @click.command()

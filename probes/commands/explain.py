@@ -7,8 +7,8 @@ from textwrap import indent
 
 import click
 
-from probes.codes import CODES, FILES, MODEL, PROOF, SPEC, YAML, Code
-from probes.commands.table import table
+from probes.commands.rendering.table import table
+from probes.error_codes import CODES, FILES, MODEL, PROOF, SPEC, YAML, Code
 from probes.errors import UsageError, nearest
 
 FAMILIES = {

@@ -14,11 +14,11 @@ from typing import IO, Any
 import click
 import numpy as np
 
-from probes.commands.numbers import numbers
+from probes.commands.rendering.numbers import numbers
 from probes.commands.show import plain
 from probes.errors import RaggedSeries, UsageError
-from probes.store.captures import Series
-from probes.store.reader import open as open_run
+from probes.reader.run import open as open_run
+from probes.reader.series import Series
 
 
 @click.command()

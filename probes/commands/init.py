@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from probes.commands import asking
-from probes.commands.starting_spec import SCHEMA, Answers, plain_text, preset_text, text_for
-from probes.commands.watching import HELP, OPTION, Watching, models, watch, words
+from probes.commands.options import asking
+from probes.commands.options.watching import HELP, OPTION, Watching, models, watch, words
+from probes.commands.rendering.starting_spec import SCHEMA, Answers, plain_text, preset_text, text_for
 from probes.errors import PlanError, StorageError, UsageError, nearest
 from probes.spec import load_text
 from probes.spec.compose import file_bytes, preset_names, preset_path

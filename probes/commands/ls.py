@@ -9,13 +9,13 @@ from typing import Any
 
 import click
 
-from probes.commands.numbers import numbers
-from probes.commands.table import spans, table
+from probes.commands.rendering.numbers import numbers
+from probes.commands.rendering.table import spans, table
+from probes.reader.run import Run
+from probes.reader.run import open as open_run
+from probes.reader.runs import run_directories
+from probes.reader.series import Series
 from probes.signature import Signature, size
-from probes.store.captures import Series
-from probes.store.reader import Run
-from probes.store.reader import open as open_run
-from probes.store.runs import run_directories
 
 RUNS = Path("runs")
 

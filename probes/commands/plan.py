@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from probes.commands.table import counted, table
-from probes.commands.watching import HELP, OPTION, Watching, models, watch
+from probes.commands.options.watching import HELP, OPTION, Watching, models, watch
+from probes.commands.rendering.table import counted, table
 from probes.errors import PlanError, UsageError
 from probes.signature import size
 from probes.spec import load_spec

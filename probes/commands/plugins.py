@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from probes.commands.table import table
+from probes.commands.rendering.table import table
 from probes.plugins import Plugin, granted, installed, is_granted, load, source
 
 NONE = "no plug-ins are installed"

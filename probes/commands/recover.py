@@ -8,8 +8,8 @@ from pathlib import Path
 
 import click
 
-from probes.store.recover import Finding, Recovery
-from probes.store.recover import recover as put_in_order
+from probes.run_directory.recover import Finding, Recovery
+from probes.run_directory.recover import recover as put_in_order
 
 
 @click.command()

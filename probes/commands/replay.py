@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from probes.audit.replay import Replay
-from probes.audit.replay import replay as run_again
 from probes.commands.diff import report
+from probes.proof.replay import Replay
+from probes.proof.replay import replay as run_again
 
 
 @click.command()

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from probes.commands.failure import answer
-from probes.commands.overrides import changes
+from probes.commands.options.overrides import changes
+from probes.commands.rendering.failure import answer
 from probes.errors import UsageError
 from probes.script.program import program_of
 from probes.script.progress import Progress

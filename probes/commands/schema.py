@@ -20,7 +20,7 @@ def schema(of: str) -> None:
 
         found = spec_schema()
     else:
-        from probes.audit.manifest import json_schema
+        from probes.run_directory.manifest import json_schema
 
         found = json_schema()
     click.echo(json.dumps(found, indent=2, ensure_ascii=False))

@@ -9,12 +9,12 @@ from typing import Any
 
 import click
 
-from probes.commands.numbers import numbers
-from probes.commands.table import number, spans, sparkline, table
+from probes.commands.rendering.numbers import numbers
+from probes.commands.rendering.table import number, spans, sparkline, table
+from probes.reader.run import open as open_run
+from probes.reader.series import Series
+from probes.reader.summary import Moments, Row, Summary, summarize
 from probes.signature import size
-from probes.store.captures import Series
-from probes.store.reader import open as open_run
-from probes.store.summary import Moments, Row, Summary, summarize
 
 FEW = 12  # values of a capture that are printed as they are
 CLOCK = ("epoch", "step", "microstep", "call", "backward", "rank")

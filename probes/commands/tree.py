@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from probes.commands.table import counted, table
-from probes.commands.watching import HELP, OPTION, Watching, watch
+from probes.commands.options.watching import HELP, OPTION, Watching, watch
+from probes.commands.rendering.table import counted, table
 from probes.errors import UsageError
 from probes.spec import LoadedSpec, load_spec
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from probes.audit.finding import Checked, Finding, Verdict
-from probes.commands.table import counted
+from probes.commands.rendering.table import counted
+from probes.proof.finding import Checked, Finding, Verdict
 
 
 @click.command()
@@ -23,7 +23,7 @@ def verify(context: click.Context, path: Path, anchor: str | None, sha256: bool,
     """Check every byte of RUN or FILE against its digests, the ledger and the manifest."""
     verdict = _check(path, anchor, sha256 or in_toto, untrusted)
     if in_toto and verdict.ok:
-        from probes.audit.statement import statement
+        from probes.proof.in_toto import statement
 
         click.echo(json.dumps(statement(verdict), indent=2))
     else:
@@ -34,10 +34,10 @@ def verify(context: click.Context, path: Path, anchor: str | None, sha256: bool,
 
 def _check(path: Path, anchor: str | None, sha256: bool, untrusted: bool) -> Verdict:
     if untrusted:
-        from probes.audit.untrusted import verify_untrusted
+        from probes.proof.untrusted import verify_untrusted
 
         return verify_untrusted(path, anchor=anchor, sha256=sha256)
-    from probes.audit.verify import verify as check
+    from probes.proof.verify import verify as check
 
     return check(path, anchor=anchor, sha256=sha256)
 

@@ -8,8 +8,8 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from probes.component import Apply, Context, Edit
-from probes.edits.position import At, index, put, take
-from probes.edits.source import Source
+from probes.edits.kernels.position import At, index, put, take
+from probes.edits.kernels.source import Source
 from probes.signature import SignatureError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from probes.component import Apply, Context, Edit
-from probes.edits.position import At, index, put, take
+from probes.edits.kernels.position import At, index, put, take
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor

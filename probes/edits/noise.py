@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field
 
 from probes.component import Apply, Context, Edit
-from probes.edits.position import At, index, put, take
+from probes.edits.kernels.position import At, index, put, take
 from probes.signature import FLOATS, SignatureError
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from probes.component import Apply, Context, Edit
-from probes.edits.position import At, index, put, take
-from probes.edits.source import Source
+from probes.edits.kernels.position import At, index, put, take
+from probes.edits.kernels.source import Source
 from probes.signature import SignatureError
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from probes.component import Apply, Context, Edit
-from probes.edits.position import At, index, put, take
+from probes.edits.kernels.position import At, index, put, take
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from probes.hooks.account import Account
-from probes.hooks.recorder import Recorder
-from probes.hooks.tap import Tap
+from probes.hooks.capture.account import Account
+from probes.hooks.capture.recorder import Recorder
+from probes.hooks.capture.tap import Tap
 from probes.tensors import graph_task
 
 

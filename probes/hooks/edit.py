@@ -13,11 +13,11 @@ from torch import Tensor
 from probes.component import Context, Edit
 from probes.errors import EditError
 from probes.hooks.backward import GradHook, GradTap
-from probes.hooks.recorder import At
-from probes.hooks.tap import Tap
+from probes.hooks.capture.recorder import At
+from probes.hooks.capture.tap import Tap
 from probes.signature import Signature, SignatureError
 from probes.tensors import DTYPE_NAMES, LeafNotFound, children, leaves
-from probes.value import quoted
+from probes.value_path import quoted
 
 Change = Callable[[Tensor], Tensor]
 

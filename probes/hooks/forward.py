@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from torch.nn import Module
 
 from probes.hooks.backward import GradTap
-from probes.hooks.compiled import is_compiling, is_dynamo_compiling, trace_output
+from probes.hooks.capture.compiled import is_compiling, is_dynamo_compiling, trace_output
+from probes.hooks.capture.run_state import Gate, ModuleHook, Moment
+from probes.hooks.capture.tap import Tap, ValueTap
 from probes.hooks.edit import EditTap, GradEditTap
-from probes.hooks.moment import Gate, ModuleHook, Moment
-from probes.hooks.tap import Tap, ValueTap
 from probes.tensors import graph_task
 
 

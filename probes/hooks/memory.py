@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
-from probes.hooks.compiled import is_compiling
-from probes.hooks.moment import Inert
-from probes.hooks.recorder import Pipeline
-from probes.hooks.tap import Tap
+from probes.hooks.capture.compiled import is_compiling
+from probes.hooks.capture.recorder import Pipeline
+from probes.hooks.capture.run_state import Inert
+from probes.hooks.capture.tap import Tap
 from probes.signature import Signature
 from probes.tensors import graph_task
 

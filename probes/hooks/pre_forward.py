@@ -10,10 +10,10 @@ from torch import Tensor
 from torch.nn import Module
 
 from probes.hooks.backward import GradTap
-from probes.hooks.compiled import is_compiling, trace_inputs
+from probes.hooks.capture.compiled import is_compiling, trace_inputs
+from probes.hooks.capture.run_state import Gate, ModuleHook, Moment
+from probes.hooks.capture.tap import Tap
 from probes.hooks.forward import first_keys, in_order, turn
-from probes.hooks.moment import Gate, ModuleHook, Moment
-from probes.hooks.tap import Tap
 from probes.tensors import graph_task
 
 Args = tuple[Any, ...]

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.parameter import is_lazy
 
+from probes.hooks.capture.tap import Tap
 from probes.hooks.edit import Editor
-from probes.hooks.tap import Tap
 
 
 class TensorTap(Tap):

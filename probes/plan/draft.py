@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from probes.errors import Problem, nearest
-from probes.pattern import Pattern
+from probes.module_glob import Pattern
 from probes.plan.tree import Node, Tree, canonical, join
 from probes.signature import Signature
 from probes.spec import LoadedSpec, Probe

@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from probes.bridges import to_torch
 from probes.digest import blake3_hex
-from probes.edits.source import Source
+from probes.edits.kernels.source import Source
 from probes.errors import ProbesError
 from probes.plan.binding import Binding
 from probes.plan.draft import Draft, Target
-from probes.store import reader
+from probes.reader import run as reader
+from probes.reader.convert import to_torch
 
 
 def source_of(draft: Draft, target: Target) -> tuple[Tensor | None, str]:

@@ -13,7 +13,7 @@ from torch.nn import Module
 
 from probes.errors import nearest
 from probes.hooks.memory import MEMORY
-from probes.pattern import Pattern
+from probes.module_glob import Pattern
 from probes.plan.draft import Draft, Target
 from probes.plan.tree import Node
 from probes.signature import Signature

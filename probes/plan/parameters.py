@@ -9,12 +9,12 @@ from typing import Any
 import torch
 
 from probes.errors import nearest
-from probes.pattern import Pattern
+from probes.module_glob import Pattern
 from probes.plan.draft import Draft, Target
 from probes.plan.tree import canonical, join
 from probes.signature import Signature
 from probes.tensors import DTYPE_NAMES
-from probes.value import Reference, ValuePath
+from probes.value_path import Reference, ValuePath
 
 
 def tensor_targets(draft: Draft) -> Iterator[Target]:

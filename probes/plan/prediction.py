@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from probes.hooks.pre_forward import parameters_of
 from probes.plan.binding import Binding, Plan
 from probes.signature import Signature, SignatureError
-from probes.value import ValuePath
+from probes.value_path import ValuePath
 
 Values = Callable[[str, str], tuple[Mapping[str, Signature], int]]
 """From a model's name and a module's path to the tensors of the module's first call by leaf, and its calls within one of the model."""

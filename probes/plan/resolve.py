@@ -22,7 +22,7 @@ from probes.plan.small_sinks import refuse_large_captures
 from probes.plan.tree import Tree
 from probes.signature import Signature, SignatureError
 from probes.spec import LoadedSpec, Probe, load_spec
-from probes.value import HOOK_OF
+from probes.value_path import HOOK_OF
 
 
 def resolve(spec: Any, model: Module | Mapping[str, Module]) -> Plan:

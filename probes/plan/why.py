@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from probes.errors import UsageError, nearest
-from probes.pattern import Pattern, levels_of
+from probes.module_glob import Pattern, levels_of
 from probes.plan.binding import Plan
 from probes.plan.modules import isinstance_of
 from probes.plan.tree import Node, Tree

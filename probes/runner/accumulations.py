@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from probes.component import Accumulation
-from probes.hooks.accumulator import Accumulator
-from probes.hooks.tap import Tap
+from probes.hooks.capture.accumulator import Accumulator
+from probes.hooks.capture.tap import Tap
 from probes.runner.live import Live
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from torch.nn import Module
 
-from probes.audit.provenance import Script
 from probes.plan import Plan, resolve
-from probes.runner.recording import Recording
+from probes.provenance.collect import Script
+from probes.run_directory.recording import Recording
 from probes.runner.run import Run
 from probes.runner.start import Start, Wanted, begin, part, rank
 from probes.sinks.hdf5 import Hdf5

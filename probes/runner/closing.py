@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from probes.audit.provenance import generators, weights_digest
+from probes.provenance.collect import generators, weights_digest
 from probes.tensors import NotCapturable
 
 if TYPE_CHECKING:

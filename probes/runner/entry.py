@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch.nn import Module
 
-from probes.hooks.moment import Inert, Moment
+from probes.hooks.capture.run_state import Inert, Moment
 from probes.plan.tree import Node, Tree
 from probes.tensors import graph_task, in_backward
 

@@ -6,8 +6,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-from probes.hooks import compiled
-from probes.hooks.moment import Gate
+from probes.hooks.capture import compiled
+from probes.hooks.capture.run_state import Gate
 
 Hooks = OrderedDict[int, Callable[..., Any]]
 

@@ -7,15 +7,15 @@ from contextlib import contextmanager
 from typing import Any
 
 from probes.errors import ProbesError, RunError, StorageError
-from probes.hooks.account import Account
-from probes.hooks.moment import Moment
-from probes.hooks.tap import Tap
+from probes.hooks.capture.account import Account
+from probes.hooks.capture.run_state import Moment
+from probes.hooks.capture.tap import Tap
 from probes.plan import Plan
+from probes.run_directory.recording import Recording
 from probes.runner.accumulations import Accumulations
 from probes.runner.closing import closing
 from probes.runner.live import Live
 from probes.runner.outlets import Outlets
-from probes.runner.recording import Recording
 from probes.runner.room import Room
 from probes.runner.schedule import Schedule
 from probes.runner.timeline import Timeline

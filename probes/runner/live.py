@@ -9,17 +9,17 @@ from functools import partial
 from typing import Any
 
 from probes.component import Accumulation
-from probes.hooks import compiled
-from probes.hooks.account import Account
-from probes.hooks.accumulator import Accumulator
 from probes.hooks.backward import Armed, GradTap
+from probes.hooks.capture import compiled
+from probes.hooks.capture.account import Account
+from probes.hooks.capture.accumulator import Accumulator
+from probes.hooks.capture.recorder import Recorder
+from probes.hooks.capture.run_state import Gate, Moment
+from probes.hooks.capture.tap import Tap, ValueTap
 from probes.hooks.edit import Editor, EditTap, GradEditTap
 from probes.hooks.forward import ForwardHook
 from probes.hooks.memory import MemoryTap, Meter
-from probes.hooks.moment import Gate, Moment
 from probes.hooks.pre_forward import PreForwardHook
-from probes.hooks.recorder import Recorder
-from probes.hooks.tap import Tap, ValueTap
 from probes.hooks.tensor import TensorTap
 from probes.plan import Binding, Node, Plan
 from probes.plan.compiled import region

@@ -14,7 +14,7 @@ import torch
 from probes.clock import Clock, SeriesKey
 from probes.component import Number, Outlet, Reading, Sink
 from probes.errors import RunError
-from probes.hooks.moment import Writer
+from probes.hooks.capture.run_state import Writer
 from probes.plan import Plan
 from probes.signature import Coord
 

@@ -9,8 +9,8 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from probes.clock import SeriesKey
-from probes.hooks.moment import Moment, Writer
-from probes.hooks.recorder import LATE, Recorder
+from probes.hooks.capture.recorder import LATE, Recorder
+from probes.hooks.capture.run_state import Moment, Writer
 from probes.signature import Coord
 
 COPY_OVERHEAD = 256  # bytes that a waiting capture takes beside its payload

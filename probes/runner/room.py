@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from probes.errors import StorageError
-from probes.hooks.account import Account
+from probes.hooks.capture.account import Account
+from probes.host import free_bytes
 from probes.plan import Binding, Plan
 from probes.signature import size
-from probes.store.space import free_bytes
 
 TWICE = 2  # an epoch's journal and its sealed file stand side by side
 OVERHEAD = 1 << 20  # manifest, ledger and the files' own metadata

@@ -15,19 +15,19 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from probes.errors import RunError, Stopped, UsageError
-from probes.hooks.account import Account
-from probes.hooks.moment import Moment
+from probes.hooks.capture.account import Account
+from probes.hooks.capture.run_state import Moment
 from probes.plan import Plan
+from probes.run_directory.claim import release
+from probes.run_directory.past import Past
+from probes.run_directory.recording import Recording
 from probes.runner.entry import Entry, phase_of
 from probes.runner.forks import follow
 from probes.runner.ids import plain_ids
 from probes.runner.keeper import Keeper
-from probes.runner.recording import Recording
 from probes.runner.schedule import Schedule
 from probes.runner.summary import Summary, verdicts
 from probes.runner.timeline import Deaf
-from probes.store.claim import release
-from probes.store.past import Past
 
 EXIT_SECONDS = 1.5  # how long a program that is interrupted waits for the sealer, which then goes on by itself
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from probes.hooks.moment import AnyGate, Gate, Within
+from probes.hooks.capture.run_state import AnyGate, Gate, Within
 from probes.runner.hanger import Hanger
 from probes.spec import When
 from probes.spec.when import Range

@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 
 import torch
 
-from probes.audit.manifest import Manifest, written
-from probes.audit.provenance import Script, collect
 from probes.errors import StorageError, UsageError
+from probes.journal.raw_file import sync_directory
 from probes.plan import Plan
-from probes.runner.directory import claim, default_directory, new_run_id, publish
+from probes.provenance.collect import Script, collect
+from probes.run_directory.claim import claim_name, claim_of, in_use, release, take
+from probes.run_directory.create import claim, default_directory, new_run_id, publish
+from probes.run_directory.manifest import Manifest, written
+from probes.run_directory.past import Past, ask, manifest_name
 from probes.runner.room import Room
-from probes.store.claim import claim_name, claim_of, in_use, release, take
-from probes.store.past import Past, ask, manifest_name
-from probes.store.raw_file import sync_directory
 
 SPEC = "spec.yaml"
 

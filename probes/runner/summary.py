@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from probes.errors import Problem
-from probes.hooks.account import REASONS
-from probes.runner.directory import shown
+from probes.hooks.capture.account import REASONS
+from probes.run_directory.create import shown
 from probes.signature import size
 
 if TYPE_CHECKING:

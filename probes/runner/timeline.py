@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from probes.errors import UsageError
-from probes.hooks.moment import Moment
+from probes.hooks.capture.run_state import Moment
 from probes.runner.schedule import Schedule
 
 

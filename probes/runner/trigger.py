@@ -11,9 +11,9 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from probes.component import Transform
 from probes.errors import Stopped
-from probes.hooks.account import Account
-from probes.hooks.moment import Moment, Writer
-from probes.hooks.recorder import At, Recorder
+from probes.hooks.capture.account import Account
+from probes.hooks.capture.recorder import At, Recorder
+from probes.hooks.capture.run_state import Moment, Writer
 from probes.plan import Binding, Plan
 from probes.runner.nonfinite import Finding, is_finite, numbers
 from probes.runner.ring import Ring, Shelf

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any, TextIO
 
 import probes
-from probes.runner.directory import shown
+from probes.run_directory.create import shown
 from probes.signature import size
 
 if TYPE_CHECKING:

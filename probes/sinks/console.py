@@ -10,7 +10,7 @@ from typing import Literal
 from pydantic import Field
 
 from probes.component import Number, Outlet, Reading, Sink
-from probes.scalar import invisible
+from probes.printable import invisible
 
 
 class Console(Sink):

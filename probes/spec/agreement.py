@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from probes.component import Accumulation
 from probes.errors import nearest
-from probes.pattern import Pattern
+from probes.module_glob import Pattern
 from probes.spec.fault import Fault, Faults
-from probes.value import HOOK_OF, NATURAL, Reference, ValuePath
+from probes.value_path import HOOK_OF, NATURAL, Reference, ValuePath
 
 if TYPE_CHECKING:
     from probes.spec.models import Probe, Spec

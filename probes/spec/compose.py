@@ -8,9 +8,9 @@ from difflib import get_close_matches
 from pathlib import Path as FilePath
 from typing import Any
 
-from probes.document import Document, Mark, Path, read
 from probes.errors import Problem, SpecError, StorageError, nearest
-from probes.scalar import kind_of
+from probes.spec.yaml.reader import Document, Mark, Path, read
+from probes.spec.yaml.scalars import kind_of
 
 Files = list[tuple[str, str]]
 MAX_FILES = 32

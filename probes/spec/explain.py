@@ -7,15 +7,15 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from probes.codes import CODES
-from probes.document import Document, Path
+from probes.error_codes import CODES
 from probes.errors import Problem, nearest
-from probes.scalar import kind_of
 from probes.spec.compose import problem
 from probes.spec.fault import Fault
 from probes.spec.known import MISTAKEN, hint_for
 from probes.spec.models import VERSION
 from probes.spec.when import When
+from probes.spec.yaml.reader import Document, Path
+from probes.spec.yaml.scalars import kind_of
 
 TYPES = {
     "int_type": "a whole number",

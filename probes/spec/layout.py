@@ -6,10 +6,10 @@ import json
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from probes.document import Document, Path, read
 from probes.spec.comments import Entry, Node, Written, written
 from probes.spec.known import part_at
 from probes.spec.models import Spec
+from probes.spec.yaml.reader import Document, Path, read
 
 WIDTH = 100
 FIRST = ("version", "name", "about", "extends", "vars")

@@ -13,7 +13,6 @@ from typing import Any
 from pydantic import ValidationError
 
 from probes.digest import blake3_hex, canonical
-from probes.document import Document, Mark, Path
 from probes.errors import Problem, SpecError, StorageError, UsageError, nearest
 from probes.plugins import granted
 from probes.spec.compose import file_bytes, gather, lay_defaults, preset_names, preset_path, problem
@@ -21,6 +20,7 @@ from probes.spec.explain import shown, translate
 from probes.spec.models import AMONG_THEMSELVES, VERSION, Spec
 from probes.spec.override import override
 from probes.spec.variables import substitute
+from probes.spec.yaml.reader import Document, Mark, Path
 
 OUTSIDE_IDENTITY = ("sinks", "limits", "durability", "on_error", "tolerance")
 

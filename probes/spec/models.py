@@ -13,7 +13,7 @@ from probes.spec.fault import refuse
 from probes.spec.kinds import KindOf
 from probes.spec.text import Class, Dims, Dtype, Name, Patterns, Sinks, Tensors, Types, Values
 from probes.spec.when import Part, When
-from probes.value import NATURAL, ValuePath
+from probes.value_path import NATURAL, ValuePath
 
 VERSION = 1
 AMONG_THEMSELVES = "validate what the parts are to each other, not what is in each"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from probes.document import Document, Mark, Path, read
 from probes.errors import Problem, SpecError, nearest
-from probes.scalar import plain
 from probes.spec.compose import forget_places
+from probes.spec.yaml.reader import Document, Mark, Path, read
+from probes.spec.yaml.scalars import plain
 
 EXAMPLE = "write for example --set probes.acts.enabled=false"
 

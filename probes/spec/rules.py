@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from probes.signature import DTYPES
-from probes.value import HOOK_OF
+from probes.value_path import HOOK_OF
 
 Schema = dict[str, Any]
 

@@ -8,10 +8,10 @@ from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
 from probes.errors import nearest
-from probes.pattern import Pattern, PatternError
+from probes.module_glob import Pattern, PatternError
 from probes.signature import DTYPES
 from probes.spec.when import once
-from probes.value import ROOTS, Reference, ValuePath
+from probes.value_path import ROOTS, Reference, ValuePath
 
 LONGEST = 64
 REFERENCED = ("input", "output")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from probes.document import Document, Path
 from probes.errors import Problem, nearest
-from probes.scalar import kind_of
 from probes.spec.compose import problem
+from probes.spec.yaml.reader import Document, Path
+from probes.spec.yaml.scalars import kind_of
 
 
 def substitute(document: Document) -> list[Problem]:

@@ -53,7 +53,7 @@ class Accumulate(Accumulation):
 
     def begin(self, signature: Signature) -> Work:
         """The statistics of one value, which `merge` adds to those of the others."""
-        from probes.transforms.accumulation import covariance, moments
+        from probes.transforms.kernels.accumulation import covariance, moments
 
         self.out(signature)
         gone = signature.axes(self.dims) if self.dims is not None else tuple(range(signature.ndim or 0))
@@ -69,7 +69,7 @@ class Accumulate(Accumulation):
 
     def merge(self, earlier: Tensor, later: Tensor) -> Tensor:
         """The statistics of both, after Chan, Golub and LeVeque."""
-        from probes.transforms.accumulation import merge
+        from probes.transforms.kernels.accumulation import merge
 
         return merge(earlier, later, covariance=self.what == "covariance")
 

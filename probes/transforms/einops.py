@@ -9,7 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from probes.component import Transform, Work
 from probes.signature import FLOATS, INTEGERS, Signature
-from probes.transforms.axes import PatternError, bind, names, parse
+from probes.transforms.kernels.axes import PatternError, bind, names, parse
 
 COUNTED = ("bool", *INTEGERS)
 TAKEN = {

@@ -30,8 +30,8 @@ class Stats(Transform):
         return Signature("float64", (len(STATS),), ("stat",), {"stat": STATS})
 
     def begin(self, signature: Signature) -> Work:
-        """The kernel of `probes.transforms.moments`."""
-        from probes.transforms.moments import moments
+        """The kernel of `probes.transforms.kernels.moments`."""
+        from probes.transforms.kernels.moments import moments
 
         self.out(signature)
         return moments

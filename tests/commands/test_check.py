@@ -8,8 +8,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from probes.cli import cli
-from probes.document import read
 from probes.spec import load_spec
+from probes.spec.yaml.reader import read
 from tests.regenerate import COMMAND, REFUSED, SPECS, said
 
 GOOD = "version: 1\nprobes:\n  acts: {hook: forward, modules: [fc1]}\n"

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from probes.cli import cli
-from probes.codes import CODES
+from probes.error_codes import CODES
 
 
 def explain(*words: str) -> Result:

@@ -8,7 +8,7 @@ from click.testing import CliRunner, Result
 from probes.clock import SeriesKey
 from probes.commands.export import export
 from probes.errors import UsageError
-from tests.store.recorded import Recording, counted
+from tests.reader.recorded import Recording, counted
 
 
 def run(*arguments: object) -> Result:

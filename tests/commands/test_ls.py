@@ -9,10 +9,10 @@ from click.testing import CliRunner
 
 from probes.clock import SeriesKey
 from probes.commands.ls import ls
+from probes.commands.rendering.table import spans, sparkline, table
 from probes.commands.show import show
-from probes.commands.table import spans, sparkline, table
 from probes.signature import size
-from tests.store.recorded import Recording, counted
+from tests.reader.recorded import Recording, counted
 
 
 def run(*arguments: object) -> str:

@@ -4,8 +4,8 @@ import json
 
 from click.testing import CliRunner
 
-from probes.audit.manifest import json_schema
 from probes.cli import cli
+from probes.run_directory.manifest import json_schema
 from probes.spec.schema import spec_schema
 
 

@@ -7,8 +7,8 @@ from click.testing import CliRunner
 
 from probes.commands.show import show
 from probes.errors import SeriesNotFound
-from probes.store.summary import Moments
-from tests.store.recorded import Recording, counted
+from probes.reader.summary import Moments
+from tests.reader.recorded import Recording, counted
 
 
 def run(*arguments: object) -> str:

@@ -18,7 +18,7 @@ PLACES = {"train": ("cross_entropy", ["--epochs", "3"]), "embed": ("normalize", 
 def sealers() -> list[int]:
     """The processes of this one that seal."""
     listed = (int(pid) for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split())
-    return [pid for pid in listed if b"probes.store.seal" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    return [pid for pid in listed if b"probes.run_directory.seal" in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
 def main(script: str, what: str, call: int) -> None:

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 import probes
+from probes.reader.run import Run
 from probes.signature import Signature
-from probes.store.reader import Run
 from probes.transforms.stats import Stats
 from tests.examples.scripts import EXAMPLES, bits, load, python
 

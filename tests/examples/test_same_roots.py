@@ -12,7 +12,7 @@ from signal import SIGKILL
 
 import pytest
 
-from probes.audit.verify import verify
+from probes.proof.verify import verify
 from tests.examples.scripts import EXAMPLES
 
 SABOTAGE = Path(__file__).with_name("sabotage.py")

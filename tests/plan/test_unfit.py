@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from probes.codes import MODEL
+from probes.error_codes import MODEL
 from tests import unfit
 from tests.regenerate import COMMAND
 

@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 import probes
 from probes.errors import RunError
-from probes.hooks.account import REASONS
+from probes.hooks.capture.account import REASONS
 from probes.runner.summary import verdicts
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import probes
-from probes.store.recover import recover
+from probes.run_directory.recover import recover
 
 PROGRAM = """
 import os, signal, sys, time

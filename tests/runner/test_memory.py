@@ -17,7 +17,7 @@ from torch import nn
 import probes
 from probes.errors import RunError
 from probes.hooks.backward import GradHook
-from probes.hooks.moment import ModuleHook
+from probes.hooks.capture.run_state import ModuleHook
 from probes.runner.run import Run
 
 X = torch.ones(2, 4)

@@ -15,10 +15,10 @@ import torch
 from torch import nn
 
 import probes
-from probes.audit.statement import statement
 from probes.errors import StorageError, UsageError
-from probes.store.past import Past, manifest_name
-from probes.store.resume import look
+from probes.proof.in_toto import statement
+from probes.run_directory.past import Past, manifest_name
+from probes.run_directory.resume import look
 
 SPEC = {"version": 1, "name": "r", "probes": {"p": {"modules": ["0"], "values": ["output", "grad_output"]}}}
 TRAINING = """

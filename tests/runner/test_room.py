@@ -11,9 +11,9 @@ from torch import nn
 
 import probes
 from probes.errors import StorageError
+from probes.host import free_bytes
 from probes.plan import resolve
 from probes.runner.room import OVERHEAD, Room, due
-from probes.store.space import free_bytes
 
 LONG = 10**12
 

@@ -12,8 +12,8 @@ from torch import nn
 import probes
 from probes.digest import blake3_hex, canonical
 from probes.errors import SpecError
-from probes.store.recover import recover
-from probes.store.resume import look
+from probes.run_directory.recover import recover
+from probes.run_directory.resume import look
 from tests.runner.test_resume import SPEC, killed, net, train
 
 CUT: dict[str, Any] = {**SPEC, "sinks": {"c": {"kind": "hdf5", "seal": {"steps": 4}}}}

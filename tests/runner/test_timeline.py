@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from probes.errors import UsageError
-from probes.hooks.moment import Moment
+from probes.hooks.capture.run_state import Moment
 from probes.runner.schedule import Schedule
 from probes.runner.timeline import Timeline
 

@@ -158,7 +158,7 @@ def test_the_script_itself_imports_torch_and_may_set_what_torch_reads(tmp_path: 
 
 
 def test_what_a_killed_script_committed_can_be_recovered(tmp_path: Path) -> None:
-    from probes.store.recover import recover
+    from probes.run_directory.recover import recover
 
     script = tmp_path / "train.py"
     script.write_text(PRELUDE + dedent(LOOP.format(what="if i == 3: import os; os._exit(9)")))

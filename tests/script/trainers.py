@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import probes
-from probes.store.reader import Run
+from probes.reader.run import Run
 
 
 def run(folder: Path, script: str, spec: str) -> Run:

@@ -15,7 +15,7 @@ from types import FunctionType
 
 from hypothesis import strategies as st
 
-from probes.codes import CODES
+from probes.error_codes import CODES
 from probes.errors import Problem, SpecError
 from probes.spec import Spec, load_text
 from tests.regenerate import SPECS
@@ -79,7 +79,7 @@ def made(draw: st.DrawFn) -> bytes:
 KINDS = {"mutated": mutated(), "shuffled": shuffled(), "made": made(), "bytes": st.binary(max_size=200)}
 
 
-GUIDING = ("probes.spec", "probes.document", "probes.scalar", "probes.pattern", "probes.value", "probes.component")
+GUIDING = ("probes.spec", "probes.module_glob", "probes.value_path", "probes.component")
 
 
 def functions(holder: object) -> Iterator[FunctionType]:

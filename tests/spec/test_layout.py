@@ -9,11 +9,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from probes.document import read
 from probes.errors import SpecError
 from probes.spec import load_text
 from probes.spec.compose import preset_folder
 from probes.spec.layout import laid_out
+from probes.spec.yaml.reader import read
 from tests.pages import ROOT
 from tests.regenerate import SPECS
 

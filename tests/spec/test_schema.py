@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from probes.document import read
 from probes.errors import SpecError
 from probes.registry import kinds
 from probes.spec import Spec, load_text
 from probes.spec.schema import spec_schema
+from probes.spec.yaml.reader import read
 from tests.regenerate import COMMAND, SCHEMA, SPECS, schema_text
 
 VALID = sorted((SPECS / "valid").glob("*.yaml"))

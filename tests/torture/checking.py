@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from probes.errors import FileRefused, ProbesError, StorageError
-from probes.store.reader import open as open_run
+from probes.reader.run import open as open_run
 from tests.torture.training import EVERY, SERIES
 
 Acks = list[tuple[int, int]]
@@ -109,8 +109,8 @@ def examine(directory: Path, acks: Acks, every: int = EVERY) -> Count:
 
 def recovered(directory: Path) -> Count:
     """Put a run in order, and verify it."""
-    from probes.audit.verify import verify
-    from probes.store.recover import DAMAGE, recover
+    from probes.proof.verify import verify
+    from probes.run_directory.recover import DAMAGE, recover
 
     count = Count()
     if not directory.exists():

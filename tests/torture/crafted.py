@@ -12,9 +12,9 @@ from pathlib import Path
 
 import h5py
 
-from probes.audit.untrusted import verify_untrusted
-from tests.store import handmade
-from tests.store.test_hdf5 import HOSTILE
+from probes.proof.untrusted import verify_untrusted
+from tests.capture_file.test_hdf5_read import HOSTILE
+from tests.journal import handmade
 from tests.torture.nursery import ROOT
 from tests.torture.report import Effort, Row
 
@@ -25,7 +25,7 @@ from pathlib import Path
 opened = []
 sys.addaudithook(lambda event, args: opened.append(str(args[0])) if event == "open" else None)
 from probes.errors import FileRefused
-from tests.store.test_hdf5 import read_everything
+from tests.capture_file.test_hdf5_read import read_everything
 codes = {}
 for path in sorted(Path(sys.argv[1]).glob("*/epoch-0000.h5")):
     del opened[:]

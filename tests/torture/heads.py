@@ -14,8 +14,8 @@ from zlib import crc32
 
 import numpy as np
 
-from probes.store.record import HEADER_BYTES, Kind, extent_place, link, pack_fields, parse_header, place, seal_header
-from tests.store.recorded import KEY, Recording
+from probes.journal.record import HEADER_BYTES, Kind, extent_place, link, pack_fields, parse_header, place, seal_header
+from tests.reader.recorded import KEY, Recording
 from tests.torture.power_loss import spread
 from tests.torture.report import SMALL, Effort, Row
 
@@ -74,9 +74,9 @@ def _original(folder: Path) -> Path:
 
 def _handled(run: Path) -> bool:
     """Open, recover and verify a run; whether its journal could be sealed."""
-    from probes.audit.verify import verify
     from probes.errors import ProbesError
-    from probes.store.recover import recover
+    from probes.proof.verify import verify
+    from probes.run_directory.recover import recover
 
     looks: tuple[Callable[[Path], Any], ...] = (_read, recover, verify, _read)
     for look in looks:
@@ -86,7 +86,7 @@ def _handled(run: Path) -> bool:
 
 
 def _read(run: Path) -> None:
-    from probes.store.reader import open as open_run
+    from probes.reader.run import open as open_run
 
     opened = open_run(run)
     assert opened.state is not None

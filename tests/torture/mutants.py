@@ -53,7 +53,7 @@ def rows(effort: Effort) -> Iterator[Row]:
 
 def _original(place: Path, compression: str) -> Path:
     """A small sealed file: equal, concatenated and ragged captures, with a manifest as runs have it."""
-    from tests.audit.runs import One, write_run
+    from tests.proof.runs import One, write_run
 
     def source(epoch: int) -> Iterator[One]:
         chance = np.random.default_rng(3)
@@ -151,7 +151,7 @@ MUTATIONS: tuple[Mutation, ...] = (_flip, _flip, _flip, _overwrite, _overwrite, 
 
 def content(path: Path) -> str:
     """What a reader hands out of a file, as one text; all but the manifest, parts of which the ledger's hash alone covers."""
-    from probes.store.reader import open as open_run
+    from probes.reader.run import open as open_run
 
     run = open_run(path)
     parts: list[Any] = [run.spec, run.state, run.epochs]
@@ -171,8 +171,8 @@ def judged(original: Path, place: Path, known: str) -> str:
 
 def _outcome(path: Path, original: str) -> tuple[str, str]:
     """What becomes of a mutant: found by `verify`, refused, the same as before, or wrong."""
-    from probes.audit.verify import verify
     from probes.errors import ProbesError
+    from probes.proof.verify import verify
 
     try:
         if not verify(path).ok:

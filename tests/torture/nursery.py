@@ -33,10 +33,6 @@ def serve() -> int:
     """Answer orders until stdin closes."""
     import torch
 
-    import probes.audit.verify
-    import probes.runner.attach
-    import probes.store.recover  # noqa: F401  # imported once, before the forks
-
     torch.set_num_threads(1)
     ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
     answers = os.fdopen(os.dup(1), "w")
@@ -83,7 +79,7 @@ def _child(order: dict[str, Any]) -> int:
 
 def _recover_with(order: dict[str, Any]) -> int:
     """Put the run in order in a process that meets a fault on the way; its exit status."""
-    from probes.store.recover import recover
+    from probes.run_directory.recover import recover
     from tests.torture import shim
 
     pid = os.fork()
@@ -190,7 +186,7 @@ def _examined(order: dict[str, Any]) -> dict[str, Any]:
 def _recovered_without_room(order: dict[str, Any]) -> list[str]:
     """Recover on the full disk, which may be refused but in no other way, and give the disk room then."""
     from probes.errors import ProbesError
-    from probes.store.recover import recover
+    from probes.run_directory.recover import recover
     from tests.torture import shim
 
     shim.arm(order["cramped"])

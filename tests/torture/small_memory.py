@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from probes.store.reader import open as open_run
-from tests.store.recorded import KEY, Recording
+from probes.reader.run import open as open_run
+from tests.reader.recorded import KEY, Recording
 from tests.torture.nursery import ROOT
 from tests.torture.report import Effort, Row
 
@@ -18,11 +18,11 @@ LARGE = 1 << 20
 PROGRAM = """
 import json, resource, sys
 from pathlib import Path
-import probes.store.seal
+import probes.run_directory.seal
 pages = int(Path("/proc/self/statm").read_text().split()[0])
 limit = pages * resource.getpagesize() + int(sys.argv[3])
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-probes.store.seal.seal(Path(sys.argv[1]), Path(sys.argv[2]))
+probes.run_directory.seal.seal(Path(sys.argv[1]), Path(sys.argv[2]))
 print(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])
 """
 

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from tests.pages import script
-from tests.store.recorded import KEY, Recording
+from tests.reader.recorded import KEY, Recording
 from tests.torture import training
 from tests.torture.__main__ import FAULTS, faults
 from tests.torture.calls import read

@@ -70,7 +70,8 @@ def train(order: dict[str, Any]) -> int:
     """
     import probes
     from probes.errors import ProbesError
-    from probes.store import journal, sealer
+    from probes.journal import writer as journal
+    from probes.run_directory import sealer_process as sealer
 
     sealer.PATIENCE = order.get("sealer_patience", sealer.PATIENCE)
     if "boot" in order:

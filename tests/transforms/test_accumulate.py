@@ -13,7 +13,7 @@ from probes.component import Accumulation
 from probes.signature import Signature, SignatureError
 from probes.testing import check_transform
 from probes.transforms.accumulate import MOMENTS
-from probes.transforms.accumulation import _moments_on_device, moments
+from probes.transforms.kernels.accumulation import _moments_on_device, moments
 from tests.transforms.made import applied, made, same_bits
 
 
@@ -106,7 +106,7 @@ def test_what_changes_its_shape_within_an_epoch_cannot_be_merged() -> None:
 def test_the_number_of_threads_does_not_show() -> None:
     code = (
         "import sys, torch; torch.set_num_threads(int(sys.argv[1]));"
-        "from probes.transforms.accumulation import *;"
+        "from probes.transforms.kernels.accumulation import *;"
         "v = torch.randn(20000, 48, generator=torch.Generator().manual_seed(0));"
         "print(moments(v).numpy().tobytes().hex()[:4000], covariance(v[:2000]).numpy().tobytes().hex()[:9000])"
     )

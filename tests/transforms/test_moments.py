@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from probes.transforms.moments import CHUNK, ROW, moments, on_device
+from probes.transforms.kernels.moments import CHUNK, ROW, moments, on_device
 from tests.transforms.made import same_bits
 
 MANY = 2 * CHUNK + 3 * ROW + 17

@@ -1,1 +1,0 @@
-"""Saying afterwards what was captured, and whether it still is."""

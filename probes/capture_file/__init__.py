@@ -1,0 +1,1 @@
+"""The HDF5 file of one epoch: layout, writing, reading, codecs."""

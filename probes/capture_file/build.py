@@ -1,0 +1,212 @@
+"""Building the HDF5 file of a journal: metadata first, then one pass over the payloads, then digests and roots."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from errno import EIO
+from pathlib import Path
+from typing import Any
+
+from probes.capture_file.codecs import Compression
+from probes.capture_file.compressed_copy import compress
+from probes.capture_file.grouped import Series, arrange
+from probes.capture_file.layout import FORMAT, Layout, Place
+from probes.capture_file.roots import Gap, gaps_text, merge_gaps, root_of_epoch
+from probes.capture_file.series_name import escape
+from probes.capture_file.transfer import transfer, write_all
+from probes.digest import ALGORITHM, Buffer, canonical, captures_root, series_hex, shape_row
+from probes.journal.scan import Scan
+
+Passed = Callable[[str], None]
+
+
+def nowhere(point: str) -> None:
+    """Take no notice of a point."""
+
+
+@dataclass(frozen=True)
+class Built:
+    """What was put into a file.
+
+    Attributes:
+        complete: whether the journal says that its epoch came to an end.
+        reason: why not.
+        series: how many series there are.
+        captures: how many captures.
+        captures_root: digest of everything captured.
+        epoch_root: digest of that together with what it came from.
+    """
+
+    complete: bool
+    reason: str
+    series: int
+    captures: int
+    captures_root: str
+    epoch_root: str
+
+
+def build(scan: Scan, path: Path, compression: Compression | None = None, passed: Passed = nowhere) -> Built:
+    """Build the file of a journal and wait until it is on the device; the same journal gives the same bytes.
+
+    Args:
+        scan: what the journal holds.
+        path: the file to make; must not exist.
+        compression: how values are compressed, if at all.
+        passed: told the name of each point that was reached.
+
+    Raises:
+        OSError: the disk or the directory does not take the file.
+    """
+    try:
+        layout = Layout(path, compression, len(scan.descriptors))
+        try:
+            built = _fill(layout, scan, path, compression, passed)
+        except BaseException:
+            with suppress(OSError, RuntimeError):  # what went wrong first says more
+                layout.close()
+            raise
+        layout.close()
+    except RuntimeError as error:
+        raise _disk_error(error) from error
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+    return built
+
+
+def _disk_error(error: RuntimeError) -> OSError:
+    """What the HDF5 library says in its own way where the disk does not take what it flushes."""
+    found = re.search(r"errno = (\d+)", str(error))
+    number = int(found[1]) if found else EIO
+    return OSError(number, os.strerror(number) if found else str(error).partition("\n")[0])
+
+
+def _fill(layout: Layout, scan: Scan, path: Path, compression: Compression | None, passed: Passed) -> Built:
+    series = arrange(scan)
+    gaps = _gaps(scan)
+    places = [layout.add(one) for one in series]
+    _add_rest(layout, scan, gaps)
+    with _Files(scan.path, path) as files:
+        passed("laid out")
+        blocks = compress(files.source, layout, places, compression) if compression else transfer(files.source, files.target, places)
+        for offset, content in _columns(layout, places, blocks):
+            write_all(files.target, content, offset)
+    passed("transferred")
+    digests = [_series_hex(one, digests) for one, digests in zip(series, blocks, strict=True)]
+    for place, digest in zip(places, digests, strict=True):
+        layout.write_digest(place, digest)
+    built = _built(scan, series, digests, gaps)
+    layout.attributes(layout.root, _root_attributes(scan, built))
+    return built
+
+
+def verdict(scan: Scan) -> tuple[bool, str]:
+    """Whether the epoch of a journal came to its end, and why not; who seals it does not matter."""
+    if not scan.trusted:
+        return False, f"{scan.untrusted_commits} steps were not known to be on the device when the machine went down, and were left out"
+    if scan.end is None:
+        return False, "the process ended in the middle of a write" if scan.state == "torn" else "the process ended before the epoch did"
+    return bool(scan.end.get("complete")), str(scan.end.get("reason", ""))
+
+
+class _Files:
+    """The descriptors of journal and file; both close with the block."""
+
+    def __init__(self, source: Path, target: Path) -> None:
+        self._paths = source, target
+
+    def __enter__(self) -> _Files:
+        source, target = self._paths
+        self.source = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self.target = os.open(target, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            os.close(self.source)
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.source)
+        os.close(self.target)
+
+
+def _closing(scan: Scan) -> dict[str, Any]:
+    return (scan.end or {}).get("closing") or {}
+
+
+def _gaps(scan: Scan) -> list[Gap]:
+    return merge_gaps(row for _, annex in scan.annexes for row in annex.get("gaps", ()))
+
+
+def _add_rest(layout: Layout, scan: Scan, gaps: list[Gap]) -> None:
+    layout.captures()
+    for phase, steps, ids in _sample_ids(scan):
+        layout.add_ids(escape(phase), steps, ids)
+    head = scan.head
+    layout.texts(
+        {
+            "spec": str(head.get("spec", "")).encode(),
+            "resolved": _json(head.get("resolved")),
+            "manifest": _json(head.get("manifest") or {}),
+            "closing": _json(_closing(scan)),
+            "gaps": gaps_text(gaps),
+        }
+    )
+
+
+def _json(value: Any) -> bytes:
+    return value.encode() if isinstance(value, str) else canonical(value)
+
+
+def _sample_ids(scan: Scan) -> Iterator[tuple[str, list[int], list[list[Any]]]]:
+    """For each phase whose steps have sample ids: the steps, ascending, and their ids."""
+    by_phase: dict[str, list[tuple[int, list[Any]]]] = {}
+    for index, annex in scan.annexes:
+        if annex.get("ids"):
+            commit = scan.commits[index]
+            by_phase.setdefault(scan.phases[commit["phase"]], []).append((int(commit["step"]), list(annex["ids"])))
+    for phase, rows in sorted(by_phase.items()):
+        rows.sort(key=lambda row: row[0])
+        yield phase, [step for step, _ in rows], [ids for _, ids in rows]
+
+
+def _columns(layout: Layout, places: list[Place], blocks: list[bytes]) -> Iterator[tuple[int, Buffer]]:
+    yield from layout.columns
+    for place, digests in zip(places, blocks, strict=True):
+        yield place.block_offset, digests
+
+
+def _series_hex(series: Series, block_digests: bytes) -> str:
+    rows = [shape_row(shape) for shape in series.shapes]
+    shapes = b"".join([rows[index] for index in series.shape_of.tolist()])
+    return series_hex(series.key, series.dtype, series.count, series.clocks.tobytes(), shapes, block_digests)
+
+
+def _built(scan: Scan, series: tuple[Series, ...], digests: list[str], gaps: list[Gap]) -> Built:
+    complete, reason = verdict(scan)
+    captures = sum(one.count for one in series)
+    root = captures_root([(one.key, one.dtype, digest) for one, digest in zip(series, digests, strict=True)], gaps)
+    whole = root_of_epoch(scan.head.get("manifest") or {}, _closing(scan), root, captures, complete)
+    return Built(complete, reason, len(series), captures, root, whole)
+
+
+def _root_attributes(scan: Scan, built: Built) -> dict[str, Any]:
+    head = scan.head
+    return {
+        "probes_format": FORMAT,
+        "run_id": str(head.get("run_id", "")),
+        "epoch": int(head["epoch"]),
+        "attempt": int(head.get("attempt", 1)),
+        "rank": int(head.get("rank", 0)),
+        "segment": int(head.get("segment") or 0),
+        "complete": built.complete,
+        "reason": built.reason,
+        "captures_root": built.captures_root,
+        "epoch_root": built.epoch_root,
+        "digest_algorithm": ALGORITHM,
+        "default": "captures",
+        "NX_class": "NXroot",
+    }

@@ -1,0 +1,118 @@
+"""Cutting a series into chunks and compressing them; the filters of the HDF5 library are never run."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from math import prod
+from typing import Any
+
+import h5py
+import numpy as np
+
+from probes.capture_file.filters import BLOSC2, GZIP, SHUFFLE, ZSTD
+from probes.errors import MissingExtra, UsageError
+
+LARGEST_CHUNK = 256 * 1024
+GZIP_LEVEL = 4
+ZSTD_LEVEL = 3
+
+Encode = Callable[[bytes, int], bytes]
+
+
+def chunk_shape(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
+    """The chunk of a dataset: at most 256 KiB, and one run of the elements in their order.
+
+    Args:
+        shape: sizes of the dataset, none of them 0.
+        itemsize: bytes of an element.
+    """
+    room = max(LARGEST_CHUNK // itemsize, 1)
+    for axis in range(len(shape)):
+        inner = prod(shape[axis + 1 :])
+        if inner <= room:
+            return (*[1] * axis, min(room // inner, shape[axis]), *shape[axis + 1 :])
+    raise AssertionError("BUG: the last axis has an inner size of 1")
+
+
+def chunks(shape: tuple[int, ...], chunk: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], int]]:
+    """Corner and number of elements of each chunk, in the order of the elements."""
+    axis = next((index for index, size in enumerate(chunk) if size > 1), len(chunk) - 1)
+    inner = prod(shape[axis + 1 :])
+    for outer in np.ndindex(*shape[:axis]):
+        for start in range(0, shape[axis], chunk[axis]):
+            corner = (*outer, start, *[0] * (len(shape) - axis - 1))
+            yield corner, min(chunk[axis], shape[axis] - start) * inner
+
+
+@dataclass(frozen=True)
+class Compression:
+    """How the values of every series are compressed.
+
+    Attributes:
+        filters: number and settings of each HDF5 filter that a chunk is declared to have passed.
+        encode: turns a chunk and the size of its elements into what is stored.
+    """
+
+    filters: tuple[tuple[int, tuple[int, ...]], ...]
+    encode: Encode
+
+    def properties(self, shape: tuple[int, ...], itemsize: int) -> Any:
+        """Creation properties of a dataset in chunks, or None where it has no bytes to compress."""
+        if not prod(shape):
+            return None
+        properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        properties.set_chunk(chunk_shape(shape, itemsize))
+        properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+        properties.set_obj_track_times(False)
+        for code, values in self.filters:
+            settings = (itemsize,) if code == SHUFFLE else values
+            # An optional filter may be one that this build of the library does not have.
+            properties.set_filter(code, h5py.h5z.FLAG_OPTIONAL, settings)
+        return properties
+
+
+def compression(name: str) -> Compression | None:
+    """The compression that a spec names; None for `none`.
+
+    Raises:
+        UsageError: no such compression.
+        MissingExtra: its package is not installed.
+    """
+    if name not in _MAKERS:
+        raise UsageError(f'"{name}" is not a compression; known: {", ".join(_MAKERS)}')
+    return _MAKERS[name]()
+
+
+def _shuffled(data: bytes, itemsize: int) -> bytes:
+    return np.frombuffer(data, np.uint8).reshape(-1, itemsize).T.tobytes()
+
+
+def _gzip() -> Compression:
+    return Compression(((SHUFFLE, ()), (GZIP, (GZIP_LEVEL,))), lambda data, itemsize: zlib.compress(_shuffled(data, itemsize), GZIP_LEVEL))
+
+
+def _zstd() -> Compression:
+    compressor = _package("zstandard", "zstd").ZstdCompressor(level=ZSTD_LEVEL)
+    return Compression(((SHUFFLE, ()), (ZSTD, (ZSTD_LEVEL,))), lambda data, itemsize: compressor.compress(_shuffled(data, itemsize)))
+
+
+def _blosc2() -> Compression:
+    blosc2 = _package("blosc2", "blosc2")
+
+    def encode(data: bytes, itemsize: int) -> bytes:
+        return bytes(blosc2.compress2(data, typesize=itemsize, nthreads=1))
+
+    return Compression(((BLOSC2, (2, 0, 0, 0)),), encode)
+
+
+def _package(package: str, extra: str) -> Any:
+    try:
+        return import_module(package)
+    except ImportError as error:
+        raise MissingExtra(f'compression "{extra}" needs a package; install it with: pip install "torch-probes[{extra}]"') from error
+
+
+_MAKERS: dict[str, Callable[[], Compression | None]] = {"none": lambda: None, "gzip": _gzip, "zstd": _zstd, "blosc2": _blosc2}

@@ -1,0 +1,72 @@
+"""Moving payloads from a journal into a sealed file chunk by chunk, compressed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import prod
+
+from probes.capture_file.codecs import Compression, chunks
+from probes.capture_file.grouped import Series
+from probes.capture_file.layout import Layout, Place
+from probes.capture_file.transfer import payloads
+from probes.digest import BlockDigests
+
+
+def compress(source: int, layout: Layout, places: Sequence[Place], how: Compression) -> list[bytes]:
+    """Write the payloads of all series, chunk by chunk in canonical order.
+
+    Args:
+        source: descriptor of the journal.
+        layout: the file.
+        places: the series in the file.
+        how: the compression that their datasets were made with.
+
+    Returns:
+        The block digests of each series.
+    """
+    return [_compress(source, layout, place, how) for place in places]
+
+
+def _compress(source: int, layout: Layout, place: Place, how: Compression) -> bytes:
+    hashes = BlockDigests()
+    payload = _Stream(_hashed(source, place.series, hashes))
+    values = layout.values(place)
+    if place.offset is None and prod(values.shape):
+        chunk, itemsize = values.get_create_plist().get_chunk(), values.get_type().get_size()
+        whole = prod(chunk) * itemsize
+        for corner, elements in chunks(values.shape, chunk):
+            content = payload.take(elements * itemsize)
+            values.write_direct_chunk(corner, how.encode(content.ljust(whole, b"\0"), itemsize))
+    payload.rest()
+    return hashes.finish()
+
+
+def _hashed(source: int, series: Series, hashes: BlockDigests) -> Iterator[bytes]:
+    for index, size in enumerate(series.sizes.tolist()):
+        hashes.begin(size)
+        for piece in payloads(source, series, range(index, index + 1)):
+            hashes.update(piece)
+            yield piece
+
+
+class _Stream:
+    """Pieces of bytes, taken in other pieces."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces = pieces
+        self._left = b""
+
+    def take(self, size: int) -> bytes:
+        """The next bytes, exactly so many."""
+        parts, length = [self._left], len(self._left)
+        while length < size:
+            parts.append(next(self._pieces))
+            length += len(parts[-1])
+        data = b"".join(parts)
+        self._left = data[size:]
+        return data[:size]
+
+    def rest(self) -> None:
+        """Read on to the end; captures without bytes may stand there."""
+        if self._left or any(self._pieces):
+            raise AssertionError("BUG: the chunks of a series do not take all of its bytes")

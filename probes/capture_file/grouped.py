@@ -1,0 +1,204 @@
+"""What a journal holds, put in canonical order: series by name, captures by clock."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from probes.capture_file.series_name import escape, group_name
+from probes.clock import SeriesKey
+from probes.journal.scan import Scan
+from probes.signature import DTYPES
+
+VARIABLE = ("epoch", "microstep", "call", "backward")
+UNKNOWN_STEP = np.uint64(2**64 - 1)
+_CLOCK = ("epoch", "step", "microstep", "call", "backward")
+_ROW = np.dtype([("epoch", "<u4"), ("step", "<u4"), ("microstep", "<i4"), ("call", "<u4"), ("backward", "<u4"), ("rank", "<u4")])
+
+Table = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Series:
+    """One series of a journal.
+
+    Attributes:
+        key: its name.
+        dtype: torch's name of the dtype, without prefix.
+        suffix: the dtype where an earlier series has the same key, else empty.
+        dims: names of the axes where every capture has the same, else None.
+        coords: labels by axis name.
+        attrs: what else is to stand at the series.
+        clocks: (captures,) epoch, step, microstep, call, backward and rank, in clock order.
+        global_steps: (captures,)
+        shapes: the distinct shapes.
+        shape_of: (captures,) index into `shapes`.
+        offsets: (captures,) where the payloads stand in the journal.
+    """
+
+    key: SeriesKey
+    dtype: str
+    suffix: str
+    dims: tuple[str, ...] | None
+    coords: dict[str, list[Any]]
+    attrs: dict[str, Any]
+    clocks: Table
+    global_steps: NDArray[np.uint64]
+    shapes: tuple[tuple[int, ...], ...]
+    shape_of: NDArray[np.intp]
+    offsets: NDArray[np.int64]
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Names of the probe's group and of the series' group in it; series stand in this order."""
+        return escape(self.key.probe), group_name(self.key, self.suffix)
+
+    @property
+    def count(self) -> int:
+        """How many captures there are."""
+        return len(self.clocks)
+
+    @cached_property
+    def elements(self) -> NDArray[np.int64]:
+        """(captures,) elements of each capture; a complex number is one."""
+        return np.array([prod(shape) for shape in self.shapes], np.int64)[self.shape_of]
+
+    @cached_property
+    def sizes(self) -> NDArray[np.int64]:
+        """(captures,) bytes of each capture."""
+        return self.elements * DTYPES[self.dtype].itemsize
+
+    @cached_property
+    def constants(self) -> dict[str, int]:
+        """The clock's coordinates, but for the step, that are the same for all captures."""
+        columns = {name: self.clocks[name] for name in VARIABLE}
+        return {name: int(column[0]) for name, column in columns.items() if (column == column[0]).all()}
+
+    @cached_property
+    def layout(self) -> str:
+        """`stacked` where all shapes are equal, `concatenated` where only axis 0 differs, else `ragged`."""
+        if len(self.shapes) == 1:
+            return "stacked"
+        rests = {shape[1:] for shape in self.shapes}
+        return "concatenated" if len(rests) == 1 and all(self.shapes) else "ragged"
+
+    def shape_table(self) -> NDArray[np.int64]:
+        """(captures, rank) sizes; -1 fills up a capture of lower rank."""
+        rank = max(map(len, self.shapes))
+        rows = [[*shape, *[-1] * (rank - len(shape))] for shape in self.shapes]
+        return np.array(rows, np.int64).reshape(len(rows), rank)[self.shape_of]
+
+
+@dataclass(frozen=True)
+class _Draft:
+    """The descriptors of one (key, dtype), and the captures that have one of them."""
+
+    key: SeriesKey
+    dtype: str
+    descriptors: list[dict[str, Any]]
+    rows: Table
+
+
+def arrange(scan: Scan) -> tuple[Series, ...]:
+    """The series of a journal; one without captures is left out.
+
+    Args:
+        scan: what the journal holds.
+
+    Returns:
+        Series by the names of their groups.
+    """
+    numbers, keys = _number(scan)
+    epochs = np.array([about.get("epoch", scan.head["epoch"]) for about in scan.descriptors], "<u4")
+    which = numbers[scan.captures["descriptor"]] if len(numbers) else np.empty(0, np.intp)
+    when = epochs[scan.captures["descriptor"]] if len(epochs) else np.empty(0, "<u4")
+    captures = scan.captures
+    columns = [captures[name] for name in ("offset", "backward", "call", "microstep", "step")]
+    order = np.lexsort([*columns, when, which])
+    starts = np.searchsorted(which[order], np.arange(len(keys) + 1))
+    drafts = [
+        _Draft(key, dtype, members, captures[order[first:last]])
+        for (key, dtype, members), first, last in zip(keys, starts[:-1], starts[1:], strict=True)
+        if last > first
+    ]
+    suffixed = _second_dtypes(drafts, epochs)
+    made = [_series(draft, scan, epochs, index in suffixed) for index, draft in enumerate(drafts)]
+    return tuple(sorted(made, key=lambda series: series.place))
+
+
+def _number(scan: Scan) -> tuple[NDArray[np.intp], list[tuple[SeriesKey, str, list[dict[str, Any]]]]]:
+    """For each descriptor the number of its (key, dtype), and the descriptors of each."""
+    known: dict[tuple[SeriesKey, str], int] = {}
+    found: list[tuple[SeriesKey, str, list[dict[str, Any]]]] = []
+    numbers = np.empty(len(scan.descriptors), np.intp)
+    for index, about in enumerate(scan.descriptors):
+        key = SeriesKey(**about["key"])
+        number = known.setdefault((key, about["dtype"]), len(known))
+        if number == len(found):
+            found.append((key, about["dtype"], []))
+        found[number][2].append(about)
+        numbers[index] = number
+    return numbers, found
+
+
+def _second_dtypes(drafts: list[_Draft], epochs: NDArray[Any]) -> set[int]:
+    """The drafts whose key another one has, with an earlier first capture."""
+    by_key: dict[SeriesKey, list[int]] = {}
+    for index, draft in enumerate(drafts):
+        by_key.setdefault(draft.key, []).append(index)
+    later: set[int] = set()
+    for indices in by_key.values():
+        if len(indices) > 1:
+            later.update(sorted(indices, key=lambda index: (*_first(drafts[index], epochs), drafts[index].dtype))[1:])
+    return later
+
+
+def _first(draft: _Draft, epochs: NDArray[Any]) -> tuple[int, ...]:
+    row = draft.rows[0]
+    return (int(epochs[row["descriptor"]]), *(int(row[name]) for name in _CLOCK[1:]))
+
+
+def _series(draft: _Draft, scan: Scan, epochs: NDArray[Any], suffixed: bool) -> Series:
+    rows = draft.rows
+    shapes, shape_of = _shapes(draft)
+    clocks = np.empty(len(rows), _ROW)
+    for name in _CLOCK[1:]:
+        clocks[name] = rows[name]
+    clocks["epoch"] = epochs[rows["descriptor"]]
+    clocks["rank"] = scan.head.get("rank", 0)
+    first = draft.descriptors[0]
+    dims = {tuple(about["dims"]) if about.get("dims") else None for about in draft.descriptors}
+    return Series(
+        key=draft.key,
+        dtype=draft.dtype,
+        suffix=draft.dtype if suffixed else "",
+        dims=dims.pop() if len(dims) == 1 else None,
+        coords=first.get("coords") or {},
+        attrs=first.get("attrs") or {},
+        clocks=clocks,
+        global_steps=_global_steps(clocks, scan, draft.key.phase),
+        shapes=shapes,
+        shape_of=shape_of,
+        offsets=rows["offset"].astype(np.int64),
+    )
+
+
+def _shapes(draft: _Draft) -> tuple[tuple[tuple[int, ...], ...], NDArray[np.intp]]:
+    """The distinct shapes that captures have, sorted, and for each capture which one."""
+    used, inverse = np.unique(draft.rows["descriptor"], return_inverse=True)
+    by_id = {about["id"]: tuple(about["shape"]) for about in draft.descriptors}
+    shapes = tuple(sorted({by_id[number] for number in used.tolist()}))
+    places = {shape: index for index, shape in enumerate(shapes)}
+    return shapes, np.array([places[by_id[number]] for number in used.tolist()], np.intp)[inverse]
+
+
+def _global_steps(clocks: Table, scan: Scan, phase: str) -> NDArray[np.uint64]:
+    """Steps of the phase since the run began; what a capture of an earlier epoch counts is not known to its journal."""
+    start = scan.head.get("global_step_start", {}).get(phase, 0)
+    here = clocks["epoch"] == scan.head["epoch"]
+    return np.where(here, clocks["step"].astype("<u8") + np.uint64(start), UNKNOWN_STEP)

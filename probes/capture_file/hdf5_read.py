@@ -1,0 +1,239 @@
+"""The one place that opens an HDF5 file for reading: whatever a capture file never holds is refused when it is touched."""
+
+from __future__ import annotations
+
+import mmap
+import stat
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from probes.capture_file.storage import Array, Storage
+from probes.errors import FileRefused, StorageError
+
+SIGNATURE = b"\x89HDF\r\n\x1a\n"
+FORMAT = "capture-file.v1"
+SCALE_ATTRIBUTES = {
+    b"DIMENSION_LIST": h5py.h5t.VLEN,
+    b"REFERENCE_LIST": h5py.h5t.COMPOUND,
+}
+LARGEST_ATTRIBUTE = 1 << 20
+
+
+def open_file(path: Path) -> File:
+    """Open a capture file, trusting nothing in it.
+
+    No plug-in of the HDF5 library is ever loaded, and nothing but `path` is opened. Others may have it open as well.
+
+    Args:
+        path: a regular file.
+
+    Returns:
+        The file; its objects are checked one by one, when they are touched.
+
+    Raises:
+        FileRefused: `not-hdf5`, `truncated`, `damaged`, `not-a-capture-file` or `newer-format`.
+        StorageError: there is no such file, or it may not be read.
+    """
+    _forbid_plugins()
+    opened = File(_Opened(path))
+    opened.check_format()
+    return opened
+
+
+def _forbid_plugins() -> None:
+    """Empty the search path for plug-ins: looking for an unknown filter runs code of every library found there."""
+    for _ in range(h5py.h5pl.size()):
+        h5py.h5pl.remove(0)
+
+
+def _map(path: Path) -> mmap.mmap:
+    """The bytes of a regular file that begins like an HDF5 file."""
+    try:
+        if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for its other end
+            raise FileRefused("not-hdf5", f'"{path}" is not a file')
+        with path.open("rb", buffering=0) as stream:
+            if stream.read(len(SIGNATURE)) != SIGNATURE:
+                raise FileRefused("not-hdf5", f'"{path}" is not an HDF5 file')
+            return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+    except FileRefused:
+        raise
+    except OSError as error:
+        raise StorageError(f'"{path}" cannot be read: {error.strerror or error}') from error
+
+
+class _Opened:
+    """An open file: the handle of the HDF5 library beside a map of the bytes.
+
+    Attributes:
+        path: where it is.
+        bytes: a read-only map of the whole file.
+        root: identifier of the root group.
+        number: what the HDF5 library calls the file; an object with another number is in another file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.bytes = _map(path)
+        # Closing and locking stay as h5py has them: the library refuses to open a file twice in different ways.
+        access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
+        access.set_fapl_sec2()  # HDF5_DRIVER in the environment would choose another
+        with self.refusing("/"):
+            self._handle = h5py.h5f.open(bytes(path), h5py.h5f.ACC_RDONLY, access)
+            self.root = h5py.h5g.open(self._handle, b"/")
+            self.number = h5py.h5o.get_info(self.root).fileno
+
+    @contextmanager
+    def refusing(self, name: str) -> Iterator[None]:
+        """Turn whatever the HDF5 library says about damaged metadata into a refusal that names `name`."""
+        try:
+            yield
+        except (FileRefused, StorageError):
+            raise
+        except (OSError, LookupError, ValueError, RuntimeError, TypeError, OverflowError, MemoryError) as error:
+            code = "truncated" if "truncated file" in str(error) else "damaged"
+            raise FileRefused(code, f'"{name}" of "{self.path}" cannot be read: {error}') from error
+
+
+class Group:
+    """A group of a capture file.
+
+    Attributes:
+        name: path inside the file.
+    """
+
+    def __init__(self, file: _Opened, identifier: Any, name: str) -> None:
+        self._file = file
+        self._id = identifier
+        self.name = name
+
+    def names(self) -> list[str]:
+        """Names of the links in the group, sorted by their bytes; none of them has been checked yet."""
+        found: list[bytes] = []
+        with self._file.refusing(self.name):
+            self._id.links.iterate(found.append)
+            return [name.decode() for name in found]
+
+    def __contains__(self, name: str) -> bool:
+        with self._file.refusing(self.name):
+            return bool(self._id.links.exists(name.encode()))
+
+    def group(self, name: str) -> Group:
+        """A group below this one."""
+        found = self._child(name)
+        if not isinstance(found, h5py.h5g.GroupID):
+            raise self._refuse("unsafe-type", name, "is not a group")
+        return Group(self._file, found, self._below(name))
+
+    def array(self, name: str) -> Array:
+        """A dataset below this one, after the checks."""
+        found = self._child(name)
+        if not isinstance(found, h5py.h5d.DatasetID):
+            raise self._refuse("unsafe-type", name, "is not a dataset")
+        with self._file.refusing(self._below(name)):
+            return Storage(self._file.path, self._below(name), self._file.bytes, found).array()
+
+    def text(self, name: str) -> str:
+        """A scalar text dataset below this one."""
+        array = self.array(name)
+        if array.dtype.kind != "S" or array.shape:
+            raise self._refuse("unsafe-type", name, "is not a text")
+        with self._file.refusing(self._below(name)):
+            return bytes(array.read()[()]).decode()
+
+    def checking(self) -> AbstractContextManager[None]:
+        """A context in which an error means that the group is damaged, and is raised as a refusal."""
+        return self._file.refusing(self.name)
+
+    def attributes(self, without: frozenset[str] = frozenset()) -> dict[str, Any]:
+        """Attributes as plain Python data; arrays as lists.
+
+        The two that dimension scales bring are passed over: they hold references, which are never followed.
+
+        Args:
+            without: names of attributes that nobody asks for; they are not touched.
+        """
+        with self._file.refusing(self.name):
+            found = {}
+            for index in range(h5py.h5a.get_num_attrs(self._id)):
+                attribute = h5py.h5a.open(self._id, index=index)
+                raw = attribute.name
+                if raw not in SCALE_ATTRIBUTES or SCALE_ATTRIBUTES[raw] != attribute.get_type().get_class():
+                    name = raw.decode()
+                    if name not in without:
+                        found[name] = self._value(attribute, name)
+            return found
+
+    def attribute(self, name: str) -> Any:
+        """One attribute, or None where there is none of this name."""
+        with self._file.refusing(self.name):
+            if not h5py.h5a.exists(self._id, name.encode()):
+                return None
+            return self._value(h5py.h5a.open(self._id, name.encode()), name)
+
+    def _child(self, name: str) -> Any:
+        """The object a hard link leads to, in this very file."""
+        with self._file.refusing(self._below(name)):
+            kind = self._id.links.get_info(name.encode()).type
+            if kind == h5py.h5l.TYPE_SOFT:
+                raise self._refuse("soft-link", name, "is a soft link")
+            if kind != h5py.h5l.TYPE_HARD:
+                raise self._refuse("external-link", name, "is a link out of the file")
+            found = h5py.h5o.open(self._id, name.encode())
+            if h5py.h5o.get_info(found).fileno != self._file.number:
+                raise self._refuse("external-link", name, "is in another file")
+            return found
+
+    def _value(self, attribute: Any, name: str) -> Any:
+        kind, shape = attribute.get_type(), attribute.get_space().shape
+        if kind.committed() or shape is None:
+            raise self._refuse("unsafe-type", f"@{name}", "has a type that is stored elsewhere, or no value")
+        family, size = kind.get_class(), kind.get_size()
+        if prod(shape) * size > LARGEST_ATTRIBUTE:
+            raise self._refuse("shape-bomb", f"@{name}", f"is larger than {LARGEST_ATTRIBUTE} bytes")
+        text = family == h5py.h5t.STRING and not kind.is_variable_str()
+        if not text and family not in (h5py.h5t.INTEGER, h5py.h5t.FLOAT):
+            raise self._refuse("unsafe-type", f"@{name}", "is neither a number nor a fixed-length text")
+        value = np.empty(shape, f"S{size}" if text else kind.dtype)
+        attribute.read(value, mtype=kind)  # its own type, so nothing is converted
+        return _decoded(value.tolist()) if text else value.tolist()
+
+    def _below(self, name: str) -> str:
+        return f"{self.name.rstrip('/')}/{name}"
+
+    def _refuse(self, code: str, name: str, what: str) -> FileRefused:
+        return FileRefused(code, f'"{self._below(name)}" of "{self._file.path}" {what}')
+
+
+class File(Group):
+    """An open capture file, which is its own root group."""
+
+    def __init__(self, opened: _Opened) -> None:
+        super().__init__(opened, opened.root, "/")
+
+    @property
+    def path(self) -> Path:
+        """Where the file is."""
+        return self._file.path
+
+    def release(self) -> None:
+        """Let go of the pages of the file that were read; they come back when they are touched."""
+        self._file.bytes.madvise(mmap.MADV_DONTNEED)
+
+    def check_format(self) -> None:
+        """Refuse a file that says it is something else, or of a later format."""
+        found = self.attribute("probes_format")
+        if not isinstance(found, str) or not found.startswith("capture-file.v"):
+            raise FileRefused("not-a-capture-file", f'"{self.path}" is an HDF5 file, but its root has no `probes_format`')
+        if found != FORMAT:
+            raise FileRefused("newer-format", f'"{self.path}" has the format "{found}"; this release reads "{FORMAT}"')
+
+
+def _decoded(value: Any) -> Any:
+    """Texts out of bytes, in lists of any depth."""
+    return [_decoded(one) for one in value] if isinstance(value, list) else value.decode()

@@ -1,0 +1,189 @@
+"""Series out of a sealed file."""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from probes.capture_file.dtype_decode import bits_dtype
+from probes.capture_file.hdf5_read import Group, open_file
+from probes.capture_file.series_name import Address, escape, parse_group
+from probes.capture_file.series_part import CLOCKS, StepIds, Steps, sizes, uniform
+from probes.capture_file.storage import Array
+from probes.clock import SeriesKey
+from probes.errors import FileRefused
+from probes.signature import DTYPES, Coord
+
+LABELS = "labels_"
+OWN = frozenset(["probe", "target", "leaf", "phase", "torch_dtype", "layout", "dims", "epoch", "microstep", "call", "backward"])
+FOR_OTHERS = frozenset(["signal", "axes", "NX_class", "digest", "described"])  # what other readers and `verify` look at
+
+
+class SealedFile:
+    """A sealed file of captures.
+
+    Attributes:
+        path: where it is.
+        root: its root group.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.root = open_file(path)
+
+    @cached_property
+    def attributes(self) -> dict[str, Any]:
+        """Attributes of the root: run, epoch, attempt, completeness, roots."""
+        return self.root.attributes()
+
+    @cached_property
+    def addresses(self) -> dict[Address, tuple[str, str]]:
+        """Every series of the file, and the names of its two groups; no series is touched."""
+        if "captures" not in self.root:  # an epoch in which nothing was captured
+            return {}
+        captures = self.root.group("captures")
+        return {parse_group(probe, name): (probe, name) for probe in captures.names() for name in captures.group(probe).names()}
+
+    def part(self, address: Address) -> SealedPart:
+        """One series of the file."""
+        probe, name = self.addresses[address]
+        group = self.root.group("captures").group(probe).group(name)
+        with group.checking():
+            return SealedPart(address, group, self._rank)
+
+    @cached_property
+    def _rank(self) -> int:
+        return int(self.root.attribute("rank") or 0)
+
+    def ids(self, phase: str) -> StepIds | None:
+        """Which samples the steps of a phase saw, where the run was told."""
+        name = escape(phase)
+        if "steps" not in self.root or name not in (steps := self.root.group("steps")):
+            return None
+        group = steps.group(name)
+        ids = group.array("sample_id").read()
+        with group.checking():
+            ids = np.char.decode(ids, "utf-8") if ids.dtype.kind == "S" else ids
+        return StepIds(group.array("step").read(), group.array("row_size").read(), ids)
+
+    def release(self) -> None:
+        """Let go of the pages that were read, so that a large file takes little memory; reading goes on as before."""
+        self.root.release()
+
+    def document(self, name: str) -> Any:
+        """A JSON text of the file: `manifest`, `closing` or `resolved`."""
+        try:
+            return json.loads(self.root.text(name))
+        except ValueError as error:
+            if isinstance(error, FileRefused):
+                raise
+            raise FileRefused("damaged", f'`{name}` of "{self.path}" is not JSON: {error}') from error
+
+    def spec(self) -> str:
+        """The spec, as it was written."""
+        return self.root.text("spec")
+
+
+class SealedPart:
+    """One series in a sealed file; see `Part`."""
+
+    def __init__(self, address: Address, group: Group, rank: int) -> None:
+        self.key = address.key
+        self._group = group
+        self._names = set(group.names())
+        self._attributes = group.attributes(without=FOR_OTHERS)
+        if tuple(self._attributes.get(name) for name in SeriesKey._fields) != self.key:
+            raise self._damaged("is not the series that its name says")
+        self.dtype = self._dtype()
+        self._values = self._array("values")
+        if self._values.dtype != bits_dtype(self.dtype):
+            raise self._damaged(f"holds {self._values.dtype} for {self.dtype}")
+        self.clocks = self._clocks(rank)
+        self.steps = Steps(self.clocks)
+        self.shapes = self._shapes()
+        self.shape = uniform(self.shapes)
+        self.dims = self._dims()
+        self.coords = self._coords()
+        self.attrs = {name: value for name, value in self._attributes.items() if name not in OWN and not name.startswith(LABELS)}
+        self._starts = np.concatenate(([0], np.cumsum(sizes(self.shapes, self.dtype))))
+        if self._starts[-1] != prod(self._values.shape):
+            raise self._damaged(f"holds {prod(self._values.shape)} elements where its captures have {self._starts[-1]}")
+
+    def elements(self, first: int, last: int) -> NDArray[Any]:
+        """The exact bits of the captures `first` to `last` (exclusive), flat; may be a read-only view into the file."""
+        return self._values.elements(int(self._starts[first]), int(self._starts[last]))
+
+    @cached_property
+    def block_digests(self) -> NDArray[np.uint8]:
+        """(blocks, 32) the digests of the blocks, as the file states them."""
+        found = self._array("block_digest")
+        if found.dtype != np.uint8 or found.shape[1:] != (32,):
+            raise self._damaged("has block digests of another size")
+        return found.read()
+
+    def _dtype(self) -> str:
+        dtype = self._attributes.get("torch_dtype")
+        if dtype not in DTYPES:
+            raise FileRefused("newer-format", f'"{self._group.name}" holds the dtype "{dtype}", which this release does not know')
+        return str(dtype)
+
+    def _clocks(self, rank: int) -> NDArray[Any]:
+        steps = self._array("step").read()
+        clocks = np.zeros(len(steps), CLOCKS)
+        clocks["step"] = steps
+        clocks["rank"] = rank
+        for name in ("epoch", "global_step", "microstep", "call", "backward"):
+            if name in self._names:
+                clocks[name] = self._column(name, len(steps))
+            else:
+                clocks[name] = self._attributes[name]
+        return clocks
+
+    def _shapes(self) -> NDArray[np.int64]:
+        shape = self._values.shape
+        if DTYPES[self.dtype].lanes > 1:
+            shape = shape[:-1]
+        layout, count = self._attributes.get("layout"), len(self.clocks)
+        if layout == "stacked":
+            if shape[0] != count:
+                raise self._damaged(f"stacks {shape[0]} captures and dates {count}")
+            return np.broadcast_to(np.array(shape[1:], np.int64), (count, len(shape) - 1))
+        if layout == "concatenated":
+            rows = self._column("row_size", count)
+            if (rows < 0).any():
+                raise self._damaged("has a capture of fewer than no rows")
+            rest = np.broadcast_to(np.array(shape[1:], np.int64), (count, len(shape) - 1))
+            return np.concatenate((rows[:, None].astype(np.int64), rest), axis=1)
+        if layout == "ragged":
+            return self._column("shape", count).astype(np.int64)
+        raise self._damaged(f'has the layout "{layout}"')
+
+    def _dims(self) -> tuple[str, ...] | None:
+        found = self._attributes.get("dims")
+        return tuple(found) if found and len(found) == self.shapes.shape[1] else None
+
+    def _coords(self) -> dict[str, Coord]:
+        """Labels by axis; where they are too many for an attribute, they stand as JSON in a text of that name."""
+        found = {name: value for name, value in self._attributes.items() if name.startswith(LABELS)}
+        found |= {name: json.loads(self._group.text(name)) for name in self._names if name.startswith(LABELS)}
+        return {name.removeprefix(LABELS): tuple(labels) for name, labels in found.items()}
+
+    def _column(self, name: str, count: int) -> NDArray[Any]:
+        column = self._array(name).read()
+        if len(column) != count:
+            raise self._damaged(f"has {len(column)} values in `{name}` for {count} captures")
+        return column
+
+    def _array(self, name: str) -> Array:
+        if name not in self._names:
+            raise self._damaged(f"has no `{name}`")
+        return self._group.array(name)
+
+    def _damaged(self, what: str) -> FileRefused:
+        return FileRefused("damaged", f'"{self._group.name}" {what}')

@@ -1,0 +1,1 @@
+"""What verbs ask a person for."""

@@ -1,0 +1,102 @@
+"""The questions of `probes init` on a terminal; each has a flag that answers it."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from probes.commands.rendering.starting_spec import remark
+from probes.spec.compose import file_bytes, preset_names, preset_path
+
+if TYPE_CHECKING:
+    from probes.plan.suggestion import Suggestion, Target
+
+OWN = "what chosen parts of the model return, and do gradients reach them?"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a first spec comes from.
+
+    Attributes:
+        preset: name of a preset; None for a spec of one's own.
+        model: PKG:CALLABLE.
+        program: a script and its arguments, of which one pass is watched.
+    """
+
+    preset: str | None = None
+    model: str | None = None
+    program: tuple[str, ...] = ()
+
+
+def can_ask() -> bool:
+    """Whether a person is there to be asked."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def source() -> Source:
+    """Ask for the question that the spec is to answer, and for the model."""
+    _say("Enter takes what stands in brackets; every answer can be changed in the file later.\n")
+    names = sorted(name.removeprefix("preset:") for name in preset_names())
+    _say(_numbered([OWN, *(_about(name) for name in names)], ["parts", *names]))
+    index = _number("What do you want to know?", 1 + len(names), 1)
+    _say("\nThe model makes the spec fit: FILE.py:CALLABLE or PKG:CALLABLE builds it, a script shows it in one pass.")
+    said = _text("Model, or script with its arguments; empty for neither", "")
+    preset = None if index == 1 else names[index - 2]
+    words = tuple(shlex.split(said))
+    if len(words) == 1 and ":" in said:
+        return Source(preset, model=said)
+    return Source(preset, program=words)
+
+
+def targets(found: Suggestion) -> tuple[str, ...]:
+    """Ask which modules to look at; empty for those that are suggested."""
+    known: list[Target] = [*found.chosen, *found.others]
+    _say("\n" + _numbered([f"{target.pattern}  {remark(target)}" for target in known]))
+    default = " ".join(str(number) for number in range(1, len(found.chosen) + 1))
+    words = _text("Which? Numbers, or paths and globs of your own", default).split()
+    if words == default.split():
+        return ()
+    return tuple(known[int(word) - 1].pattern if word.isdigit() and 0 < int(word) <= len(known) else word for word in words)
+
+
+def keep() -> str:
+    """Ask what to store of a value."""
+    _say("\n" + _numbered(["ten numbers of each value: count, mean, spread, extremes, zeros, NaN ...", "the values themselves"]))
+    return "stats" if _number("What to keep?", 2, 1) == 1 else "values"
+
+
+def every() -> int:
+    """Ask how often."""
+    return _number("\nEach how many steps?", 1_000_000, 10)
+
+
+def _about(name: str) -> str:
+    path = preset_path(f"preset:{name}")
+    text = file_bytes(path).decode() if path is not None else ""
+    return next((line.removeprefix("about: ") for line in text.splitlines() if line.startswith("about: ")), "")
+
+
+def _numbered(texts: Sequence[str], names: Sequence[str] = ()) -> str:
+    width = max(map(len, names), default=0)
+    heads = [f"{name.ljust(width)}  " for name in names] or [""] * len(texts)
+    return "\n".join(f"  {number:>2}  {head}{text}" for number, (head, text) in enumerate(zip(heads, texts, strict=True), 1))
+
+
+def _number(text: str, most: int, default: int) -> int:
+    answer: int = click.prompt(text, type=click.IntRange(1, most), default=default, err=True)
+    return answer
+
+
+def _text(text: str, default: str) -> str:
+    answer: str = click.prompt(text, default=default, err=True, show_default=bool(default))
+    return answer.strip()
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)

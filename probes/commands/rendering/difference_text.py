@@ -1,0 +1,118 @@
+"""A difference of two runs in words: for a terminal, and as Markdown for a pull request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from probes.proof.difference import Difference, Divergence, GapDifference, OriginDifference, SeriesDifference
+
+MANY = 20
+HEX = frozenset("0123456789abcdef")
+ANSWERS = {"same": "the same", "different": "different", "incomparable": "not comparable"}
+
+
+def text(found: Difference) -> str:
+    """A difference for a terminal: the first divergence, the series, the origins, the answer."""
+    lines: list[str] = []
+    if found.first is not None:
+        lines += ["first divergence", *(f"  {line}" for line in divergence(found.first)), ""]
+    changed = [one for one in found.series if one.status != "same"]
+    lines += [series_line(one) for one in changed[:MANY]]
+    lines += [f"... and {len(changed) - MANY} more series"] if len(changed) > MANY else []
+    lines += [_gap(one) for one in found.gaps[:MANY]]
+    lines += [""] if changed or found.gaps else []
+    differ_in = [*origin_lines(found)]
+    if differ_in:
+        lines += ["the runs differ in", *(f"  {line}" for line in differ_in[:MANY])]
+        lines += [f"  ... and {len(differ_in) - MANY} more"] if len(differ_in) > MANY else []
+        lines += [""]
+    return "\n".join([*lines, answer(found)])
+
+
+def origin_lines(found: Difference) -> Iterator[str]:
+    """In what the provenance differs; places with one and the same note share a line, and where nothing came of them have none."""
+    noted: dict[str, list[str]] = {}
+    for one in found.origins:
+        if one.note:
+            noted.setdefault(one.note, []).append(one.place)
+        else:
+            yield f"{one.place}: {_short(one.a)} | {_short(one.b)}"
+    for note, places in noted.items() if not found.same else ():
+        yield f"{', '.join(places)}: {note}"
+
+
+def divergence(first: Divergence) -> Iterator[str]:
+    """The lines that say where, and how far apart."""
+    clock = first.clock
+    place = [f"epoch {clock.epoch}", f"step {clock.step}"]
+    place += [f"{name} {value}" for name, value in (("microstep", clock.microstep), ("call", clock.call)) if value > 0]
+    place += [f"backward {clock.backward}"] if clock.backward else []
+    place += [f"rank {clock.rank}"] if clock.rank else []
+    yield f"{', '.join(place)}: {first.key}"
+    yield f"{first.dtype}{list(first.shape)} at {list(first.index)}: {first.a} | {first.b}  ({first.bits_a} | {first.bits_b})"
+    ulp = f", {first.ulp} ulp" if first.ulp is not None else ""
+    cosine = f", cosine {first.cosine:.9g}" if first.cosine is not None else ""
+    yield f"{first.elements} elements differ: max abs {first.max_abs:.3g}, max rel {first.max_rel:.3g}{cosine}{ulp}"
+
+
+def series_line(one: SeriesDifference) -> str:
+    """One series that is not the same."""
+    counts = ((one.different, "differ"), (one.within, "within tolerance"), (one.missing, "missing"), (one.extra, "extra"))
+    parts = [f"{count} {what}" for count, what in counts if count]
+    parts += [f"{one.incomparable} not comparable: {one.reason}"] if one.incomparable else []
+    parts += [f"max abs {one.max_abs:.3g}"] if one.max_abs else []
+    renamed = f" = {one.other}" if one.other else ""
+    return f"{one.status:<12}  {one.key}{renamed}  {', '.join(parts)}"
+
+
+def _gap(one: GapDifference) -> str:
+    return f"epoch {one.epoch}, gaps of {one.key}: {one.a} in A, {one.b} in B ({one.reason})"
+
+
+def answer(found: Difference) -> str:
+    """The last line: the verdict and how it was come to."""
+    counts = found.counts
+    how = "within tolerance" if found.tolerances else "bit for bit"
+    by_digest = f", {counts['by_digest']} of them by digest" if counts["by_digest"] else ""
+    return f"{found.a} and {found.b} are {ANSWERS[found.verdict]}: {counts['compared']} captures compared {how}{by_digest}"
+
+
+def markdown(found: Difference) -> str:
+    """A difference as Markdown."""
+    lines = [f"### Captures are {ANSWERS[found.verdict]}", "", answer(found), ""]
+    if found.first is not None:
+        lines += ["First divergence:", "", "```", *divergence(found.first), "```", ""]
+    changed = [one for one in found.series if one.status != "same"]
+    if changed:
+        lines += ["| series | found | differ | missing | extra | max abs | first |", "|---|---|---|---|---|---|---|"]
+        lines += [_row(one) for one in changed[:MANY]]
+        lines += [f"\n... and {len(changed) - MANY} more series" if len(changed) > MANY else "", ""]
+    if found.gaps:
+        lines += ["Captures that were due and are not there:", "", *(f"- {_cell(_gap(one))}" for one in found.gaps[:MANY]), ""]
+    origins = [one for one in found.origins if not (one.note and found.same)]
+    if origins:
+        lines += ["The runs differ in:", "", "| what | A | B |", "|---|---|---|"]
+        lines += [f"| `{_cell(one.place)}` | {_cell(one.a)} | {_cell(one.b)}{_cell(_aside(one))} |" for one in origins[:MANY]]
+        lines += [""]
+    return "\n".join(lines)
+
+
+def _aside(one: OriginDifference) -> str:
+    return f" ({one.note})" if one.note else ""
+
+
+def _row(one: SeriesDifference) -> str:
+    first = one.first.clock if one.first else one.gap
+    where = f"epoch {first.epoch}, step {first.step}" if first else ""
+    name = _cell(str(one.key))
+    return f"| `{name}` | {one.status} | {one.different} | {one.missing} | {one.extra} | {one.max_abs:.3g} | {where} |"
+
+
+def _short(value: str) -> str:
+    """A text with its digests cut to 12 digits."""
+    return " ".join(f"{word[:12]}.." if len(word) in (40, 64) and set(word) <= HEX else word for word in value.split(" "))[:200]
+
+
+def _cell(value: str) -> str:
+    """A text that cannot break out of a table's cell."""
+    return _short(value).replace("\\", "\\\\").replace("|", "\\|").replace("`", "'").replace("<", "&lt;").replace("\n", " ")

@@ -1,0 +1,10 @@
+"""Every code of every problem: what it means, and for a spec an example that is wrong and one that is right."""
+
+from probes.error_codes.code import Code
+from probes.error_codes.model import MODEL
+from probes.error_codes.proof import FILES, PROOF
+from probes.error_codes.spec import SPEC, YAML
+
+CODES: dict[str, Code] = YAML | SPEC | MODEL | PROOF | FILES
+
+__all__ = ["CODES", "FILES", "MODEL", "PROOF", "SPEC", "YAML", "Code"]

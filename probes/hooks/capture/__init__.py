@@ -1,0 +1,1 @@
+"""What every kind of hook does with a value."""

@@ -1,0 +1,131 @@
+"""The live end of a leaf whose captures are merged over the epoch, and stored as one at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from probes.clock import SeriesKey
+from probes.component import Accumulation, Transform
+from probes.hooks.capture.account import Account
+from probes.hooks.capture.recorder import At, Pipeline, Recorder
+from probes.hooks.capture.run_state import Moment
+from probes.signature import Signature
+from probes.tensors import NotCapturable, is_wrapped
+
+
+@dataclass(slots=True)
+class Last:
+    """The clock of a merged capture: the last step that it holds."""
+
+    epoch: int
+    phase: str
+    step: int
+    microstep: int
+
+
+class Part(NamedTuple):
+    """The result of one value of the open step, to be merged once the step is committed.
+
+    Attributes:
+        order: its clock within the step; parts are merged by it, whatever thread made them.
+        at: the last step that it stands for.
+        value: on the host, owned.
+        signature: its names and labels.
+    """
+
+    order: tuple[str, int, int, int, int]
+    at: Last
+    value: Tensor
+    signature: Signature
+
+
+class _Behind(Pipeline):
+    """The transforms behind the accumulation, which begin with names and labels that it gave."""
+
+    __slots__ = ("start",)
+
+    def __init__(self, transforms: Sequence[Transform]) -> None:
+        super().__init__(transforms, None)
+        self.start = Signature()
+
+    def first(self, tensor: Tensor) -> Signature:
+        """The signature of a merged result."""
+        return self.start
+
+
+class Accumulator(Recorder):
+    """Merges the captures of one leaf of one binding over an epoch.
+
+    What a step gave waits until it is committed; the result waits for the end of the epoch, and is handed to the journal then.
+    """
+
+    __slots__ = ("accumulation", "before", "behind", "merged", "waiting")
+
+    def __init__(
+        self,
+        key: SeriesKey,
+        moment: Moment,
+        account: Account,
+        transforms: Sequence[Transform],
+        dims: tuple[str, ...] | None,
+        attrs: dict[str, object],
+    ) -> None:
+        place = next(index for index, transform in enumerate(transforms) if isinstance(transform, Accumulation))
+        accumulation = transforms[place]
+        assert isinstance(accumulation, Accumulation)
+        super().__init__(key, moment, account, (), None, attrs)
+        self.accumulation = accumulation
+        self.before = Pipeline(transforms[: place + 1], dims)
+        self.pipeline = self.behind = _Behind(transforms[place + 1 :])
+        self.waiting: list[Part] = []
+        self.merged: dict[str, Part] = {}
+
+    def put(self, tensor: Tensor, at: At, call: int, backward: int) -> None:
+        """Take a value into the open step's part of the result.
+
+        Args:
+            tensor: any shape, dtype and device, owned by the model; no reference is kept.
+            at: the clock of the value.
+            call: call of the module within the outermost call.
+            backward: how often this arming has fired before.
+        """
+        if is_wrapped(tensor):
+            raise NotCapturable("functorch", "the tensor is wrapped by a functorch transform")
+        self.refuse_composite(tensor)
+        value, signature = self.before(tensor)
+        order = (at.phase, at.step, at.microstep, call, backward)
+        self.waiting.append(Part(order, Last(self.moment.epoch, at.phase, at.step, 0), torch.clone(value).cpu(), signature))
+
+    def end_step(self, phase: str, step: int, keep: bool) -> None:
+        """Merge what the committed step gave, or drop it; what a step around it gave goes on waiting.
+
+        Raises:
+            ValueError: a value has changed its shape.
+        """
+        parts = [part for part in self.waiting if part.at.phase == phase]
+        self.waiting = [part for part in self.waiting if part.at.phase != phase]
+        self._merge(part for part in parts if keep or part.at.step != step)
+
+    def _merge(self, parts: Iterable[Part]) -> None:
+        for part in sorted(parts, key=lambda part: part.order):
+            known = self.merged.get(part.at.phase)
+            value = part.value if known is None else self.accumulation.merge(known.value, part.value)
+            self.merged[part.at.phase] = part._replace(value=value)
+
+    def end_epoch(self) -> None:
+        """Hand the result of every phase to the journal; what came late, after its step had been committed, is in it.
+
+        Raises:
+            ValueError: a value has changed its shape.
+        """
+        parts, self.waiting = self.waiting, []
+        self._merge(parts)
+        merged, self.merged = self.merged, {}
+        for _, part in sorted(merged.items()):
+            self.behind.start = part.signature
+            super().put(part.value, part.at, 0, 0)

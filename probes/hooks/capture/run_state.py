@@ -1,0 +1,157 @@
+"""What every live hook looks at: the moment the run is at, and whether a probe is due."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from probes.clock import SeriesKey
+from probes.hooks.capture.pinned import Pinned
+from probes.signature import Coord
+
+
+class Writer(Protocol):
+    """Where captures are written; the journal is one."""
+
+    def descriptor(
+        self,
+        key: SeriesKey,
+        dtype: str,
+        shape: tuple[int, ...],
+        dims: tuple[str, ...] | None,
+        coords: dict[str, Coord],
+        attrs: dict[str, object],
+        epoch: int | None = None,
+    ) -> int:
+        """The number under which captures of this series, dtype and shape are added."""
+
+    def add(self, descriptor: int, step: int, microstep: int, call: int, backward: int, address: int, nbytes: int, flags: int = 0) -> None:
+        """Copy `nbytes` bytes at `address` before returning."""
+
+
+def never(_target: str) -> bool:
+    """Take no notice of a module that runs outside any outermost call."""
+    return False
+
+
+class Moment:
+    """The run's clock as the hooks see it; the timeline moves it, hooks only read it.
+
+    Attributes:
+        epoch: epoch that is open, or was last.
+        phase: phase of the step that is open, or was last.
+        step: step within (epoch, phase).
+        microstep: outermost call within the step; -1 outside any.
+        stamp: changes with every outermost call, so that a module can tell its first call in it.
+        stamp_of_step: changes with every step.
+        writer: where captures go; None while no epoch is open.
+        open: whether a step is open.
+        inside: whether an outermost call is running.
+        stray: called with the target of a hooked module that runs outside any outermost call; whether to go on.
+        rank: rank of this process.
+        pinned: where captures of an accelerator wait until the step ends.
+    """
+
+    __slots__ = ("epoch", "inside", "microstep", "open", "phase", "pinned", "rank", "stamp", "stamp_of_step", "step", "stray", "writer")
+
+    def __init__(self, rank: int = 0) -> None:
+        self.epoch = 0
+        self.phase = "train"
+        self.step = 0
+        self.microstep = -1
+        self.stamp = 0
+        self.stamp_of_step = 0
+        self.writer: Writer | None = None
+        self.open = False
+        self.inside = False
+        self.stray: Callable[[str], bool] = never
+        self.rank = rank
+        self.pinned = Pinned()
+
+
+class Gate:
+    """Whether a schedule wants the step that is open; decided once per step, shared by all hooks of that schedule."""
+
+    __slots__ = ("due",)
+
+    def __init__(self) -> None:
+        self.due = False
+
+    def settle(self) -> None:
+        """Bring `due` up to date; a plain gate is set by the timeline."""
+
+
+class AnyGate(Gate):
+    """Open where one of several gates is: the gate of a hook that serves probes with different schedules."""
+
+    __slots__ = ("members",)
+
+    def __init__(self, members: Iterable[Gate]) -> None:
+        super().__init__()
+        self.members = tuple(members)
+
+    def settle(self) -> None:
+        """Open where a member is open."""
+        self.due = any(member.due for member in self.members)
+
+
+Within = Callable[[int, int], bool]
+"""Whether a schedule wants (microstep, call)."""
+
+
+class Still:
+    """What our hooks become in a copy or a pickle of the model: it does nothing."""
+
+    __slots__ = ("gate",)
+
+    def __init__(self) -> None:
+        self.gate = Gate()  # never open: the copy of a bound method of a hook looks at it
+
+    def __call__(self, *_args: object, **_kwargs: object) -> None:
+        """Do nothing."""
+
+    def __reduce__(self) -> tuple[type[Still], tuple[()]]:
+        return (Still, ())
+
+
+class Inert:
+    """What does nothing any more in a copy or a pickle of the model that it hangs on."""
+
+    __slots__ = ()
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Still:
+        return Still()
+
+    def __copy__(self) -> Still:
+        return Still()
+
+    def __reduce__(self) -> tuple[type[Still], tuple[()]]:
+        return (Still, ())
+
+
+class ModuleHook(Inert):
+    """A hook object that sits on a module: one per module and moment of its call, whatever the number of probes.
+
+    It holds no tensor, no lock and no file, and turns into `Still` when the model is copied or pickled. Only what a compiled
+    graph copied for it waits in `traced` until the call has returned.
+    """
+
+    __slots__ = ("call", "gate", "moment", "stamp", "target", "traced")
+
+    def __init__(self, target: str, moment: Moment, gate: Gate) -> None:
+        self.target = target
+        self.moment = moment
+        self.gate = gate
+        self.stamp = -1
+        self.call = 0
+        self.traced: list[Any] = []
+
+    def count(self) -> int:
+        """The index of this call of the module within the outermost call."""
+        stamp = self.moment.stamp
+        if self.stamp == stamp:
+            self.call += 1
+        else:
+            self.stamp = stamp
+            self.call = 0
+        return self.call

@@ -1,0 +1,151 @@
+"""One binding as a module hook serves it: which part of the value, when, and what is done with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from torch import Tensor
+
+from probes.hooks.capture.account import Account
+from probes.hooks.capture.recorder import At, Recorder
+from probes.hooks.capture.run_state import Gate, Moment, Within
+from probes.tensors import Composite, LeafNotFound, NotCapturable, describe, follow, is_wrapped, leaves, opaque
+
+MakeRecorder = Callable[[str], Recorder]
+
+
+class Tap:
+    """One binding on one module.
+
+    Args:
+        root: the root of the value path, such as `output`.
+        keys: the keys after the root.
+        gate: whether the step that is open is due.
+        within: whether (microstep, call) is due; None for always.
+        recorder: makes the recorder of a leaf.
+        account: the books of the binding.
+
+    Attributes:
+        original: whether the value is seen before the spec's edits.
+        broken: whether the probe failed and was switched off.
+    """
+
+    __slots__ = ("account", "broken", "gate", "keys", "make", "moment", "on_failure", "original", "recorders", "root", "single", "within")
+
+    def __init__(
+        self,
+        root: str,
+        keys: tuple[str, ...],
+        gate: Gate,
+        within: Within | None,
+        make: MakeRecorder,
+        account: Account,
+        moment: Moment,
+        on_failure: Callable[[Tap, Exception], None],
+    ) -> None:
+        self.root = root
+        self.keys = keys
+        self.gate = gate
+        self.within = within
+        self.make = make
+        self.account = account
+        self.moment = moment
+        self.on_failure = on_failure
+        self.recorders: dict[str, Recorder] = {}
+        self.single: Recorder | None = None
+        self.broken = False
+        self.original = False
+
+    def open_books(self, account: Account) -> None:
+        """Count into a fresh account from now on."""
+        self.account = account
+        for recorder in self.recorders.values():
+            recorder.account = account
+
+    def wants(self, call: int) -> bool:
+        """Whether this call is due, given that the hook's gate is open."""
+        if not self.gate.due or self.broken:
+            return False
+        if self.within is None or self.within(self.moment.microstep, call):
+            return True
+        self.account.skip("filtered")
+        return False
+
+    def recorder(self, leaf: str) -> Recorder:
+        """The recorder of a leaf."""
+        found = self.recorders.get(leaf)
+        if found is None:
+            found = self.recorders[leaf] = self.make(leaf)
+        return found
+
+    def parts(self, value: object) -> Iterator[tuple[Recorder, Tensor]]:
+        """The tensors that the tap's path leads to, each with its recorder.
+
+        Raises:
+            LeafNotFound: the path leads to nothing, or to something without a tensor.
+        """
+        for path, member in follow(value, self.keys, self.root):
+            found = False
+            for leaf, tensor in leaves(member, path):
+                found = True
+                yield self.recorder(leaf), tensor
+            if not found and not self.keys:
+                raise NotCapturable("no data", f"`{path}` holds no tensor: it is {describe(member)}")
+            if not found and "*" not in self.keys:
+                raise LeafNotFound(f"`{path}` is {describe(member)}, which holds no tensor")
+
+    def put(self, recorder: Recorder, tensor: Tensor, at: At, call: int, backward: int) -> None:
+        """Store a tensor, or the pieces of one that is in several."""
+        try:
+            recorder.put(tensor, at, call, backward)
+        except Composite as composite:
+            self.put_parts(recorder, composite, at, call, backward)
+
+    def put_parts(self, recorder: Recorder, composite: Composite, at: At, call: int, backward: int) -> None:
+        """Store the pieces of a sparse, nested or quantised tensor, each as a leaf below the tensor's own."""
+        for name, part in composite.parts.items():
+            piece = self.recorder(f"{recorder.key.leaf}.{name}")
+            piece.attrs["tensor_layout"] = composite.layout
+            piece.dims = None
+            piece.put(part, at, call, backward)
+
+    def take(self, value: object, call: int) -> None:
+        """Do what the binding does with a value; a failure never leaves the hook."""
+        try:
+            self.handle(value, call)
+        except Exception as error:  # the hook boundary: a failing probe must not change training
+            self.failed(error, value)
+
+    def failed(self, error: Exception, value: object) -> None:
+        """Count what could not be captured; anything but a known reason switches the probe off."""
+        if isinstance(value, Tensor) and is_wrapped(value):
+            error = NotCapturable("functorch", "the tensor is wrapped by a functorch transform")
+        if isinstance(error, NotCapturable):
+            self.account.skip(error.reason)
+            self.account.error = self.account.error or str(error)
+        else:
+            self.on_failure(self, error)
+
+    def handle(self, value: object, call: int) -> None:
+        """What this kind of binding does with a value."""
+        raise NotImplementedError
+
+
+class ValueTap(Tap):
+    """Captures the value itself."""
+
+    __slots__ = ()
+
+    def handle(self, value: object, call: int) -> None:
+        """Store every tensor of the value."""
+        self.account.fired += 1
+        if type(value) is Tensor and not self.keys:
+            single = self.single
+            if single is None:
+                single = self.single = self.recorder(self.root)
+            self.put(single, value, self.moment, call, 0)
+            return
+        if self.account.opaque is None:
+            self.account.opaque = {path: kind for at, member in follow(value, self.keys, self.root) for path, kind in opaque(member, at)}
+        for recorder, tensor in self.parts(value):
+            self.put(recorder, tensor, self.moment, call, 0)

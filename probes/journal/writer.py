@@ -1,0 +1,326 @@
+"""The append-only log of the live epoch: captures come straight out of raw memory, one commit makes a step safe."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from probes.clock import SeriesKey
+from probes.digest import canonical
+from probes.errors import StorageError
+from probes.host import boot_id
+from probes.journal.lane import Lane, lane
+from probes.journal.raw_file import RawFile, sync_directory
+from probes.journal.record import ENTRY, FIXED, FORMAT, EntryFlag, FrameFlag, Kind
+from probes.journal.record_writer import RecordLog, refusal
+from probes.journal.turns import Turns, alone
+from probes.journal.validate import descriptor_fault
+from probes.journal.write_buffer import Gather, memory
+
+DURABILITIES = ("process", "power")
+LARGE_BYTES = 128 * 1024  # below it, a copy and a share of a frame are cheaper than a page and a system call of its own
+SMALLEST_BUFFER = 4096
+
+_INLINE = int(EntryFlag.INLINE)
+_ENTRY_BYTES = ENTRY.size
+
+_pack_entry = ENTRY.pack_into
+
+
+class Journal:
+    """The log of one epoch (and attempt, and rank) while it runs.
+
+    Small captures are copied into a buffer that is written as one frame by `commit`, or earlier when it is full; a
+    capture of 128 KiB or more is written where it stands, with one system call. Memory is bounded by `buffer_bytes` and
+    an eighth of it for the table. A call that raises `StorageError` has stored nothing, and what was committed before
+    it stays; unless the message says that the journal takes no more, a later call may succeed.
+
+    Attributes:
+        path: the file.
+        turns: who may touch it.
+    """
+
+    def __init__(self, log: RecordLog, *, durability: str, buffer_bytes: int) -> None:
+        self.path = log.path
+        self._log = log
+        self._power = durability == "power"
+        self._gather = Gather(buffer_bytes)
+        self._large = min(LARGE_BYTES, buffer_bytes)
+        self._descriptors = 0
+        self._phases: dict[str, int] = {}
+        self._committed = 0
+        self._void = False
+        self.turns = Turns()
+
+    @classmethod
+    def create(
+        cls,
+        path: Path,
+        head: Mapping[str, Any],
+        *,
+        durability: str = "process",
+        buffer_bytes: int = 1 << 20,
+        spare: Path | None = None,
+        opener: Callable[..., RawFile] = RawFile,
+    ) -> Journal:
+        """Start the journal of an epoch.
+
+        Args:
+            path: the file; must not exist.
+            head: run_id, epoch, attempt, rank, global_step_start, manifest, spec; the format's own keys are added.
+            durability: `process` (a commit survives the end of the process) or `power` (and the loss of power).
+            buffer_bytes: memory for small captures, at least 4 KiB.
+            spare: a journal that is no longer needed; where it is there, it is overwritten and takes the name.
+            opener: what opens the file.
+
+        Raises:
+            StorageError: the file exists, or the directory or the disk does not take it.
+            ValueError: a durability or a buffer that is not allowed.
+        """
+        if durability not in DURABILITIES:
+            raise ValueError(f"durability {durability!r} is not one of {', '.join(DURABILITIES)}")
+        if buffer_bytes < SMALLEST_BUFFER:
+            raise ValueError(f"a buffer of {buffer_bytes} bytes is too small for a journal; give it at least {SMALLEST_BUFFER}")
+        try:
+            file, recycled = _open(path, spare, opener)
+        except OSError as error:
+            raise _refused(path, error) from error
+        nonce = os.urandom(16)
+        own = {"format": FORMAT, "nonce": nonce.hex(), "boot_id": boot_id(), "durability": durability, "recycled_bytes": recycled}
+        log = RecordLog(file, path, digests=durability == "power", nonce=nonce)
+        try:
+            log.append(Kind.HEAD, (canonical({**head, **own}),))
+            _publish(log, spare if recycled else None)
+        except BaseException as error:
+            log.close()
+            path.unlink(missing_ok=True)
+            if isinstance(error, OSError) and not isinstance(error, StorageError):
+                raise _refused(path, error) from error
+            raise
+        return cls(log, durability=durability, buffer_bytes=buffer_bytes)
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes of the file that this journal has filled."""
+        return self._log.end
+
+    @property
+    def waited_ns(self) -> int:
+        """Nanoseconds spent in system calls on the file."""
+        return self._log.waited_ns
+
+    @property
+    def captures(self) -> int:
+        """Captures taken so far; those of aborted steps do not count."""
+        return self._gather.framed + self._gather.entries
+
+    @property
+    def pending(self) -> bool:
+        """Whether a commit would make anything safe."""
+        return self._gather.row != FIXED.size or self._gather.framed != self._committed
+
+    @alone
+    def descriptor(
+        self,
+        key: SeriesKey,
+        dtype: str,
+        shape: tuple[int, ...],
+        dims: tuple[str, ...] | None,
+        coords: Mapping[str, Any],
+        attrs: Mapping[str, Any],
+        epoch: int | None = None,
+    ) -> int:
+        """Say what the captures of a series are, once per (series, dtype, shape).
+
+        Args:
+            key: the series.
+            dtype: torch's name without prefix.
+            shape: sizes of the axes.
+            dims: names of the axes, or None.
+            coords: labels by axis name.
+            attrs: what else is to stand at the series.
+            epoch: the epoch of the captures where it is not that of the journal (they arrived late).
+
+        Returns:
+            The number to add them by.
+
+        Raises:
+            StorageError: the file cannot be written.
+            ValueError: dtype, shape, names or labels are not what a file can hold.
+        """
+        number = self._descriptors
+        about = {"id": number, "key": key._asdict(), "dtype": dtype, "shape": shape, "dims": dims}
+        late = {} if epoch is None else {"epoch": epoch}
+        text = canonical({**about, "coords": coords, "attrs": attrs, **late})
+        if fault := descriptor_fault(json.loads(text)):  # else the whole journal would be refused when it is sealed
+            raise ValueError(f"the series {key} cannot be stored: that would be {fault}")
+        self._tell_void()
+        self._log.append(Kind.DESCRIPTOR, (text,))
+        self._descriptors = number + 1
+        return number
+
+    def add(self, descriptor: int, step: int, microstep: int, call: int, backward: int, address: int, nbytes: int, flags: int = 0) -> None:
+        """Take one capture; the bytes are copied before this returns.
+
+        Args:
+            descriptor: what `descriptor` returned.
+            step: step of the capture.
+            microstep: microstep of the capture.
+            call: call of the capture.
+            backward: backward of the capture.
+            address: where its bytes stand in this process's memory, contiguous, owned by the caller.
+            nbytes: how many there are.
+            flags: 1 for a capture that arrived after its step was committed.
+
+        Raises:
+            ValueError: address 0 with bytes to read (a fake tensor, or freed storage).
+            StorageError: the file cannot be written.
+        """
+        if 0 < nbytes < self._large and address:
+            source = memory(address, nbytes)
+            gather = self._gather
+            start = gather.fill
+            place = slice(start, start + nbytes)
+            row = gather.row
+            # From here until the entry is packed nothing is called or allocated that could let others in; see `Turns`.
+            if not self.turns.held and gather.fill == start and nbytes <= gather.room - start and row <= gather.last_row:
+                gather.payload[place] = source
+                gather.fill = (start + nbytes + 7) & -8
+                gather.row = row + _ENTRY_BYTES
+                try:
+                    _pack_entry(gather.table, row, descriptor, flags | _INLINE, step, microstep, call, backward, start)
+                except struct.error:
+                    gather.fill, gather.row = start, row
+                    raise
+                return
+        self._add(descriptor, step, microstep, call, backward, address, nbytes, flags)
+
+    def lane(self, descriptor: int, like: Any) -> Lane | None:
+        """The short way for tensors like one, where they are small.
+
+        Args:
+            descriptor: what `descriptor` returned.
+            like: a dense tensor on the host.
+        """
+        return lane(self._gather, self.turns, descriptor, like) if 0 < like.nbytes < self._large else None
+
+    @alone
+    def _add(self, descriptor: int, step: int, microstep: int, call: int, backward: int, address: int, nbytes: int, flags: int) -> None:
+        """Take a capture that is large, has no room, or has to wait for its turn."""
+        if not address and nbytes:
+            raise ValueError(f"a capture of {nbytes} bytes has no memory behind it (address 0)")
+        gather = self._gather
+        small = nbytes < self._large
+        source = memory(address, nbytes) if nbytes else b""
+        if gather.row > gather.last_row or (small and gather.fill + nbytes > gather.room):
+            self._flush()
+        start = stop = gather.fill
+        if small:
+            stop = (start + nbytes + 7) & -8
+            gather.payload[start : start + nbytes] = source
+            flags |= _INLINE
+        else:
+            self._tell_void()
+            start = self._log.append(Kind.EXTENT, (), (source,))
+        _pack_entry(gather.table, gather.row, descriptor, flags, step, microstep, call, backward, start)
+        gather.fill = stop
+        gather.row += _ENTRY_BYTES
+
+    @alone
+    def commit(self, phase: str, step: int, global_step: int, annex: Mapping[str, Any] | None = None) -> None:
+        """Make everything since the last commit safe, in the sense of the journal's durability.
+
+        Args:
+            phase: phase of the step.
+            step: step within (epoch, phase).
+            global_step: steps of this phase in earlier epochs, plus `step`.
+            annex: what else belongs to the step (`gaps`, `ids`, free keys); plain JSON values.
+
+        Raises:
+            StorageError: the file cannot be written or synced; nothing new is committed.
+        """
+        number = self._phases.get(phase)
+        if number is None:
+            number = len(self._phases)
+            annex = {**(annex or {}), "phases": {str(number): phase}}
+        self._write_frame(FrameFlag.COMMIT, step, number, global_step, canonical(annex) if annex else b"")
+        self._phases[phase] = number
+        if self._power:
+            self._log.sync()
+        self._log.commits += 1
+        self._committed = self._gather.framed
+
+    @alone
+    def abort(self) -> None:
+        """Make everything since the last commit void; never fails, as the file hears of it with the next record."""
+        self._void = self._void or self._gather.framed != self._committed
+        self._gather.clear()
+        self._gather.framed = self._committed
+
+    @alone
+    def end(self, complete: bool, reason: str, closing: Mapping[str, Any]) -> None:
+        """Say how the epoch ended, wait until all is on the device, and close; what was not committed is void.
+
+        Raises:
+            StorageError: the file cannot be written or synced; it is still open, and `close` closes it.
+        """
+        text = canonical({"complete": complete, "reason": reason, "closing": closing})
+        self.abort()
+        if not self._power:
+            self._log.sync()
+            self._log.append(Kind.SYNC, ())
+        self._log.append(Kind.END, (text,))
+        self._log.sync()
+        self._log.close()
+
+    @alone
+    def close(self) -> None:
+        """Give the file back without a word; committed steps stay, a second call does nothing."""
+        self._log.close()
+
+    def _flush(self) -> None:
+        self._write_frame(FrameFlag(0), 0, 0, 0, b"")
+
+    def _write_frame(self, flags: FrameFlag, step: int, phase: int, global_step: int, annex: bytes) -> None:
+        self._tell_void()
+        checked, rest = self._gather.frame(step, phase, global_step, annex)
+        self._log.append(Kind.FRAME, checked, rest, flags, self._gather)
+
+    def _tell_void(self) -> None:
+        """Tell the file of an abort before anything else is appended."""
+        if self._void:
+            self._log.append(Kind.FRAME, (FIXED.pack(0, 0, 0, 0, 0),), (), FrameFlag.ABORT)
+            self._void = False
+
+
+def _open(path: Path, spare: Path | None, opener: Callable[..., RawFile]) -> tuple[RawFile, int]:
+    """A file to write and how many bytes of an earlier journal stand in it; the name is claimed in either case."""
+    file = opener(path, create=True)
+    if spare is None or not spare.exists():
+        return file, 0
+    try:
+        recycled = opener(spare, create=False)
+    except OSError:
+        return file, 0
+    status = recycled.status()
+    if status.st_nlink != 1 or not status.st_size:
+        recycled.close()
+        return file, 0
+    file.close()
+    return recycled, status.st_size
+
+
+def _refused(path: Path, error: OSError) -> StorageError:
+    return refusal(f"cannot create the journal {str(path)!r}: {error.strerror}; earlier epochs are safe", error)
+
+
+def _publish(log: RecordLog, spare: Path | None) -> None:
+    # Were the name durable before the HEAD, a power loss would show the old journal, or none, under the new name.
+    log.sync()
+    if spare is not None:
+        spare.replace(log.path)
+    sync_directory(log.path.parent)

@@ -1,0 +1,1 @@
+"""Verify, diff and replay: what can be proved of a run."""

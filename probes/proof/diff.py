@@ -1,0 +1,127 @@
+"""Comparing two runs capture by capture, with memory that does not grow with the files."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from probes.clock import SeriesKey
+from probes.errors import StorageError, UsageError
+from probes.proof.alignment import Side, align
+from probes.proof.compare import Tolerance
+from probes.proof.difference import Difference, GapDifference, SeriesDifference
+from probes.proof.pairing import Order, canonical, pair, parse_rename
+from probes.proof.provenance_diff import origins
+from probes.run_directory.listing import Directory, is_run, newest_run
+
+Tolerances = Mapping[str, Tolerance]
+
+
+def diff(
+    a: str | Path,
+    b: str | Path,
+    *,
+    rtol: float | None = None,
+    atol: float | None = None,
+    mapping: Sequence[str] = (),
+    bitwise: bool = False,
+    by_digest: bool = True,
+) -> Difference:
+    """Compare two runs, or two files, by series and clock.
+
+    Args:
+        a: the first: a run directory, a directory of runs (then its newest one), or one file.
+        b: the second, likewise.
+        rtol: tolerance relative to the first, for every dtype; the spec's tolerances are then left aside.
+        atol: absolute tolerance, likewise.
+        mapping: `OLD=NEW` module paths, or `path:leaf`, of the first and the second.
+        bitwise: compare bit for bit, whatever tolerances the spec names.
+        by_digest: take captures whose stored block digests agree as equal, without reading them; `verify` checks that the
+            digests are true.
+
+    Returns:
+        What differs; nothing is printed.
+
+    Raises:
+        UsageError: tolerances and `bitwise` exclude each other, or a renaming applies to nothing.
+        StorageError: there is no run.
+        FileRefused: a file holds what a capture file never holds.
+    """
+    if bitwise and (rtol is not None or atol is not None):
+        raise UsageError("`bitwise` and a tolerance exclude each other; give one of them")
+    left, right = _directory(a), _directory(b)
+    tolerances = {} if bitwise else _tolerances(left, rtol, atol)
+    order = Order(left.manifest)
+    found = dict(_compare(left, right, mapping, tolerances, order, by_digest))
+    series = tuple(found[key] for key in sorted(found, key=lambda named: (order.series(named[0]), named[1])))
+    firsts = [one.first for one in series if one.first is not None]
+    return Difference(
+        a=str(a),
+        b=str(b),
+        series=series,
+        first=min(firsts, key=lambda one: order.capture(one.key, one.clock), default=None),
+        gaps=_gaps(left, right),
+        origins=origins(left.manifest, right.manifest),
+        tolerances={dtype: one._asdict() for dtype, one in tolerances.items()},
+    )
+
+
+def _directory(path: str | Path) -> Directory:
+    found = Path(path)
+    if not found.exists():
+        raise StorageError(f'"{found}" does not exist; `probes ls` lists the runs under runs/')
+    return Directory(newest_run(found) if found.is_dir() and not is_run(found) else found)
+
+
+def _tolerances(side: Directory, rtol: float | None, atol: float | None) -> dict[str, Tolerance]:
+    """Tolerances by dtype; `*` stands for every dtype."""
+    if rtol is not None or atol is not None:
+        return {"*": Tolerance(rtol or 0.0, atol or 0.0)}
+    named = _resolved(side).get("tolerance") or {}
+    return {dtype: Tolerance(float(one.get("rtol", 0.0)), float(one.get("atol", 0.0))) for dtype, one in named.items()}
+
+
+def _resolved(side: Directory) -> dict[str, Any]:
+    """The resolved spec of a run; empty where its files have none."""
+    for entry in side.current:
+        if not entry.sealed:
+            continue
+        document = side.file(entry.name).document("resolved")
+        found = json.loads(document) if isinstance(document, str) else document
+        return found if isinstance(found, dict) else {}
+    return {}
+
+
+def _gaps(left: Directory, right: Directory) -> tuple[GapDifference, ...]:
+    """What the sealed files of the runs say they lack, where they do not agree."""
+    a, b = (_lacking(side) for side in (left, right))
+    return tuple(GapDifference(*place, a[place], b[place]) for place in sorted({*a, *b}) if a[place] != b[place])
+
+
+def _lacking(side: Directory) -> Counter[tuple[int, SeriesKey, str]]:
+    found: Counter[tuple[int, SeriesKey, str]] = Counter()
+    for entry in side.current:
+        for row in (side.file(entry.name).document("gaps") or ()) if entry.sealed else ():
+            key = SeriesKey(*row[:4])
+            found[entry.epoch, key._replace(target=canonical(key.target)), row[4]] += row[5]
+    return found
+
+
+def _compare(
+    left: Directory, right: Directory, mapping: Sequence[str], tolerances: Tolerances, order: Order, by_digest: bool
+) -> Iterator[tuple[tuple[SeriesKey, int], SeriesDifference]]:
+    """Every series of either side; an extra one is marked so that it does not fall together with one of the first side."""
+    ours, theirs = Side(left), Side(right)
+    pairs = pair(ours.keys, theirs.keys, [parse_rename(text) for text in mapping])
+    for key in sorted(ours.keys, key=order.series):
+        other = pairs.get(key)
+        found = SeriesDifference(key, other if other != key else None)
+        align(ours, key, theirs, other, found, tolerances, by_digest)
+        yield (key, 0), found
+    for key in sorted(theirs.keys - set(pairs.values()), key=order.series):
+        found = SeriesDifference(key)
+        align(ours, None, theirs, key, found, tolerances, by_digest)
+        yield (key, 1), found

@@ -1,0 +1,110 @@
+"""What a verification found, as values; nothing here reads or prints."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from probes.clock import SeriesKey
+from probes.error_codes import PROOF
+
+CODES = PROOF
+NOTES = frozenset(code for code, row in PROOF.items() if row.meaning.startswith("note: "))
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is not as it was sealed, or that is worth knowing.
+
+    Attributes:
+        code: one of `codes.PROOF`.
+        file: name of the file, in the run directory.
+        message: what was found, and what was expected.
+        series: the series, where it is about one.
+        steps: first and last step it can be about; of small captures those of their digest block.
+    """
+
+    code: str
+    file: str
+    message: str
+    series: SeriesKey | None = None
+    steps: tuple[int, int] | None = None
+
+    def __post_init__(self) -> None:
+        if self.code not in PROOF:
+            raise AssertionError(f"BUG: the code {self.code!r} is not listed")
+
+    @property
+    def note(self) -> bool:
+        """Whether the proof holds in spite of it."""
+        return self.code in NOTES
+
+    def __str__(self) -> str:
+        return f"{self.code}  {self.file}: {self.message}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for `--json`."""
+        return {**asdict(self), "note": self.note, "series": self.series._asdict() if self.series else None}
+
+
+@dataclass(frozen=True)
+class Checked:
+    """One file that was verified.
+
+    Attributes:
+        file: its name.
+        bytes: its size.
+        captures: how many captures it holds.
+        captures_root: as computed from what it holds; empty where it could not be.
+        epoch_root: likewise.
+        file_blake3: of its bytes; empty where nothing asked for it.
+        file_sha256: of its bytes, where asked for; else empty.
+        ok: whether nothing but notes was found in it.
+    """
+
+    file: str
+    bytes: int
+    captures: int = 0
+    captures_root: str = ""
+    epoch_root: str = ""
+    file_blake3: str = ""
+    file_sha256: str = ""
+    ok: bool = True
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a verification found.
+
+    Attributes:
+        path: what was verified, as it was named.
+        run_id: name of the run.
+        findings: what is wrong, and notes, in the order of the files.
+        files: what was verified.
+        head: head of the ledger; empty for a file alone.
+        anchored: whether an anchor was given and found.
+    """
+
+    path: str
+    run_id: str
+    findings: tuple[Finding, ...]
+    files: tuple[Checked, ...]
+    head: str = ""
+    anchored: bool = False
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything is as it was sealed."""
+        return all(finding.note for finding in self.findings)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data for `--json`."""
+        return {
+            "ok": self.ok,
+            "path": self.path,
+            "run_id": self.run_id,
+            "head": self.head,
+            "anchored": self.anchored,
+            "files": [asdict(file) for file in self.files],
+            "findings": [finding.as_dict() for finding in self.findings],
+        }

@@ -1,0 +1,168 @@
+"""In what the provenance of two runs differs, the likely causes of a divergence first."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from probes.proof.difference import OriginDifference
+
+NONE = "nothing recorded"
+LISTED = 8
+
+TABLES = (
+    ("modules", "path", ("type", "same_as")),
+    ("tensors", "name", ("role", "dtype", "shape", "trained", "same_as")),
+    ("weights", "name", ("digest",)),
+)
+
+# What is known to change numbers comes first, what only describes the run last. Times, ids and directories are never compared.
+CAUSES = (
+    "spec.identity",
+    "spec.edits",
+    "code.script",
+    "code.sha256",
+    "code.git.commit",
+    "code.git.diff.sha256",
+    "code.argv",
+    "random.torch_seed",
+    "random.digests.torch",
+)
+SURROUNDINGS = (
+    "environment.torch",
+    "environment.torch_commit",
+    "environment.cuda",
+    "environment.cudnn",
+    "environment.device",
+    "environment.cpu",
+    "environment.threads",
+    "environment.interop_threads",
+    "environment.deterministic",
+    "environment.cudnn_deterministic",
+    "environment.cudnn_benchmark",
+    "environment.matmul_precision",
+    "environment.tf32",
+    "environment.autocast",
+    "environment.world",
+    "environment.numpy",
+    "environment.python",
+    "data",
+    "tags",
+    "machine",
+    "torch_build",
+    "probes",
+)
+
+# Python starts these from the system's entropy, so that they differ in every pair of runs that do not seed them.
+UNSEEDED = ("python", "numpy")
+IF_DRAWN = "not seeded alike; matters only where data or model draw from it"
+
+
+def origins(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[OriginDifference, ...]:
+    """In what two manifests differ.
+
+    Args:
+        a: the first manifest, as plain data; may be empty.
+        b: the second.
+    """
+    if not a or not b:
+        return () if not a and not b else (OriginDifference("manifest", "present" if a else NONE, "present" if b else NONE),)
+    packages = _packages(a.get("packages") or {}, b.get("packages") or {})
+    causes = (*_listed(CAUSES, a, b), *_devices(a, b))
+    return (*causes, *_models(a, b), *_listed(SURROUNDINGS, a, b), *packages, *_generators(a, b))
+
+
+def _listed(places: Iterable[str], a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[OriginDifference]:
+    for place in places:
+        one, other = _at(a, place), _at(b, place)
+        yield from _differences(place, one, other, (_empty(place, a), _empty(place, b)))
+
+
+def _devices(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[OriginDifference]:
+    """The generators of devices."""
+    yield from _listed([f"random.digests.{name}" for name in _generator_names(a, b) if name not in ("torch", *UNSEEDED)], a, b)
+
+
+def _generators(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[OriginDifference]:
+    """The generators that PyTorch itself does not draw from."""
+    for one in _listed([f"random.digests.{name}" for name in _generator_names(a, b) if name in UNSEEDED], a, b):
+        yield OriginDifference(one.place, one.a, one.b, IF_DRAWN if NONE not in (one.a, one.b) else "")
+
+
+def _generator_names(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
+    return sorted({*(_at(a, "random.digests") or ()), *(_at(b, "random.digests") or ())})
+
+
+def _empty(place: str, manifest: Mapping[str, Any]) -> str:
+    """What to call a value that is not there."""
+    if place == "code.argv" and _at(manifest, place) is not None:
+        return "(no arguments)"
+    if place == "code.git.diff.sha256" and _at(manifest, "code.git.dirty") is False:
+        return "(clean tree)"
+    return NONE
+
+
+def _at(manifest: Mapping[str, Any], place: str) -> Any:
+    value: Any = manifest
+    for key in place.split("."):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
+def _differences(place: str, a: Any, b: Any, empty: tuple[str, str] = (NONE, NONE)) -> Iterator[OriginDifference]:
+    if a == b:
+        return
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        for key in sorted({*a, *b}):
+            yield from _differences(f"{place}.{key}", a.get(key), b.get(key))
+        return
+    texts = _text(a, empty[0]), _text(b, empty[1])
+    yield OriginDifference(place, *(_lines(*texts) if all("\n" in text for text in texts) else texts))
+
+
+def _text(value: Any, empty: str = NONE) -> str:
+    if value is None or value == [] or value == "":
+        return empty
+    if isinstance(value, list):
+        return shlex.join(map(str, value))
+    return str(value)
+
+
+def _lines(a: str, b: str) -> list[str]:
+    """Of two texts of many lines those lines that only one of them has."""
+    ours, theirs = a.splitlines(), b.splitlines()
+    alone = ([line.strip(" -") for line in mine if line not in other] for mine, other in ((ours, theirs), (theirs, ours)))
+    return ["; ".join(lines) or "(nothing more)" for lines in alone]
+
+
+def _models(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[OriginDifference]:
+    """The first places where models differ: modules, then tables of tensors, then weights."""
+    ours, theirs = ({model["name"]: model for model in side.get("models") or ()} for side in (a, b))
+    for name in sorted({*ours, *theirs}):
+        place = f"models.{name}" if name else "models"
+        one, other = ours.get(name), theirs.get(name)
+        if one is None or other is None:
+            yield OriginDifference(place, one["type"] if one else NONE, other["type"] if other else NONE)
+            continue
+        for table, name_key, keys in TABLES:
+            rows = "tensors" if table == "weights" else table
+            yield from _table(f"{place}.{table}", _by(one, rows, name_key, keys), _by(other, rows, name_key, keys))
+
+
+def _by(model: Mapping[str, Any], table: str, name: str, keys: tuple[str, ...]) -> dict[str, str]:
+    return {row[name]: " ".join(str(row[key]) for key in keys if row.get(key) is not None) for row in model.get(table) or ()}
+
+
+def _table(place: str, a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[OriginDifference]:
+    names = [name for name in {**a, **b} if a.get(name) != b.get(name)]
+    for name in names[:LISTED]:
+        yield OriginDifference(f"{place}.{name}", a.get(name) or NONE, b.get(name) or NONE)
+    if len(names) > LISTED:
+        yield OriginDifference(place, f"{len(names) - LISTED} more", f"{len(names) - LISTED} more")
+
+
+def _packages(a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[OriginDifference]:
+    for name in sorted({*a, *b}):
+        if a.get(name) != b.get(name):
+            yield OriginDifference(f"packages.{name}", a.get(name) or NONE, b.get(name) or NONE)

@@ -1,0 +1,123 @@
+"""The script of a run and the state of its repository, with what nobody else should read left out."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from hashlib import sha256
+from pathlib import Path
+
+from probes.digest import canonical
+from probes.provenance.redact import masked, masked_source
+from probes.run_directory.manifest import CodeRecord, File, GitRecord
+
+DIFF_NAME = "code.diff"
+LARGEST_DIFF = 16 << 20
+UNTRACKED = 100
+TIMEOUT_S = 10.0
+
+
+class GitUnknown(LookupError):
+    """The state of the repository could not be found out; the message says why."""
+
+
+def without_home(text: str, home: Path | None = None) -> str:
+    """A text with every path into the home directory written `~`."""
+    place = str(home or Path.home())
+    if place in ("/", ""):
+        return text
+    return re.sub(rf"(?<![\w./~-]){re.escape(place)}(?=/|$)", "~", text)
+
+
+def with_home(text: str) -> str:
+    """The inverse of `without_home` for one argument."""
+    return re.sub(r"(^|(?<==))~(?=/|$)", lambda _: str(Path.home()), text)
+
+
+def code(script: str | None, file: Path | None, argv: Sequence[str], automatic: bool, unknown: dict[str, str]) -> tuple[CodeRecord, bytes]:
+    """What ran, and the uncommitted changes of its repository.
+
+    Args:
+        script: the script or `-m module` as it was given; None in a notebook or an interpreter.
+        file: the file that holds it.
+        argv: its arguments.
+        automatic: whether `probes run` attached the probes.
+        unknown: takes what could not be found out, and why.
+
+    Returns:
+        The record, and the text of the difference to the commit; empty where there is none.
+    """
+    arguments = tuple(without_home(argument) for argument in masked(argv))
+    git, diff = None, b""
+    try:
+        git, diff = repository(file.parent if file else Path.cwd())
+    except GitUnknown as error:
+        unknown["code.git"] = without_home(str(error))
+    if git and git.diff and len(diff) > LARGEST_DIFF:
+        unknown["code.git.diff"] = f"the difference has {len(diff)} bytes, so only its hash was kept"
+        diff = b""
+    record = CodeRecord(
+        script=without_home(script) if script is not None else None,
+        sha256=_hash(file, unknown),
+        argv=arguments,
+        argv_sha256=sha256(canonical(arguments)).hexdigest(),
+        directory=without_home(str(Path.cwd())),
+        automatic=automatic,
+        git=git,
+    )
+    return record, diff
+
+
+def _hash(file: Path | None, unknown: dict[str, str]) -> str | None:
+    if file is None:
+        unknown["code.sha256"] = "the code is not in a file"
+        return None
+    try:
+        return sha256(file.read_bytes()).hexdigest()
+    except OSError as error:
+        unknown["code.sha256"] = f"the script cannot be read: {error.strerror}"
+        return None
+
+
+def repository(directory: Path) -> tuple[GitRecord, bytes]:
+    """Commit, branch and uncommitted changes of the repository a directory is in, secrets in them masked.
+
+    Raises:
+        GitUnknown: there is no git, no repository, or no answer in time.
+    """
+    status = _git(directory, "status", "--porcelain=v2", "--branch", "--untracked-files=no").decode(errors="replace").splitlines()
+    heads = dict(line[2:].split(" ", 1) for line in status if line.startswith("# "))
+    dirty = any(not line.startswith("# ") for line in status)
+    commit, branch = heads["branch.oid"], heads["branch.head"]
+    diff = b""
+    if dirty and commit != "(initial)":
+        diff = _git(directory, "diff", "HEAD", "--binary", "--no-ext-diff", "--no-textconv", "--no-color")
+        diff = masked_source(diff) if len(diff) <= LARGEST_DIFF else diff  # a larger one is not saved
+    untracked = _git(directory, "ls-files", "--others", "--exclude-standard", "--full-name", "-z", "--", "*.py").split(b"\0")
+    record = GitRecord(
+        commit=commit,
+        branch=None if branch == "(detached)" else branch,
+        dirty=dirty,
+        diff=File(name=DIFF_NAME, sha256=sha256(diff).hexdigest()) if diff else None,
+        untracked=tuple(name.decode(errors="replace") for name in untracked[:UNTRACKED] if name),
+    )
+    return record, diff
+
+
+def _git(directory: Path, *arguments: str) -> bytes:
+    """What a git command prints; no lock is taken, and no program that the repository configures is run."""
+    program = shutil.which("git")
+    if program is None:
+        raise GitUnknown("git is not installed")
+    command = [program, "--no-optional-locks", "-c", "core.fsmonitor=false", "-C", str(directory), *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=TIMEOUT_S, check=False, stdin=subprocess.DEVNULL)
+    except subprocess.TimeoutExpired as error:
+        raise GitUnknown(f"git did not answer within {TIMEOUT_S:g} s") from error
+    except OSError as error:
+        raise GitUnknown(f"git cannot be run: {error}") from error
+    if done.returncode:
+        raise GitUnknown(done.stderr.decode(errors="replace").strip() or f"git ended with {done.returncode}")
+    return done.stdout

@@ -1,0 +1,193 @@
+"""Finding out where a run comes from: spec, models, code, environment and random generators."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import torch
+
+from probes.plugins import find, source
+from probes.provenance.code import DIFF_NAME, code, without_home
+from probes.provenance.environment import environment, generators, machine, packages
+from probes.provenance.redact import masked, masked_table
+from probes.provenance.weights import ModuleTree, model_record, weights_digest
+from probes.run_directory.manifest import CodeRecord, File, Identity, Manifest, Plugin, SpecRecord, identity
+
+__all__ = ["Provenance", "Script", "collect", "generators", "this_script", "weights_digest"]
+
+
+class LoadedSpec(Protocol):
+    """What is read of a loaded spec."""
+
+    @property
+    def spec(self) -> Any:
+        """The validated spec."""
+
+    @property
+    def source(self) -> bytes:
+        """The bytes that were read."""
+
+    @property
+    def files(self) -> Sequence[tuple[str, str]]:
+        """Name and SHA-256 of every file that was read."""
+
+    @property
+    def resolved(self) -> bytes:
+        """Canonical JSON of the resolved spec."""
+
+    @property
+    def identity_hash(self) -> str:
+        """BLAKE3 of the resolved spec without what does not change a capture."""
+
+
+class Script(NamedTuple):
+    """The program that trains.
+
+    Attributes:
+        name: script or `-m module` as it was given; None in a notebook or an interpreter.
+        file: the file that holds it.
+        argv: its arguments.
+    """
+
+    name: str | None
+    file: Path | None
+    argv: tuple[str, ...]
+
+
+class Provenance(NamedTuple):
+    """What was found out.
+
+    Attributes:
+        manifest: the content of `run.json`.
+        files: further files to save beside it, by name.
+    """
+
+    manifest: Manifest
+    files: dict[str, bytes]
+
+
+def this_script() -> Script:
+    """The program of this process, as the interpreter was started."""
+    main = sys.modules.get("__main__")
+    place = getattr(main, "__file__", None)
+    spec = getattr(main, "__spec__", None)
+    file = Path(place) if place and Path(place).is_file() else None
+    name = f"-m {spec.name.removesuffix('.__main__')}" if spec is not None else sys.argv[0]
+    return Script(name if file else None, file, tuple(sys.argv[1:]))
+
+
+def collect(
+    trees: Mapping[str, ModuleTree],
+    loaded: LoadedSpec,
+    *,
+    run_id: str,
+    script: Script | None = None,
+    automatic: bool = False,
+    overrides: Sequence[str] = (),
+    rank: int = 0,
+    world: int = 1,
+    plan: Mapping[str, Any] | None = None,
+    tags: Mapping[str, str] | None = None,
+    data: Mapping[str, str] | None = None,
+    attempt: int = 1,
+) -> Provenance:
+    """Find out where a run comes from; models, generators and settings stay as they are.
+
+    Args:
+        trees: the models' module trees by their names in the spec; `""` where there is only one.
+        loaded: the spec as it was loaded.
+        run_id: name of the run.
+        script: the program; by default that of this process.
+        automatic: whether `probes run` attached the probes; else the program does so itself.
+        overrides: what `--set` changed.
+        rank: rank of this process.
+        world: number of processes.
+        plan: every binding, as plain data.
+        tags: what `--tag` gave.
+        data: digests of data sets by name.
+        attempt: which start of the run this is; later ones save the changes of the code under a name of their own.
+
+    Returns:
+        The manifest, and what is to be saved beside it.
+    """
+    unknown: dict[str, str] = {}
+    hashed = loaded.spec.provenance.weights != "never"
+    models = tuple(model_record(name, tree, hashed, unknown) for name, tree in trees.items())
+    record, diff = code(*(script or this_script()), automatic, unknown)
+    name = DIFF_NAME if attempt == 1 else f"code.a{attempt}.diff"
+    manifest = Manifest(
+        format="manifest.v1",
+        algorithm="blake3",
+        probes=_own_version(),
+        run_id=run_id,
+        started=datetime.now(UTC).isoformat(timespec="seconds"),
+        rank=rank,
+        tags=masked_table(tags or {}),
+        identity=Identity(spec="", structure="", weights=None, code="", environment=""),
+        spec=_spec_record(loaded, overrides),
+        models=models,
+        plan=dict(plan or {}),
+        code=_with_diff(record, name),
+        environment=environment(_devices(trees), world, unknown),
+        machine=machine(),
+        torch_build=torch.__config__.show(),
+        packages=packages(),
+        random=generators(),
+        data=dict(data or {}),
+        unknown=unknown,
+    )
+    return Provenance(manifest.model_copy(update={"identity": identity(manifest)}), {name: diff} if diff else {})
+
+
+def _with_diff(record: CodeRecord, name: str) -> CodeRecord:
+    """A record that says under which name the uncommitted changes are saved."""
+    if record.git is None or record.git.diff is None:
+        return record
+    diff = record.git.diff.model_copy(update={"name": name})
+    return record.model_copy(update={"git": record.git.model_copy(update={"diff": diff})})
+
+
+def _spec_record(loaded: LoadedSpec, overrides: Sequence[str]) -> SpecRecord:
+    probes = loaded.spec.probes
+    return SpecRecord(
+        name=loaded.spec.name,
+        sha256=sha256(loaded.source).hexdigest(),
+        resolved_sha256=sha256(loaded.resolved).hexdigest(),
+        identity=loaded.identity_hash,
+        files=tuple(File(name=without_home(str(name)), sha256=digest) for name, digest in loaded.files),
+        overrides=tuple(without_home(override) for override in masked(overrides)),
+        probes=tuple(probes),
+        edits=tuple(name for name, probe in probes.items() if probe.edit is not None),
+        plugins=_plugins(loaded),
+    )
+
+
+def _plugins(loaded: LoadedSpec) -> tuple[Plugin, ...]:
+    """Every kind that came from another distribution, once."""
+    probes = loaded.spec.probes.values()
+    components = [*(one for probe in probes for one in (*probe.transforms, probe.edit) if one is not None), *loaded.spec.sinks.values()]
+    kinds = sorted({(one.family, one.kind) for one in components if "." in one.kind})
+    found = [plugin for family, kind in kinds if (plugin := find(family, kind)) is not None]
+    return tuple(_plugin_record(one.kind, one.distribution, one.version, *source(one)) for one in found)
+
+
+def _plugin_record(kind: str, distribution: str, version: str, file: str, digest: str) -> Plugin:
+    return Plugin(kind=kind, distribution=distribution, version=version, file=File(name=without_home(file), sha256=digest))
+
+
+def _devices(trees: Mapping[str, ModuleTree]) -> set[torch.device]:
+    places = (node.module for tree in trees.values() for node in tree.nodes.values())
+    return {tensor.device for module in places for tensor in module._parameters.values() if tensor is not None}
+
+
+def _own_version() -> str:
+    try:
+        return version("torch-probes")
+    except PackageNotFoundError:
+        return "unknown"

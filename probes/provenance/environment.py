@@ -1,0 +1,142 @@
+"""What the numbers of a run depend on besides code, spec and weights, read from PyTorch without changing anything."""
+
+from __future__ import annotations
+
+import platform
+import random
+import sys
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+
+from probes.digest import blake3_hex, canonical
+from probes.run_directory.manifest import EnvironmentRecord, RandomRecord
+
+T = TypeVar("T")
+
+
+def environment(devices: Iterable[torch.device], world: int, unknown: dict[str, str]) -> EnvironmentRecord:
+    """The environment of this process.
+
+    Args:
+        devices: where the weights are.
+        world: number of processes.
+        unknown: takes what could not be found out, and why.
+    """
+    places = sorted({device_name(one) for one in devices}) or ["cpu"]
+
+    def ask(name: str, question: Callable[[], T]) -> T | None:
+        # torch raises RuntimeError once the old and the new switches for TF32 have been mixed (2.9)
+        try:
+            return question()
+        except RuntimeError as error:
+            unknown[f"environment.{name}"] = str(error).split(",")[0]
+            return None
+
+    return EnvironmentRecord(
+        python=python_version(),
+        torch=torch.__version__,
+        torch_commit=torch.version.git_version,
+        cuda=torch.version.cuda or torch.version.hip,
+        cudnn=torch.backends.cudnn.version(),  # type: ignore[no-untyped-call]  # torch leaves it unannotated
+        numpy=_numpy_version(),
+        device=", ".join(places),
+        cpu=f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
+        threads=torch.get_num_threads(),
+        interop_threads=torch.get_num_interop_threads(),
+        deterministic=_deterministic(),
+        cudnn_deterministic=torch.backends.cudnn.deterministic,
+        cudnn_benchmark=torch.backends.cudnn.benchmark,
+        matmul_precision=ask("matmul_precision", torch.get_float32_matmul_precision),
+        tf32={
+            "matmul": ask("tf32.matmul", lambda: torch.backends.cuda.matmul.allow_tf32),
+            "cudnn": ask("tf32.cudnn", lambda: torch.backends.cudnn.allow_tf32),
+        },
+        autocast=_autocast(places),
+        world=world,
+    )
+
+
+def python_version() -> str:
+    """Implementation and version of Python."""
+    return f"{platform.python_implementation()} {platform.python_version()}"
+
+
+def device_name(device: torch.device) -> str:
+    """Kind of a device; of a CUDA device its model and compute capability too."""
+    if device.type != "cuda":
+        return device.type
+    major, minor = torch.cuda.get_device_capability(device)
+    return f"cuda {torch.cuda.get_device_name(device)} {major}.{minor}"
+
+
+def _numpy_version() -> str | None:
+    numpy = sys.modules.get("numpy")
+    return str(numpy.__version__) if numpy else None
+
+
+def _deterministic() -> str:
+    if not torch.are_deterministic_algorithms_enabled():
+        return "off"
+    return "warn" if torch.is_deterministic_algorithms_warn_only_enabled() else "on"
+
+
+def _autocast(places: Iterable[str]) -> str | None:
+    kinds = sorted({place.split()[0] for place in places} - {"meta"})
+    on = [kind for kind in kinds if torch.is_autocast_enabled(kind)]
+    return ", ".join(f"{kind} {str(torch.get_autocast_dtype(kind)).removeprefix('torch.')}" for kind in on) or None
+
+
+def generators() -> RandomRecord:
+    """Seed of PyTorch, and digests of the state of every generator that is in use; none of them is advanced."""
+    digests = {
+        "torch": blake3_hex(torch.get_rng_state().numpy().tobytes()),
+        "python": blake3_hex(canonical(random.getstate())),
+    }
+    numpy = sys.modules.get("numpy.random")
+    if numpy is not None:
+        name, keys, *rest = numpy.get_state()
+        digests["numpy"] = blake3_hex(canonical([name, *rest]) + keys.tobytes())
+    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch leaves it unannotated
+        for index, state in enumerate(torch.cuda.get_rng_state_all()):
+            digests[f"cuda:{index}"] = blake3_hex(state.numpy().tobytes())
+    return RandomRecord(torch_seed=torch.initial_seed(), digests=digests)
+
+
+def packages() -> dict[str, str]:
+    """Installed distributions and their versions, without those that others carry within themselves.
+
+    setuptools puts its own on `sys.path` once something imports it, as torch's compiler does: whether they are listed
+    would then depend on what a program has run before.
+    """
+    return dict(_packages(tuple((place, _changed(place)) for place in sys.path)))
+
+
+@lru_cache(maxsize=1)
+def _packages(_places: tuple[tuple[str, int], ...]) -> dict[str, str]:
+    """What `packages` lists; parsing a hundred descriptions takes 0.1 s, so it is done again only where a folder has changed."""
+    found = (distribution for distribution in distributions() if "_vendor" not in Path(str(distribution.locate_file(""))).parts)
+    tables = [distribution.metadata for distribution in found]  # each access parses the file anew
+    return dict(sorted((table["Name"], table["Version"]) for table in tables if table["Name"] and table["Version"]))
+
+
+def _changed(place: str) -> int:
+    """When something was last put into a folder of `sys.path`; -1 where there is none."""
+    try:
+        return Path(place).stat().st_mtime_ns
+    except OSError:
+        return -1
+
+
+def machine() -> str:
+    """Operating system, its version and the processor; no name of the host."""
+    processor = platform.processor()
+    listing = Path("/proc/cpuinfo")
+    if listing.exists():
+        lines = listing.read_text(errors="replace").splitlines()
+        processor = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), processor)
+    return f"{platform.system()} {platform.release()}, {processor or platform.machine()}"

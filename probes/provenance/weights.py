@@ -1,0 +1,132 @@
+"""Digests of the bytes in parameters and buffers, read without touching the model."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator, Mapping
+from typing import Protocol
+
+from torch import Tensor
+from torch.nn import Module
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
+
+from probes.digest import Hasher
+from probes.run_directory.manifest import ModelRecord, ModuleRecord, TensorRecord, combined
+from probes.tensors import DTYPE_NAMES, NotCapturable, local
+
+_PIECE_BYTES = 64 << 20
+
+
+class Place(Protocol):
+    """Where a module stands in a tree."""
+
+    @property
+    def module(self) -> Module:
+        """The module itself, inside its wrappers."""
+
+
+class ModuleTree(Protocol):
+    """The modules of a model by canonical path, wrappers stripped; the plan's `Tree` is one."""
+
+    @property
+    def nodes(self) -> Mapping[str, Place]:
+        """Every module by every path it has, parents first."""
+
+
+def tensor_hex(tensor: Tensor) -> str:
+    """BLAKE3 of a tensor's bytes, contiguous and little-endian.
+
+    Args:
+        tensor: any shape, dtype and device, owned by the model; read from its own memory on the CPU, elsewhere in pieces.
+
+    Raises:
+        NotCapturable: the tensor has no bytes.
+    """
+    dense = local(tensor)
+    hasher = Hasher()
+    for piece in _pieces(dense):
+        if piece.nbytes:
+            hasher.update(memoryview((ctypes.c_ubyte * piece.nbytes).from_address(piece.data_ptr())).cast("B"))
+    return str(hasher.hexdigest())
+
+
+def _pieces(dense: Tensor) -> Iterator[Tensor]:
+    if dense.device.type == "cpu":
+        yield dense
+        return
+    flat = dense.reshape(-1)
+    step = max(_PIECE_BYTES // dense.element_size(), 1)
+    for start in range(0, flat.numel(), step):
+        yield flat[start : start + step].cpu()
+
+
+def model_record(name: str, tree: ModuleTree, digests: bool, unknown: dict[str, str]) -> ModelRecord:
+    """Class, module tree and tensors of a model.
+
+    Args:
+        name: the model's name in the spec.
+        tree: its modules; `_parameters` and `_buffers` are read directly, so no parametrization is computed.
+        digests: whether to hash what is in the tensors.
+        unknown: takes what could not be found out, and why.
+    """
+    modules: list[ModuleRecord] = []
+    first: dict[int, str] = {}
+    for path, node in tree.nodes.items():
+        met = first.setdefault(id(node.module), path)
+        modules.append(ModuleRecord(path=path, type=type_name(node.module), same_as=met if met != path else None))
+    tensors = tuple(_tensor_record(digests, unknown, *found) for found in _tensors(tree))
+    return ModelRecord(name=name, type=modules[0].type, modules=tuple(modules), tensors=tensors)
+
+
+def weights_digest(trees: Mapping[str, ModuleTree]) -> str:
+    """BLAKE3 of all parameters and buffers of the models as they are now, the same digest as the manifest's at the start.
+
+    Raises:
+        NotCapturable: a tensor has no bytes.
+    """
+    found: dict[str, str] = {}
+    for name, tree in trees.items():
+        unknown: dict[str, str] = {}
+        record = model_record(name, tree, True, unknown)
+        for place, reason in unknown.items():
+            raise NotCapturable("no data", f"`{place}`: {reason}")
+        found[name] = record.weights
+    return combined(found)
+
+
+def type_name(module: Module) -> str:
+    """The class of a module with its Python module."""
+    return f"{type(module).__module__}.{type(module).__qualname__}"
+
+
+def _tensors(tree: ModuleTree) -> Iterator[tuple[str, str, Tensor, str | None]]:
+    """Name, role, tensor and the name it was first met under."""
+    first: dict[int, str] = {}
+    for path, node in tree.nodes.items():
+        for role, table in (("parameter", node.module._parameters), ("buffer", node.module._buffers)):
+            for key, tensor in table.items():
+                if tensor is not None:
+                    name = f"{path}.{key}" if path else key
+                    met = first.setdefault(id(tensor), name)
+                    yield name, role, tensor, met if met != name else None
+
+
+def _tensor_record(digests: bool, unknown: dict[str, str], name: str, role: str, tensor: Tensor, met: str | None) -> TensorRecord:
+    digest = None
+    lazy = isinstance(tensor, UninitializedParameter | UninitializedBuffer)
+    if digests and met is None:
+        try:
+            digest = tensor_hex(tensor) if not lazy else None
+        except NotCapturable as error:
+            unknown[f"weights.{name}"] = str(error)
+    if lazy:
+        unknown[f"weights.{name}"] = "the parameter is not initialised before the first call"
+    return TensorRecord.model_construct(
+        name=name,
+        role=role,
+        dtype=DTYPE_NAMES[tensor.dtype],
+        shape=() if lazy else tuple(tensor.shape),
+        trained=tensor.requires_grad,
+        same_as=met,
+        digest=digest,
+    )

@@ -1,0 +1,1 @@
+"""Reading the captures of a run."""

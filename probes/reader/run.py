@@ -1,0 +1,212 @@
+"""Runs, read back: what was captured, addressed by probe, target and leaf."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, overload
+
+from probes.capture_file.roots import root_of_segments
+from probes.capture_file.series_name import Address, parse_word
+from probes.clock import SeriesKey
+from probes.errors import AmbiguousSeries, SeriesNotFound, StorageError, nearest
+from probes.reader.selection import Names, Numbers, Selection
+from probes.reader.series import Series
+from probes.reader.source import Source
+from probes.run_directory.listing import Attempt, Directory, Entry, is_run, newest_run
+
+
+def open(path: str | Path) -> Run:  # noqa: A001  # it is called probes.open
+    """Open a run for reading.
+
+    Needs no torch, writes nothing, and trusts nothing in the files. Files are opened when something of them is asked for.
+
+    Args:
+        path: a run directory, a directory of runs (then its newest one is opened, and named on stderr), or one file.
+
+    Returns:
+        The run.
+
+    Raises:
+        StorageError: there is nothing there, or no run in it.
+        FileRefused: the ledger is damaged.
+    """
+    found = Path(path)
+    if not found.exists():
+        raise StorageError(f'"{found}" does not exist; `probes ls` lists the runs under runs/')
+    if found.is_dir() and not is_run(found):
+        found = newest_run(found)
+        print(f"reading the newest run, {found}", file=sys.stderr)
+    return Run(Directory(found), Selection())
+
+
+class Run:
+    """A run, or what was selected of it.
+
+    Attributes:
+        path: the run directory, or the one file that was opened.
+    """
+
+    def __init__(self, directory: Directory, selection: Selection) -> None:
+        self.path = directory.path
+        self._directory = directory
+        self._selection = selection
+
+    @property
+    def manifest(self) -> Mapping[str, Any]:
+        """The provenance of the run: what stands in `run.json`."""
+        return MappingProxyType(self._directory.manifest)
+
+    @property
+    def spec(self) -> str:
+        """The spec of the run, as it was written."""
+        return self._directory.spec
+
+    @property
+    def attempts(self) -> tuple[Attempt, ...]:
+        """Every attempt at every epoch, also those that a later one superseded."""
+        return self._directory.attempts
+
+    @property
+    def epochs(self) -> list[int]:
+        """Numbers of the selected epochs."""
+        return sorted({found.epoch for found in self._entries})
+
+    @property
+    def state(self) -> dict[int, str]:
+        """How each epoch ended: `complete`, `incomplete`, `unsealed` (still in a journal) or `unlisted` (in no ledger)."""
+        states: dict[int, str] = {}
+        order = ("complete", "unlisted", "incomplete", "unsealed")
+        for attempt in self.attempts:
+            if attempt.current and self._selection.has_file(attempt.epoch, attempt.rank):
+                states[attempt.epoch] = max(states.get(attempt.epoch, "complete"), attempt.state, key=order.index)
+        return states
+
+    @property
+    def captures_roots(self) -> dict[tuple[int, int], str]:
+        """The captures root of every sealed epoch by (epoch, rank), as its files state it; of segments, the root of theirs."""
+        roots: dict[tuple[int, int], list[str]] = {}
+        for found in self._entries:
+            if found.sealed:
+                roots.setdefault((found.epoch, found.rank), []).append(str(self._directory.file(found.name).attributes["captures_root"]))
+        cut = {(found.epoch, found.rank) for found in self._entries if found.segment}
+        return {place: root_of_segments(each) if place in cut else each[0] for place, each in roots.items()}
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """What set off the triggers of the spec, in order: the value that was not finite, where it is, and what was written."""
+        closings = [self._directory.file(found.name).document("closing") for found in self._entries]
+        triggers = [closing.get("trigger") for closing in closings if isinstance(closing, dict)]
+        return [event for trigger in triggers if isinstance(trigger, dict) for event in trigger.get("events", ())]
+
+    @property
+    def probes(self) -> list[str]:
+        """Names of the probes that captured something."""
+        return sorted({key.probe for key in self._keys})
+
+    @property
+    def series(self) -> list[Series]:
+        """Every series, sorted by name; none is touched yet."""
+        return [self._series([key]) for key in self._keys]
+
+    def sel(self, *, phase: Names = None, epoch: Numbers = None, step: Numbers = None, rank: Numbers = None, dtype: Names = None) -> Run:
+        """The run, narrowed to some places of the clock.
+
+        Args:
+            phase: a name or several.
+            epoch: a number, several, or a slice; a slice goes by value and leaves out its end.
+            step: the same.
+            rank: the same.
+            dtype: torch's name of a dtype, or several.
+
+        Raises:
+            UsageError: a coordinate is chosen twice, or by something that is not a number.
+        """
+        return Run(self._directory, self._selection.narrowed(phase=phase, epoch=epoch, step=step, rank=rank, dtype=dtype))
+
+    @overload
+    def __getitem__(self, name: str) -> dict[str, tuple[str, ...]]: ...
+    @overload
+    def __getitem__(self, name: tuple[str, str] | tuple[str, str, str]) -> Series: ...
+    def __getitem__(self, name: str | tuple[str, ...]) -> Series | dict[str, tuple[str, ...]]:
+        """The leaves of a probe by target, or the series of a (probe, target) or (probe, target, leaf).
+
+        Raises:
+            SeriesNotFound: there is none.
+            AmbiguousSeries: there are several; the message lists them.
+        """
+        if isinstance(name, str):
+            return self._targets(name)
+        probe, target, *leaf = name
+        return self._one(probe, target, *leaf)
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of the probes, as those of a mapping."""
+        return iter(self.probes)
+
+    def find(self, word: str) -> Series:
+        """The series that a person means by `probe[/target[:leaf]][@phase][~dtype]`.
+
+        Raises:
+            SeriesNotFound: there is none.
+            AmbiguousSeries: there are several; the message lists them.
+        """
+        name, _, dtype = word.rpartition("~") if "~" in word else (word, "", "")
+        exact = {str(key): key for key in self._keys}
+        if word in exact:
+            return self._series([exact[word]])
+        if name in exact:
+            return self._series([exact[name]]).sel(dtype=dtype)
+        meant = parse_word(word)
+        return self.sel(phase=meant.phase, dtype=meant.dtype)._one(meant.probe, meant.target, meant.leaf)
+
+    def __repr__(self) -> str:
+        return f"<Run {self.path}: {len(self.epochs)} epochs>"
+
+    @cached_property
+    def _entries(self) -> tuple[Entry, ...]:
+        chosen = self._selection
+        return tuple(found for found in self._directory.current if chosen.has_file(found.epoch, found.rank))
+
+    @cached_property
+    def _keys(self) -> dict[SeriesKey, list[tuple[Entry, Address]]]:
+        """Every selected series, and where its pieces are."""
+        places: dict[SeriesKey, list[tuple[Entry, Address]]] = {}
+        for found in self._entries:
+            for address in self._directory.addresses(found.name):
+                if self._selection.has_phase(address.key.phase):
+                    places.setdefault(address.key, []).append((found, address))
+        return dict(sorted(places.items()))
+
+    def _targets(self, probe: str) -> dict[str, tuple[str, ...]]:
+        leaves: dict[str, dict[str, None]] = {}
+        for key in self._keys:
+            if key.probe == probe:
+                leaves.setdefault(key.target, {})[key.leaf] = None
+        if not leaves:
+            raise SeriesNotFound(f'no probe is called "{probe}"; {nearest(probe, self.probes) or _known(self.probes)}')
+        return {target: tuple(found) for target, found in leaves.items()}
+
+    def _one(self, probe: str, target: str | None = None, leaf: str | None = None) -> Series:
+        targets = self._targets(probe)
+        if target is not None and target not in targets:
+            raise SeriesNotFound(f'"{probe}" captured nothing of "{target}"; {nearest(target, targets) or _known(list(targets))}')
+        leaves = [known for at, found in targets.items() if target in (None, at) for known in found]
+        if leaf is not None and leaf not in leaves:
+            raise SeriesNotFound(f'"{probe}/{target}" has no "{leaf}"; {nearest(leaf, leaves) or _known(leaves)}')
+        return self._series([key for key in self._keys if key.probe == probe and target in (None, key.target) and leaf in (None, key.leaf)])
+
+    def _series(self, keys: list[SeriesKey]) -> Series:
+        if len(keys) > 1:
+            listed = "\n".join(f"  {key}" for key in keys)
+            raise AmbiguousSeries(f"several series fit; name one, or narrow with .sel(phase=...):\n{listed}")
+        sources = tuple(Source(self._directory, *place) for place in self._keys[keys[0]])
+        return Series(self._directory, keys[0], sources, self._selection)
+
+
+def _known(names: list[str]) -> str:
+    shown = ", ".join(f'"{name}"' for name in names[:5])
+    return f"there is {shown}" + (f" and {len(names) - 5} more" if len(names) > 5 else "") if names else "nothing was captured"

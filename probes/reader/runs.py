@@ -1,0 +1,124 @@
+"""Many runs, read as one: the same series of each along an axis `run`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from probes.errors import SeriesNotFound, StorageError
+from probes.reader.run import Run
+from probes.reader.run import open as open_run
+from probes.reader.selection import Names, Numbers
+from probes.reader.series import Series
+from probes.run_directory.listing import is_run
+
+if TYPE_CHECKING:
+    import xarray
+
+
+def open_all(path: str | Path) -> Runs:
+    """Open every run below a directory.
+
+    Args:
+        path: a directory of runs, at any depth.
+
+    Returns:
+        The runs by their path below the directory.
+
+    Raises:
+        StorageError: there is no run.
+    """
+    root = Path(path)
+    found = {str(place.relative_to(root)): open_run(place) for place in sorted(run_directories(root))}
+    if not found:
+        raise StorageError(f'"{root}" holds no run')
+    return Runs(found)
+
+
+def run_directories(path: Path) -> Iterator[Path]:
+    """The run directories at or below a path; a run holds no other runs."""
+    if not path.is_dir():
+        return
+    if is_run(path):
+        yield path
+        return
+    for below in sorted(path.iterdir()):
+        if below.is_dir() and not below.is_symlink():
+            yield from run_directories(below)
+
+
+class Runs(Mapping[str, Run]):
+    """Runs by name."""
+
+    def __init__(self, runs: dict[str, Run]) -> None:
+        self._runs = runs
+
+    def sel(self, *, phase: Names = None, epoch: Numbers = None, step: Numbers = None, rank: Numbers = None, dtype: Names = None) -> Runs:
+        """Every run, narrowed to some places of the clock; see `Run.sel`."""
+        asked: dict[str, Any] = {"phase": phase, "epoch": epoch, "step": step, "rank": rank, "dtype": dtype}
+        return Runs({name: run.sel(**asked) for name, run in self._runs.items()})
+
+    def series(self, probe: str, target: str, *leaf: str) -> SeriesOfRuns:
+        """One series of every run that has it.
+
+        Raises:
+            SeriesNotFound: no run has it.
+            AmbiguousSeries: several series of a run fit.
+        """
+        found: dict[str, Series] = {}
+        missing: SeriesNotFound | None = None
+        for name, run in self._runs.items():
+            try:
+                found[name] = run[(probe, target, *leaf)]  # type: ignore[index]  # two or three names
+            except SeriesNotFound as error:
+                if type(error) is not SeriesNotFound:
+                    raise
+                missing = error
+        if not found and missing is not None:
+            raise missing
+        return SeriesOfRuns(found, self)
+
+    def __getitem__(self, name: Any) -> Any:
+        """A run by its name, or with (probe, target) or (probe, target, leaf) one series of every run that has it."""
+        return self.series(*name) if isinstance(name, tuple) else self._runs[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._runs)
+
+    def __len__(self) -> int:
+        return len(self._runs)
+
+    def __repr__(self) -> str:
+        return f"<Runs: {', '.join(self._runs)}>"
+
+
+class SeriesOfRuns(Mapping[str, Series]):
+    """One series of several runs, by name of the run."""
+
+    def __init__(self, series: dict[str, Series], runs: Mapping[str, Run]) -> None:
+        self._series = series
+        self._runs = runs
+
+    def xarray(self) -> xarray.DataArray:
+        """All of them as one array (run, step, *dims), with the runs' tags as coordinates.
+
+        Captures with the same clock stand beside each other; where a run has none it is NaN.
+
+        Raises:
+            RaggedSeries: the captures differ in shape.
+            MissingExtra: xarray is not installed.
+        """
+        tags = [dict(self._runs[name].manifest.get("tags") or {}) for name in self._series]
+        labels = {tag: [str(found.get(tag, "")) for found in tags] for tag in sorted({tag for found in tags for tag in found})}
+        return import_module("probes.reader.convert").join_runs(self._series, labels)  # type: ignore[no-any-return]  # found by name
+
+    def __getitem__(self, name: str) -> Series:
+        return self._series[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._series)
+
+    def __len__(self) -> int:
+        return len(self._series)

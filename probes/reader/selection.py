@@ -1,0 +1,111 @@
+"""Which captures are meant: phases, epochs, steps, ranks and dtypes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from sys import maxsize
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from probes.capture_file.series_part import Steps
+from probes.errors import UsageError
+
+Numbers = int | slice | Sequence[int] | None
+Names = str | Sequence[str] | None
+
+
+class Selection(NamedTuple):
+    """What `sel` was asked for; None stands for everything.
+
+    A slice goes by value and leaves out its end: `slice(10, 20)` is 10 to 19, whichever of them there are. Epochs are
+    those of files: the few captures that came after their epoch had ended stand with the next, and keep their own clock.
+
+    Attributes:
+        phase: one or more names.
+        epoch: one number, several, or a slice.
+        step: the same.
+        rank: the same.
+        dtype: one or more of torch's names.
+    """
+
+    phase: Names = None
+    epoch: Numbers = None
+    step: Numbers = None
+    rank: Numbers = None
+    dtype: Names = None
+
+    def narrowed(self, **asked: Any) -> Selection:
+        """The same selection with some coordinates chosen.
+
+        Raises:
+            UsageError: a coordinate is chosen twice, or by something that is not a number.
+        """
+        given = {name: value for name, value in asked.items() if value is not None}
+        for name, value in given.items():
+            if getattr(self, name) is not None:
+                raise UsageError(f"`{name}` is chosen already ({getattr(self, name)!r}); select from the run once more")
+            if name not in ("phase", "dtype"):
+                _check(name, value)
+        return self._replace(**given)
+
+    def at_step(self, step: int) -> Selection:
+        """`narrowed` to one step, which is by far the most asked for."""
+        if self.step is not None or step < 0:
+            return self.narrowed(step=step)  # which refuses it
+        return Selection(self.phase, self.epoch, step, self.rank, self.dtype)
+
+    def has_phase(self, phase: str) -> bool:
+        """Whether a phase is meant."""
+        return _named(self.phase, phase)
+
+    def has_dtype(self, dtype: str) -> bool:
+        """Whether a dtype is meant."""
+        return _named(self.dtype, dtype)
+
+    def has_file(self, epoch: int, rank: int) -> bool:
+        """Whether the file of an epoch and a rank is meant."""
+        return (self.epoch is None or _includes(self.epoch, epoch)) and (self.rank is None or _includes(self.rank, rank))
+
+    def of(self, steps: Steps) -> NDArray[np.intp]:
+        """The positions of the steps that are meant."""
+        if self.step is None:
+            return np.arange(len(steps.column))
+        return steps.at(self.step) if type(self.step) is int else np.flatnonzero(chosen(self.step, steps.column))
+
+
+def chosen(wanted: Numbers, found: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which of the numbers found are wanted."""
+    if wanted is None:
+        return np.ones(len(found), bool)
+    if isinstance(wanted, slice):
+        start = wanted.start or 0
+        mask: NDArray[np.bool_] = (found >= start) & ((found.astype(np.int64) - start) % (wanted.step or 1) == 0)
+        return mask if wanted.stop is None else mask & (found < wanted.stop)
+    return np.isin(found, list(wanted)) if isinstance(wanted, Iterable) else np.asarray(found == wanted)
+
+
+def _includes(wanted: Numbers, number: int) -> bool:
+    if isinstance(wanted, slice):
+        return number in range(wanted.start or 0, maxsize if wanted.stop is None else wanted.stop, wanted.step or 1)
+    return wanted is None or (number in wanted if isinstance(wanted, Iterable) else number == wanted)
+
+
+def _named(wanted: Names, name: str) -> bool:
+    return wanted is None or name == wanted or (not isinstance(wanted, str) and name in wanted)
+
+
+def _check(name: str, value: object) -> None:
+    numbers: Iterable[object] = (value,)
+    if isinstance(value, slice):
+        numbers = (part for part in (value.start, value.stop, value.step) if part is not None)
+        if value.step is not None and value.step < 1:
+            raise UsageError(f"`{name}` goes upwards; {value!r} has the step {value.step}")
+    elif isinstance(value, Iterable) and not isinstance(value, str):
+        numbers = value
+    for number in numbers:
+        if isinstance(number, bool) or not hasattr(number, "__index__"):
+            raise UsageError(f"`{name}` takes a number, a list of numbers or a slice, not {value!r}")
+        if int(number) < 0:
+            raise UsageError(f"`{name}` counts from 0; {value!r} is below")

@@ -1,0 +1,1 @@
+"""The directory of a run: names, ownership, ledger, sealing, recovery."""

@@ -1,0 +1,57 @@
+"""Names of the files of a run directory."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from probes.errors import UsageError
+
+CONTINUED = "continued in the next segment"  # how a segment ends that is not the last of its epoch
+
+_STEM = re.compile(r"epoch-(\d{4,})(?:\.a(\d+))?(?:\.s(\d{4,}))?(?:\.rank-(\d{4,}))?")
+
+
+class Stem(NamedTuple):
+    """What the name of a journal or a sealed file says, without its suffix.
+
+    Attributes:
+        epoch: number of the epoch.
+        attempt: 1 where the name does not say.
+        segment: 0 where the epoch is not cut into segments.
+        rank: None where the run has one process.
+    """
+
+    epoch: int
+    attempt: int = 1
+    segment: int = 0
+    rank: int | None = None
+
+    def __str__(self) -> str:
+        attempt = f".a{self.attempt}" if self.attempt > 1 else ""
+        segment = f".s{self.segment:04d}" if self.segment else ""
+        return f"epoch-{self.epoch:04d}{attempt}{segment}" + (f".rank-{self.rank:04d}" if self.rank is not None else "")
+
+    @property
+    def ledger(self) -> str:
+        """The ledger that this file is entered in; every rank has its own."""
+        return "ledger.jsonl" if self.rank is None else f"ledger.rank-{self.rank:04d}.jsonl"
+
+    @property
+    def spare(self) -> str:
+        """The journal that was sealed, kept so that a later one is written over it."""
+        return "spare.journal" if self.rank is None else f"spare.rank-{self.rank:04d}.journal"
+
+
+def parse_stem(name: str) -> Stem:
+    """The parts of a file name such as `epoch-0003.a2.s0001.rank-0002.journal`.
+
+    Raises:
+        UsageError: the name is not that of a journal or a sealed file.
+    """
+    stem, _, suffix = name.rpartition(".")
+    found = _STEM.fullmatch(stem)
+    if found is None or suffix not in ("journal", "h5"):
+        raise UsageError(f'"{name}" is not the name of a journal; they are called like epoch-0003.journal or epoch-0003.a2.journal')
+    epoch, attempt, segment, rank = found.groups()
+    return Stem(int(epoch), int(attempt or 1), int(segment or 0), None if rank is None else int(rank))

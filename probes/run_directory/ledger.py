@@ -1,0 +1,211 @@
+"""The ledger of a run: one line per sealed file, each naming the hash of the line before."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from probes.digest import blake3_hex, canonical
+from probes.errors import FileRefused, StorageError
+from probes.host import free_words
+from probes.journal.raw_file import sync_directory, write_rest
+
+FORMAT = "ledger.v1"
+FIRST = "0" * 64
+
+
+class Entry(BaseModel):
+    """One line: a file that was sealed."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    format: str = Field(default=FORMAT, pattern="^ledger[.]v1$", description="Name and version of this format.")
+    index: int = Field(description="Number of the line, from 0.")
+    previous: str = Field(description="BLAKE3 of the line before, without its end; zeros for the first.")
+    file: str = Field(description="Name of the sealed file.")
+    bytes: int = Field(description="Its size.")
+    file_blake3: str = Field(description="BLAKE3 of its bytes.")
+    epoch: int = Field(description="Number of the epoch.")
+    attempt: int = Field(description="Attempt at the epoch, from 1.")
+    rank: int = Field(description="Rank of the process.")
+    segment: int | None = Field(description="Number of the segment, from 1; null where the epoch is one file.")
+    complete: bool = Field(description="Whether the epoch, or the segment, came to its end.")
+    reason: str = Field(description="Why not.")
+    captures: int = Field(description="How many captures the file holds.")
+    captures_root: str = Field(description="Digest of everything captured.")
+    epoch_root: str = Field(description="Digest of that together with what it came from.")
+    supersedes: str | None = Field(description="The file of an earlier attempt that this one takes the place of, or null.")
+
+    @property
+    def digest(self) -> str:
+        """What the next line names as `previous`; for the last line it is the head of the ledger."""
+        return blake3_hex(line(self))
+
+
+def line(entry: Entry) -> bytes:
+    """An entry as it stands in the ledger, without the end of the line."""
+    return canonical(entry.model_dump())
+
+
+class Ledger:
+    """The lines of one ledger file, kept in memory, so that an append does not read the chain again.
+
+    Attributes:
+        path: the file; it need not exist.
+        entries: its lines.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.entries, self._end = _read(path)
+
+    @property
+    def head(self) -> str:
+        """BLAKE3 of the last line, or zeros: whoever keeps it can tell later that lines were cut off or changed."""
+        return self.entries[-1].digest if self.entries else FIRST
+
+    def refresh(self) -> None:
+        """Read the file again where another process has written to it."""
+        size = self.path.stat().st_size if self.path.exists() else 0
+        if size != self._end:
+            self.entries, self._end = _read(self.path)
+
+    def entry(self, file: str) -> Entry | None:
+        """The line of a file."""
+        return next((entry for entry in reversed(self.entries) if entry.file == file), None)
+
+    def append(self, facts: Mapping[str, Any]) -> Entry:
+        """Add a line and wait until it is on the device; a piece of a line left by a kill is cut off first.
+
+        Args:
+            facts: the fields of `Entry` but `format`, `index`, `previous` and `supersedes`.
+
+        Raises:
+            StorageError: the file cannot be written.
+        """
+        try:
+            descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
+            try:
+                with suppress(OSError):  # a file system without locks
+                    fcntl.flock(descriptor, fcntl.LOCK_EX)
+                self.refresh()
+                entry = Entry(index=len(self.entries), previous=self.head, supersedes=self._superseded(facts), **facts)
+                text = line(entry) + b"\n"
+                _write(descriptor, text, self._end)
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            if not self._end:
+                sync_directory(self.path.parent)  # the journal goes next, and only the ledger's name says that it may
+        except OSError as error:
+            raise StorageError(f'"{self.path}" cannot be written: {error.strerror or error}; {free_words(self.path)}') from error
+        self._end += len(text)
+        self.entries.append(entry)
+        return entry
+
+    def _superseded(self, facts: Mapping[str, Any]) -> str | None:
+        """The current file of the same place, unless its attempt is complete and the new file does not end one."""
+        before = current(self.entries).get((facts["epoch"], facts["rank"], facts["segment"]))
+        if before is None or before.attempt >= facts["attempt"]:
+            return None
+        last = max(_of_attempt(self.entries, before), key=_segment)
+        return None if last.complete and not facts["complete"] else before.file
+
+
+def current(entries: Iterable[Entry]) -> dict[tuple[int, int, int | None], Entry]:
+    """For each (epoch, rank, segment) the line that counts.
+
+    It is that of the highest attempt at the epoch, but an incomplete one never takes the place of a complete one. An attempt
+    in segments is complete where its last segment is.
+    """
+    tries: dict[tuple[int, int], dict[int, list[Entry]]] = defaultdict(lambda: defaultdict(list))
+    for entry in entries:
+        tries[entry.epoch, entry.rank][entry.attempt].append(entry)
+    chosen: dict[tuple[int, int, int | None], Entry] = {}
+    for attempts in tries.values():
+        best = max(attempts, key=lambda attempt: (max(attempts[attempt], key=_segment).complete, attempt))
+        chosen |= {(entry.epoch, entry.rank, entry.segment): entry for entry in attempts[best]}
+    return chosen
+
+
+def _of_attempt(entries: Iterable[Entry], like: Entry) -> list[Entry]:
+    """The lines of one attempt at an epoch."""
+    return [entry for entry in entries if (entry.epoch, entry.rank, entry.attempt) == (like.epoch, like.rank, like.attempt)]
+
+
+def _segment(entry: Entry) -> int:
+    return entry.segment or 0
+
+
+def _write(descriptor: int, text: bytes, end: int) -> None:
+    """Write a line at the end of the last whole one, all of it or nothing, however often the system takes a part."""
+    os.ftruncate(descriptor, end)
+    try:
+        write_rest(lambda parts, offset: os.pwrite(descriptor, parts[0], offset), (text,), end, 0, len(text))
+    except OSError:
+        with suppress(OSError):
+            os.ftruncate(descriptor, end)
+        raise
+
+
+def check(entries: list[Entry], anchor: str | None = None) -> None:
+    """Check the chain, and that it still holds the line an anchor was taken from.
+
+    Args:
+        entries: the lines.
+        anchor: a head, or a leading part of at least 8 digits, that was noted earlier; None checks the chain only.
+
+    Raises:
+        FileRefused: `ledger-chain` or `ledger-anchor`.
+    """
+    previous = FIRST
+    heads = []
+    for number, entry in enumerate(entries):
+        if entry.index != number or entry.previous != previous:
+            raise FileRefused("ledger-chain", f'line {number + 1} ("{entry.file}") does not follow the line before it')
+        previous = entry.digest
+        heads.append(previous)
+    if anchor is not None and not (len(anchor) >= 8 and any(head.startswith(anchor.lower()) for head in heads)):
+        raise FileRefused("ledger-anchor", f'no line of the ledger has the hash "{anchor}": what it was taken from was cut off or changed')
+
+
+def _read(path: Path) -> tuple[list[Entry], int]:
+    """The lines of a ledger, and where the last whole one ends.
+
+    Raises:
+        FileRefused: `ledger-line`: a whole line is not an entry in canonical form.
+    """
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return [], 0
+    except OSError as error:
+        raise StorageError(f'"{path}" cannot be read: {error.strerror}') from error
+    lines, rest = split(content)
+    return [_entry(path, number, text) for number, text in enumerate(lines, 1)], len(content) - len(rest)
+
+
+def split(content: bytes) -> tuple[list[bytes], bytes]:
+    """The whole lines of a ledger, and what is behind them: a line that a kill or a loss of power has left half written."""
+    *lines, rest = content.split(b"\n")
+    if lines and b"\0" in lines[-1]:  # its end came to the device, and a part before did not
+        rest = lines.pop() + b"\n" + rest
+    return lines, rest
+
+
+def _entry(path: Path, number: int, text: bytes) -> Entry:
+    try:
+        entry = Entry.model_validate(json.loads(text))
+    except (ValueError, ValidationError, RecursionError):
+        raise FileRefused("ledger-line", f'line {number} of "{path}" is not an entry of a ledger') from None
+    if line(entry) != text:
+        raise FileRefused("ledger-line", f'line {number} of "{path}" is not written the way a ledger is')
+    return entry

@@ -1,0 +1,251 @@
+"""What files a run directory has, and which of them count."""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from probes.capture_file.sealed import SealedFile
+from probes.capture_file.series_name import Address
+from probes.capture_file.series_part import Part
+from probes.capture_file.unsealed import UnsealedFile
+from probes.errors import FileRefused, StorageError, UsageError
+from probes.run_directory.file_name import parse_stem
+from probes.run_directory.ledger import split
+
+OPEN_FILES = 64  # each takes two descriptors, of about a thousand that a process may have
+KEPT_PARTS = 256
+
+UNSEALED = "unsealed"
+
+
+class Entry(NamedTuple):
+    """One file of captures, as its name tells it.
+
+    Attributes:
+        epoch: number of the epoch.
+        rank: rank of the process that wrote it.
+        attempt: from 1.
+        segment: from 1 where a long epoch was cut; else 0.
+        name: name of the file.
+        complete: whether the run says so; None for a file that no ledger names.
+    """
+
+    epoch: int
+    rank: int
+    attempt: int
+    segment: int
+    name: str
+    complete: bool | None
+
+    @property
+    def sealed(self) -> bool:
+        """Whether it is an HDF5 file and not a journal."""
+        return self.name.endswith(".h5")
+
+
+class Attempt(NamedTuple):
+    """One try at an epoch.
+
+    Attributes:
+        epoch: number of the epoch.
+        rank: rank of the process.
+        attempt: from 1.
+        files: its files, segments in order.
+        state: `complete`, `incomplete`, `unsealed` or `unlisted`.
+        current: whether the reader shows it.
+    """
+
+    epoch: int
+    rank: int
+    attempt: int
+    files: tuple[str, ...]
+    state: str
+    current: bool
+
+
+def entry(name: str, complete: bool | None = None) -> Entry | None:
+    """What the name of a file says, or None where it is not the name of a file of captures."""
+    try:
+        stem = parse_stem(name)
+    except UsageError:
+        return None
+    return Entry(stem.epoch, stem.rank or 0, stem.attempt, stem.segment, name, complete)
+
+
+def is_run(path: Path) -> bool:
+    """Whether a directory holds a run."""
+    return (path / "run.json").is_file() or any(path.glob("ledger*.jsonl")) or any(path.glob("epoch-*"))
+
+
+class Directory:
+    """The files of one run, opened when they are touched; at most a few of them are open at a time.
+
+    Attributes:
+        path: the run directory, or the one file that was opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._root = path if path.is_dir() else path.parent
+        self._open: OrderedDict[str, SealedFile | UnsealedFile] = OrderedDict()
+        self._addresses: dict[str, tuple[Address, ...]] = {}
+        self._parts: dict[tuple[str, Address], Part] = {}
+
+    @cached_property
+    def attempts(self) -> tuple[Attempt, ...]:
+        """Every attempt at every epoch, superseded ones included."""
+        tries: dict[tuple[int, int], dict[int, list[Entry]]] = defaultdict(lambda: defaultdict(list))
+        for found in sorted(self._entries()):
+            tries[found.epoch, found.rank][found.attempt].append(found)
+        return tuple(attempt for key in sorted(tries) for attempt in _ranked(*key, tries[key], self))
+
+    @cached_property
+    def current(self) -> tuple[Entry, ...]:
+        """The files that count, by epoch, rank and segment."""
+        names = {name for attempt in self.attempts if attempt.current for name in attempt.files}
+        return tuple(sorted(found for found in self._entries() if found.name in names))
+
+    def file(self, name: str) -> SealedFile | UnsealedFile:
+        """An open file of the run."""
+        if name not in self._open:
+            path = self._root / name
+            self._open[name] = SealedFile(path) if name.endswith(".h5") else UnsealedFile(path)
+            while len(self._open) > OPEN_FILES:
+                closed, _ = self._open.popitem(last=False)
+                self._parts = {place: part for place, part in self._parts.items() if place[0] != closed}
+        self._open.move_to_end(name)
+        return self._open[name]
+
+    def addresses(self, name: str) -> tuple[Address, ...]:
+        """The series of a file; none where a journal was only just begun."""
+        if name not in self._addresses:
+            try:
+                self._addresses[name] = tuple(self.file(name).addresses)
+            except FileRefused as refused:
+                if refused.code != "journal-empty":
+                    raise
+                self._addresses[name] = ()
+        return self._addresses[name]
+
+    def part(self, name: str, address: Address) -> Part:
+        """A series of a file."""
+        file = self.file(name)
+        found = self._parts.get((name, address))
+        if found is None:
+            if len(self._parts) >= KEPT_PARTS:
+                self._parts.clear()
+            found = self._parts[name, address] = file.part(address)
+        return found
+
+    def is_complete(self, found: Entry) -> bool:
+        """Whether an epoch came to its end; a file that no ledger names is asked itself."""
+        if found.complete is None:
+            return bool(self.addresses(found.name)) and bool(self.file(found.name).attributes["complete"])
+        return found.complete
+
+    @cached_property
+    def manifest(self) -> dict[str, Any]:
+        """The provenance of the run: `run.json`, or what stands in its first file."""
+        path = self._root / "run.json"
+        if self.path.is_dir() and path.is_file():
+            return _object(path.read_text("utf-8"), path)
+        return dict(self.file(self.current[0].name).document("manifest") or {}) if self.current else {}
+
+    @cached_property
+    def spec(self) -> str:
+        """The spec as it was written: `spec.yaml`, or what stands in the first file."""
+        path = self._root / "spec.yaml"
+        if self.path.is_dir() and path.is_file():
+            return path.read_text("utf-8")
+        return self.file(self.current[0].name).spec() if self.current else ""
+
+    def _entries(self) -> Iterable[Entry]:
+        return self._listed if self.path.is_dir() else self._single
+
+    @cached_property
+    def _single(self) -> tuple[Entry, ...]:
+        file = self.file(self.path.name)
+        found = file.attributes
+        epoch, rank, attempt, segment = (int(found.get(name) or 0) for name in ("epoch", "rank", "attempt", "segment"))
+        complete = bool(found.get("complete")) if isinstance(file, SealedFile) else None
+        return (Entry(epoch, rank, attempt, segment, self.path.name, complete),)
+
+    @cached_property
+    def _listed(self) -> tuple[Entry, ...]:
+        """What the ledgers name, and journals that no ledger has overtaken; with neither, every file there is."""
+        # The names first: a journal that is sealed between the two looks is then found twice, and not never.
+        names = sorted(path.name for path in self._root.glob("epoch-*"))
+        ledgers = sorted(self._root.glob("ledger*.jsonl"))
+        sealed = [found for ledger in ledgers for found in _ledger(ledger)]
+        done = {found[:4] for found in sealed}
+        there = [found for name in names if (found := entry(name)) is not None]
+        journals = [found for found in there if not found.sealed and found[:4] not in done]
+        return tuple(sealed + journals) if ledgers or journals else tuple(there)
+
+
+def _ranked(epoch: int, rank: int, tries: dict[int, list[Entry]], directory: Directory) -> Iterator[Attempt]:
+    """The attempts at one epoch; current is the highest, but an incomplete one never supersedes a complete one."""
+
+    def weight(attempt: int) -> tuple[bool, int]:
+        if len(tries) == 1:
+            return True, attempt
+        return directory.is_complete(tries[attempt][-1]), attempt
+
+    best = max(tries, key=weight)
+    for attempt, entries in sorted(tries.items()):
+        yield Attempt(epoch, rank, attempt, tuple(found.name for found in entries), _state(entries), attempt == best)
+
+
+def _state(entries: list[Entry]) -> str:
+    """The state of an attempt; of one in segments the last says whether the epoch came to its end."""
+    if not all(found.sealed for found in entries):
+        return UNSEALED
+    if any(found.complete is None for found in entries):
+        return "unlisted"
+    return "complete" if entries[-1].complete and _is_whole(entries) else "incomplete"
+
+
+def _is_whole(entries: list[Entry]) -> bool:
+    """Whether no segment is left out."""
+    return [found.segment for found in entries] in ([0], [*range(1, len(entries) + 1)])
+
+
+def _ledger(path: Path) -> Iterator[Entry]:
+    """The files that a ledger names. A last line without its end is not an entry."""
+    lines, _ = split(path.read_bytes())
+    for number, line in enumerate(lines, 1):
+        data = _object(line.decode("utf-8", "replace"), path, number)
+        found = entry(str(data.get("file")), bool(data.get("complete")))
+        if found is None:
+            raise FileRefused(
+                "bad-ledger", f'line {number} of "{path}" names "{data.get("file")}", which is not the name of a file of captures'
+            )
+        yield found
+
+
+def _object(text: str, path: Path, line: int = 0) -> dict[str, Any]:
+    where = f'line {line} of "{path}"' if line else f'"{path}"'
+    try:
+        data = json.loads(text)
+    except ValueError as error:
+        raise FileRefused("bad-ledger" if line else "bad-manifest", f"{where} is not JSON: {error}") from error
+    if not isinstance(data, dict):
+        raise FileRefused("bad-ledger" if line else "bad-manifest", f"{where} is not a JSON object")
+    return data
+
+
+def newest_run(path: Path) -> Path:
+    """The newest run below a directory.
+
+    Raises:
+        StorageError: there is none.
+    """
+    runs = sorted((below for below in path.iterdir() if below.is_dir() and is_run(below)), key=lambda run: run.name)
+    if not runs:
+        raise StorageError(f'"{path}" holds no run: there is no run.json, no ledger and no epoch file in it')
+    return runs[-1]

@@ -1,0 +1,110 @@
+"""The files of a run: a journal for the epoch, or the segment, that is open, and a sealer for those that are over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from probes.journal.writer import Journal
+from probes.run_directory.file_name import CONTINUED, Stem
+from probes.run_directory.receipt import Sealed
+from probes.run_directory.sealer_process import Sealer
+
+GATHER_BYTES = 1 << 20  # gathering more in memory than this does not make commits cheaper
+
+
+class Recording:
+    """Writes epochs into a run directory.
+
+    Args:
+        directory: the run directory; it exists and is ours.
+        head: what every journal's HEAD says: run id, manifest, spec.
+        rank: rank of this process, where the launch has several.
+        attempt: which start of the run this is.
+        durability: `process` or `power`.
+        buffer_bytes: most bytes that wait in memory.
+        segment_steps: steps after which a long epoch goes on in another file; None for one file an epoch.
+        compression: of the sealed files.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        head: dict[str, Any],
+        *,
+        rank: int | None = None,
+        attempt: int = 1,
+        durability: str = "process",
+        buffer_bytes: int | None = None,
+        segment_steps: int | None = None,
+        compression: str = "none",
+    ) -> None:
+        self.directory = directory
+        self.head = head
+        self.rank = rank
+        self.attempt = attempt
+        self.durability = durability
+        self.buffer_bytes = buffer_bytes
+        self.segment_steps = segment_steps
+        self.options = {"compression": compression, "spare": True, "run_id": head.get("run_id")}
+        self.sealer = Sealer(directory)
+        self.journal: Journal | None = None
+        self.sealed: list[Sealed] = []
+        self._stem = Stem(0)
+        self._starts: dict[str, int] = {}
+        self._steps = 0
+
+    def open(self, epoch: int, starts: dict[str, int]) -> Journal:
+        """Begin the journal of an epoch.
+
+        Args:
+            epoch: its number.
+            starts: steps of every phase in earlier epochs.
+        """
+        self._stem = Stem(epoch, self.attempt, 1 if self.segment_steps else 0, self.rank)
+        self._starts = starts
+        return self._create()
+
+    def is_full(self) -> bool:
+        """Count a step that is over; whether the next is to begin a new segment."""
+        self._steps += 1
+        return self.segment_steps is not None and self._steps >= self.segment_steps
+
+    def roll(self) -> Journal:
+        """End the open segment and begin the next of the same epoch; what was not committed is void."""
+        self.close(False, CONTINUED, {"segment": self._stem.segment})
+        self._stem = self._stem._replace(segment=self._stem.segment + 1)
+        return self._create()
+
+    def close(self, complete: bool, reason: str, closing: dict[str, Any]) -> None:
+        """End the open journal and hand it to the sealer."""
+        journal, self.journal = self.journal, None
+        if journal is None:
+            return
+        waited = {"journal_seconds": round(journal.waited_ns / 1e9, 6), "sealer_seconds": round(self.sealer.waited_seconds, 6)}
+        journal.end(complete, reason, {**closing, "waited": waited})
+        self.sealer.submit(journal.path, self.options)
+        self.sealed += self.sealer.poll()
+
+    def drain(self, timeout: float | None = None) -> None:
+        """Wait until every epoch is sealed.
+
+        Args:
+            timeout: seconds to wait at most; the sealer then goes on by itself.
+        """
+        self.sealed += self.sealer.drain(timeout)
+
+    def _create(self) -> Journal:
+        self._steps = 0
+        stem = self._stem
+        head = {**self.head, "epoch": stem.epoch, "attempt": stem.attempt, "global_step_start": self._starts}
+        if stem.segment:
+            head["segment"] = stem.segment
+        self.journal = Journal.create(
+            self.directory / f"{stem}.journal",
+            head,
+            durability=self.durability,
+            buffer_bytes=min(self.buffer_bytes or GATHER_BYTES, GATHER_BYTES),
+            spare=self.directory / stem.spare,
+        )
+        return self.journal

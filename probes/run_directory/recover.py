@@ -1,0 +1,157 @@
+"""What a run that died has left behind, and putting it in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from probes.errors import FileRefused, ProbesError, StorageError
+from probes.run_directory.claim import claims
+from probes.run_directory.file_name import Stem, parse_stem
+from probes.run_directory.ledger import Entry, Ledger
+from probes.run_directory.seal import TEMPORARY, Seals
+
+DAMAGE = ("missing", "unlisted", "refused")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was found.
+
+    Attributes:
+        file: its name in the run directory.
+        action: `sealed` (a file was built), `finished` (it was built already, and only its journal was left), `emptied` (a
+            journal without a single step was removed), `swept` (half a file was removed), or one of `DAMAGE`: `missing` (in
+            the ledger, not in the directory), `unlisted` (in the directory, not in the ledger; left alone), `refused`
+            (cannot be sealed; left alone).
+        message: what it is, or what is wrong with it.
+        complete: of what was sealed, whether its epoch came to its end.
+        captures: of what was sealed, how many captures it holds.
+    """
+
+    file: str
+    action: str
+    message: str
+    complete: bool = False
+    captures: int = 0
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """What was found in a run directory and done about it.
+
+    Attributes:
+        directory: the run directory.
+        findings: in the order of their names; empty where all was in order.
+        heads: for each ledger the hash of its last line.
+    """
+
+    directory: Path
+    findings: tuple[Finding, ...]
+    heads: dict[str, str]
+
+    @property
+    def damaged(self) -> bool:
+        """Whether something was found that could not be put in order."""
+        return any(finding.action in DAMAGE for finding in self.findings)
+
+
+def recover(directory: Path, *, take_over: bool = False) -> Recovery:
+    """Seal every journal that is left in a run directory and report what does not fit together.
+
+    What this does to each state, with J a journal, L a line in the ledger, F a sealed file:
+
+    - J alone, or J and F without L (killed while sealing): sealed; F is replaced, if it says that it is of the same run.
+    - J, F and L (killed before the journal was removed): the journal is removed.
+    - F without J and L: reported as `unlisted`, not touched.
+    - L without F: reported as `missing`; a J there is kept.
+
+    Args:
+        directory: the run directory.
+        take_over: go on although another process seems to write to it.
+
+    Raises:
+        StorageError: there is no such directory, or another process writes to it.
+        FileRefused: the ledger is damaged.
+    """
+    if not directory.is_dir():
+        raise StorageError(f'"{directory}" is not a directory')
+    _end_claims(directory, take_over)
+    return settle(directory)
+
+
+def settle(directory: Path, ours: Callable[[Stem], bool] = lambda stem: True) -> Recovery:
+    """What `recover` does, in a directory that the caller has claimed.
+
+    Args:
+        directory: the run directory.
+        ours: which files are looked at; those of one rank, where the others may still be writing.
+
+    Raises:
+        FileRefused: the ledger is damaged.
+    """
+    seals = Seals(directory)
+    findings = [_recover(seals, directory / name) for name in sorted(_names(directory, ".journal", ours))]
+    findings += _sweep(directory, ours)
+    ledgers = {path.name: Ledger(path) for path in sorted(directory.glob("ledger*.jsonl"))}
+    findings += _compare(directory, ledgers, ours)
+    return Recovery(directory, tuple(findings), {name: ledger.head for name, ledger in ledgers.items()})
+
+
+def _end_claims(directory: Path, take_over: bool) -> None:
+    found = claims(directory)
+    for claim in found.values():
+        if claim.host and claim.state != "dead" and not take_over:
+            raise StorageError(f'"{directory}" is claimed by {claim}; wait for its end, or say `--take-over` if you know that it is dead')
+    for name in found:
+        (directory / name).unlink(missing_ok=True)
+
+
+def _names(directory: Path, suffix: str, ours: Callable[[Stem], bool]) -> Iterator[str]:
+    """The names in a directory that are those of an epoch's files."""
+    for path in directory.glob(f"epoch-*{suffix}"):
+        stem = _stem(path.name.removesuffix(TEMPORARY))
+        if stem is not None and ours(stem):
+            yield path.name
+
+
+def _stem(name: str) -> Stem | None:
+    try:
+        return parse_stem(name)
+    except ProbesError:
+        return None
+
+
+def _recover(seals: Seals, journal: Path) -> Finding:
+    try:
+        sealed = seals.seal(journal.name)
+    except FileRefused as refused:
+        if refused.code != "journal-empty":
+            return Finding(journal.name, "refused", str(refused))
+        journal.unlink()
+        return Finding(journal.name, "emptied", "it was only just begun: nothing was committed to it")
+    except StorageError as error:
+        return Finding(journal.name, "refused", str(error))
+    action = "finished" if sealed.repeated else "sealed"
+    return Finding(sealed.file, action, sealed.reason, complete=sealed.complete, captures=sealed.captures)
+
+
+def _sweep(directory: Path, ours: Callable[[Stem], bool]) -> Iterator[Finding]:
+    """Remove half-built files that no journal is left of."""
+    for name in sorted(_names(directory, f".h5{TEMPORARY}", ours)):
+        stem = _stem(name.removesuffix(TEMPORARY))
+        if not (directory / f"{stem}.journal").exists():
+            (directory / name).unlink()
+            yield Finding(name, "swept", "half a file, without a journal to finish it from")
+
+
+def _compare(directory: Path, ledgers: dict[str, Ledger], ours: Callable[[Stem], bool]) -> Iterator[Finding]:
+    listed: dict[str, Entry] = {entry.file: entry for ledger in ledgers.values() for entry in ledger.entries}
+    entries = {name for name in listed if (stem := _stem(name)) is not None and ours(stem)}
+    there = set(_names(directory, ".h5", ours))
+    for name in sorted(there - entries):
+        if not (directory / f"{_stem(name)}.journal").exists():
+            yield Finding(name, "unlisted", "it is not in the ledger, and no journal is there to build it of again")
+    for name in sorted(entries - there):
+        yield Finding(name, "missing", "it is in the ledger, but not in the directory")

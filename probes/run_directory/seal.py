@@ -1,0 +1,270 @@
+"""From a journal to a sealed HDF5 file and a line in the ledger.
+
+`python -m probes.run_directory.seal RUN_DIR` is the child that the runner feeds: a journal's name per line on stdin, a result
+per line on stdout.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from time import monotonic, perf_counter, sleep
+from typing import Any
+
+from probes.capture_file.build import Built, Passed, build, nowhere
+from probes.capture_file.codecs import Compression, compression
+from probes.capture_file.hdf5_read import open_file
+from probes.digest import canonical, file_hex
+from probes.errors import FileRefused, ProbesError, StorageError
+from probes.host import free_words
+from probes.journal.scan import Scan, scan
+from probes.run_directory.file_name import Stem, parse_stem
+from probes.run_directory.ledger import Entry, Ledger
+from probes.run_directory.publish import publish
+from probes.run_directory.receipt import Sealed
+
+TEMPORARY = ".tmp"
+PATIENCE = 60.0  # seconds for another process to let go of a journal
+
+
+def seal(journal: Path, run_dir: Path, options: Mapping[str, Any] | None = None, passed: Passed = nowhere) -> Sealed:
+    """Seal one journal. Killed anywhere, the same call made again comes to the same file and one line in the ledger.
+
+    Args:
+        journal: the journal; it goes, or becomes the spare one.
+        run_dir: the directory of the run, which holds the journal.
+        options: `compression` (none, gzip, zstd, blosc2), `spare` (keep the journal's space for a later epoch) and `run_id` (of
+            which run the journal has to be).
+        passed: told the name of each point that was reached.
+
+    Raises:
+        StorageError: the disk or the directory does not take the file, or another file has its name.
+        FileRefused: the journal, or the ledger, is not what it should be.
+        MissingExtra: the compression needs a package that is not installed.
+    """
+    return Seals(run_dir).seal(journal.name, options, passed)
+
+
+class Seals:
+    """Seals the journals of one run directory, one after the other; its ledgers are kept in memory.
+
+    Attributes:
+        directory: the run directory.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._ledgers: dict[str, Ledger] = {}
+        self._spares: set[Path] = set()
+
+    def seal(self, name: str, options: Mapping[str, Any] | None = None, passed: Passed = nowhere) -> Sealed:
+        """Seal one journal, given by its name in the directory; see `seal`."""
+        began = perf_counter()
+        wanted = {"compression": "none", "spare": False, **(options or {})}
+        stem = parse_stem(name)
+        how = compression(str(wanted["compression"]))
+        journal = self.directory / name
+        with held(journal) as is_there:
+            ledger = self._ledger(stem)
+            before = ledger.entry(f"{stem}.h5")
+            if not is_there and before is None:
+                raise StorageError(f'there is no journal "{journal}"')
+            entry = before or ledger.append(self._build(journal, stem, how, passed, wanted.get("run_id")))
+            passed("entered")
+            if is_there:
+                self._end(journal, stem, before, bool(wanted["spare"]))
+            passed("dropped")
+        facts = entry.model_dump(include=set(Sealed.__dataclass_fields__))
+        return Sealed(journal=name, head=entry.digest, seconds=perf_counter() - began, repeated=before is not None, **facts)
+
+    def close(self) -> None:
+        """Remove the journals that were kept to be written over."""
+        for spare in self._spares:
+            spare.unlink(missing_ok=True)
+
+    def _build(self, journal: Path, stem: Stem, how: Compression | None, passed: Passed, run_id: str | None) -> dict[str, Any]:
+        """Build the file of a journal; the facts for its line in the ledger."""
+        path = self.directory / f"{stem}.h5"
+        scanned = _scan(journal, stem)
+        if run_id not in (None, scanned.head.get("run_id")):
+            # Somebody removed the run while it was being sealed, and began another, which may still write to this journal.
+            raise StorageError(f'"{journal}" is of another run than the one that is sealed')
+        return _facts(path, scanned, _make(scanned, path, how, passed))
+
+    def _end(self, journal: Path, stem: Stem, before: Entry | None, keep: bool) -> None:
+        """Let go of a journal whose file has its line in the ledger."""
+        if before is not None:
+            _check_same(before, self.directory / f"{stem}.h5", _scan(journal, stem))
+        spare = self.directory / stem.spare
+        if keep and not spare.exists():
+            journal.rename(spare)
+            self._spares.add(spare)
+        else:
+            journal.unlink()
+
+    def _ledger(self, stem: Stem) -> Ledger:
+        if stem.ledger not in self._ledgers:
+            self._ledgers[stem.ledger] = Ledger(self.directory / stem.ledger)
+        ledger = self._ledgers[stem.ledger]
+        ledger.refresh()
+        return ledger
+
+
+@contextmanager
+def held(journal: Path) -> Iterator[bool]:
+    """Keep other processes from sealing the same journal; whether it is still there when they let go of it.
+
+    Raises:
+        StorageError: another process does not let go of it.
+    """
+    try:
+        handle = os.open(journal, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        yield False
+        return
+    try:
+        _lock(handle, journal)
+        yield _is(journal, handle)
+    finally:
+        os.close(handle)
+
+
+def _lock(handle: int, journal: Path) -> None:
+    deadline = monotonic() + PATIENCE
+    while True:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if monotonic() > deadline:
+                raise StorageError(f'"{journal}" is being sealed by another process for more than {PATIENCE:g} seconds') from None
+            sleep(0.02)
+            continue
+        except OSError:  # a file system without locks
+            pass
+        return
+
+
+def _is(path: Path, handle: int) -> bool:
+    """Whether a name still stands for an open file."""
+    try:
+        return os.path.samestat(path.stat(follow_symlinks=False), os.fstat(handle))
+    except FileNotFoundError:
+        return False
+
+
+def _scan(journal: Path, stem: Stem) -> Scan:
+    """The content of a journal whose HEAD says what its name says."""
+    scanned = scan(journal)
+    head = scanned.head
+    said = Stem(int(head["epoch"]), int(head.get("attempt", 1)), int(head.get("segment") or 0), stem.rank)
+    if said != stem or stem.rank not in (None, int(head.get("rank", 0))):
+        raise FileRefused("journal-inconsistent", f'"{journal}" is the journal of {said}, rank {head.get("rank", 0)}, under another name')
+    return scanned
+
+
+def _make(scanned: Scan, path: Path, how: Compression | None, passed: Passed) -> Built:
+    """Build the file and give it its name."""
+    temporary = path.with_name(path.name + TEMPORARY)
+    try:
+        temporary.unlink(missing_ok=True)
+        built = build(scanned, temporary, how, passed)
+        passed("built")
+        if path.exists():
+            _check_unfinished(path, scanned)
+            path.unlink()
+        publish(temporary, path)
+        passed("published")
+        return built
+    except OSError as error:
+        temporary.unlink(missing_ok=True)  # on a full disk it would keep the next step from being written
+        if isinstance(error, ProbesError):
+            raise
+        raise StorageError(f'"{path}" cannot be built: {_reason(error, scanned)}; the journal is kept') from error
+
+
+def _reason(error: OSError, scanned: Scan) -> str:
+    """What the system says, in one line, and how much room there is."""
+    words = error.strerror or str(error).partition("\n")[0]
+    return f"{words} (about {scanned.good_bytes} bytes are needed, {free_words(scanned.path)})"
+
+
+def _facts(path: Path, scanned: Scan, built: Built) -> dict[str, Any]:
+    """The fields of a line in the ledger; the file is read once more, which also checks what was written."""
+    head = scanned.head
+    return {
+        "file": path.name,
+        "bytes": path.stat().st_size,
+        "file_blake3": file_hex(path),
+        "epoch": int(head["epoch"]),
+        "attempt": int(head.get("attempt", 1)),
+        "rank": int(head.get("rank", 0)),
+        "segment": int(head["segment"]) if head.get("segment") else None,
+        "complete": built.complete,
+        "reason": built.reason,
+        "captures": built.captures,
+        "captures_root": built.captures_root,
+        "epoch_root": built.epoch_root,
+    }
+
+
+def _check_same(entry: Entry, path: Path, scanned: Scan) -> None:
+    """Refuse to remove a journal whose file is entered in the ledger, but not there, or not built of it."""
+    if not path.exists():
+        raise StorageError(f'"{path}" is in the ledger, but not in the directory; the journal "{scanned.path}" is kept')
+    if entry.captures != len(scanned.captures) or not _is_of(path, scanned):
+        raise StorageError(f'"{path}" was not built of "{scanned.path}", which has its name; move the journal away and recover again')
+
+
+def _check_unfinished(path: Path, scanned: Scan) -> None:
+    """Refuse to replace a file without a line in the ledger, unless a kill has left it there while it was being sealed."""
+    if path.stat().st_size and not _is_of(path, scanned):
+        raise StorageError(f'"{path}" is not in the ledger and not of this run; move it away and recover again')
+
+
+def _is_of(path: Path, scanned: Scan) -> bool:
+    """Whether a file says that it is of the same run, epoch, attempt and rank as a journal."""
+    try:
+        found = open_file(path).attributes()
+    except FileRefused:
+        return False
+    defaults = {"run_id": "", "epoch": 0, "attempt": 1, "rank": 0, "segment": 0}
+    return all(found.get(name) == (scanned.head.get(name) or default) for name, default in defaults.items())
+
+
+def main(directory: Path) -> None:
+    """Seal what is named on stdin until that closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is meant for the training process; this one finishes its work
+    answers = os.dup(1)
+    os.dup2(2, 1)  # whatever a library prints is not an answer
+    with closing(Seals(directory)) as seals:
+        _obey(seals, answers)
+
+
+def _obey(seals: Seals, answers: int) -> None:
+    for line in sys.stdin.buffer:
+        order = json.loads(line)
+        if "quit" in order:
+            return
+        try:
+            answer = asdict(seals.seal(order["journal"], order.get("options")))
+        except (ProbesError, OSError) as error:
+            answer = {"journal": order["journal"], "error": str(error), "kind": type(error).__name__}
+        _answer(answers, canonical(answer) + b"\n")
+
+
+def _answer(descriptor: int, line: bytes) -> None:
+    try:
+        os.write(descriptor, line)
+    except BrokenPipeError:
+        return  # nobody is left to hear it, but what waits on stdin is still to be sealed
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,1 +1,0 @@
-"""Journal, seal, file and reader."""

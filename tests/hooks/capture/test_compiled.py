@@ -1,0 +1,220 @@
+"""torch.compile: what hooks in compiled regions store, how often they are compiled, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch._dynamo.utils import counters
+
+import probes
+from probes.errors import PlanError, RunError
+from probes.hooks.capture import compiled
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own, while it compiles
+
+
+class Net(nn.Module):
+    """A captured layer with an in-place ReLU behind it, called twice, and a dict output."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(4, 4)
+        self.relu = nn.ReLU(inplace=True)
+        self.b = nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        x = self.relu(self.a(x))
+        x = self.relu(self.a(x))
+        return {"y": self.b(input=x), "x": x}
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    torch._dynamo.reset()
+    counters.clear()
+    torch.manual_seed(0)
+    yield
+    torch._dynamo.reset()
+
+
+X = torch.randn(3, 4, generator=torch.Generator().manual_seed(1))
+VALUES = {"hook": "forward", "modules": ["a", "b", "relu"]}
+
+
+def train(call: Any, data: Any, model: nn.Module) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x in data:
+        optimizer.zero_grad()
+        call(x)["y"].square().mean().backward()
+        optimizer.step()
+
+
+def record(path: Path, wrap: Any, spec: dict[str, Any], steps: int = 4, before: int = 0, epochs: int = 1) -> Any:
+    """Train a fresh Net with probes; `wrap` gives what is called. `before` steps run before the probes are attached."""
+    torch.manual_seed(5)
+    model = Net()
+    call = wrap(model)
+    attached = call if isinstance(call, nn.Module) else model
+    train(call, [X] * before, model)
+    with probes.attach(attached, {"version": 1, "name": "t", "probes": spec}, out=path) as run:
+        for _ in run.epochs(epochs):
+            train(call, run.steps([X] * steps), model)
+    return probes.open(path), model
+
+
+def equal(ours: Any, theirs: Any) -> None:
+    assert [str(series.key) for series in ours.series] == [str(series.key) for series in theirs.series]
+    for one, other in zip(ours.series, theirs.series, strict=True):
+        assert [capture.clock for capture in one] == [capture.clock for capture in other]
+        assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(one.torch(), other.torch(), strict=True))
+
+
+def compile_with(**options: Any) -> Any:
+    return lambda model: torch.compile(model, **options)
+
+
+@pytest.mark.parametrize("fullgraph", [False, True])
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("before", [0, 2])
+def test_values_of_a_compiled_model_are_those_of_the_plain_one(tmp_path: Path, backend: str, fullgraph: bool, before: int) -> None:
+    spec = {"p": VALUES, "q": {"modules": ["b", ""], "values": ["input", "output"]}}
+    plain, _ = record(tmp_path / "plain", lambda model: model, spec, before=before)
+    ours, _ = record(tmp_path / "ours", compile_with(backend=backend, fullgraph=fullgraph), spec, before=before)
+    equal(ours, plain)
+    assert (ours["p", "a"].torch() < 0).any()
+
+
+def test_values_of_a_model_that_inductor_compiled_are_those_of_the_plain_one(tmp_path: Path) -> None:
+    plain, _ = record(tmp_path / "plain", lambda model: model, {"p": VALUES})
+    ours, _ = record(tmp_path / "ours", compile_with(backend="inductor"), {"p": VALUES})
+    equal(ours, plain)
+    assert (ours["p", "a"].torch() < 0).any()
+
+
+def test_gradients_of_values_break_the_graph_and_are_right(tmp_path: Path) -> None:
+    spec = {
+        "p": {"modules": ["a", "b"], "values": ["output", "grad_output", "grad_input_total"]},
+        "w": {"hook": "tensor", "tensors": ["a.weight"], "values": ["grad", "data"]},
+        "f": {"hook": "tensor", "tensors": ["a.weight"], "stage": "final"},
+    }
+    plain, _ = record(tmp_path / "plain", lambda model: model, spec)
+    ours, _ = record(tmp_path / "ours", compile_with(backend="aot_eager"), spec)
+    equal(ours, plain)
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_gradient_of_a_value_in_a_fullgraph_region_is_refused_with_what_to_do(tmp_path: Path, in_place: bool) -> None:
+    model = Net()
+    if in_place:
+        model.compile(backend="eager", fullgraph=True)
+    else:
+        model = torch.compile(model, backend="eager", fullgraph=True)
+    spec = {"version": 1, "probes": {"p": {"hook": "backward", "modules": ["a"]}}}
+    with pytest.raises(PlanError, match=r"(?s)`grad_output` of `a` needs a graph break.*without fullgraph"):
+        probes.attach(model, spec, out=tmp_path / "run")
+
+
+def test_parameter_gradients_in_a_fullgraph_region_are_right(tmp_path: Path) -> None:
+    spec = {"w": {"hook": "tensor", "tensors": ["a.weight"], "stage": "accumulated"}}
+    plain, _ = record(tmp_path / "plain", lambda model: model, spec)
+    equal(record(tmp_path / "ours", compile_with(backend="aot_eager", fullgraph=True), spec)[0], plain)
+
+
+def test_an_edit_in_a_compiled_region_is_right(tmp_path: Path) -> None:
+    outputs = []
+    for wrap in (lambda model: model, compile_with(backend="aot_eager")):
+        torch.manual_seed(5)
+        model = Net()
+        call = wrap(model)
+        spec = {
+            "version": 1,
+            "allow_edits": True,
+            "probes": {"e": {"hook": "forward", "modules": ["a"], "edit": {"kind": "scale", "by": 2}}},
+        }
+        with probes.attach(call, spec, out=tmp_path / str(len(outputs))) as run:
+            for x in run.steps([X]):
+                outputs.append(call(x)["y"])
+    assert torch.allclose(outputs[0], outputs[1])
+
+
+def test_an_edit_in_a_fullgraph_region_is_refused(tmp_path: Path) -> None:
+    spec = {"version": 1, "allow_edits": True, "probes": {"e": {"hook": "forward", "modules": ["a"], "edit": {"kind": "scale", "by": 2}}}}
+    with pytest.raises(PlanError, match="an edit of `output` of `a` needs a graph break"):
+        probes.attach(torch.compile(Net(), fullgraph=True), spec, out=tmp_path / "run")
+
+
+def test_there_is_one_graph_for_due_steps_and_one_for_others(tmp_path: Path) -> None:
+    made = []
+
+    def count(graph: Any, _inputs: Any) -> Any:
+        made.append(graph)
+        return graph.forward
+
+    spec = {"p": {**VALUES, "modules": ["a"], "when": {"steps": {"every": 3}}}}
+    ours, _ = record(tmp_path / "ours", compile_with(backend=count, fullgraph=True), spec, steps=12, epochs=2)
+    assert len(made) == 2
+    assert len(ours["p", "a"].torch()) == 2 * 4 * 2
+
+
+def test_hooks_stay_on_a_compiled_model_from_epoch_to_epoch(tmp_path: Path) -> None:
+    spec = {"p": VALUES, "late": {**VALUES, "when": {"epochs": {"from": 2}}}}
+    plain, _ = record(tmp_path / "plain", lambda model: model, spec, epochs=4)
+    equal(record(tmp_path / "ours", compile_with(backend="eager"), spec, epochs=4)[0], plain)
+
+
+def test_a_compiled_part_of_a_plain_model_is_captured(tmp_path: Path) -> None:
+    def regional(model: Net) -> Net:
+        model.a = torch.compile(model.a, backend="aot_eager")  # type: ignore[assignment]  # it is called alike
+        return model
+
+    spec = {"p": {"modules": ["a"], "values": ["output", "input"]}}
+    plain, _ = record(tmp_path / "plain", lambda model: model, spec)
+    equal(record(tmp_path / "ours", regional, spec)[0], plain)
+
+
+def test_a_compiled_function_that_calls_the_model_is_captured(tmp_path: Path) -> None:
+    def function(model: Net) -> Any:
+        return torch.compile(lambda x: model(x), backend="eager")
+
+    plain, _ = record(tmp_path / "plain", lambda model: model, {"p": VALUES})
+    equal(record(tmp_path / "ours", function, {"p": VALUES})[0], plain)
+
+
+def test_a_gradient_in_a_function_compiled_as_one_graph_raises_with_what_to_do(tmp_path: Path) -> None:
+    model = Net()
+    call = torch.compile(lambda x: model(x), backend="eager", fullgraph=True)
+    spec = {"version": 1, "probes": {"p": {"hook": "backward", "modules": ["a"]}}}
+    with (
+        pytest.raises(torch._dynamo.exc.Unsupported, match="probes: gradients of values and edits need a graph break"),
+        probes.attach(model, spec, out=tmp_path / "run") as run,
+    ):
+        train(call, run.steps([X]), model)
+
+
+def test_a_graph_that_ignores_a_hook_is_told_as_compiled_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiled, "forget", lambda: None)
+    with pytest.raises(RunError, match="4 times compiled away"):
+        record(tmp_path / "run", compile_with(backend="eager"), {"p": {**VALUES, "modules": ["a"]}}, before=2)
+
+
+def test_training_a_compiled_model_goes_on_bit_for_bit_as_without_probes(tmp_path: Path) -> None:
+    torch.manual_seed(5)
+    plain = Net()
+    train(torch.compile(plain, backend="aot_eager"), [X] * 4, plain)
+    _, probed = record(tmp_path / "run", compile_with(backend="aot_eager"), {"p": {"modules": ["**"], "values": ["input", "output"]}})
+    assert all(torch.equal(a, b) for a, b in zip(plain.state_dict().values(), probed.state_dict().values(), strict=True))
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in probed.modules())
+
+
+def test_export_runs_without_our_hooks(tmp_path: Path) -> None:
+    model = Net()
+    with probes.attach(model, {"version": 1, "probes": {"p": VALUES}}, out=tmp_path / "run") as run:
+        for x in run.steps([X]):
+            torch.export.export(model, (x,), strict=False)
+            model(x)
+    assert len(probes.open(tmp_path / "run")["p", "b"].torch()) == 1

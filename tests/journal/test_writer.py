@@ -1,0 +1,284 @@
+from __future__ import annotations
+
+import ctypes
+import os
+import random
+import subprocess
+import sys
+import threading
+from errno import EIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from probes.clock import SeriesKey
+from probes.errors import StorageError
+from probes.journal.raw_file import RawFile
+from probes.journal.scan import scan
+from probes.journal.writer import Journal
+from tests.journal.journals import HEAD, Taker, read
+
+SIZES = (0, 1, 7, 8, 63, 4096, 65_535, 65_536, 65_537, 131_071, 131_072, 131_073, 300_001, (3 << 20) + 5)
+
+
+@pytest.mark.parametrize("durability", ["process", "power"])
+@pytest.mark.parametrize("buffer_bytes", [4096, 65_536, 1 << 20])
+def test_every_size_comes_back_bit_for_bit(tmp_path: Path, durability: str, buffer_bytes: int) -> None:
+    taker = Taker(tmp_path / "a.journal", durability=durability, buffer_bytes=buffer_bytes)
+    order = random.Random(buffer_bytes)
+    for _ in range(3):
+        for size in order.sample(SIZES, len(SIZES)):
+            taker.add(order.randbytes(size))
+        taker.commit()
+    taker.journal.end(True, "done", {"accounts": []})
+    found, payloads = read(taker.journal.path)
+    assert payloads == taker.acknowledged
+    assert found.state == "complete"
+    assert found.trusted
+    assert found.end == {"complete": True, "reason": "done", "closing": {"accounts": []}}
+    assert found.good_bytes == taker.journal.bytes_written == taker.journal.path.stat().st_size
+    assert taker.journal.captures == 3 * len(SIZES)
+    assert taker.journal.waited_ns > 0
+
+
+def test_a_large_payload_starts_a_page(tmp_path: Path) -> None:
+    taker = Taker(tmp_path / "a.journal")
+    for size in (200_000, 5, 200_000, 200_000):
+        taker.add(bytes(size))
+    taker.commit()
+    offsets = scan(taker.journal.path).captures["offset"]
+    assert [int(offset) % 4096 for offset in offsets[[0, 2, 3]]] == [0, 0, 0]
+    assert int(offsets[1]) % 8 == 0
+    taker.journal.close()
+
+
+def test_the_clock_of_a_capture_and_of_its_commit_come_back(tmp_path: Path) -> None:
+    journal = Journal.create(tmp_path / "a.journal", HEAD)
+    number = journal.descriptor(SeriesKey("p", "", "grad", "eval"), "float32", (), (), {"stat": ["mean"]}, {"hook": "tensor"}, epoch=2)
+    value = ctypes.c_float(1.5)
+    journal.add(number, 7, -1, 2, 3, ctypes.addressof(value), 4, flags=1)
+    journal.commit("eval", 9, 19, {"gaps": [["p", "", "grad", "eval", "unused", 1]], "ids": [4, 5]})
+    journal.commit("train", 0, 0)
+    journal.close()
+    found = scan(journal.path)
+    assert found.captures[0].tolist()[:6] == (number, 1, 7, -1, 2, 3)
+    assert found.commits.tolist() == [(0, 9, 19, 0, 1), (1, 0, 0, 1, 0)]
+    assert found.phases == ("eval", "train")
+    assert found.annexes == ((0, {"gaps": [["p", "", "grad", "eval", "unused", 1]], "ids": [4, 5]}),)
+    key = {"probe": "p", "target": "", "leaf": "grad", "phase": "eval"}
+    about = {"dims": [], "coords": {"stat": ["mean"]}, "attrs": {"hook": "tensor"}, "epoch": 2}
+    assert found.descriptors == ({"id": 0, "key": key, "dtype": "float32", "shape": [], **about},)
+
+
+def test_the_head_says_what_the_caller_and_the_format_say(tmp_path: Path) -> None:
+    Journal.create(tmp_path / "a.journal", HEAD, durability="power").close()
+    head = scan(tmp_path / "a.journal").head
+    assert head.items() >= HEAD.items()
+    assert head["format"] == "journal.v1"
+    assert head["durability"] == "power"
+    assert len(bytes.fromhex(head["nonce"])) == 16
+
+
+def test_a_step_that_was_not_committed_is_not_there(tmp_path: Path) -> None:
+    taker = Taker(tmp_path / "a.journal", buffer_bytes=4096)
+    taker.add(b"one")
+    taker.commit()
+    for _ in range(10):
+        taker.add(bytes(3000))
+    found, payloads = read(taker.journal.path)
+    assert payloads == [[b"one"]]
+    assert found.state == "open"
+    taker.journal.close()
+
+
+@pytest.mark.parametrize("size", [3, 3000, 200_000])
+def test_an_aborted_step_is_void_and_the_next_one_is_not(tmp_path: Path, size: int) -> None:
+    taker = Taker(tmp_path / "a.journal", buffer_bytes=4096)
+    taker.add(b"one")
+    taker.commit()
+    for _ in range(4):
+        taker.add(b"x" * size)
+    taker.journal.abort()
+    taker.step = []
+    assert taker.journal.captures == 1
+    taker.add(b"two")
+    taker.commit()
+    taker.add(b"never")
+    taker.journal.end(False, "raised", {})
+    found, payloads = read(taker.journal.path)
+    assert payloads == [[b"one"], [b"two"]]
+    assert taker.journal.captures == 2
+    assert found.end is not None
+    assert found.end["complete"] is False
+
+
+def test_a_full_buffer_is_written_before_the_commit(tmp_path: Path) -> None:
+    taker = Taker(tmp_path / "a.journal", buffer_bytes=4096)
+    before = taker.journal.bytes_written
+    for number in range(1000):
+        taker.add(bytes([number % 256]) * 100)
+    assert taker.journal.bytes_written > before + 90_000
+    taker.commit()
+    taker.journal.close()
+    assert read(taker.journal.path)[1] == taker.acknowledged
+
+
+def test_captures_without_bytes_fill_the_table_not_the_memory(tmp_path: Path) -> None:
+    taker = Taker(tmp_path / "a.journal", buffer_bytes=4096)
+    for _ in range(500):
+        taker.add(b"")
+    taker.commit()
+    taker.journal.close()
+    assert len(scan(taker.journal.path).captures) == 500
+
+
+def test_address_zero_is_refused_unless_there_is_nothing_to_read(tmp_path: Path) -> None:
+    taker = Taker(tmp_path / "a.journal")
+    with pytest.raises(ValueError, match="a capture of 4 bytes has no memory behind it"):
+        taker.journal.add(taker.descriptor(4), 0, 0, 0, 0, 0, 4)
+    taker.journal.add(taker.descriptor(0), 0, 0, 0, 0, 0, 0)
+    assert taker.journal.captures == 1
+    taker.journal.close()
+
+
+def test_bad_options_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="durability 'disk' is not one of process, power"):
+        Journal.create(tmp_path / "a.journal", HEAD, durability="disk")
+    with pytest.raises(ValueError, match="a buffer of 10 bytes is too small"):
+        Journal.create(tmp_path / "a.journal", HEAD, buffer_bytes=10)
+
+
+def test_an_existing_journal_is_never_overwritten(tmp_path: Path) -> None:
+    path, spare = tmp_path / "a.journal", tmp_path / "spare.journal"
+    path.write_bytes(b"mine")
+    spare.write_bytes(b"spare")
+    with pytest.raises(StorageError, match="File exists"):
+        Journal.create(path, HEAD, spare=spare)
+    assert path.read_bytes() == b"mine"
+    assert spare.read_bytes() == b"spare"
+
+
+def test_a_missing_directory_is_named(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match=r"cannot create the journal .*nowhere"):
+        Journal.create(tmp_path / "nowhere" / "a.journal", HEAD)
+
+
+def test_a_recycled_journal_shows_nothing_of_its_former_life(tmp_path: Path) -> None:
+    spare = tmp_path / "spare.journal"
+    for life in range(4):
+        taker = Taker(tmp_path / f"{life}.journal", spare=spare, buffer_bytes=4096)
+        for number in range(4 - life):
+            taker.add(bytes([life]) * 200_000)
+            taker.add(bytes([life]) * 500)
+            taker.commit()
+            found, payloads = read(taker.journal.path)
+            assert payloads == taker.acknowledged
+            assert found.state == "open", number
+        taker.journal.end(True, "done", {})
+        found, payloads = read(taker.journal.path)
+        assert (found.state, payloads) == ("complete", taker.acknowledged)
+        assert not spare.exists()
+        taker.journal.path.rename(spare)
+
+
+def test_a_spare_that_has_a_second_name_is_left_alone(tmp_path: Path) -> None:
+    spare = tmp_path / "spare.journal"
+    spare.write_bytes(b"precious")
+    os.link(spare, tmp_path / "other")
+    Journal.create(tmp_path / "a.journal", HEAD, spare=spare).close()
+    assert spare.read_bytes() == b"precious"
+
+
+def test_a_closed_journal_refuses_and_closes_twice(tmp_path: Path) -> None:
+    taker = Taker(tmp_path / "a.journal")
+    taker.journal.close()
+    taker.journal.close()
+    with pytest.raises(StorageError, match="it was closed"):
+        taker.commit()
+
+
+FORK = """
+import os, sys
+from pathlib import Path
+from typing import Any
+from probes.errors import StorageError
+from tests.journal.journals import Taker, read
+
+taker = Taker(Path(sys.argv[1]))
+child = os.fork()
+if child == 0:
+    try:
+        taker.commit()
+    except StorageError as error:
+        os._exit(7 if "belongs to process" in str(error) else 8)
+    os._exit(9)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+taker.add(b"one")
+taker.commit()
+taker.journal.close()
+assert read(taker.journal.path)[1] == [[b"one"]]
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_fork_may_not_write(tmp_path: Path) -> None:
+    # In a process of its own, as a fork of one with threads is warned of.
+    root = str(Path(__file__).parents[2])
+    subprocess.run([sys.executable, "-c", FORK, str(tmp_path / "a.journal")], check=True, env={**os.environ, "PYTHONPATH": root})
+
+
+def test_the_descriptor_is_closed_across_exec(tmp_path: Path) -> None:
+    file = RawFile(tmp_path / "a", create=True)
+    assert not os.get_inheritable(file._descriptor)
+    file.close()
+
+
+def test_threads_do_not_mix_their_captures(tmp_path: Path) -> None:
+    taker = Taker(tmp_path / "a.journal", buffer_bytes=8192)
+    numbers = {size: taker.descriptor(size) for size in (100, 150_000)}
+
+    def work(mark: int) -> None:
+        for call in range(100):
+            size = 150_000 if call % 20 == 0 else 100
+            memory = ctypes.create_string_buffer(bytes([mark]) * size, size)
+            taker.journal.add(numbers[size], 0, mark, call, 0, ctypes.addressof(memory), size)
+
+    threads = [threading.Thread(target=work, args=(mark,)) for mark in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    taker.journal.commit("train", 0, 0)
+    taker.journal.close()
+    found, payloads = read(taker.journal.path)
+    assert len(found.captures) == 400
+    for row, payload in zip(found.captures, payloads[0], strict=True):
+        assert set(payload) == {int(row["microstep"])}
+
+
+def test_a_journal_that_cannot_take_its_name_is_an_error_of_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(path: Path) -> None:
+        raise OSError(EIO, "Input/output error")
+
+    monkeypatch.setattr("probes.journal.writer.sync_directory", broken)
+    with pytest.raises(StorageError, match="Input/output error; earlier epochs are safe"):
+        Taker(tmp_path / "a.journal")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [({"coords": {"stat": [["mean"]]}}, "coords"), ({"dims": ("row", "row2")}, "dims"), ({"dtype": "float33"}, "dtype")],
+    ids=["labels", "names", "dtype"],
+)
+def test_a_series_that_no_file_can_hold_is_refused_at_once_and_harms_no_other(tmp_path: Path, wrong: dict[str, Any], named: str) -> None:
+    journal = Journal.create(tmp_path / "a.journal", HEAD)
+    about: dict[str, Any] = {"dtype": "float32", "shape": (1,), "dims": ("row",), "coords": {}, "attrs": {}}
+    with pytest.raises(ValueError, match=named):
+        journal.descriptor(SeriesKey("bad", "", "grad", "train"), **{**about, **wrong})
+    value = ctypes.c_float(1.5)
+    journal.add(journal.descriptor(SeriesKey("good", "", "grad", "train"), **about), 0, 0, 0, 0, ctypes.addressof(value), 4)
+    journal.commit("train", 0, 0)
+    journal.end(True, "", {})
+    assert len(scan(journal.path).captures) == 1

@@ -1,0 +1,299 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from probes.clock import SeriesKey
+from probes.commands.diff import diff as command
+from probes.commands.rendering.difference_text import markdown, text
+from probes.errors import StorageError, UsageError
+from probes.proof.diff import diff
+from probes.proof.difference import Difference
+from probes.proof.provenance_diff import origins
+from probes.run_directory.manifest import File, GitRecord
+from tests.proof.runs import Change, One, captures, manifest, replaced, write_run
+
+
+def changed(path: Path, change: Change, **options: Any) -> Difference:
+    """Write a run and another one with a change, and compare them."""
+    write_run(path / "a", **options)
+    write_run(path / "b", change=change, **options)
+    return diff(path / "a", path / "b")
+
+
+def at(one: One, epoch: int, probe: str, step: int, call: int = 0, *, when: int = 1) -> bool:
+    return (epoch, one.key.probe, one.step, one.call, one.key.phase) == (when, probe, step, call, "train")
+
+
+def one_ulp(one: One, index: tuple[int, ...]) -> One:
+    bits = one.bits.copy()
+    bits.view(f"u{bits.itemsize}")[index] += 1
+    return one._replace(bits=bits)
+
+
+def status(found: Difference) -> dict[str, str]:
+    return {str(one.key): one.status for one in found.series if one.status != "same"}
+
+
+def test_two_runs_of_the_same_captures_are_the_same_by_digest_and_byte_by_byte(tmp_path: Path) -> None:
+    found = changed(tmp_path, lambda one, epoch: one)
+    assert found.verdict == "same"
+    assert found.counts["compared"] == found.counts["by_digest"] == 50
+    read = diff(tmp_path / "a", tmp_path / "b", by_digest=False)
+    assert read.verdict == "same"
+    assert read.counts["by_digest"] == 0
+
+
+def test_compression_and_the_order_of_arrival_make_no_difference(tmp_path: Path) -> None:
+    write_run(tmp_path / "a")
+    write_run(tmp_path / "b", compression="gzip", source=lambda epoch: iter(list(captures(epoch))[::-1]))
+    assert diff(tmp_path / "a", tmp_path / "b").verdict == "same"
+    assert diff(tmp_path / "a", tmp_path / "b", by_digest=False).verdict == "same"
+
+
+def test_one_ulp_in_one_element_is_found_at_its_exact_place(tmp_path: Path) -> None:
+    write_run(tmp_path / "a")
+    write_run(
+        tmp_path / "b", change=lambda one, epoch: one_ulp(one, (1, 1)) if at(one, epoch, "acts", 2, 1) and one.bits.ndim == 2 else one
+    )
+    first = diff(tmp_path / "a", tmp_path / "b", bitwise=True).first
+    assert first is not None
+    assert first.key == SeriesKey("acts", "fc1", "output", "train")
+    assert (first.clock.epoch, first.clock.step, first.clock.call, first.index) == (1, 2, 1, (1, 1))
+    assert (first.ulp, first.elements, first.max_ulp) == (1, 1, 1)
+    assert first.a != first.b
+    assert int(first.bits_b, 16) - int(first.bits_a, 16) == 1
+    assert 0 < first.max_abs < 1e-6
+    assert first.cosine == pytest.approx(1)
+
+
+def test_the_first_divergence_is_first_by_clock_then_by_the_plan(tmp_path: Path) -> None:
+    def change(one: One, epoch: int) -> One:
+        hit = (at(one, epoch, "grads", 1) or at(one, epoch, "big", 1) or at(one, epoch, "acts", 2)) and one.dtype != "bfloat16"
+        return one._replace(bits=one.bits + 1) if hit else one
+
+    first = changed(tmp_path, change).first
+    assert first is not None
+    assert (first.key.probe, first.clock.step) == ("big", 1)
+
+
+def test_missing_and_extra_captures_and_series_are_kept_apart(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", change=lambda one, epoch: None if one.key.probe == "rag" else one)
+    write_run(tmp_path / "b", change=lambda one, epoch: None if at(one, epoch, "big", 1) or one.key.probe == "grads" else one)
+    found = diff(tmp_path / "a", tmp_path / "b")
+    assert found.verdict == "different"
+    assert status(found) == {"big/fc1:output": "missing", "grads/fc1.weight:grad": "missing", "rag/:output.0": "extra"}
+    big = next(one for one in found.series if one.key.probe == "big")
+    assert (big.missing, big.compared) == (1, 7)
+    assert big.gap is not None
+    assert (big.gap.epoch, big.gap.step) == (1, 1)
+
+
+def test_a_missing_epoch_is_missing_captures(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", epochs=3)
+    write_run(tmp_path / "b", epochs=2)
+    found = diff(tmp_path / "a", tmp_path / "b")
+    assert found.counts["missing"] == 25
+    assert diff(tmp_path / "b", tmp_path / "a").counts["extra"] == 25
+
+
+def test_another_shape_or_dtype_is_not_comparable_and_says_why(tmp_path: Path) -> None:
+    def change(one: One, epoch: int) -> One:
+        if one.key.probe == "big":
+            return one._replace(bits=one.bits[:-1])
+        return one._replace(bits=one.bits.view("<f8"), dtype="float64") if one.key.probe == "rag" else one
+
+    found = changed(tmp_path, change)
+    assert status(found) == {"big/fc1:output": "incomparable", "rag/:output.0": "incomparable"}
+    reasons = {one.key.probe: one.reason for one in found.series}
+    assert reasons["big"] == "shape [20000] in the first, [19999] in the second"
+    assert reasons["rag"] == "int64 in the first, float64 in the second"
+    assert found.verdict == "incomparable"
+
+
+def test_runs_without_a_common_series_are_not_comparable(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", change=lambda one, epoch: one if one.key.probe == "big" else None)
+    write_run(tmp_path / "b", change=lambda one, epoch: one if one.key.probe == "rag" else None)
+    assert diff(tmp_path / "a", tmp_path / "b").verdict == "incomparable"
+
+
+def test_gaps_that_only_one_run_has_are_a_difference(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", gaps=True, epochs=1)
+    write_run(tmp_path / "b", epochs=1)
+    found = diff(tmp_path / "a", tmp_path / "b")
+    assert found.verdict == "different"
+    assert [(gap.key.target, gap.a, gap.b) for gap in found.gaps] == [("fc9", 1, 0)]
+    for said in (text(found), markdown(found)):
+        assert "epoch 0, gaps of acts/fc9:output: 1 in A, 0 in B (never called)" in said
+
+
+def test_tolerances_come_from_the_spec_by_dtype_and_can_be_overruled(tmp_path: Path) -> None:
+    def change(one: One, epoch: int) -> One:
+        return one._replace(bits=one.bits + one.bits.dtype.type(5e-4)) if one.dtype in ("float32", "float64") else one
+
+    found = changed(tmp_path, change, epochs=1)
+    assert found.tolerances == {"float32": {"rtol": 0.0, "atol": 0.001}}
+    assert status(found) == {
+        "acts/fc1:output": "within",
+        "acts/fc1:output@eval": "within",
+        "big/fc1:output": "within",
+        "grads/fc1.weight:grad": "different",
+    }
+    assert diff(tmp_path / "a", tmp_path / "b", bitwise=True).counts["different"] == 17
+    assert diff(tmp_path / "a", tmp_path / "b", atol=1e-3).verdict == "same"
+    assert diff(tmp_path / "a", tmp_path / "b", rtol=1e-9).counts["different"] == 17
+    with pytest.raises(UsageError, match="bitwise"):
+        diff(tmp_path / "a", tmp_path / "b", bitwise=True, rtol=1.0)
+
+
+@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "module._orig_mod."])
+def test_prefixes_of_wrappers_make_no_difference(tmp_path: Path, prefix: str) -> None:
+    found = changed(tmp_path, lambda one, epoch: one._replace(key=one.key._replace(target=prefix + one.key.target)))
+    assert found.verdict == "same"
+
+
+def test_a_renamed_module_is_found_through_the_mapping(tmp_path: Path) -> None:
+    def change(one: One, epoch: int) -> One:
+        target = one.key.target.replace("fc1", "head.fc1")
+        return one._replace(key=one.key._replace(target=target, leaf="output.0" if one.key.leaf == "output" else one.key.leaf))
+
+    assert changed(tmp_path, change).verdict == "different"
+    mapping = ["fc1:output=head.fc1:output.0", "fc1=head.fc1", ":output=:output.0"]
+    found = diff(tmp_path / "a", tmp_path / "b", mapping=mapping)
+    assert found.verdict == "same"
+    assert found.series[0].other == SeriesKey("acts", "head.fc1", "output.0", "train")
+
+
+@pytest.mark.parametrize(("text", "message"), [("fc1", "OLD=NEW"), ("x=y", "applies to no series"), ("fc1=fc2", "would both be")])
+def test_a_mapping_that_does_nothing_or_too_much_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    write_run(tmp_path / "a", epochs=1)
+    with pytest.raises(UsageError, match=message):
+        diff(tmp_path / "a", tmp_path / "a", mapping=[text])
+
+
+def test_a_nan_equals_itself_bit_for_bit_and_differs_from_a_number(tmp_path: Path) -> None:
+    def nan(one: One, epoch: int) -> One:
+        return one._replace(bits=np.full_like(one.bits, np.nan)) if at(one, epoch, "big", 0) else one
+
+    write_run(tmp_path / "a", change=nan)
+    write_run(tmp_path / "b", change=nan)
+    assert diff(tmp_path / "a", tmp_path / "b", by_digest=False).verdict == "same"
+    write_run(tmp_path / "c")
+    found = diff(tmp_path / "a", tmp_path / "c", atol=1.0)
+    assert found.first is not None
+    assert (found.first.a, found.first.max_abs) == ("nan", float("inf"))
+    assert json.loads(json.dumps(found.as_dict(), allow_nan=False))["first"]["max_abs"] == "inf"
+
+
+def test_the_sign_of_zero_differs_only_bit_for_bit(tmp_path: Path) -> None:
+    def zero(value: float) -> Change:
+        return lambda one, epoch: one._replace(bits=np.full_like(one.bits, value)) if at(one, epoch, "big", 0) else one
+
+    write_run(tmp_path / "a", change=zero(0.0))
+    write_run(tmp_path / "b", change=zero(-0.0))
+    first = diff(tmp_path / "a", tmp_path / "b", bitwise=True).first
+    assert first is not None
+    assert (first.a, first.b, first.ulp, first.max_abs) == ("0.0", "-0.0", 0, 0.0)
+    assert diff(tmp_path / "a", tmp_path / "b").verdict == "same"
+
+
+def test_what_differs_in_the_provenance_is_listed_likely_causes_first(tmp_path: Path) -> None:
+    origin = manifest()
+    other = replaced(
+        origin,
+        random=origin.random.model_copy(update={"torch_seed": 1}),
+        environment=origin.environment.model_copy(update={"threads": 99}),
+        packages={**origin.packages, "numpy": "0.1"},
+        run_id="another",
+        started="never",
+    )
+    write_run(tmp_path / "a", epochs=1)
+    write_run(tmp_path / "b", epochs=1, origin=other)
+    places = [one.place for one in diff(tmp_path / "a", tmp_path / "b").origins]
+    assert places == ["random.torch_seed", "environment.threads", "packages.numpy"]
+
+
+def test_arguments_trees_and_builds_are_told_in_words(tmp_path: Path) -> None:
+    clean = GitRecord(commit="c" * 40, branch="main", dirty=False)
+    dirty = clean.model_copy(update={"dirty": True, "diff": File(name="code.diff", sha256="d" * 64)})
+    origin = manifest()
+    a = origin.code.model_copy(update={"argv": (), "git": clean})
+    b = origin.code.model_copy(update={"argv": ("--name", "two words"), "git": dirty})
+    found = origins(
+        origin.model_copy(update={"code": a, "torch_build": "one\n  - AVX2"}).model_dump(mode="json"),
+        origin.model_copy(update={"code": b, "torch_build": "one\n  - AVX512\ntwo"}).model_dump(mode="json"),
+    )
+    assert [(one.place, one.a, one.b) for one in found] == [
+        ("code.git.diff.sha256", "(clean tree)", "d" * 64),
+        ("code.argv", "(no arguments)", "--name 'two words'"),
+        ("torch_build", "AVX2", "AVX512; two"),
+    ]
+
+
+def test_generators_that_nobody_seeded_come_last_in_one_line_and_only_where_something_differs(tmp_path: Path) -> None:
+    origin = manifest()
+    digests = dict.fromkeys(origin.random.digests, "ee" * 32) | {"numpy": "ee" * 32}
+    other = origin.model_copy(update={"random": origin.random.model_copy(update={"digests": digests})})
+    write_run(tmp_path / "a", epochs=1)
+    write_run(tmp_path / "b", epochs=1, origin=other)
+    write_run(tmp_path / "c", epochs=1, origin=other, change=lambda one, epoch: one._replace(bits=one.bits + 1))
+    found = diff(tmp_path / "a", tmp_path / "c")
+    assert [one.place for one in found.origins] == ["random.digests.torch", "random.digests.numpy", "random.digests.python"]
+    assert [bool(one.note) for one in found.origins] == [False, True, True]
+    line = "  random.digests.numpy, random.digests.python: not seeded alike; matters only where data or model draw from it"
+    assert line in text(found).splitlines()
+    same = diff(tmp_path / "a", tmp_path / "b")
+    assert [one.place for one in same.origins] == [one.place for one in found.origins]
+    assert "not seeded alike" not in text(same) + markdown(same)
+
+
+def test_a_changed_weight_is_named(tmp_path: Path) -> None:
+    origin = manifest()
+    model = origin.models[0]
+    tensors = (model.tensors[0].model_copy(update={"digest": "00" * 32}), *model.tensors[1:])
+    other = replaced(origin, models=(model.model_copy(update={"tensors": tensors}),))
+    write_run(tmp_path / "a", epochs=1)
+    write_run(tmp_path / "b", epochs=1, origin=other)
+    assert [one.place for one in diff(tmp_path / "a", tmp_path / "b").origins] == ["models.weights.fc1.weight"]
+
+
+def test_a_journal_compares_with_the_file_it_becomes(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", epochs=1)
+    write_run(tmp_path / "b", epochs=1, seals=False)
+    assert diff(tmp_path / "a", tmp_path / "b").verdict == "same"
+
+
+def test_single_files_compare(tmp_path: Path) -> None:
+    write_run(tmp_path / "a")
+    assert diff(tmp_path / "a" / "epoch-0000.h5", tmp_path / "a" / "epoch-0000.h5").verdict == "same"
+    with pytest.raises(StorageError, match="does not exist"):
+        diff(tmp_path / "a", tmp_path / "none")
+
+
+def test_the_command_reports_for_terminal_json_and_pull_request(tmp_path: Path) -> None:
+    write_run(tmp_path / "a")
+    write_run(tmp_path / "b", change=lambda one, epoch: one_ulp(one, (7,)) if at(one, epoch, "big", 3) else one)
+    runner, paths = CliRunner(), [str(tmp_path / "a"), str(tmp_path / "b")]
+    text = runner.invoke(command, [*paths, "--bitwise", "--markdown", str(tmp_path / "report.md")])
+    assert text.exit_code == 1
+    assert "epoch 1, step 3: big/fc1:output" in text.output
+    assert "1 ulp" in text.output
+    report = (tmp_path / "report.md").read_text()
+    assert report.startswith("### Captures are different")
+    assert "| `big/fc1:output` | different | 1 | 0 | 0 |" in report
+    assert json.loads(runner.invoke(command, [*paths, "--bitwise", "--json"]).output)["verdict"] == "different"
+    assert runner.invoke(command, [paths[0], paths[0]]).exit_code == 0
+
+
+def test_diff_needs_no_torch(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", epochs=1)
+    path = str(tmp_path / "a")
+    script = f"import sys; from probes.proof.diff import diff; assert diff({path!r}, {path!r}).same; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from probes.commands.replay import replay as verb
+from probes.errors import RunError, StorageError, UsageError
+from probes.proof.replay import Expected, changes, command, recorded, replay
+from probes.run_directory.manifest import Manifest
+
+SCRIPT = """
+import sys
+import torch
+from torch import nn
+
+torch.manual_seed(int(sys.argv[1]))
+model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for _ in range(2):
+    loss = model(torch.randn(5, 4)).sum()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+SPEC = 'version: 1\nprobes:\n  acts: {hook: forward, modules: ["0"]}\n'
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with a script, a spec and a recorded run."""
+    place = tmp_path_factory.mktemp("project")
+    (place / "train.py").write_text(SCRIPT)
+    (place / "spec.yaml").write_text(SPEC)
+    words = [sys.executable, "-m", "probes", "run", "--out", "base", "--set", "defaults.when.steps.first=2", "spec.yaml", "train.py", "7"]
+    subprocess.run(words, cwd=place, check=True, capture_output=True)
+    return place
+
+
+@pytest.fixture
+def project(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of it, to which the recorded directory leads no more."""
+    copy = Path(shutil.copytree(made, tmp_path / "copy"))
+    monkeypatch.chdir(copy)
+    return copy
+
+
+def test_a_recorded_run_replays_the_same_bit_for_bit(made: Path, tmp_path: Path) -> None:
+    found = replay(made / "base", tmp_path / "again", bitwise=True)
+    assert found.same
+    assert found.changes == ()
+    assert found.difference is not None
+    assert found.difference.counts["compared"] == 2
+
+
+def test_a_spec_that_is_called_as_its_file_keeps_its_name_and_identity(project: Path) -> None:
+    (project / "acts.yaml").write_text(SPEC)
+    words = [sys.executable, "-m", "probes", "run", "--out", "named", "acts.yaml", "train.py", "7"]
+    subprocess.run(words, check=True, capture_output=True)
+    found = replay(project / "named", project / "again", directory=project)
+    assert found.same
+    before, after = recorded(project / "named").spec, recorded(project / "again").spec
+    assert (after.name, after.identity) == (before.name, before.identity)
+
+
+def test_what_is_no_longer_the_same_is_listed_and_refused(project: Path) -> None:
+    script = project / "train.py"
+    script.write_text(SCRIPT.replace("0.1", "0.5"))
+    with pytest.raises(RunError, match=r"--anyway(.|\n)*script train\.py"):
+        replay(project / "base", project / "again", directory=project)
+    assert not (project / "again").exists()
+    base = recorded(project / "base")
+    older = base.model_copy(update={"packages": {**base.packages, "numpy": "0.1"}})
+    named = {change.what for change in changes(older, project)}
+    assert named == {"script train.py", "package numpy"}
+
+
+def test_with_anyway_the_divergence_of_a_changed_script_is_found(project: Path) -> None:
+    (project / "train.py").write_text(SCRIPT.replace("int(sys.argv[1])", "8"))
+    found = replay(project / "base", project / "again", directory=project, anyway=True)
+    assert not found.same
+    assert found.difference is not None
+    assert found.difference.first is not None
+    assert found.difference.first.clock.step == 0
+    assert [change.what for change in found.changes] == ["script train.py"]
+
+
+def test_expected_roots_are_enough_for_yes_or_no(project: Path) -> None:
+    root = json.loads((project / "base" / "ledger.jsonl").read_text())["captures_root"]
+    runner, words = CliRunner(), [str(project / "base"), "--directory", str(project)]
+    good = runner.invoke(verb, [*words, "--out", str(project / "a"), "--expect", root[:16], "--json"])
+    assert good.exit_code == 0, good.output
+    assert json.loads(good.stdout)["verdict"] == "same"
+    assert Expected(root, root).same
+    assert not Expected(root, "").same
+    assert not Expected(root[:7], root).same
+
+
+def _with_code(manifest: Manifest, **update: object) -> Manifest:
+    return manifest.model_copy(update={"code": manifest.code.model_copy(update=update)})
+
+
+def test_what_cannot_be_run_again_says_why(project: Path) -> None:
+    base, out, spec = recorded(project / "base"), project / "again", project / "spec.yaml"
+    assert command(base, spec, out, project)[1:5] == ["-m", "probes", "run", "--out"]
+    with pytest.raises(UsageError, match="a notebook"):
+        command(_with_code(base, script=None), spec, out, project)
+    with pytest.raises(UsageError, match="attaches its probes itself"):
+        command(_with_code(base, automatic=False), spec, out, project)
+    with pytest.raises(UsageError, match="secret"):
+        command(_with_code(base, argv=("--token", "***")), spec, out, project)
+    many = base.model_copy(update={"environment": base.environment.model_copy(update={"world": 2})})
+    with pytest.raises(UsageError, match="2 processes"):
+        command(many, spec, out, project)
+    with pytest.raises(StorageError, match=r"run\.json"):
+        recorded(project)

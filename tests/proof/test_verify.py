@@ -1,0 +1,428 @@
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from probes.commands.verify import verify as command
+from probes.digest import blake3_hex, canonical
+from probes.errors import UsageError
+from probes.proof.finding import CODES, NOTES, Verdict
+from probes.proof.in_toto import statement
+from probes.proof.untrusted import verify_untrusted
+from probes.proof.verify import verify
+from tests import independent_verifier
+from tests.proof.runs import manifest, replaced, small, write_run
+
+FILE = "epoch-0000.h5"
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("runs") / "good"
+    write_run(path)
+    return path
+
+
+@pytest.fixture
+def run(written: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(written, tmp_path / "run"))
+
+
+def codes(path: Path, **options: Any) -> list[str]:
+    """The codes of what is wrong; the independent verifier has to agree on whether anything is."""
+    verdict = verify(path, **options)
+    if path.is_dir() and not options:
+        assert independent_verifier.verifies(path) == verdict.ok, verdict.findings
+    return sorted({finding.code for finding in verdict.findings if not finding.note})
+
+
+def edit(run: Path, change: Callable[[h5py.File], None], file: str = FILE) -> None:
+    with h5py.File(run / file, "r+") as opened:
+        change(opened)
+
+
+def described(group: Any) -> str:
+    """The `described` digest of a group as it is now, as a forger would make it."""
+    found = {}
+    for name, value in group.attrs.items():
+        if name not in ("digest", "described"):
+            plain = value.tolist() if isinstance(value, np.generic | np.ndarray) else value
+            texts = [one.decode() for one in plain] if isinstance(plain, list) else plain
+            found[name] = texts.decode() if isinstance(texts, bytes) else texts
+    return blake3_hex(canonical(found))
+
+
+def set_text(owner: Any, name: str, value: str) -> None:
+    owner.attrs.create(name, np.bytes_(value.encode()))
+
+
+def lines(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "ledger.jsonl").read_bytes().splitlines()]
+
+
+def write_lines(run: Path, entries: list[dict[str, Any]]) -> None:
+    (run / "ledger.jsonl").write_bytes(b"".join(canonical(entry) + b"\n" for entry in entries))
+
+
+def test_a_good_run_verifies_and_so_does_each_of_its_files(run: Path) -> None:
+    assert codes(run) == []
+    assert codes(run / FILE) == []
+    assert verify(run).files[0].captures == 25
+
+
+def test_compression_changes_the_files_and_not_the_captures_root(tmp_path: Path) -> None:
+    for compression in ("gzip", "none"):
+        write_run(tmp_path / compression, compression=compression, epochs=1)
+        assert codes(tmp_path / compression) == []
+    gzip, none = (verify(tmp_path / compression).files[0] for compression in ("gzip", "none"))
+    assert gzip.captures_root == none.captures_root
+    assert gzip.file_blake3 != none.file_blake3
+
+
+def test_a_later_attempt_or_another_rank_has_a_manifest_of_its_own(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", epochs=1, source=small)
+    again = manifest().model_copy(update={"started": "later"})
+    write_run(tmp_path / "a", epochs=1, source=small, attempt=2, origin=again)
+    assert codes(tmp_path / "a") == []
+    (tmp_path / "a" / "run.a2.json").write_text(manifest().text())
+    assert codes(tmp_path / "a") == ["manifest-edited"]
+    (tmp_path / "a" / "run.a2.json").unlink()
+    assert codes(tmp_path / "a") == ["manifest-edited"]
+
+
+def test_the_anchor_is_the_head_of_the_ledger(tmp_path: Path) -> None:
+    head = write_run(tmp_path / "a")
+    verdict = verify(tmp_path / "a", anchor=head[:12])
+    assert verdict.ok
+    assert verdict.anchored
+    assert verdict.head == head
+
+
+def test_a_changed_byte_of_a_large_capture_names_its_step(run: Path) -> None:
+    edit(run, lambda file: file["captures/big/fc1:output/values"].__setitem__((2, 77), 9.0))
+    finding = verify(run).findings[0]
+    assert finding.code == "bit-flip"
+    assert finding.series is not None
+    assert finding.series.probe == "big"
+    assert finding.steps == (2, 2)
+    assert codes(run) == ["bit-flip"]
+
+
+def test_a_changed_byte_of_a_small_capture_names_the_range_of_its_block(run: Path) -> None:
+    edit(run, lambda file: file["captures/acts/fc1:output/values"].__setitem__((3, 0, 0), 9.0))
+    finding = verify(run).findings[0]
+    assert finding.code == "bit-flip"
+    assert finding.steps == (0, 3)
+    assert codes(run) == ["bit-flip"]
+
+
+def test_every_length_of_a_cut_file_is_told_from_what_was_appended(run: Path) -> None:
+    good = (run / FILE).read_bytes()
+    for size in (0, 1, 7, 8, 100, len(good) // 2, len(good) - 1):
+        (run / FILE).write_bytes(good[:size])
+        assert codes(run) == ["truncated"]
+    (run / FILE).write_bytes(good + b"\0")
+    assert codes(run) == ["trailing-bytes"]
+
+
+def test_a_step_that_was_taken_out_is_named(run: Path) -> None:
+    def drop(file: h5py.File) -> None:
+        group = file["captures/acts/fc1:output"]
+        for name in ("values", "step", "global_step", "call"):
+            kept = np.delete(group[name][...], [2, 3], axis=0)
+            kind = group[name].dtype
+            del group[name]
+            group.create_dataset(name, data=kept, dtype=kind)
+
+    edit(run, drop)
+    assert verify(run).findings[0].steps == (1, 1)
+    assert codes(run) == ["step-missing"]
+    assert codes(run / FILE) == ["step-missing"]
+
+
+def _rename(file: h5py.File) -> None:
+    file.move("captures/acts/fc2:output", "captures/acts/fc3:output")
+
+
+def _forge_name(file: h5py.File) -> None:
+    file.move("captures/acts/fc2:output", "captures/acts/fc3:output")
+    group = file["captures/acts/fc3:output"]
+    set_text(group, "target", "fc3")
+    set_text(group, "described", described(group))
+
+
+def _other_dtype(file: h5py.File) -> None:
+    group = file["captures/rag/%:output.0"]
+    set_text(group, "torch_dtype", "uint64")
+    set_text(group, "described", described(group))
+    values = group["values"][...].view("<u8")
+    del group["values"]
+    group.create_dataset("values", data=values)
+
+
+def _downgrade(file: h5py.File) -> None:
+    set_text(file, "digest_algorithm", "md5")
+    set_text(file, "described", described(file))
+
+
+def _swap_columns(file: h5py.File) -> None:
+    file["captures/acts/fc2:output/step"][...] = [1, 0, 2, 3]
+
+
+EDITS: dict[str, tuple[Callable[[h5py.File], Any], set[str]]] = {
+    "an extra dataset": (lambda file: file.create_dataset("extra", data=[1]), {"extra-object"}),
+    "an extra group": (lambda file: file.create_group("captures/acts/fc2:output/more"), {"extra-object"}),
+    "an extra series": (lambda file: file.copy("captures/acts/fc2:output", "captures/acts/fc9:output"), {"series-renamed"}),
+    "a series taken out": (lambda file: file.__delitem__("captures/acts/fc2:output"), {"missing-object"}),
+    "a probe taken out": (lambda file: file.__delitem__("captures/grads"), {"missing-object"}),
+    "a column taken out": (lambda file: file.__delitem__("captures/acts/fc2:output/global_step"), {"missing-object"}),
+    "the block digests taken out": (lambda file: file.__delitem__("captures/acts/fc2:output/block_digest"), {"missing-object"}),
+    "the spec taken out": (lambda file: file.__delitem__("spec"), {"missing-object", "spec-edited"}),
+    "a renamed series": (_rename, {"series-renamed"}),
+    "a series renamed with care": (_forge_name, {"series-renamed"}),
+    "an edited attribute": (lambda file: set_text(file["captures/acts/fc2:output"], "hook", "backward"), {"attribute-edited"}),
+    "an attribute added": (lambda file: set_text(file["captures/acts/fc2:output"], "about", "x"), {"attribute-edited"}),
+    "an attribute taken out": (lambda file: file["captures/acts/fc2:output"].attrs.__delitem__("hook"), {"attribute-edited"}),
+    "an attribute of a probe": (lambda file: set_text(file["captures/acts"], "NX_class", "x"), {"attribute-edited"}),
+    "a root attribute": (lambda file: set_text(file, "run_id", "x"), {"attribute-edited"}),
+    "an attribute of a column": (lambda file: set_text(file["captures/acts/fc2:output/values"], "units", "m"), {"file-changed"}),
+    "an attribute of the ids": (lambda file: set_text(file["steps/train"], "about", "m"), {"file-changed"}),
+    "another dtype": (_other_dtype, {"dtype-changed"}),
+    "another algorithm": (_downgrade, {"algorithm"}),
+    "an edited step": (_swap_columns, {"clock-edited"}),
+    "an edited global step": (lambda file: file["captures/acts/fc2:output/global_step"].__setitem__(2, 9), {"clock-edited"}),
+    "an edited offset": (lambda file: file["captures/rag/%:output.0/offset"].__setitem__(2, 9), {"clock-edited"}),
+    "an edited row size": (lambda file: file["captures/grads/fc1.weight:grad/row_size"].__setitem__(slice(0, 2), [3, 2]), {"clock-edited"}),
+    "an edited block digest": (lambda file: file["captures/big/fc1:output/block_digest"].__setitem__((1, 1), 0), {"digest-edited"}),
+    "an edited series digest": (lambda file: set_text(file["captures/acts/fc2:output"], "digest", "0" * 64), {"digest-edited"}),
+    "an edited sample id": (lambda file: file["steps/train/sample_id"].__setitem__(1, 9), {"file-changed"}),
+    "a soft link": (lambda file: file.__setitem__("captures/acts/x:output", h5py.SoftLink("/captures/acts/fc2:output")), {"soft-link"}),
+    "an external link": (lambda file: file.__setitem__("captures/acts/x:output", h5py.ExternalLink("o.h5", "/")), {"external-link"}),
+}
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_a_structural_edit_is_found_with_its_code(run: Path, name: str) -> None:
+    change, expected = EDITS[name]
+    edit(run, change)
+    assert set(codes(run)) == expected
+
+
+@pytest.mark.parametrize("name", ["spec", "resolved", "manifest", "closing", "gaps"])
+def test_an_edited_text_of_the_file_is_found(run: Path, name: str) -> None:
+    expected = {
+        "spec": "spec-edited",
+        "resolved": "spec-edited",
+        "manifest": "manifest-edited",
+        "closing": "epoch-root",
+        "gaps": "gaps-edited",
+    }
+
+    def change(file: h5py.File) -> None:
+        text = file[name][()]
+        del file[name]
+        more = {"manifest": text.replace(b'"--lr"', b'"--lx"'), "closing": b'{"steps":{"train":5}}'}
+        more["gaps"] = b'[["acts","fc2","output","train","never called",1]]'
+        file.create_dataset(name, data=np.bytes_(more.get(name, text.replace(b"1", b"2", 1))))
+
+    edit(run, change)
+    assert codes(run) == [expected[name]]
+
+
+def test_gaps_that_were_taken_out_are_found(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", gaps=True, epochs=1)
+
+    def change(file: h5py.File) -> None:
+        del file["gaps"]
+        file.create_dataset("gaps", data=np.bytes_(b"[]"))
+
+    edit(tmp_path / "a", change)
+    assert codes(tmp_path / "a") == ["gaps-edited"]
+
+
+def test_swapped_renamed_missing_and_foreign_epochs_have_codes_of_their_own(run: Path) -> None:
+    a, b, spare = run / FILE, run / "epoch-0001.h5", run / "spare"
+    a.rename(spare)
+    b.rename(a)
+    spare.rename(b)
+    assert codes(run) == ["files-swapped"]
+    a.rename(spare)
+    assert codes(run) == ["file-missing", "files-swapped"]
+    spare.rename(run / "epoch-0007.h5")
+    assert codes(run) == ["file-missing", "file-unlisted", "files-swapped"]
+
+
+def test_an_edited_spec_or_manifest_beside_the_files_is_found(run: Path) -> None:
+    (run / "spec.yaml").write_bytes((run / "spec.yaml").read_bytes() + b"\n")
+    assert codes(run) == ["spec-edited"]
+    (run / "spec.yaml").unlink()
+    assert codes(run) == ["spec-edited"]
+
+
+@pytest.mark.parametrize("place", ['"--lr"', '"torch_seed": 0', '"role": "parameter"', '"started": "2', '{\n "algorithm"'])
+def test_an_edited_manifest_is_found_whatever_was_edited(run: Path, place: str) -> None:
+    text = (run / "run.json").read_text()
+    assert place in text
+    (run / "run.json").write_text(text.replace(place, place[:-1] + ("x" if place[-1] != '"' else 'x"'), 1))
+    assert codes(run) == ["manifest-edited"]
+    (run / "run.json").unlink()
+    assert codes(run) == ["manifest-edited"]
+
+
+def test_a_saved_difference_to_the_commit_is_checked(tmp_path: Path) -> None:
+    from probes.run_directory.manifest import File, GitRecord
+
+    git = GitRecord(commit="c" * 40, branch="main", dirty=True, diff=File(name="code.diff", sha256="00" * 32))
+    origin = manifest()
+    write_run(tmp_path / "a", origin=replaced(origin, code=origin.code.model_copy(update={"git": git})), epochs=1)
+    assert codes(tmp_path / "a") == ["diff-edited"]
+
+
+def _ledger_edit(field: str, value: Any) -> Callable[[list[dict[str, Any]]], list[dict[str, Any]]]:
+    return lambda entries: [entries[0], entries[1] | {field: value}, *entries[2:]]
+
+
+LEDGER: dict[str, tuple[Callable[[list[dict[str, Any]]], list[dict[str, Any]]], set[str]]] = {
+    "two lines swapped": (lambda lines: [lines[1], lines[0], lines[2]], {"ledger-reordered"}),
+    "reversed": (lambda lines: lines[::-1], {"ledger-reordered"}),
+    "the first line out": (lambda lines: lines[1:], {"ledger-line-missing", "file-unlisted"}),
+    "a middle line out": (lambda lines: [lines[0], lines[2]], {"ledger-line-missing", "file-unlisted"}),
+    "the last line out": (lambda lines: lines[:2], {"file-unlisted"}),
+    "a line twice": (lambda lines: [*lines, lines[2]], {"ledger-edited"}),
+    "an edited reason": (_ledger_edit("reason", "x"), {"ledger-edited"}),
+    "an edited count": (_ledger_edit("captures", 3), {"ledger-edited"}),
+    "an edited root": (_ledger_edit("captures_root", "0" * 64), {"ledger-edited"}),
+    "an edited size": (_ledger_edit("bytes", 1), {"ledger-edited"}),
+    "an edited hash": (_ledger_edit("file_blake3", "0" * 64), {"ledger-edited", "file-changed"}),
+    "an unknown key": (_ledger_edit("extra", 1), {"ledger-edited"}),
+    "another format": (_ledger_edit("format", "ledger.v2"), {"newer-format", "ledger-edited"}),
+}
+
+
+@pytest.mark.parametrize("name", LEDGER)
+def test_an_edited_ledger_is_found_with_its_code(tmp_path: Path, name: str) -> None:
+    write_run(tmp_path / "a", epochs=3, source=small)
+    change, expected = LEDGER[name]
+    write_lines(tmp_path / "a", change(lines(tmp_path / "a")))
+    found = set(codes(tmp_path / "a"))
+    assert found & expected
+    assert found <= expected | {"file-unlisted"}
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("reason", "x"), ("captures", 3), ("complete", False), ("epoch", 9), ("attempt", 2), ("epoch_root", "0" * 64), ("supersedes", "x")],
+)
+def test_an_edit_of_the_last_line_is_found_though_no_line_follows(tmp_path: Path, field: str, value: Any) -> None:
+    write_run(tmp_path / "a", epochs=1, source=small)
+    write_lines(tmp_path / "a", [lines(tmp_path / "a")[0] | {field: value}])
+    assert codes(tmp_path / "a") == ["ledger-edited"]
+
+
+def test_a_ledger_that_was_rolled_back_with_its_files_is_found_only_with_the_anchor(tmp_path: Path) -> None:
+    head = write_run(tmp_path / "a", epochs=3, source=small)
+    write_lines(tmp_path / "a", lines(tmp_path / "a")[:2])
+    (tmp_path / "a" / "epoch-0002.h5").unlink()
+    assert codes(tmp_path / "a") == []
+    assert codes(tmp_path / "a", anchor=head) == ["ledger-rolled-back"]
+
+
+def test_an_anchor_stays_good_while_the_run_goes_on(tmp_path: Path) -> None:
+    head = write_run(tmp_path / "a", epochs=1, source=small)
+    write_run(tmp_path / "a", epochs=2, first=1, source=small)
+    verdict = verify(tmp_path / "a", anchor=head)
+    assert verdict.ok
+    assert [finding.code for finding in verdict.findings] == ["ledger-grown"]
+
+
+def test_a_missing_ledger_is_not_a_verified_run(run: Path) -> None:
+    (run / "ledger.jsonl").unlink()
+    assert codes(run) == ["ledger-missing"]
+    with pytest.raises(UsageError, match="anchor"):
+        verify(run, anchor="0" * 64)
+
+
+def test_half_a_line_at_the_end_of_the_ledger_is_only_noted(run: Path) -> None:
+    with (run / "ledger.jsonl").open("ab") as file:
+        file.write(b'{"half')
+    assert [finding.code for finding in verify(run).findings] == ["ledger-torn"]
+
+
+def test_an_unsealed_epoch_cannot_be_verified(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", epochs=1, source=small)
+    write_run(tmp_path / "a", epochs=2, first=1, source=small, seals=False)
+    assert codes(tmp_path / "a") == ["unsealed"]
+
+
+def test_incomplete_superseded_and_gapped_epochs_are_noted_and_verify(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", epochs=1, source=small, complete=False, gaps=True)
+    write_run(tmp_path / "a", epochs=1, source=small, attempt=2)
+    verdict = verify(tmp_path / "a")
+    assert verdict.ok
+    assert {finding.code for finding in verdict.findings} == {"incomplete", "gaps", "superseded"}
+
+
+def test_what_is_not_a_capture_file_is_refused_with_its_code(run: Path) -> None:
+    (run / FILE).write_bytes(b"PK" + (run / FILE).read_bytes()[2:])
+    assert codes(run) == ["not-hdf5"]
+    (run / FILE).unlink()
+    with h5py.File(run / FILE, "w") as file:
+        file.create_dataset("x", data=np.zeros(200_000))
+    assert codes(run) == ["not-a-capture-file"]
+
+
+def test_an_empty_directory_has_nothing_to_verify(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "ledger.jsonl").write_bytes(b"")
+    (tmp_path / "a" / "run.json").write_text(manifest().text())
+    assert "nothing" in codes(tmp_path / "a") or codes(tmp_path / "a") == ["spec-edited"]
+
+
+def test_a_hostile_file_takes_down_no_more_than_the_child(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert verify_untrusted(run) == verify(run)
+    monkeypatch.setattr("sys.executable", "/bin/false")
+    found = verify_untrusted(run)
+    assert [finding.code for finding in found.findings] == ["crashed"]
+
+
+def test_verify_needs_no_torch(run: Path) -> None:
+    script = f"import sys; from probes.proof.verify import verify; assert verify({str(run)!r}).ok; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+def test_the_command_ends_with_0_or_1_and_prints_json(run: Path) -> None:
+    runner = CliRunner()
+    good = runner.invoke(command, [str(run)])
+    assert good.exit_code == 0
+    assert "verifies: 50 captures in 2 files" in good.output
+    edit(run, EDITS["an extra dataset"][0])
+    bad = runner.invoke(command, [str(run), "--json"])
+    assert bad.exit_code == 1
+    assert json.loads(bad.output)["findings"][0]["code"] == "extra-object"
+    assert "does not verify: 1 finding" in runner.invoke(command, [str(run)]).output
+
+
+def test_an_in_toto_statement_names_every_file_and_is_not_made_of_damage(run: Path) -> None:
+    made = json.loads(CliRunner().invoke(command, [str(run), "--in-toto"]).output)
+    assert made["_type"] == "https://in-toto.io/Statement/v1"
+    assert {subject["name"] for subject in made["subject"]} == {FILE, "epoch-0001.h5", "run.json", "spec.yaml", "ledger.jsonl"}
+    assert made["predicate"]["ledger_head"] == verify(run).head
+    (run / FILE).write_bytes(b"")
+    damaged: Verdict = verify(run, sha256=True)
+    with pytest.raises(UsageError):
+        statement(damaged)
+
+
+def test_every_code_is_described_and_notes_are_marked() -> None:
+    assert all(CODES.values())
+    assert {"gaps", "superseded", "incomplete", "ledger-grown", "ledger-torn"} == NOTES

@@ -1,0 +1,233 @@
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from blake3 import blake3
+from torch import nn
+from torch.nn.utils import parametrizations
+
+from probes.provenance.code import with_home, without_home
+from probes.provenance.collect import Provenance, Script, collect, weights_digest
+from probes.provenance.weights import tensor_hex
+from probes.run_directory.manifest import Manifest, identity
+from probes.signature import DTYPES
+from probes.tensors import DTYPE_NAMES, NotCapturable
+from tests.proof.origin import SPEC, loaded, tree
+
+
+def net(seed: int = 0) -> nn.Module:
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+
+
+def found(model: nn.Module | None = None, script: Script | None = None, weights: str = "start") -> Provenance:
+    return collect({"": tree(model or net())}, loaded(weights), run_id="r", script=script or Script(None, None, ()))
+
+
+def git(directory: Path, *arguments: str) -> None:
+    names = ["-c", "user.name=t", "-c", "user.email=t@example.org"]
+    subprocess.run(["git", "-C", str(directory), *names, *arguments], check=True, capture_output=True)
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    git(tmp_path, "init", "-b", "trunk")
+    (tmp_path / "train.py").write_text("a = 1\n")
+    git(tmp_path, "add", "train.py")
+    git(tmp_path, "commit", "-m", "first")
+    return tmp_path
+
+
+def test_the_manifest_comes_back_from_its_text_unchanged() -> None:
+    manifest = found().manifest
+    assert Manifest.model_validate_json(manifest.text()) == manifest
+    assert identity(manifest) == manifest.identity
+
+
+def test_the_spec_is_hashed_and_its_probes_keep_their_order() -> None:
+    spec = found().manifest.spec
+    assert spec.sha256 == hashlib.sha256(SPEC).hexdigest()
+    assert spec.probes == ("acts", "big", "grads", "rag", "mix")
+    assert spec.edits == ("mix",)
+
+
+def test_collecting_draws_no_random_number_and_leaves_the_model_alone() -> None:
+    model = net()
+    before = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
+    names, bits = sorted(vars(model[0])), {name: value.clone() for name, value in model.state_dict().items()}
+    found(model)
+    assert torch.equal(before[0], torch.get_rng_state())
+    assert before[1:] == (random.getstate(), np.random.get_state()[1].tolist())
+    assert sorted(vars(model[0])) == names
+    assert all(torch.equal(bits[name], value) for name, value in model.state_dict().items())
+
+
+def test_a_parametrized_weight_is_never_computed() -> None:
+    layer = parametrizations.spectral_norm(nn.Linear(4, 4))
+    vectors = layer.parametrizations.weight[0]._u.clone()
+    names = [one.name for one in found(layer).manifest.models[0].tensors]
+    assert "parametrizations.weight.original" in names
+    assert "weight" not in names
+    assert torch.equal(vectors, layer.parametrizations.weight[0]._u)
+
+
+def test_one_changed_bit_of_a_weight_changes_the_weights_and_not_the_structure() -> None:
+    model = net()
+    before = found(model).manifest.identity
+    with torch.no_grad():
+        model[2].bias.view(torch.int32)[1] ^= 1
+    after = found(model).manifest.identity
+    assert before.weights != after.weights == weights_digest({"": tree(model)})
+    assert before.structure == after.structure
+
+
+def test_another_module_or_frozen_parameter_changes_the_structure() -> None:
+    frozen = net()
+    frozen[0].weight.requires_grad_(False)
+    digests = {found(model).manifest.identity.structure for model in (net(), net(1), frozen, nn.Sequential(*net(), nn.ReLU()))}
+    assert len(digests) == 3
+
+
+def test_a_shared_tensor_is_named_at_both_places_and_digested_once() -> None:
+    model = net()
+    model[2] = nn.Linear(3, 4)
+    model[2].weight = model[0].weight
+    table = {one.name: one for one in found(model).manifest.models[0].tensors}
+    assert table["2.weight"].same_as == "0.weight"
+    assert table["2.weight"].digest is None
+    assert table["0.weight"].digest is not None
+
+
+@pytest.mark.parametrize("name", sorted(set(DTYPES) & set(DTYPE_NAMES.values()) - {"quint8", "qint8", "qint32"}))
+def test_the_digest_of_a_tensor_is_that_of_its_bytes_whatever_its_dtype(name: str) -> None:
+    size = DTYPES[name].itemsize
+    payload = bytes(range(1, 1 + 6 * size)) if name != "bool" else bytes([0, 1, 1, 0, 1, 0])
+    tensor = torch.frombuffer(bytearray(payload), dtype=torch.uint8).view(getattr(torch, name))
+    assert tensor_hex(tensor) == blake3(payload).hexdigest()
+
+
+def test_the_digest_does_not_depend_on_strides() -> None:
+    image = torch.arange(24.0).reshape(1, 2, 3, 4)
+    assert tensor_hex(image.to(memory_format=torch.channels_last)) == tensor_hex(image)
+    assert tensor_hex(torch.arange(4.0)[::2]) == tensor_hex(torch.tensor([0.0, 2.0]))
+    assert tensor_hex(torch.empty(0)) == blake3(b"").hexdigest()
+
+
+def test_weights_without_bytes_say_so_instead_of_having_a_digest() -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.LazyLinear(3), nn.Linear(2, 2, device="meta"))
+    manifest = found(model).manifest
+    assert manifest.identity.weights is None
+    assert {"weights.1.weight", "weights.2.weight"} <= set(manifest.unknown)
+    with pytest.raises(NotCapturable, match=r"1\.weight"):
+        weights_digest({"": tree(model)})
+
+
+def test_weights_are_not_read_where_the_spec_says_never() -> None:
+    manifest = found(weights="never").manifest
+    assert manifest.identity.weights is None
+    assert {one.digest for one in manifest.models[0].tensors} == {None}
+
+
+def test_a_clean_repository_gives_commit_and_branch(repository: Path) -> None:
+    file = repository / "train.py"
+    origin = found(script=Script("train.py", file, ()))
+    state = origin.manifest.code.git
+    assert state is not None
+    assert (len(state.commit), state.branch, state.dirty, state.diff, origin.files) == (40, "trunk", False, None, {})
+
+
+def test_an_uncommitted_change_is_saved_beside_and_changes_the_identity(repository: Path) -> None:
+    file = repository / "train.py"
+    clean = found(script=Script("train.py", file, ())).manifest
+    file.write_text("a = 2\n")
+    (repository / "new.py").write_text("")
+    origin = found(script=Script("train.py", file, ()))
+    state = origin.manifest.code.git
+    assert state is not None
+    assert state.dirty
+    assert state.untracked == ("new.py",)
+    assert b"+a = 2" in origin.files["code.diff"]
+    assert clean.identity.code != origin.manifest.identity.code
+
+
+def test_what_git_cannot_tell_is_said(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("")
+    manifest = found(script=Script("train.py", script, ())).manifest
+    assert manifest.code.git is None
+    assert "repository" in manifest.unknown["code.git"]
+    assert found().manifest.unknown["code.sha256"] == "the code is not in a file"
+
+
+def test_a_repository_that_configures_a_program_does_not_run_it(repository: Path) -> None:
+    canary = repository / "canary"
+    (repository / ".gitattributes").write_text("*.py diff=evil\n")
+    for key in ("core.fsmonitor", "diff.external", "diff.evil.textconv", "diff.evil.command"):
+        git(repository, "config", key, f"touch {canary}; false")
+    (repository / "train.py").write_text("a = 3\n")
+    found(script=Script("train.py", repository / "train.py", ()))
+    assert not canary.exists()
+
+
+def test_home_secrets_and_the_environment_stay_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    home = tmp_path / "ada"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("PROBES_CANARY", "canary-value")
+    monkeypatch.chdir(home)
+    argv = (f"--data={home}/digits", str(home), "--api-key", "canary-key", "--password=canary-word", "ghp_" + "c4n4ry" * 6)
+    text = found(script=Script(f"{home}/train.py", None, argv)).manifest.text()
+    assert "canary" not in text
+    assert "c4n4ry" not in text
+    assert str(home) not in text
+    assert '"~/train.py"' in text
+    assert '"--data=~/digits"' in text
+    assert os.environ["PROBES_CANARY"] not in text
+
+
+def test_secrets_in_overrides_tags_and_uncommitted_changes_stay_out(repository: Path) -> None:
+    file = repository / "train.py"
+    file.write_text('API_KEY = "canary-key"\nfetch("https://ada:canary-word@example.org/digits")\na = 2\n')
+    origin = collect(
+        {"": tree(net())},
+        loaded(),
+        run_id="r",
+        script=Script("train.py", file, ("logger.api_key=canary-a",)),
+        overrides=("vars.password=canary-b", "vars.block=fc1"),
+        tags={"wandb_token": "canary-c", "note": "ghp_canary" + "c4n4ry" * 6},
+    )
+    diff = origin.files["code.diff"]
+    assert b"canary" not in diff + origin.manifest.text().encode()
+    assert b'+API_KEY = "***"\n' in diff
+    assert b"+a = 2\n" in diff
+    assert origin.manifest.spec.overrides == ("vars.password=***", "vars.block=fc1")
+    state = origin.manifest.code.git
+    assert state is not None
+    assert state.diff is not None
+    assert state.diff.sha256 == hashlib.sha256(diff).hexdigest()
+
+
+@pytest.mark.parametrize("text", ["{home}/a", "{home}", "--x={home}/a", "/mnt{home}/a", "{home}other/a", "a"])
+def test_the_home_directory_is_written_as_a_tilde_and_comes_back(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/ada")
+    argument = text.format(home="/home/ada")
+    assert with_home(without_home(argument)) == argument
+
+
+def test_a_mixed_up_tf32_setting_is_reported_as_unknown() -> None:
+    """Torch refuses to tell the old switches once the new ones were used; see its notes on TF32."""
+    script = (
+        "import torch; torch.backends.cuda.matmul.fp32_precision = 'tf32'\n"
+        "from probes.provenance.environment import environment\n"
+        "unknown = {}; print(environment([], 1, unknown).tf32['matmul'], sorted(unknown))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith(("None ['environment", "True []"))

@@ -1,0 +1,118 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import probes
+from probes.clock import SeriesKey
+from probes.errors import AmbiguousSeries, SeriesNotFound
+from probes.reader.run import Run
+from tests.reader.recorded import Recording, counted
+
+
+def two_leaves(tmp_path: Path) -> Run:
+    recording = Recording(tmp_path)
+    for leaf, phase in [("output.logits", "train"), ("output.hidden", "train"), ("output.hidden", "eval")]:
+        recording.take(np.zeros(2, "<f4"), key=SeriesKey("acts", "head", leaf, phase))
+    recording.take(np.ones(2, "<f4"), key=SeriesKey("acts", "", "output", "train")).take(
+        np.ones(2, "<f4"), key=SeriesKey("weights", "fc.weight", "grad", "train")
+    ).sealed()
+    return probes.open(tmp_path)
+
+
+def test_a_run_tells_its_probes_targets_and_leaves(tmp_path: Path) -> None:
+    run = two_leaves(tmp_path)
+    assert run.probes == list(run) == ["acts", "weights"]
+    assert run["acts"] == {"": ("output",), "head": ("output.hidden", "output.logits")}
+    assert [series.word for series in run.series][:3] == ["acts/:output", "acts/head:output.hidden@eval", "acts/head:output.hidden"]
+
+
+def test_a_series_is_named_by_probe_target_and_leaf(tmp_path: Path) -> None:
+    run = two_leaves(tmp_path)
+    assert run["acts", ""].key == SeriesKey("acts", "", "output", "train")
+    assert run["acts", "head", "output.logits"].key.leaf == "output.logits"
+    assert run.sel(phase="eval")["acts", "head"].key == SeriesKey("acts", "head", "output.hidden", "eval")
+
+
+def test_an_ambiguous_name_is_refused_with_all_it_could_be(tmp_path: Path) -> None:
+    run = two_leaves(tmp_path)
+    with pytest.raises(AmbiguousSeries, match=r"acts/head:output\.hidden@eval\n.*acts/head:output\.hidden\n.*acts/head:output\.logits"):
+        run["acts", "head"]
+    with pytest.raises(AmbiguousSeries, match=r"\.sel\(phase="):
+        run["acts", "head", "output.hidden"]
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        (("act", "head"), "did you mean `acts`?"),
+        (("acts", "heads"), "did you mean `head`?"),
+        (("acts", "head", "output.logit"), r"did you mean `output\.logits`?"),
+        (("weights", "nothing-like-it"), r'there is "fc\.weight"'),
+    ],
+)
+def test_an_unknown_name_is_refused_with_the_nearest(name: tuple[str, ...], hint: str, tmp_path: Path) -> None:
+    with pytest.raises(SeriesNotFound, match=hint.replace("?", r"\?")):
+        two_leaves(tmp_path)[name]
+
+
+@pytest.mark.parametrize(
+    "word", ["acts/:output", "acts/head:output.logits", "acts/head:output.hidden@eval", "weights", "weights/fc.weight", "weights~float32"]
+)
+def test_a_word_finds_its_series(word: str, tmp_path: Path) -> None:
+    found = two_leaves(tmp_path).find(word)
+    assert found.word.startswith(word.partition("~")[0])
+
+
+def test_every_word_that_is_printed_finds_its_series_again(tmp_path: Path) -> None:
+    keys = [
+        SeriesKey("acts", target, "output", phase)
+        for target in ("", "a/b", "a:b", "a@b", "ü~ %41", ".")
+        for phase in ("train", "eval", "x@y")
+    ]
+    recording = Recording(tmp_path)
+    for number, key in enumerate(keys):
+        recording.take(np.array([number], "<i8"), key=key)
+    recording.sealed()
+    run = probes.open(tmp_path)
+    assert {series.key for series in run.series} == set(keys)
+    for series in run.series:
+        assert run.find(series.word).key == series.key
+        assert series.numpy().item() == keys.index(series.key)
+
+
+def test_a_second_dtype_has_to_be_chosen(tmp_path: Path) -> None:
+    Recording(tmp_path).take(np.zeros(2, "<f4")).take(np.ones(2, "<f2"), step=1).sealed()
+    run = probes.open(tmp_path)
+    with pytest.raises(AmbiguousSeries, match=r'float16 and float32; choose with \.sel\(dtype="float16"\)'):
+        run["acts", "fc1"].numpy()
+    assert run.sel(dtype="float16")["acts", "fc1"].numpy().tolist() == [[1, 1]]
+    assert run["acts", "fc1"].sel(dtype="float32").numpy().tolist() == [[0, 0]]
+    assert run.find("acts/fc1:output~float16").dtype == "float16"
+
+
+def test_a_dtype_that_changes_between_epochs_has_to_be_chosen(tmp_path: Path) -> None:
+    Recording(tmp_path, 0).take(np.zeros(2, "<f4")).sealed()
+    Recording(tmp_path, 1).take(np.ones(2, "<f2")).sealed()
+    with pytest.raises(AmbiguousSeries, match="float16 and float32"):
+        probes.open(tmp_path)["acts", "fc1"].numpy()
+
+
+def test_a_second_dtype_may_be_the_first_in_another_epoch(tmp_path: Path) -> None:
+    Recording(tmp_path, 0).take(np.zeros(2, "<f4")).take(np.ones(2, "<f2"), step=1).sealed()
+    Recording(tmp_path, 1).take(np.full(2, 2, "<f2")).take(np.full(2, 3, "<f4"), step=1).sealed()
+    series = probes.open(tmp_path)["acts", "fc1"].sel(dtype="float16")
+    assert series.numpy()[:, 0].tolist() == [1, 2]
+
+
+def test_reading_needs_no_torch(tmp_path: Path) -> None:
+    counted(tmp_path, 1)
+    program = (
+        "import sys, probes\n"
+        "assert not {'numpy', 'h5py', 'torch'} & set(sys.modules)\n"
+        "probes.open(sys.argv[1])['acts', 'fc1'].numpy()\n"
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)

@@ -1,0 +1,48 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import probes
+from probes.clock import SeriesKey
+from probes.errors import RaggedSeries, SeriesNotFound
+from tests.reader.recorded import Recording, counted
+
+
+def test_ids_stand_beside_the_rows(tmp_path: Path) -> None:
+    recording = Recording(tmp_path)
+    for step, size in enumerate((3, 2)):
+        recording.take(np.full((size, 1), step, "<f4"), step=step).ids(step, [f"s{step}{row}" for row in range(size)])
+    recording.sealed()
+    series = probes.open(tmp_path)["acts", "fc1"]
+    assert series.ids.tolist() == ["s00", "s01", "s02", "s10", "s11"]
+    assert series.sel(step=1).ids.tolist() == ["s10", "s11"]
+
+
+def test_ids_of_a_step_are_shared_out_over_its_microsteps(tmp_path: Path) -> None:
+    Recording(tmp_path).take(np.zeros((2, 1), "<f4")).take(np.zeros((1, 1), "<f4"), microstep=1).ids(0, [7, 8, 9]).sealed()
+    assert probes.open(tmp_path)["acts", "fc1"].ids.tolist() == [7, 8, 9]
+
+
+def test_rows_that_are_no_samples_have_no_ids(tmp_path: Path) -> None:
+    Recording(tmp_path).take(np.zeros((4, 1), "<f4")).ids(0, [7, 8, 9]).sealed()
+    with pytest.raises(RaggedSeries, match="3 samples and captures of 4 rows"):
+        _ = probes.open(tmp_path)["acts", "fc1"].ids
+
+
+def test_a_run_without_ids_says_how_to_give_them(tmp_path: Path) -> None:
+    with pytest.raises(SeriesNotFound, match=r"run\.steps\(loader, ids=\.\.\.\)"):
+        _ = probes.open(counted(tmp_path, 1))["acts", "fc1"].ids
+
+
+def test_a_mask_keeps_the_places_where_it_is_true(tmp_path: Path) -> None:
+    mask_key = SeriesKey("ids", "", "input.mask", "train")
+    recording = Recording(tmp_path)
+    for step in range(2):
+        recording.take(np.arange(12, dtype="<f4").reshape(2, 3, 2) + 100 * step, step=step)
+        recording.take(np.array([[1, 0, 0], [1, 1, 0]]) * (1 - step), key=mask_key, step=step)
+    recording.sealed()
+    run = probes.open(tmp_path)
+    assert run["acts", "fc1"].rows(mask=run["ids", ""]).tolist() == [[0, 1], [6, 7], [8, 9]]
+    with pytest.raises(RaggedSeries, match="has no capture at"):
+        run["acts", "fc1"].rows(mask=run["ids", ""].sel(step=0))

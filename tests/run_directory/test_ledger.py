@@ -1,0 +1,165 @@
+"""The ledger: every line names the one before."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from blake3 import blake3
+
+from probes.errors import FileRefused, StorageError
+from probes.run_directory.ledger import FIRST, Ledger, check, current
+
+
+def facts(epoch: int, attempt: int = 1, complete: bool = True, segment: int | None = None, rank: int = 0) -> dict[str, Any]:
+    return {
+        "file": f"epoch-{epoch:04d}{f'.a{attempt}' if attempt > 1 else ''}.h5",
+        "bytes": 1000 + epoch,
+        "file_blake3": "ab" * 32,
+        "epoch": epoch,
+        "attempt": attempt,
+        "rank": rank,
+        "segment": segment,
+        "complete": complete,
+        "reason": "" if complete else "killed",
+        "captures": 7,
+        "captures_root": "cd" * 32,
+        "epoch_root": "ef" * 32,
+    }
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    made = Ledger(tmp_path / "ledger.jsonl")
+    for epoch in range(4):
+        made.append(facts(epoch))
+    return made
+
+
+def test_the_chain_follows_from_the_definition(ledger: Ledger) -> None:
+    previous = "0" * 64
+    for index, line in enumerate(ledger.path.read_bytes().splitlines()):
+        entry = json.loads(line)
+        assert line == json.dumps(entry, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+        assert (entry["format"], entry["index"], entry["previous"]) == ("ledger.v1", index, previous)
+        previous = blake3(line).hexdigest()
+    assert ledger.head == previous
+
+
+def test_the_first_line_of_the_documented_example_has_the_documented_hash(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "schemas" / "proof.v1.md").read_text("utf-8")
+    made = Ledger(tmp_path / "ledger.jsonl")
+    made.append(facts(0))
+    line = made.path.read_text("utf-8").rstrip("\n")
+    assert line in text
+    assert made.head in text
+    assert blake3(line.encode()).hexdigest() == made.head
+
+
+def test_a_ledger_is_read_back(ledger: Ledger) -> None:
+    again = Ledger(ledger.path)
+    assert again.entries == ledger.entries
+    assert again.head == ledger.head
+    assert again.entry("epoch-0002.h5") == ledger.entries[2]
+    assert again.entry("epoch-0009.h5") is None
+    check(again.entries)
+
+
+def test_no_ledger_is_an_empty_one(tmp_path: Path) -> None:
+    made = Ledger(tmp_path / "ledger.jsonl")
+    assert (made.entries, made.head) == ([], FIRST)
+
+
+def test_half_a_line_is_not_an_entry_and_is_cut_off_by_the_next(ledger: Ledger) -> None:
+    whole = ledger.path.read_bytes()
+    ledger.path.write_bytes(whole + b'{"attempt":1,')
+    again = Ledger(ledger.path)
+    assert again.head == ledger.head
+    again.append(facts(4))
+    assert ledger.path.read_bytes().startswith(whole)
+    check(Ledger(ledger.path).entries)
+    assert len(Ledger(ledger.path).entries) == 5
+
+
+def test_a_line_that_another_process_added_is_kept(ledger: Ledger) -> None:
+    Ledger(ledger.path).append(facts(4))
+    ledger.append(facts(5))
+    assert [entry.epoch for entry in Ledger(ledger.path).entries] == [0, 1, 2, 3, 4, 5]
+    check(Ledger(ledger.path).entries)
+
+
+@pytest.mark.parametrize("change", [(b'"captures":7', b'"captures":8'), (b'"complete":true', b'"complete":false')])
+def test_a_changed_line_breaks_the_chain(ledger: Ledger, change: tuple[bytes, bytes]) -> None:
+    lines = ledger.path.read_bytes().split(b"\n")
+    lines[1] = lines[1].replace(*change)
+    ledger.path.write_bytes(b"\n".join(lines))
+    with pytest.raises(FileRefused, match=r"ledger-chain.*line 3"):
+        check(Ledger(ledger.path).entries)
+
+
+@pytest.mark.parametrize("order", [[0, 2, 3], [0, 2, 1, 3], [1, 2, 3]], ids=["taken out", "swapped", "first gone"])
+def test_a_missing_or_moved_line_breaks_the_chain(ledger: Ledger, order: list[int]) -> None:
+    lines = ledger.path.read_bytes().splitlines(keepends=True)
+    ledger.path.write_bytes(b"".join(lines[number] for number in order))
+    with pytest.raises(FileRefused, match="ledger-chain"):
+        check(Ledger(ledger.path).entries)
+
+
+@pytest.mark.parametrize("line", [b"", b"{", b"[1]", b'{"format":"ledger.v1"}', b"\xff", b"[" * 100_000])
+def test_a_line_that_is_no_entry_is_refused(ledger: Ledger, line: bytes) -> None:
+    ledger.path.write_bytes(line + b"\n")
+    with pytest.raises(FileRefused, match="ledger-line"):
+        Ledger(ledger.path)
+
+
+def test_an_entry_in_another_spelling_is_refused(ledger: Ledger) -> None:
+    ledger.path.write_bytes(ledger.path.read_bytes().replace(b'"bytes":1000', b'"bytes": 1000'))
+    with pytest.raises(FileRefused, match="not written the way"):
+        Ledger(ledger.path)
+
+
+def test_an_anchor_finds_what_was_cut_off(ledger: Ledger) -> None:
+    anchor, entries = ledger.head, ledger.entries
+    check(entries, anchor)
+    check(entries, entries[1].digest[:8])
+    with pytest.raises(FileRefused, match="ledger-anchor"):
+        check(entries[:-1], anchor)
+    with pytest.raises(FileRefused, match="ledger-anchor"):
+        check(entries, anchor[:7])
+
+
+def test_an_attempt_supersedes_the_one_before(ledger: Ledger) -> None:
+    entry = ledger.append(facts(3, attempt=2))
+    assert entry.supersedes == "epoch-0003.h5"
+    assert current(ledger.entries)[3, 0, None] == entry
+
+
+def test_an_incomplete_attempt_never_supersedes_a_complete_one(ledger: Ledger) -> None:
+    assert ledger.append(facts(3, attempt=2, complete=False)).supersedes is None
+    assert current(ledger.entries)[3, 0, None].attempt == 1
+
+
+def test_segments_and_ranks_do_not_supersede_each_other(ledger: Ledger) -> None:
+    assert ledger.append(facts(3, attempt=2, segment=1)).supersedes is None
+    assert ledger.append(facts(3, attempt=2, rank=1)).supersedes is None
+
+
+def test_a_ledger_that_cannot_be_written_says_so(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="cannot be written"):
+        Ledger(tmp_path / "no such directory" / "ledger.jsonl").append(facts(0))
+
+
+def test_a_last_line_of_which_a_part_never_came_to_the_device_is_no_entry(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger.jsonl")
+    ledger.append(facts(0))
+    whole = ledger.path.read_bytes()
+    ledger.append(facts(1))
+    torn = bytearray(ledger.path.read_bytes())
+    torn[len(whole) : len(whole) + 100] = bytes(100)
+    ledger.path.write_bytes(torn)
+    again = Ledger(ledger.path)
+    assert [entry.epoch for entry in again.entries] == [0]
+    again.append(facts(2))
+    assert [entry.epoch for entry in Ledger(ledger.path).entries] == [0, 2]

@@ -1,0 +1,156 @@
+"""Putting in order what a dead run has left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from probes.commands.recover import recover as command
+from probes.errors import StorageError
+from probes.run_directory.ledger import Ledger
+from probes.run_directory.recover import Finding, recover
+from probes.run_directory.seal import seal
+from tests.run_directory.epochs import Shot, begin, fill, names, payloads, sealed, stored, write, zoo
+
+
+def actions(directory: Path) -> dict[str, str]:
+    return {finding.file: finding.action for finding in recover(directory).findings}
+
+
+def dead_pid() -> int:
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    return child.pid
+
+
+def claim(directory: Path, pid: int, host: str = "") -> None:
+    note = {"run_id": "r", "pid": pid, "host": host or socket.gethostname(), "since": "2026-11-21T00:00:00Z"}
+    (directory / "claim.json").write_text(json.dumps(note))
+
+
+def test_a_run_in_order_has_nothing_to_recover(tmp_path: Path) -> None:
+    sealed(tmp_path, zoo())
+    recovery = recover(tmp_path)
+    assert (recovery.findings, recovery.damaged) == ((), False)
+    assert recovery.heads == {"ledger.jsonl": Ledger(tmp_path / "ledger.jsonl").head}
+
+
+def test_what_is_left_is_sealed(tmp_path: Path) -> None:
+    sealed(tmp_path, [Shot()])
+    write(tmp_path, [Shot(step=0), Shot(step=1)], name="epoch-0004.journal", head={"epoch": 4})
+    journal = begin(tmp_path, "epoch-0005.journal", {"epoch": 5})
+    fill(journal, [Shot(), Shot(step=1)])
+    journal.close()
+    findings = recover(tmp_path).findings
+    assert findings[0] == Finding("epoch-0004.h5", "sealed", "", complete=True, captures=2)
+    assert findings[1] == Finding("epoch-0005.h5", "sealed", "the process ended before the epoch did", complete=False, captures=2)
+    assert [entry.file for entry in Ledger(tmp_path / "ledger.jsonl").entries] == ["epoch-0003.h5", "epoch-0004.h5", "epoch-0005.h5"]
+    assert stored(tmp_path / "epoch-0005.h5") == payloads([Shot(), Shot(step=1)])
+    assert not recover(tmp_path).findings
+
+
+def test_an_incomplete_attempt_does_not_supersede_a_complete_one(tmp_path: Path) -> None:
+    sealed(tmp_path, [Shot()])
+    journal = begin(tmp_path, "epoch-0003.a2.journal", {"attempt": 2})
+    journal.commit("train", 0, 0)
+    journal.close()
+    assert actions(tmp_path) == {"epoch-0003.a2.h5": "sealed"}
+    assert Ledger(tmp_path / "ledger.jsonl").entries[1].supersedes is None
+
+
+def test_a_journal_whose_file_is_in_the_ledger_is_removed(tmp_path: Path) -> None:
+    journal = write(tmp_path, zoo())
+    content = journal.read_bytes()
+    seal(journal, tmp_path)
+    journal.write_bytes(content)
+    assert actions(tmp_path) == {"epoch-0003.h5": "finished"}
+    assert not journal.exists()
+    assert len(Ledger(tmp_path / "ledger.jsonl").entries) == 1
+
+
+def test_a_journal_that_was_only_begun_is_removed(tmp_path: Path) -> None:
+    journal = begin(tmp_path)
+    journal.close()
+    with journal.path.open("r+b") as file:
+        file.truncate(100)
+    assert actions(tmp_path) == {"epoch-0003.journal": "emptied"}
+    assert names(tmp_path) == []
+
+
+def test_half_a_file_without_a_journal_is_swept(tmp_path: Path) -> None:
+    (tmp_path / "epoch-0003.h5.tmp").write_bytes(b"half")
+    (tmp_path / "notes.h5.tmp").write_bytes(b"mine")
+    assert actions(tmp_path) == {"epoch-0003.h5.tmp": "swept"}
+    assert names(tmp_path) == ["notes.h5.tmp"]
+
+
+def test_a_file_that_nobody_wrote_down_is_reported_and_left_alone(tmp_path: Path) -> None:
+    sealed(tmp_path, zoo())
+    (tmp_path / "ledger.jsonl").unlink()
+    recovery = recover(tmp_path)
+    assert [(finding.file, finding.action) for finding in recovery.findings] == [("epoch-0003.h5", "unlisted")]
+    assert recovery.damaged
+    assert (tmp_path / "epoch-0003.h5").exists()
+
+
+def test_a_file_that_is_gone_is_reported(tmp_path: Path) -> None:
+    sealed(tmp_path, zoo()).unlink()
+    assert actions(tmp_path) == {"epoch-0003.h5": "missing"}
+
+
+def test_what_is_no_journal_is_reported_and_the_others_are_sealed(tmp_path: Path) -> None:
+    (tmp_path / "epoch-0002.journal").write_bytes(b"not a journal at all" * 100)
+    write(tmp_path, zoo())
+    assert actions(tmp_path) == {"epoch-0002.journal": "refused", "epoch-0003.h5": "sealed"}
+    assert (tmp_path / "epoch-0002.journal").exists()
+
+
+def test_a_live_run_is_left_alone(tmp_path: Path) -> None:
+    journal = write(tmp_path, zoo())
+    claim(tmp_path, os.getpid())
+    with pytest.raises(StorageError, match=r"is claimed by pid \d+ on host .* since 2026-11-21T00:00:00Z; wait for its end"):
+        recover(tmp_path)
+    assert journal.exists()
+
+
+def test_a_run_on_another_machine_is_left_alone_unless_taken_over(tmp_path: Path) -> None:
+    write(tmp_path, zoo())
+    claim(tmp_path, dead_pid(), "elsewhere")
+    with pytest.raises(StorageError, match="--take-over"):
+        recover(tmp_path)
+    assert recover(tmp_path, take_over=True).findings[0].action == "sealed"
+
+
+def test_the_claim_of_a_dead_run_is_removed(tmp_path: Path) -> None:
+    write(tmp_path, zoo())
+    claim(tmp_path, dead_pid())
+    assert actions(tmp_path) == {"epoch-0003.h5": "sealed"}
+    assert names(tmp_path) == ["epoch-0003.h5", "ledger.jsonl"]
+
+
+def test_a_directory_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="is not a directory"):
+        recover(tmp_path / "nowhere")
+
+
+def test_the_command_says_what_was_done(tmp_path: Path) -> None:
+    write(tmp_path, [Shot()])
+    done = CliRunner().invoke(command, [str(tmp_path)])
+    assert done.exit_code == 0
+    assert "sealed    epoch-0003.h5  1 captures, complete" in done.output
+    assert f"ledger.jsonl: head {Ledger(tmp_path / 'ledger.jsonl').head}" in done.output
+    assert "nothing to recover" in CliRunner().invoke(command, [str(tmp_path)]).output
+
+
+def test_the_command_ends_with_1_where_something_is_damaged(tmp_path: Path) -> None:
+    sealed(tmp_path, [Shot()]).unlink()
+    done = CliRunner().invoke(command, [str(tmp_path), "--json"])
+    assert done.exit_code == 1
+    assert json.loads(done.output)["findings"][0]["action"] == "missing"

@@ -1,0 +1,209 @@
+"""The child that seals, seen from the training process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from time import monotonic, sleep
+
+import pytest
+
+from probes.run_directory.ledger import Ledger, check
+from probes.run_directory.sealer_process import Sealer
+from tests.run_directory.epochs import Shot, payloads, stored, write
+
+
+@pytest.fixture
+def sealer(tmp_path: Path) -> Iterator[Sealer]:
+    made = Sealer(tmp_path)
+    yield made
+    made.drain(20)
+
+
+def epoch(directory: Path, number: int, size: int = 6) -> Path:
+    return write(directory, [Shot(shape=(size,))], name=f"epoch-{number:04d}.journal", head={"epoch": number})
+
+
+def child(sealer: Sealer) -> int:
+    assert sealer._child is not None
+    return sealer._child.pid
+
+
+def test_epochs_are_sealed_beside_the_training_process(tmp_path: Path, sealer: Sealer) -> None:
+    found = []
+    for number in range(5):
+        sealer.submit(epoch(tmp_path, number))
+        found += sealer.poll()
+    found += sealer.drain()
+    assert [one.epoch for one in found] == [0, 1, 2, 3, 4]
+    assert sealer.failures == []
+    assert sealer.waited_seconds > 0
+    check(Ledger(tmp_path / "ledger.jsonl").entries, found[-1].head)
+    assert stored(tmp_path / "epoch-0004.h5") == payloads([Shot(shape=(6,))])
+
+
+def test_no_child_is_started_for_a_run_without_epochs(tmp_path: Path) -> None:
+    sealer = Sealer(tmp_path)
+    assert sealer.poll() == sealer.drain() == []
+    assert sealer._child is None
+
+
+def test_one_child_seals_everything_and_is_gone_afterwards(tmp_path: Path, sealer: Sealer) -> None:
+    sealer.submit(epoch(tmp_path, 0))
+    first = child(sealer)
+    sealer.submit(epoch(tmp_path, 1))
+    assert child(sealer) == first
+    sealer.drain()
+    with pytest.raises(ProcessLookupError):
+        os.kill(first, 0)
+
+
+def test_a_child_that_is_killed_is_started_again_and_nothing_is_lost(tmp_path: Path, sealer: Sealer) -> None:
+    sealer.submit(epoch(tmp_path, 0))
+    os.kill(child(sealer), signal.SIGKILL)
+    sealer.submit(epoch(tmp_path, 1))
+    found = sealer.drain()
+    assert [one.epoch for one in found] == [0, 1]
+    assert sealer.failures == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["epoch-0000.h5", "epoch-0001.h5", "ledger.jsonl"]
+    assert [entry.epoch for entry in Ledger(tmp_path / "ledger.jsonl").entries] == [0, 1]
+
+
+def test_a_journal_that_kills_the_child_twice_is_reported_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trap = tmp_path / "trap"
+    trap.mkdir()
+    (trap / "sitecustomize.py").write_text("import os, sys\nif '-c' in sys.argv[:1]: os._exit(7)\n")
+    monkeypatch.setenv("PYTHONPATH", str(trap))
+    sealer = Sealer(tmp_path)
+    journal = epoch(tmp_path, 0)
+    sealer.submit(journal)
+    assert sealer.drain(20) == []
+    (failure,) = sealer.failures
+    assert failure.journal == journal.name
+    assert "died of it twice, at last with status 7" in failure.message
+    assert journal.exists()
+
+
+def test_a_journal_that_cannot_be_sealed_does_not_stop_the_next(tmp_path: Path, sealer: Sealer) -> None:
+    bad = tmp_path / "epoch-0000.journal"
+    bad.write_bytes(b"no journal" * 1000)
+    sealer.submit(bad)
+    sealer.submit(epoch(tmp_path, 1))
+    assert [one.epoch for one in sealer.drain()] == [1]
+    assert [failure.journal for failure in sealer.failures] == [bad.name]
+    assert "not-a-journal" in sealer.failures[0].message
+
+
+def test_an_unknown_compression_is_a_failure_and_not_a_crash(tmp_path: Path, sealer: Sealer) -> None:
+    sealer.submit(epoch(tmp_path, 0), {"compression": "lzma"})
+    assert sealer.drain() == []
+    assert 'lzma" is not a compression' in sealer.failures[0].message
+
+
+def test_a_child_that_stands_still_is_not_waited_for_without_end(tmp_path: Path, sealer: Sealer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("probes.run_directory.sealer_process.PATIENCE", 0.2)
+    monkeypatch.setattr("probes.run_directory.sealer_process.LOOK_SECONDS", 0.1)
+    sealer.submit(epoch(tmp_path, 0))
+    stopped = child(sealer)
+    os.kill(stopped, signal.SIGSTOP)
+    for number in range(1, 5):
+        sealer.submit(epoch(tmp_path, number))
+    assert [failure.journal for failure in sealer.failures] == [f"epoch-{number:04d}.journal" for number in (2, 3, 4)]
+    assert sealer.drain() == []
+    assert {failure.message for failure in sealer.failures} == {"the sealer has done nothing for 0.2 seconds"}
+    os.kill(stopped, signal.SIGCONT)
+    os.waitpid(stopped, 0)
+    assert not (tmp_path / "epoch-0001.journal").exists()
+
+
+def test_a_stopped_child_does_not_hold_up_the_exit(tmp_path: Path, sealer: Sealer) -> None:
+    sealer.submit(epoch(tmp_path, 0))
+    stopped = child(sealer)
+    os.kill(stopped, signal.SIGSTOP)
+    began = monotonic()
+    assert sealer.poll() == []
+    assert sealer.drain(0.2) == []
+    assert monotonic() - began < 5
+    assert "goes on by itself" in sealer.failures[0].message
+    os.kill(stopped, signal.SIGCONT)
+    deadline = monotonic() + 20
+    while (tmp_path / "epoch-0000.journal").exists() and monotonic() < deadline:
+        sleep(0.02)
+    assert stored(tmp_path / "epoch-0000.h5") == payloads([Shot(shape=(6,))])
+    os.waitpid(stopped, 0)
+
+
+def test_the_journal_of_a_run_that_took_the_place_of_another_is_left_alone(tmp_path: Path, sealer: Sealer) -> None:
+    sealer.submit(epoch(tmp_path, 0), {"run_id": "the run before"})
+    assert sealer.drain() == []
+    assert "is of another run" in sealer.failures[0].message
+    assert (tmp_path / "epoch-0000.journal").exists()
+
+
+def test_an_interrupt_does_not_reach_the_child(tmp_path: Path, sealer: Sealer) -> None:
+    sealer.submit(epoch(tmp_path, 0))
+    sealer.submit(epoch(tmp_path, 1))
+    while not sealer.poll():
+        sleep(0.01)
+    os.kill(child(sealer), signal.SIGINT)
+    assert os.getpgid(child(sealer)) != os.getpgid(0)
+    sealer.drain()
+    assert sealer.failures == []
+
+
+def test_a_fork_of_the_training_process_leaves_the_child_alone(tmp_path: Path, sealer: Sealer) -> None:
+    sealer.submit(epoch(tmp_path, 0))
+    sealer._process = -1
+    assert sealer.poll() == sealer.drain() == []
+    sealer.submit(epoch(tmp_path, 1))
+    sealer._process = os.getpid()
+    assert [one.epoch for one in sealer.drain()] == [0]
+
+
+SCRIPT = """
+import os, sys
+sys.path.insert(0, sys.argv[2])
+from pathlib import Path
+from probes.run_directory.sealer_process import Sealer
+os.chdir(sys.argv[3])
+sys.path[:] = []
+sealer = Sealer(Path(sys.argv[1]))
+sealer.submit(Path(sys.argv[1]) / "epoch-0000.journal")
+if sys.argv[4] == "die":
+    os.kill(os.getpid(), 9)
+if sys.argv[4] == "drain":
+    assert sealer.drain(), sealer.failures
+"""
+
+
+@pytest.mark.parametrize("end", ["drain", "leave", "die"])
+def test_the_child_finishes_whatever_the_script_does_to_its_paths_and_however_it_ends(tmp_path: Path, end: str) -> None:
+    run, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
+    run.mkdir()
+    elsewhere.mkdir()
+    for shadow in ("json.py", "numpy.py", "probes.py"):
+        (elsewhere / shadow).write_text("raise SystemExit('shadowed')\n")
+    journal = epoch(run, 0)
+    package = str(Path(__file__).parents[2])
+    done = subprocess.run([sys.executable, "-c", SCRIPT, run, package, elsewhere, end], check=False, timeout=30, stderr=subprocess.PIPE)
+    assert done.returncode == (-signal.SIGKILL if end == "die" else 0), done.stderr
+    deadline = monotonic() + 20
+    while journal.exists() and monotonic() < deadline:
+        sleep(0.02)
+    assert stored(run / "epoch-0000.h5") == payloads([Shot(shape=(6,))])
+
+
+def test_a_program_that_is_being_ended_waits_for_nothing(tmp_path: Path, sealer: Sealer) -> None:
+    sealer.submit(epoch(tmp_path, 0))
+    os.kill(child(sealer), signal.SIGSTOP)
+    sealer.hurry()
+    began = monotonic()
+    for number in range(1, 5):
+        sealer.submit(epoch(tmp_path, number))
+    assert monotonic() - began < 5
+    os.kill(child(sealer), signal.SIGCONT)
+    assert [one.epoch for one in sealer.drain()] == [0, 1, 2, 3, 4]
