@@ -44,7 +44,7 @@ class Component(BaseModel):
         return _frozen(data)  # strict validation takes no list for a tuple, and YAML has no tuples
 
 
-Work = Callable[["Tensor"], "Tensor"]
+TransformFn = Callable[["Tensor"], "Tensor"]
 
 
 class Transform(Component):
@@ -63,7 +63,7 @@ class Transform(Component):
         """
         raise NotImplementedError
 
-    def begin(self, signature: Signature) -> Work:
+    def begin(self, signature: Signature) -> TransformFn:
         """Take every decision that the signature allows and return the work.
 
         Called once for each (dtype, rank) a value shows; sizes may differ from call to call.
@@ -122,7 +122,7 @@ class Reading(NamedTuple):
     numbers: dict[str, Number]
 
 
-class Outlet(Protocol):
+class SinkSession(Protocol):
     """An open sink for people and trackers: gets what each committed step captured, outside of any hook."""
 
     def step(self, readings: Sequence[Reading]) -> None:
@@ -151,7 +151,7 @@ class Sink(Component):
         found: int | None = getattr(self, "max_elements", None)
         return found
 
-    def open(self, directory: Path, rank: int) -> Outlet:
+    def open(self, directory: Path, rank: int) -> SinkSession:
         """Get ready for a run.
 
         Args:
@@ -165,7 +165,7 @@ class Sink(Component):
 
 
 @dataclass(frozen=True)
-class Context:
+class EditContext:
     """What an edit may know when it begins.
 
     Attributes:
@@ -177,7 +177,7 @@ class Context:
     source: Tensor | None = None
 
 
-Apply = Callable[["Tensor", "Generator"], tuple["Tensor", dict[str, "Tensor"]]]
+EditFn = Callable[["Tensor", "Generator"], tuple["Tensor", dict[str, "Tensor"]]]
 """Takes the value and a generator of its own, seeded by the clock; gives the new value and what was drawn, by name."""
 
 
@@ -188,7 +188,7 @@ class Edit(Component):
     random: ClassVar[bool] = False  # whether it draws from its generator
     gradients_only: ClassVar[bool] = False
 
-    def begin(self, context: Context) -> Apply:
+    def begin(self, context: EditContext) -> EditFn:
         """Take every decision that the context allows and return the work.
 
         Returns:

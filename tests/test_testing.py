@@ -10,7 +10,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from probes.component import Accumulation, Transform, Work
+from probes.component import Accumulation, Transform, TransformFn
 from probes.signature import Signature, SignatureError
 from probes.testing import check_transform, example
 
@@ -25,7 +25,7 @@ class Fine(Transform):
         signature.require(("float32", "float64"), "cast first")
         return signature
 
-    def begin(self, signature: Signature) -> Work:
+    def begin(self, signature: Signature) -> TransformFn:
         self.out(signature)
         return self.work
 
@@ -73,14 +73,14 @@ class NeedsAllParts(Fine):
 class BeginsAnything(Fine):
     """Refuses too late."""
 
-    def begin(self, signature: Signature) -> Work:
+    def begin(self, signature: Signature) -> TransformFn:
         return self.work
 
 
 class KeepsFirstSize(Fine):
     """Makes everything as large as the first value."""
 
-    def begin(self, signature: Signature) -> Work:
+    def begin(self, signature: Signature) -> TransformFn:
         self.out(signature)
         return lambda tensor: tensor.new_zeros([size or 0 for size in signature.shape or ()])
 

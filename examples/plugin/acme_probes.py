@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from probes.component import Transform, Work
+from probes.component import Transform, TransformFn
 from probes.signature import FLOATS, INTEGERS, Signature
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Above(Transform):
         signature.require((*INTEGERS, *FLOATS), "put a cast to float32 before it")
         return Signature("float32", (), ())
 
-    def begin(self, signature: Signature) -> Work:
+    def begin(self, signature: Signature) -> TransformFn:
         """One comparison and one mean."""
         self.out(signature)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from probes.component import Apply, Context, Edit
+from probes.component import Edit, EditContext, EditFn
 from probes.edits.kernels.position import At, index, put, take
 from probes.edits.kernels.source import Source
 from probes.signature import SignatureError
@@ -31,7 +31,7 @@ class Add(Edit):
             raise PydanticCustomError("add", "`add` takes `value` or `from`: exactly one of the two", {})
         return self
 
-    def begin(self, context: Context) -> Apply:
+    def begin(self, context: EditContext) -> EditFn:
         """Fix the place and the vector."""
         place = index(self.at, context.signature)
         source = context.source

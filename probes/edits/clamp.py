@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from probes.component import Apply, Context, Edit
+from probes.component import Edit, EditContext, EditFn
 from probes.edits.kernels.position import At, index, put, take
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Clamp(Edit):
             raise PydanticCustomError("range", "`min` ({low}) is above `max` ({high})", {"low": self.min, "high": self.max})
         return self
 
-    def begin(self, context: Context) -> Apply:
+    def begin(self, context: EditContext) -> EditFn:
         """Fix the place."""
         place = index(self.at, context.signature)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from probes.component import Apply, Context, Edit
+from probes.component import Edit, EditContext, EditFn
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -20,7 +20,7 @@ class ClipNorm(Edit):
     kind: Literal["clip_norm"] = "clip_norm"
     max_norm: Annotated[float, Field(gt=0, description="largest norm")]
 
-    def begin(self, context: Context) -> Apply:
+    def begin(self, context: EditContext) -> EditFn:
         """Nothing depends on the signature."""
         import torch
 

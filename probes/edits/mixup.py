@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from probes.component import Apply, Context, Edit
+from probes.component import Edit, EditContext, EditFn
 from probes.signature import FLOATS, SignatureError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Mixup(Edit):
             raise PydanticCustomError("mixup", "`mixup` takes `lam` or `alpha`: exactly one of the two", {})
         return self
 
-    def begin(self, context: Context) -> Apply:
+    def begin(self, context: EditContext) -> EditFn:
         """Find the batch axis: the one named `batch`, else the first."""
         import torch
 

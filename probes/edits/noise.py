@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from probes.component import Apply, Context, Edit
+from probes.component import Edit, EditContext, EditFn
 from probes.edits.kernels.position import At, index, put, take
 from probes.signature import FLOATS, SignatureError
 
@@ -24,7 +24,7 @@ class Noise(Edit):
     seed: Annotated[int, Field(ge=0, description="seed of the edit's own generator")] = 0
     at: At = None
 
-    def begin(self, context: Context) -> Apply:
+    def begin(self, context: EditContext) -> EditFn:
         """Fix the place."""
         import torch
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from probes.component import Apply, Context, Edit
+from probes.component import Edit, EditContext, EditFn
 from probes.edits.kernels.position import At, index, put, take
 from probes.edits.kernels.source import Source
 from probes.signature import SignatureError
@@ -22,7 +22,7 @@ class Replace(Edit):
     from_: Annotated[Source, Field(alias="from", description="where the value comes from")]
     at: At = None
 
-    def begin(self, context: Context) -> Apply:
+    def begin(self, context: EditContext) -> EditFn:
         """Fix the place and the part of the source."""
         place = index(self.at, context.signature)
         source = context.source

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from probes.component import Apply, Context, Edit
+from probes.component import Edit, EditContext, EditFn
 from probes.edits.kernels.position import At, index, put, take
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ class Scale(Edit):
     by: Annotated[float, Field(description="the factor")]
     at: At = None
 
-    def begin(self, context: Context) -> Apply:
+    def begin(self, context: EditContext) -> EditFn:
         """Fix the place."""
         place = index(self.at, context.signature)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from probes.component import Apply, Context, Edit
+from probes.component import Edit, EditContext, EditFn
 from probes.edits.kernels.position import At, index, put, take
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ class Zero(Edit):
     kind: Literal["zero"] = "zero"
     at: At = None
 
-    def begin(self, context: Context) -> Apply:
+    def begin(self, context: EditContext) -> EditFn:
         """Fix the place."""
         place = index(self.at, context.signature)
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from probes.component import Context, Edit
+from probes.component import Edit, EditContext
 from probes.errors import EditError
 from probes.hooks.backward import GradHook, GradTap
 from probes.hooks.capture.recorder import At
@@ -52,7 +52,7 @@ class Editor:
                 if self.dims is not None and len(self.dims) != value.ndim:
                     raise SignatureError(f"`dims` names {len(self.dims)} axes ({', '.join(self.dims)}), but the value has {value.ndim}")
                 signature = Signature(DTYPE_NAMES[value.dtype], tuple(value.shape), self.dims)
-                self.begun[key] = self.edit.begin(Context(signature, self.source))
+                self.begun[key] = self.edit.begin(EditContext(signature, self.source))
             result, self.drawn = self.begun[key](value, self.generator(at, call))
         except (SignatureError, RuntimeError, ValueError, TypeError) as error:
             raise EditError(f"{self.where}: edit `{self.edit.kind}` in epoch {at.epoch} step {at.step}: {error}") from error

@@ -15,9 +15,9 @@ from probes.run_directory.recording import Recording
 from probes.runner.accumulations import Accumulations
 from probes.runner.closing import closing
 from probes.runner.live import Live
-from probes.runner.outlets import Outlets
 from probes.runner.room import Room
 from probes.runner.schedule import Schedule
+from probes.runner.sink_sessions import SinkSessions
 from probes.runner.timeline import Timeline
 
 Call = Callable[[], None]
@@ -54,7 +54,7 @@ class Keeper:
         self.live = Live(plan, moment, schedule, self.failed)
         self.watch = self.live.watch
         self.accumulations = Accumulations(self.live)
-        self.outlets = Outlets(plan, recording.directory, moment.rank)
+        self.sink_sessions = SinkSessions(plan, recording.directory, moment.rank)
         self.room = Room(plan, recording.directory)
         self.accounts: dict[int, list[Account]] = {}
         self.failure: ProbesError | None = None
@@ -78,7 +78,7 @@ class Keeper:
         if not self.stopped:
             with self._storage():
                 starts = dict(self.timeline.totals)
-                self.moment.writer = self.outlets.over(self.recording.open(epoch, starts), epoch, starts)
+                self.moment.writer = self.sink_sessions.over(self.recording.open(epoch, starts), epoch, starts)
                 self.live.register(epoch)
                 self.on_epoch()
 
@@ -127,14 +127,14 @@ class Keeper:
         try:
             if not keep:
                 journal.abort()
-                self.outlets.end_step(False)
+                self.sink_sessions.end_step(False)
             keep = self.watch.end_step(self.moment.writer, phase, step, keep) or keep
             if keep and (annex or journal.pending):  # a step of which nothing is stored is counted in the closing alone
                 journal.commit(phase, step, self.timeline.totals.get(phase, 0) + step, annex)
         except StorageError as error:
             self._stop(error)
-        if self.outlets.sinks:
-            self.failure = self.failure or self.outlets.end_step(keep and not self.stopped)
+        if self.sink_sessions.sinks:
+            self.failure = self.failure or self.sink_sessions.end_step(keep and not self.stopped)
         if self._bounded:
             self._within_limit()
 
@@ -144,7 +144,7 @@ class Keeper:
         with self._storage():
             journal = self.recording.roll()
             if writing:
-                self.moment.writer = self.outlets.over(journal, self.moment.epoch, dict(self.timeline.totals))
+                self.moment.writer = self.sink_sessions.over(journal, self.moment.epoch, dict(self.timeline.totals))
 
     def _ask_for_room(self) -> None:
         """Stop the program at its first captures, and not hours later, where the disk cannot take an epoch."""

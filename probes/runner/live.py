@@ -27,7 +27,7 @@ from probes.plan.drift import node_of, renew
 from probes.plan.memory import counters, device_of
 from probes.runner.hanger import Hanger
 from probes.runner.schedule import Schedule, within
-from probes.runner.trigger import Watch, Watched
+from probes.runner.trigger import TriggeredRecorder, TriggerWatch
 
 Failure = Callable[[Tap, Exception], None]
 BEFORE = ("input", "grad_input", "grad_input_total")  # value roots that a pre-forward hook serves
@@ -54,7 +54,7 @@ class Live:
         self.schedule = schedule
         self.on_failure = on_failure
         self.armed = Armed()
-        self.watch = Watch(plan, moment)
+        self.watch = TriggerWatch(plan, moment)
         self.editors: dict[str, dict[str, Editor]] = {}
         self.meters: dict[Any, Meter] = {}
         self.taps: list[Tap] = [self._tap(binding) for binding in plan.bindings]
@@ -129,7 +129,7 @@ class Live:
         known: dict[str, object] = {name: value for name, value in attrs.items() if value}
         transforms = binding.probe.transforms
         if binding.probe.when.trigger is not None:
-            return Watched(self.watch, binding, leaf, tap.account, transforms, dims, known)
+            return TriggeredRecorder(self.watch, binding, leaf, tap.account, transforms, dims, known)
         kind = Accumulator if any(isinstance(transform, Accumulation) for transform in transforms) else Recorder
         return kind(binding.key(leaf), self.moment, tap.account, transforms, dims, known)
 

@@ -43,7 +43,7 @@ def _plain(tensor: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Finding:
+class NonfiniteEvent:
     """The first value of a step that is not finite.
 
     Attributes:

@@ -108,7 +108,7 @@ class Run:
             self.recording.drain(EXIT_SECONDS if interrupted else None)
             self.keeper.look_for_unsealed()
         finally:
-            self.keeper.outlets.close()
+            self.keeper.sink_sessions.close()
             self.live.remove()
             release(self.directory, self.recording.rank)
         if error is None:

@@ -47,7 +47,7 @@ class Summary:
         self.epochs = len({sealed.epoch for sealed in run.recording.sealed})
         self.head = run.recording.sealed[-1].head if run.recording.sealed else ""
         self.outside = run.timeline.outside
-        self.sinks = dict(run.keeper.outlets.failures)
+        self.sinks = dict(run.keeper.sink_sessions.failures)
         self.trigger = run.watch.notes()
         self.directory = run.directory
         self.problems = verdicts(run)

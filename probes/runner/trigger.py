@@ -15,13 +15,13 @@ from probes.hooks.capture.account import Account
 from probes.hooks.capture.recorder import At, Recorder
 from probes.hooks.capture.run_state import Moment, Writer
 from probes.plan import Binding, Plan
-from probes.runner.nonfinite import Finding, is_finite, numbers
-from probes.runner.ring import Ring, Shelf
+from probes.runner.nonfinite import NonfiniteEvent, is_finite, numbers
 from probes.runner.scalers import Scalers
+from probes.runner.trigger_buffer import BufferWriter, TriggerBuffer
 from probes.tensors import NotCapturable
 
 
-class Watch:
+class TriggerWatch:
     """What the probes with a trigger share: one event writes what each of them holds.
 
     A gradient counts once it is known to be unscaled: where a GradScaler is at work, what it finds to be an overflow of its own
@@ -48,12 +48,12 @@ class Watch:
         self.triggers = {name: one.when.trigger for name, one in probes.items() if one.enabled and one.when.trigger is not None}
         room = plan.loaded.spec.limits.buffer_bytes
         before = {name: trigger.before for name, trigger in self.triggers.items()}
-        self.ring = Ring(moment, before, room if room is not None else 1 << 62)
+        self.ring = TriggerBuffer(moment, before, room if room is not None else 1 << 62)
         self.scalers = Scalers(self)
-        self.found: Finding | None = None
-        self.suspect: Finding | None = None
-        self.dismissed: list[Finding] = []
-        self.events: list[tuple[Finding, dict[str, int]]] = []
+        self.found: NonfiniteEvent | None = None
+        self.suspect: NonfiniteEvent | None = None
+        self.dismissed: list[NonfiniteEvent] = []
+        self.events: list[tuple[NonfiniteEvent, dict[str, int]]] = []
         self.calm = True
         self.looked = False
         self.error: Stopped | None = None
@@ -101,10 +101,10 @@ class Watch:
         else:
             self.found = finding
 
-    def _finding(self, binding: Binding, leaf: str, tensor: Tensor, at: At, times: tuple[int, int]) -> Finding:
+    def _finding(self, binding: Binding, leaf: str, tensor: Tensor, at: At, times: tuple[int, int]) -> NonfiniteEvent:
         module = self.plan.trees[binding.model].nodes[binding.module].module
         trigger = self.triggers[binding.name]
-        return Finding(
+        return NonfiniteEvent(
             probe=binding.name,
             model=binding.model,
             target=binding.target,
@@ -203,14 +203,14 @@ class Watch:
         return lines
 
 
-class Watched(Recorder):
+class TriggeredRecorder(Recorder):
     """A recorder whose captures wait for a trigger."""
 
     __slots__ = ("binding", "shelf", "watch")
 
     def __init__(
         self,
-        watch: Watch,
+        watch: TriggerWatch,
         binding: Binding,
         leaf: str,
         account: Account,
@@ -221,7 +221,7 @@ class Watched(Recorder):
         super().__init__(binding.key(leaf), watch.moment, account, transforms, dims, attrs)
         self.watch = watch
         self.binding = binding
-        self.shelf = Shelf(watch.ring, self)
+        self.shelf = BufferWriter(watch.ring, self)
 
     def taker(self, writer: Writer) -> Writer:
         """The shelf in place of the journal."""
@@ -251,7 +251,7 @@ def _bad_tensors(module: Module) -> list[str]:
     return found
 
 
-def _event_text(found: Finding, poured: dict[str, int]) -> str:
+def _event_text(found: NonfiniteEvent, poured: dict[str, int]) -> str:
     if not poured:
         return f"{found}; nothing could be written of it"
     full = f"; {poured['crowded_out']} captures had made room before (`limits.buffer_bytes`)" if poured["crowded_out"] else ""

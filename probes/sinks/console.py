@@ -9,7 +9,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from probes.component import Number, Outlet, Reading, Sink
+from probes.component import Number, Reading, Sink, SinkSession
 from probes.printable import invisible
 
 
@@ -19,7 +19,7 @@ class Console(Sink):
     kind: Literal["console"] = "console"
     max_elements: int = Field(default=16, ge=1, le=256, description="Most elements of one capture; a larger one is refused.")
 
-    def open(self, directory: Path, rank: int) -> Outlet:
+    def open(self, directory: Path, rank: int) -> SinkSession:
         """Nothing is opened; on another rank than 0 each line says so."""
         return _Terminal(rank)
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
-from probes.component import Outlet, Reading, Sink
+from probes.component import Reading, Sink, SinkSession
 
 PATTERN = r"^(?!ledger)[A-Za-z0-9][A-Za-z0-9_-]{0,63}\.jsonl$"
 PIECE = 1 << 16
@@ -41,7 +41,7 @@ class Jsonl(Sink):
     path: Name = Field(default="log.jsonl", description="Name of the file in the run directory; no folders, and it ends in .jsonl.")
     max_elements: int = Field(default=64, ge=1, le=4096, description="Most elements of one capture; a larger one is refused.")
 
-    def open(self, directory: Path, rank: int) -> Outlet:
+    def open(self, directory: Path, rank: int) -> SinkSession:
         """Open the file, on another rank than 0 one of its own; lines of an earlier attempt stay.
 
         Raises:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from probes.component import Transform, Work
+from probes.component import Transform, TransformFn
 from probes.signature import FLOATS, INTEGERS, REAL_OF, Signature
 
 
@@ -22,7 +22,7 @@ class Abs(Transform):
         signature.require((*INTEGERS, *FLOATS, *REAL_OF), "put a cast before it")
         return signature.replace(dtype=REAL_OF.get(signature.dtype or "", signature.dtype))
 
-    def begin(self, signature: Signature) -> Work:
+    def begin(self, signature: Signature) -> TransformFn:
         """One `torch.abs`."""
         import torch
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from probes.component import Accumulation, Work
+from probes.component import Accumulation, TransformFn
 from probes.signature import FLOATS, INTEGERS, Signature, SignatureError
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Accumulate(Accumulation):
         names = ("stat", *(rest.dims or (f"dim_{at}" for at in range(len(rest.shape)))))
         return Signature("float64", (len(MOMENTS), *rest.shape), names, {**rest.coords, "stat": MOMENTS})
 
-    def begin(self, signature: Signature) -> Work:
+    def begin(self, signature: Signature) -> TransformFn:
         """The statistics of one value, which `merge` adds to those of the others."""
         from probes.transforms.kernels.accumulation import covariance, moments
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from probes.component import Transform, Work
+from probes.component import Transform, TransformFn
 from probes.signature import COMPLEX, FLOAT8, FLOATS, INTEGERS, Signature, SignatureError
 
 REAL = ("bool", *INTEGERS, *FLOATS, *FLOAT8)
@@ -52,7 +52,7 @@ class Cast(Transform):
             raise SignatureError(f"`{signature.dtype}` cannot become `{self.dtype}` without losing the imaginary part; cast to complex64")
         return signature.replace(dtype=self.dtype)
 
-    def begin(self, signature: Signature) -> Work:
+    def begin(self, signature: Signature) -> TransformFn:
         """One `Tensor.to`; the result is the input itself where the dtype is already right."""
         import torch
 

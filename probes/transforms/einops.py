@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, PositiveInt, model_validator
 from pydantic_core import PydanticCustomError
 
-from probes.component import Transform, Work
+from probes.component import Transform, TransformFn
 from probes.signature import FLOATS, INTEGERS, Signature
 from probes.transforms.kernels.axes import PatternError, bind, names, parse
 
@@ -67,7 +67,7 @@ class Einops(Transform):
         found = bind(self.pattern, self.sizes, signature)
         return found.replace(dtype="int64" if self._widens(signature) else signature.dtype)
 
-    def begin(self, signature: Signature) -> Work:
+    def begin(self, signature: Signature) -> TransformFn:
         """One call of the einops library, whose reading of the pattern is kept between calls."""
         import einops
 

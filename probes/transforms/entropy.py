@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from probes.component import Transform, Work
+from probes.component import Transform, TransformFn
 from probes.signature import FLOATS, Signature
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Entropy(Transform):
         signature.require(FLOATS, "put a cast to float32 before it")
         return signature.without((self.dim,)).replace(dtype=signature.widened)
 
-    def begin(self, signature: Signature) -> Work:
+    def begin(self, signature: Signature) -> TransformFn:
         """`torch.special.entr`, added up."""
         import torch
 

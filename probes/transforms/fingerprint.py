@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from probes.component import Transform, Work
+from probes.component import Transform, TransformFn
 from probes.signature import COMPLEX, DTYPES, Signature
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class Fingerprint(Transform):
         signature.require(BYTES, "no plain bytes stand for such a value")
         return Signature("uint8", (32,), ("byte",))
 
-    def begin(self, signature: Signature) -> Work:
+    def begin(self, signature: Signature) -> TransformFn:
         """Hashing on the host; from an accelerator this waits for the value."""
         import torch
         from blake3 import blake3

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from probes.component import Transform, Work
+from probes.component import Transform, TransformFn
 from probes.signature import FLOAT8, FLOATS, INTEGERS, Signature
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class Histogram(Transform):
         labels = ("under", *inner, f"[{edges[-2]}, {edges[-1]}]", "over", "nan")
         return Signature("int64", (self.bins + 3,), ("bin",), {"bin": labels})
 
-    def begin(self, signature: Signature) -> Work:
+    def begin(self, signature: Signature) -> TransformFn:
         """A binary search among the edges, then a count; both stay on the device."""
         import torch
 

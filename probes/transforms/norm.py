@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from probes.component import Transform, Work
+from probes.component import Transform, TransformFn
 from probes.signature import FLOATS, REAL_OF, Signature
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class Norm(Transform):
         signature.require((*FLOATS, *REAL_OF), "put a cast to float32 before it")
         return signature.without(self.dims).replace(dtype=REAL_OF.get(signature.dtype or "", signature.dtype))
 
-    def begin(self, signature: Signature) -> Work:
+    def begin(self, signature: Signature) -> TransformFn:
         """One `torch.linalg.vector_norm`."""
         import torch
 

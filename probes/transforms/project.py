@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from probes.component import Transform, Work
+from probes.component import Transform, TransformFn
 from probes.signature import FLOATS, Signature, SignatureError
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Project(Transform):
             raise SignatureError(f"{length} x {self.size} directions are more than {LARGEST} numbers; reduce the axis with `sample` first")
         return signature.with_axis(axis, "component", self.size).replace(dtype=signature.widened)
 
-    def begin(self, signature: Signature) -> Work:
+    def begin(self, signature: Signature) -> TransformFn:
         """One matrix product; the directions are drawn when a length is first seen, and kept on the device."""
         import torch
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from probes.component import Transform, Work
+from probes.component import Transform, TransformFn
 from probes.signature import FLOATS, Signature
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Quantile(Transform):
             return Signature(signature.widened, (len(self.q),), ("quantile",), {"quantile": self.q})
         return signature.with_axis(signature.axis(self.dim), "quantile", len(self.q), self.q).replace(dtype=signature.widened)
 
-    def begin(self, signature: Signature) -> Work:
+    def begin(self, signature: Signature) -> TransformFn:
         """A sort: `torch.quantile` stops at 16 million elements."""
         import torch
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from probes.component import Transform, Work
+from probes.component import Transform, TransformFn
 from probes.signature import FLOATS, Signature
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class Quantize(Transform):
         signature.require(FLOATS, "only floats are worth quantizing")
         return signature.replace(dtype=f"uint{self.bits}")
 
-    def begin(self, signature: Signature) -> Work:
+    def begin(self, signature: Signature) -> TransformFn:
         """Rounding in float64, half to even."""
         import torch
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from probes.component import Transform, Work
+from probes.component import Transform, TransformFn
 from probes.signature import FLOATS, INTEGERS, Signature, SignatureError
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ class Reduce(Transform):
             raise SignatureError(f"there is no {self.op} of no elements, and `{signature.dtype}` has no NaN to say so")
         return left
 
-    def begin(self, signature: Signature) -> Work:
+    def begin(self, signature: Signature) -> TransformFn:
         """One torch reduction."""
         import torch
 
@@ -76,7 +76,7 @@ class Reduce(Transform):
         return "int64" if self.op == "sum" and dtype in COUNTED else dtype
 
 
-def _or_nan(function: Callable[..., Tensor], axes: tuple[int, ...]) -> Work:
+def _or_nan(function: Callable[..., Tensor], axes: tuple[int, ...]) -> TransformFn:
     """The reduction; of no elements NaN, where torch would raise or warn."""
 
     def work(tensor: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from probes.component import Transform, Work
+from probes.component import Transform, TransformFn
 from probes.signature import Signature
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Sample(Transform):
     def _kept(self, size: int | None) -> int | None:
         return None if size is None else min(self.size, size)
 
-    def begin(self, signature: Signature) -> Work:
+    def begin(self, signature: Signature) -> TransformFn:
         """One gather; the positions are drawn when a size is first seen, and kept on the device."""
         self.out(signature)
         if self.dim is None:

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from probes.component import Transform, Work
+from probes.component import Transform, TransformFn
 from probes.signature import Coord, Signature, SignatureError
 
 
@@ -51,7 +51,7 @@ class Select(Transform):
             coords=self._coords(signature, axis),
         )
 
-    def begin(self, signature: Signature) -> Work:
+    def begin(self, signature: Signature) -> TransformFn:
         """A view of the input, or a copy of the chosen indices."""
         self.out(signature)
         axis = signature.axis(self.dim)
@@ -92,7 +92,7 @@ class Select(Transform):
         return others | {name: tuple(labels[i] for i in self.indices) if self.indices is not None else labels[self._slice]}
 
 
-def _gather(axis: int, indices: tuple[int, ...]) -> Work:
+def _gather(axis: int, indices: tuple[int, ...]) -> TransformFn:
     """Advanced indexing, which unlike `index_select` takes every dtype; the index tensor is kept on the device."""
     import torch
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from probes.component import Transform, Work
+from probes.component import Transform, TransformFn
 from probes.signature import FLOAT8, FLOATS, INTEGERS, Signature
 
 STATS = ("count", "mean", "std", "min", "max", "l2", "zeros", "nan", "+inf", "-inf")
@@ -29,7 +29,7 @@ class Stats(Transform):
         signature.require(("bool", *INTEGERS, *FLOATS, *FLOAT8), "take the real numbers you mean first, such as the magnitude with `abs`")
         return Signature("float64", (len(STATS),), ("stat",), {"stat": STATS})
 
-    def begin(self, signature: Signature) -> Work:
+    def begin(self, signature: Signature) -> TransformFn:
         """The kernel of `probes.transforms.kernels.moments`."""
         from probes.transforms.kernels.moments import moments
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from probes.component import Transform, Work
+from probes.component import Transform, TransformFn
 from probes.signature import FLOATS, Signature
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Topk(Transform):
         kept = signature.with_axis(axis, "rank", None if size is None else min(size, self.size))
         return kept if self.keep == "values" else kept.replace(dtype="int64")
 
-    def begin(self, signature: Signature) -> Work:
+    def begin(self, signature: Signature) -> TransformFn:
         """A stable sort: `torch.topk` leaves the order of equal elements open."""
         self.out(signature)
         axis = signature.axis(self.dim)

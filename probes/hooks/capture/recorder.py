@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from probes.clock import SeriesKey
-from probes.component import Transform, Work
+from probes.component import Transform, TransformFn
 from probes.hooks.capture.account import Account
 from probes.hooks.capture.run_state import Moment, Writer
 from probes.journal.lane import Lane
@@ -43,10 +43,10 @@ class Pipeline:
     def __init__(self, transforms: Sequence[Transform], dims: tuple[str, ...] | None) -> None:
         self.transforms = tuple(transforms)
         self.dims = dims
-        self.begun: dict[tuple[torch.dtype, int], tuple[Work, ...]] = {}
+        self.begun: dict[tuple[torch.dtype, int], tuple[TransformFn, ...]] = {}
         self.signatures: dict[tuple[torch.dtype, int], Signature] = {}
 
-    def begin(self, tensor: Tensor) -> tuple[Work, ...]:
+    def begin(self, tensor: Tensor) -> tuple[TransformFn, ...]:
         """Begin every transform for tensors of this dtype and rank.
 
         Raises:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import probes
 from probes.errors import PlanError, RunError
-from probes.runner.outlets import labels, numbers
+from probes.runner.sink_sessions import labels, numbers
 from probes.sinks.jsonl import Jsonl
 
 STATS = [{"kind": "stats"}]
@@ -183,14 +183,14 @@ def test_elements_are_labelled_by_names_where_there_are_some() -> None:
 def test_a_plug_in_sink_is_given_the_same_readings(tmp_path: Path) -> None:
     taken: list[Any] = []
 
-    class Outlet:
+    class SinkSession:
         def step(self, readings: Any) -> None:
             taken.extend(readings)
 
         def close(self) -> None:
             taken.append("closed")
 
-    opened: Callable[..., Any] = lambda self, directory, rank: Outlet()  # noqa: E731  # so that its type is checked
+    opened: Callable[..., Any] = lambda self, directory, rank: SinkSession()  # noqa: E731  # so that its type is checked
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Jsonl, "open", opened)
         record(tmp_path / "run", {"log": {"kind": "jsonl"}}, p={"hook": "forward", "modules": ["0"], "transforms": [{"kind": "norm"}]})

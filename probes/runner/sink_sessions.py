@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 
 from probes.clock import Clock, SeriesKey
-from probes.component import Number, Outlet, Reading, Sink
+from probes.component import Number, Reading, Sink, SinkSession
 from probes.errors import RunError
 from probes.hooks.capture.run_state import Writer
 from probes.plan import Plan
@@ -44,7 +44,7 @@ class Form(NamedTuple):
     sinks: tuple[str, ...]
 
 
-class Outlets:
+class SinkSessions:
     """The open small sinks of a run.
 
     A sink that fails is given up, and said so; what is stored in HDF5 is not touched by it.
@@ -69,7 +69,7 @@ class Outlets:
         self.strict = spec.on_error == "raise"
         self.failures: dict[str, str] = {}
         self.told: set[str] = set()
-        self.open: dict[str, Outlet] | None = None
+        self.open: dict[str, SinkSession] | None = None
         self.split: Split | None = None
 
     def over(self, writer: Writer, epoch: int, starts: Mapping[str, int]) -> Writer:
@@ -87,7 +87,7 @@ class Outlets:
         self.split = Split(self, writer, epoch, dict(starts))
         return self.split
 
-    def _opened(self, name: str, sink: Sink) -> Outlet | None:
+    def _opened(self, name: str, sink: Sink) -> SinkSession | None:
         with _Guard(self, name):
             return sink.open(self.directory, self.rank)
         return None
@@ -116,8 +116,8 @@ class Outlets:
 
     def close(self) -> None:
         """End the sinks; what no commit made part of the run is dropped."""
-        outlets, self.open, self.split = self.open or {}, None, None
-        for name, outlet in outlets.items():
+        sink_sessions, self.open, self.split = self.open or {}, None, None
+        for name, outlet in sink_sessions.items():
             with _Guard(self, name):
                 outlet.close()
 
@@ -130,8 +130,8 @@ class Outlets:
 class _Guard:
     """Turns what a sink raises into its end."""
 
-    def __init__(self, outlets: Outlets, name: str) -> None:
-        self.outlets = outlets
+    def __init__(self, sink_sessions: SinkSessions, name: str) -> None:
+        self.sink_sessions = sink_sessions
         self.name = name
 
     def __enter__(self) -> None:
@@ -139,7 +139,7 @@ class _Guard:
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
         if isinstance(error, Exception):  # the boundary: a failing sink must not end training
-            self.outlets.failed(self.name, str(error) or type(error).__name__)
+            self.sink_sessions.failed(self.name, str(error) or type(error).__name__)
             return True
         return False
 
@@ -159,8 +159,8 @@ class Kept(NamedTuple):
 class Split:
     """A writer that hands captures on to the journal, and keeps the small ones that a small sink wants."""
 
-    def __init__(self, outlets: Outlets, journal: Writer, epoch: int, starts: dict[str, int]) -> None:
-        self.outlets = outlets
+    def __init__(self, sink_sessions: SinkSessions, journal: Writer, epoch: int, starts: dict[str, int]) -> None:
+        self.sink_sessions = sink_sessions
         self.journal = journal
         self.store: Callable[..., None] = journal.add
         self.epoch = epoch
@@ -179,7 +179,7 @@ class Split:
         epoch: int | None = None,
     ) -> int:
         """A number for captures of this series, dtype and shape."""
-        number = self.journal.descriptor(key, dtype, shape, dims, coords, attrs, epoch) if key.probe in self.outlets.stored else None
+        number = self.journal.descriptor(key, dtype, shape, dims, coords, attrs, epoch) if key.probe in self.sink_sessions.stored else None
         sinks = tuple(self._takers(key, shape))
         where, start = (self.epoch, self.starts.get(key.phase, 0)) if epoch is None else (epoch, None)
         form = Form(key, where, start, tuple(labels(shape, dims, coords)), getattr(torch, dtype), sinks) if sinks else None
@@ -189,13 +189,13 @@ class Split:
     def _takers(self, key: SeriesKey, shape: tuple[int, ...]) -> Iterator[str]:
         """The sinks that a series goes to; one that is given more than it takes is given up."""
         elements = torch.Size(shape).numel()
-        for name in self.outlets.takers[key.probe]:
-            most = self.outlets.sinks[name].largest
+        for name in self.sink_sessions.takers[key.probe]:
+            most = self.sink_sessions.sinks[name].largest
             if most is None or elements <= most:
                 yield name
             else:
                 hint = "add a transform that makes less of it, raise `max_elements`, or name other `sinks` in the probe"
-                self.outlets.failed(name, f"`{key}` has {elements} elements, and it takes {most} at most; {hint}")
+                self.sink_sessions.failed(name, f"`{key}` has {elements} elements, and it takes {most} at most; {hint}")
 
     def add(self, descriptor: int, step: int, microstep: int, call: int, backward: int, address: int, nbytes: int, flags: int = 0) -> None:
         """Copy `nbytes` bytes at `address` before returning."""

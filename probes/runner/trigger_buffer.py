@@ -31,7 +31,7 @@ class Form(NamedTuple):
 class Held(NamedTuple):
     """A capture that waits, with its own clock; `serial` counts the captures of the run."""
 
-    shelf: Shelf
+    shelf: BufferWriter
     form: Form
     step: int
     microstep: int
@@ -46,7 +46,7 @@ class Held(NamedTuple):
         return len(self.payload) + COPY_OVERHEAD
 
 
-class Shelf:
+class BufferWriter:
     """Where the captures of one recorder go in place of the journal.
 
     Args:
@@ -54,7 +54,7 @@ class Shelf:
         recorder: its books are told what becomes of them.
     """
 
-    def __init__(self, ring: Ring, recorder: Recorder) -> None:
+    def __init__(self, ring: TriggerBuffer, recorder: Recorder) -> None:
         self.ring = ring
         self.recorder = recorder
         self.lane = ring.lanes[recorder.key.probe]
@@ -63,7 +63,7 @@ class Shelf:
         self.writer: Writer | None = None
         self.numbers: dict[int, tuple[Form, int]] = {}
 
-    def over(self, journal: Writer) -> Shelf:
+    def over(self, journal: Writer) -> BufferWriter:
         """The shelf itself; numbers of the journal before are forgotten with those that asked for them."""
         if journal is not self.journal:
             self.journal = journal
@@ -131,7 +131,7 @@ class Lane:
         return [one for step in (*self.past, self.open) for one in step]
 
 
-class Ring:
+class TriggerBuffer:
     """The captures of the step that is open and of the last ones before it.
 
     Args:
