@@ -187,7 +187,7 @@ def _ring(plan: Plan, predicted: Sequence[Predicted]) -> list[str]:
     from probes.plan.rings import held_bytes
 
     held = held_bytes(plan.loaded, _waiting(plan, predicted))
-    room = plan.loaded.spec.limits.buffer_bytes
+    room = plan.spec.limits.buffer_bytes
     bound = "" if room is None else f" of {size(room)} (`limits.buffer_bytes`)"
     return [f"nothing is written until a trigger fires; up to then {size(sum(held.values()))}{bound} wait in memory"] if held else []
 

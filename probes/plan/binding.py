@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from torch import Tensor
 
@@ -10,7 +12,7 @@ from probes.clock import SeriesKey
 from probes.errors import Problem
 from probes.plan.tree import Tree
 from probes.signature import Signature
-from probes.spec import LoadedSpec, Probe
+from probes.spec import LoadedSpec, Probe, Spec
 
 
 @dataclass(frozen=True)
@@ -91,21 +93,30 @@ class Binding:
 
 @dataclass(frozen=True)
 class Plan:
-    """A spec resolved against a model: every binding, and what was left out and why.
+    """A spec resolved against a model: every binding, and what was left out and why. It never changes.
 
     Attributes:
         loaded: the spec with its source.
-        trees: the module trees by the name of the model; `""` where there is one.
+        trees: the module trees at the time of resolving, by the name of the model; `""` where there is one.
         bindings: in the order of the spec, then of the model.
         dropped: probe -> module paths that its patterns match but whose class has no `forward`.
         notes: things worth knowing that refuse nothing.
     """
 
     loaded: LoadedSpec
-    trees: dict[str, Tree]
+    trees: Mapping[str, Tree]
     bindings: tuple[Binding, ...]
-    dropped: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    dropped: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     notes: tuple[Problem, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "trees", MappingProxyType(dict(self.trees)))
+        object.__setattr__(self, "dropped", MappingProxyType(dict(self.dropped)))
+
+    @property
+    def spec(self) -> Spec:
+        """The spec."""
+        return self.loaded.spec
 
     @property
     def bytes_per_step(self) -> int | None:

@@ -1,45 +1,52 @@
-"""Whether the model is still the one that the plan was made for: modules replaced, wrapped or gone since."""
+"""Whether a model still has the modules that a plan was made for: modules replaced, wrapped or removed since."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from torch.nn import Module
 
 from probes.plan.binding import Binding, Plan
 from probes.plan.tree import Node, Tree
 
+Trees = Mapping[str, Tree]
 
-def renew(plan: Plan) -> dict[int, str]:
-    """Bring the plan's trees up to date with the models.
+
+def renew(plan: Plan, trees: Trees) -> tuple[Trees, dict[int, str]]:
+    """Read the models again where a module of a binding has changed.
+
+    Args:
+        plan: the plan; it never changes.
+        trees: the trees as they were read last; those of the plan at first.
 
     Returns:
-        What happened to the module of a binding, by the binding's index; a binding without an entry is as it was.
+        The trees as the models are now (the same ones where nothing changed), and what happened to the module of a binding, by
+        the binding's index; a binding without an entry is unchanged.
     """
-    drifted = [binding for binding in plan.bindings if _there(plan, binding) is not _known(plan, binding)]
-    if not drifted:
-        return {}
-    before = {binding.index: _known(plan, binding) for binding in drifted}
-    for name, tree in plan.trees.items():
-        plan.trees[name] = Tree(tree.model)
-    found = {binding.index: _told(binding, before[binding.index], node_of(plan, binding)) for binding in drifted}
-    return {index: text for index, text in found.items() if text}
+    changed = [binding for binding in plan.bindings if _current(trees, binding) is not _known(trees, binding)]
+    if not changed:
+        return trees, {}
+    now = {name: Tree(tree.model) for name, tree in trees.items()}
+    texts = {binding.index: _text(binding, _known(trees, binding), node_of(now, binding)) for binding in changed}
+    return now, {index: text for index, text in texts.items() if text}
 
 
-def node_of(plan: Plan, binding: Binding) -> Node | None:
-    """The node of a binding's module; None where the model has it no more."""
-    node = plan.trees[binding.model].nodes.get(binding.module)
+def node_of(trees: Trees, binding: Binding) -> Node | None:
+    """The node of a binding's module; None where the model no longer has it, or has a module there that takes no hooks."""
+    node = trees[binding.model].nodes.get(binding.module)
     if node is None or binding.hook == "tensor":
         return node
     return node if node.runs and not node.scripted else None
 
 
-def _known(plan: Plan, binding: Binding) -> Module | None:
-    node = plan.trees[binding.model].nodes.get(binding.module)
+def _known(trees: Trees, binding: Binding) -> Module | None:
+    node = trees[binding.model].nodes.get(binding.module)
     return None if node is None else node.module
 
 
-def _there(plan: Plan, binding: Binding) -> Module | None:
-    """The module that stands now where the tree met the binding's; read without calling anything."""
-    tree = plan.trees[binding.model]
+def _current(trees: Trees, binding: Binding) -> Module | None:
+    """The module at the path of a binding's module now; read without calling anything."""
+    tree = trees[binding.model]
     node = tree.nodes.get(binding.module)
     if node is None:
         return None
@@ -49,7 +56,7 @@ def _there(plan: Plan, binding: Binding) -> Module | None:
     return at
 
 
-def _told(binding: Binding, before: Module | None, node: Node | None) -> str:
+def _text(binding: Binding, before: Module | None, node: Node | None) -> str:
     kind = type(before).__name__
     if node is None:
         return f"module `{binding.module}` (a {kind}) is gone, or is one now that hooks do not work on"

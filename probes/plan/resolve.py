@@ -8,7 +8,7 @@ from typing import Any
 
 from torch.nn import Module
 
-from probes.errors import PlanError, nearest
+from probes.errors import PlanError, Problem, nearest
 from probes.plan.binding import Binding, Plan
 from probes.plan.compiled import refuse_in_fullgraph
 from probes.plan.draft import Draft, Target
@@ -38,7 +38,8 @@ def resolve(spec: Any, model: Module | Mapping[str, Module]) -> Plan:
     """
     loaded = spec if isinstance(spec, LoadedSpec) else load_spec(spec)
     trees = {name: Tree(one) for name, one in model.items()} if isinstance(model, Mapping) else {"": Tree(model)}
-    drafts = [Draft(name, probe, _tree(loaded, name, probe, trees), loaded) for name, probe in loaded.spec.probes.items() if probe.enabled]
+    chosen = {name: probe for name, probe in loaded.spec.probes.items() if probe.enabled}
+    drafts = [Draft(name, probe, trees[probe.model or ""], loaded) for name, probe in chosen.items() if (probe.model or "") in trees]
     bindings = [binding for draft in drafts for binding in _bindings(draft)]
     refuse_bad_edits(drafts, bindings)
     refuse_in_fullgraph(drafts, bindings)
@@ -46,7 +47,8 @@ def resolve(spec: Any, model: Module | Mapping[str, Module]) -> Plan:
     refuse_large_captures(drafts, bindings)
     refuse_without_counters(drafts, bindings)
     refuse_large_rings(drafts, bindings)
-    problems = [problem for draft in drafts for problem in draft.problems]
+    missing = [_no_model(loaded, name, probe, trees) for name, probe in chosen.items() if (probe.model or "") not in trees]
+    problems = [*missing, *(problem for draft in drafts for problem in draft.problems)]
     if problems:
         raise PlanError(problems)
     return Plan(
@@ -58,16 +60,14 @@ def resolve(spec: Any, model: Module | Mapping[str, Module]) -> Plan:
     )
 
 
-def _tree(loaded: LoadedSpec, name: str, probe: Probe, trees: dict[str, Tree]) -> Tree:
+def _no_model(loaded: LoadedSpec, name: str, probe: Probe, trees: Mapping[str, Tree]) -> Problem:
+    """That the model of a probe is not among those that were given."""
     wanted = probe.model or ""
-    if wanted in trees:
-        return trees[wanted]
-    where = loaded.locate(("probes", name))
     said = f"names model `{wanted}`" if wanted else "names no model"
     message = f"probe `{name}` {said}, but the run has {', '.join(f'`{key}`' for key in trees if key) or 'a single one'}"
     several = any(trees)
     hint = nearest(wanted, trees) if several else 'leave `model` out, or attach to several: {"NAME": model, ...}'
-    raise PlanError([replace(where, code="unknown-model", message=message, hint=hint)])
+    return loaded.locate(("probes", name)).at(code="unknown-model", message=message, hint=hint)
 
 
 def _bindings(draft: Draft) -> Iterator[Binding]:

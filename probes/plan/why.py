@@ -26,7 +26,7 @@ def why(plan: Plan, path: str) -> list[tuple[str, str]]:
     if not trees:
         known = [other for tree in plan.trees.values() for other in tree.nodes]
         raise UsageError(f"the model has no module `{path}`; {nearest(path, known) or '`probes tree` lists those it has'}")
-    probes = {name: probe for name, probe in plan.loaded.spec.probes.items() if (probe.model or "") in trees}
+    probes = {name: probe for name, probe in plan.spec.probes.items() if (probe.model or "") in trees}
     return [(name, _reason(plan, name, probe, trees[probe.model or ""], path)) for name, probe in probes.items()]
 
 

@@ -27,5 +27,5 @@ def closing(keeper: Keeper, epoch: int) -> dict[str, Any]:
         found["trigger"] = keeper.watch.end_epoch(epoch)
     if keeper.plan.loaded.spec.provenance.weights == "epochs":
         with suppress(NotCapturable):  # a parameter that has no bytes, such as a lazy one that was never called
-            found["weights"] = weights_digest(keeper.plan.trees)
+            found["weights"] = weights_digest(keeper.live.trees)
     return found

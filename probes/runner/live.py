@@ -21,7 +21,7 @@ from probes.hooks.forward import ForwardHook
 from probes.hooks.memory import MemoryTap, Meter
 from probes.hooks.pre_forward import PreForwardHook
 from probes.hooks.tensor import TensorTap
-from probes.plan import Binding, Node, Plan
+from probes.plan import Binding, Node, Plan, Tree
 from probes.plan.compiled import region
 from probes.plan.drift import node_of, renew
 from probes.plan.memory import counters, device_of
@@ -38,6 +38,7 @@ class Live:
     """The taps of a plan, and the hooks that are registered.
 
     Attributes:
+        trees: the module trees of the models as they were at the last epoch's begin or end.
         taps: one for each binding, in the plan's order.
         armed: tensor hooks that the open step armed.
         editors: probe -> target -> its editor.
@@ -54,7 +55,8 @@ class Live:
         self.schedule = schedule
         self.on_failure = on_failure
         self.armed = Armed()
-        self.watch = TriggerWatch(plan, moment)
+        self.trees: dict[str, Tree] = dict(plan.trees)
+        self.watch = TriggerWatch(plan, moment, self.trees)
         self.editors: dict[str, dict[str, Editor]] = {}
         self.meters: dict[Any, Meter] = {}
         self.taps: list[Tap] = [self._tap(binding) for binding in plan.bindings]
@@ -68,7 +70,7 @@ class Live:
         self.stood: set[int] = set()
         self.late: list[TensorTap] = []
         self.hooks: list[ForwardHook | PreForwardHook] = []
-        self.inside = {binding.index for binding in plan.bindings if region(plan.trees[binding.model], binding.module) is not None}
+        self.inside = {binding.index for binding in plan.bindings if region(self.trees[binding.model], binding.module) is not None}
         self.compiled = bool(self.inside)
         self.scheduled = self._by_gate()
 
@@ -105,7 +107,7 @@ class Live:
 
     def _meter(self, binding: Binding) -> Meter:
         """The meter of the device that a model is on."""
-        device = device_of(self.plan.trees[binding.model].model)
+        device = device_of(self.trees[binding.model].model)
         return self.meters.setdefault(device, Meter(counters(device), device))
 
     def _edit(self, binding: Binding, tap: Tap) -> None:
@@ -134,7 +136,7 @@ class Live:
         return kind(binding.key(leaf), self.moment, tap.account, transforms, dims, known)
 
     def _node(self, binding: Binding) -> Node:
-        return self.plan.trees[binding.model].nodes[binding.module]
+        return self.trees[binding.model].nodes[binding.module]
 
     def open_books(self) -> list[Account]:
         """A fresh account for every binding."""
@@ -151,7 +153,7 @@ class Live:
         chosen = [
             (binding, tap)
             for binding, tap in self._bound()
-            if not isinstance(tap, TensorTap | MemoryTap) and stands(binding) and node_of(self.plan, binding) is not None
+            if not isinstance(tap, TensorTap | MemoryTap) and stands(binding) and node_of(self.trees, binding) is not None
         ]
         self.standing = self._hooks(chosen)
         self.stood = {binding.index for binding, _ in chosen}
@@ -168,7 +170,7 @@ class Live:
             self._stand(lambda binding: self.compiled or _stands(binding))
         chosen = []
         for binding, tap in sorted(self._bound(), key=lambda pair: _turn(*pair)):
-            if tap.broken or node_of(self.plan, binding) is None or not binding.probe.when.covers(epoch, None, self.moment.rank):
+            if tap.broken or node_of(self.trees, binding) is None or not binding.probe.when.covers(epoch, None, self.moment.rank):
                 continue
             if isinstance(tap, TensorTap):
                 self.handles += tap.attach()
@@ -196,12 +198,13 @@ class Live:
             self.handles += tap.attach()
 
     def verify(self) -> set[int]:
-        """Bring the plan up to date with the model; the indices of bindings whose module is another, which is told in the books."""
-        drifted = renew(self.plan)
+        """Bring the trees up to date with the model; the indices of bindings whose module is another, which is told in the books."""
+        trees, drifted = renew(self.plan, self.trees)
+        self.trees.update(trees)
         for index, text in drifted.items():
             tap = self.taps[index]
             tap.account.drift = text
-            node = node_of(self.plan, self.plan.bindings[index])
+            node = node_of(self.trees, self.plan.bindings[index])
             if isinstance(tap, TensorTap) and node is not None:
                 tap.holder = weakref.ref(node.module)
             if isinstance(tap, MemoryTap) and node is not None:

@@ -66,7 +66,7 @@ class Run:
         self.timeline.go_on(self.past.next_epoch, self.past.steps)
         self.live = self.keeper.live
         self.watch = self.keeper.watch
-        self.entry = Entry(plan.trees, self.moment, self._called, self._leaves)
+        self.entry = Entry(self.live.trees, self.moment, self._called, self._leaves)
         self.moment.stray = self._strays
         self._owned = self._parameters()
         self._pid = os.getpid()
@@ -325,7 +325,7 @@ class Run:
 
     def _clock_trees(self) -> list[Any]:
         name = self.plan.loaded.spec.clock.model
-        return [self.plan.trees[name]] if name else list(self.plan.trees.values())
+        return [self.live.trees[name]] if name else list(self.live.trees.values())
 
     def raise_pending(self) -> None:
         """Raise what went wrong in a hook, where the spec says `on_error: raise` or it is too early to go on without captures."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
@@ -14,7 +14,7 @@ from probes.errors import Stopped
 from probes.hooks.capture.account import Account
 from probes.hooks.capture.recorder import At, Recorder
 from probes.hooks.capture.run_state import Moment, Writer
-from probes.plan import Binding, Plan
+from probes.plan import Binding, Plan, Tree
 from probes.runner.nonfinite import NonfiniteEvent, is_finite, numbers
 from probes.runner.scalers import Scalers
 from probes.runner.trigger_buffer import BufferWriter, TriggerBuffer
@@ -30,6 +30,7 @@ class TriggerWatch:
     Args:
         plan: the plan; its probes name their triggers.
         moment: the run's clock.
+        trees: the module trees as they are now.
 
     Attributes:
         ring: the captures that wait.
@@ -41,8 +42,9 @@ class TriggerWatch:
         error: what training was stopped with.
     """
 
-    def __init__(self, plan: Plan, moment: Moment) -> None:
+    def __init__(self, plan: Plan, moment: Moment, trees: Mapping[str, Tree]) -> None:
         self.plan = plan
+        self.trees = trees
         self.moment = moment
         probes = plan.loaded.spec.probes
         self.triggers = {name: one.when.trigger for name, one in probes.items() if one.enabled and one.when.trigger is not None}
@@ -102,7 +104,7 @@ class TriggerWatch:
             self.found = finding
 
     def _finding(self, binding: Binding, leaf: str, tensor: Tensor, at: At, times: tuple[int, int]) -> NonfiniteEvent:
-        module = self.plan.trees[binding.model].nodes[binding.module].module
+        module = self.trees[binding.model].nodes[binding.module].module
         trigger = self.triggers[binding.name]
         return NonfiniteEvent(
             probe=binding.name,
