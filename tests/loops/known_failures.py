@@ -1,0 +1,18 @@
+"""The cases that fail as the package stands, each with its reason: `known_failures.txt`."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+
+@cache
+def listed() -> dict[str, str]:
+    """Name and reason of each."""
+    lines = (Path(__file__).parent / "known_failures.txt").read_text().splitlines()
+    return {name.strip(): why.strip() for name, _, why in (line.partition(": ") for line in lines if line and not line.startswith("#"))}
+
+
+def reason(name: str) -> str:
+    """Why a case fails; empty where it does not."""
+    return listed().get(name, "")
