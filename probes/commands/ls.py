@@ -11,7 +11,7 @@ import click
 
 from probes.commands.rendering.numbers import numbers
 from probes.commands.rendering.table import spans, table
-from probes.reader.run import Run
+from probes.reader.run import RunReader
 from probes.reader.run import open as open_run
 from probes.reader.runs import run_directories
 from probes.reader.series import Series
@@ -44,7 +44,7 @@ def ls(run: Path | None, epoch: Any, phase: str | None, attempts: bool, as_json:
     click.echo(json.dumps(about, indent=2) if as_json else "\n".join([_headline(about), *_events(about), "", text]))
 
 
-def _run(run: Run) -> dict[str, Any]:
+def _run(run: RunReader) -> dict[str, Any]:
     return {"run": str(run.path), "epochs": [{"epoch": epoch, "state": state} for epoch, state in sorted(run.state.items())]}
 
 

@@ -13,7 +13,7 @@ from probes.commands.rendering.numbers import numbers
 from probes.commands.rendering.table import number, spans, sparkline, table
 from probes.reader.run import open as open_run
 from probes.reader.series import Series
-from probes.reader.summary import Moments, Row, Summary, summarize
+from probes.reader.summary import CaptureSummary, Moments, SeriesSummary, summarize
 from probes.signature import size
 
 FEW = 12  # values of a capture that are printed as they are
@@ -35,7 +35,7 @@ def show(run: Path, series: str, epoch: Any, step: Any, phase: str | None, limit
     click.echo(json.dumps(_data(found, summary), indent=2) if as_json else _text(found, summary))
 
 
-def _data(series: Series, summary: Summary) -> dict[str, Any]:
+def _data(series: Series, summary: SeriesSummary) -> dict[str, Any]:
     labels = _labels(series)
     return {
         "series": series.word,
@@ -52,7 +52,7 @@ def _data(series: Series, summary: Summary) -> dict[str, Any]:
     }
 
 
-def _row_data(row: Row) -> dict[str, Any]:
+def _row_data(row: CaptureSummary) -> dict[str, Any]:
     values = None if row.values is None else [plain(value) for value in row.values]
     return {**row.clock._asdict(), "shape": row.shape, **_figures(row.moments), "values": values}
 
@@ -68,7 +68,7 @@ def plain(value: Any) -> Any:
     return value
 
 
-def _text(series: Series, summary: Summary) -> str:
+def _text(series: Series, summary: SeriesSummary) -> str:
     clocks = series.clocks
     epochs, steps = (sorted(set(clocks[name].tolist())) for name in ("epoch", "step"))
     where = f"epochs {spans(epochs)}, steps {steps[0]} to {steps[-1]}"
@@ -82,7 +82,7 @@ def _text(series: Series, summary: Summary) -> str:
     return "\n".join([*lines, "", _rows_text(series, summary)]) if summary.rows else "\n".join(lines)
 
 
-def _lines(series: Series, summary: Summary) -> list[str]:
+def _lines(series: Series, summary: SeriesSummary) -> list[str]:
     """How the mean of a capture changes over the steps; where values have labels, how each of them does."""
     if not summary.values:
         return [_line("mean", summary.means)]
@@ -95,7 +95,7 @@ def _line(name: str, values: Sequence[float]) -> str:
     return f"{name}  {sparkline(values)}  {number(values[0])} .. {number(values[-1])}"
 
 
-def _rows_text(series: Series, summary: Summary) -> str:
+def _rows_text(series: Series, summary: SeriesSummary) -> str:
     varying = [name for name in CLOCK if len(set(series.clocks[name].tolist())) > 1 or name in ("epoch", "step")]
     labels = _labels(series)
     header, rows = [*varying], [[str(getattr(row.clock, name)) for name in varying] for row in summary.rows]

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from probes.commands.rendering.table import counted
-from probes.proof.finding import Checked, Finding, Verdict
+from probes.proof.finding import CheckedFile, Finding, Verdict
 
 
 @click.command()
@@ -49,7 +49,7 @@ def text(verdict: Verdict) -> str:
     return "\n".join([*lines, "", _answer(verdict)])
 
 
-def _file(file: Checked, findings: tuple[Finding, ...]) -> str:
+def _file(file: CheckedFile, findings: tuple[Finding, ...]) -> str:
     codes = sorted({finding.code for finding in findings if finding.file == file.file})
     state = "ok" if file.ok else "NOT OK"
     noted = f"  ({', '.join(codes)})" if codes else ""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from probes.capture_file.series_name import Address
 from probes.capture_file.series_part import Part, shape_of, sizes
 from probes.clock import Clock, SeriesKey
-from probes.proof.compare import Tolerance, equal, measure, shown
+from probes.proof.compare import ToleranceBounds, equal, measure, shown
 from probes.proof.difference import Divergence, SeriesDifference
 from probes.proof.series_check import block_ends
 from probes.run_directory.listing import Directory
@@ -25,7 +25,7 @@ BATCH_BYTES = 1 << 20
 RELEASE_BYTES = 64 << 20
 
 
-class Side:
+class ComparedRun:
     """A run as a mapping from (epoch, rank) and series to where its captures are."""
 
     def __init__(self, directory: Directory) -> None:
@@ -47,10 +47,10 @@ class Side:
         """Every series."""
         return {key for group in self.places.values() for key in group}
 
-    def table(self, group: Group, key: SeriesKey | None) -> Table:
+    def table(self, group: Group, key: SeriesKey | None) -> CaptureTable:
         """The captures of a series in the files of one epoch and rank."""
         places = self.places.get(group, {}).get(key, []) if key is not None else []
-        return Table(self, places)
+        return CaptureTable(self, places)
 
     def part(self, place: tuple[str, Address]) -> Part:
         """A series of a file."""
@@ -67,7 +67,7 @@ class Side:
                     release()
 
 
-class Table:
+class CaptureTable:
     """Captures of one series, over the segments and dtypes that its files have.
 
     Attributes:
@@ -76,7 +76,7 @@ class Table:
         at: (n,) its position in that part.
     """
 
-    def __init__(self, side: Side, places: list[tuple[str, Address]]) -> None:
+    def __init__(self, side: ComparedRun, places: list[tuple[str, Address]]) -> None:
         self._side = side
         self._places = places
         self.parts = [side.part(place) for place in places]
@@ -100,7 +100,7 @@ class Table:
         return taken
 
 
-class Stretch(NamedTuple):
+class MatchedRange(NamedTuple):
     """Captures that lie side by side in one part of each side, with equal dtype and shapes."""
 
     a: int
@@ -112,12 +112,12 @@ class Stretch(NamedTuple):
 
 
 def align(
-    ours: Side,
+    ours: ComparedRun,
     key: SeriesKey | None,
-    theirs: Side,
+    theirs: ComparedRun,
     other: SeriesKey | None,
     found: SeriesDifference,
-    tolerances: Mapping[str, Tolerance],
+    tolerances: Mapping[str, ToleranceBounds],
     by_digest: bool,
 ) -> None:
     """Compare one series over all epochs and ranks, and note in `found` what there is."""
@@ -128,7 +128,9 @@ def align(
 
 
 class _Comparison:
-    def __init__(self, a: Table, b: Table, found: SeriesDifference, tolerances: Mapping[str, Tolerance], by_digest: bool) -> None:
+    def __init__(
+        self, a: CaptureTable, b: CaptureTable, found: SeriesDifference, tolerances: Mapping[str, ToleranceBounds], by_digest: bool
+    ) -> None:
         self._a, self._b, self._found = a, b, found
         self._tolerances, self._by_digest = tolerances, by_digest
 
@@ -163,7 +165,7 @@ class _Comparison:
                 gaps.append(table.clock(self._found.key.phase, int(alone[0])))
         return min(gaps, key=lambda clock: (clock.epoch, clock.step, clock.microstep, clock.call), default=None)
 
-    def _runs(self, rows_a: NDArray[np.intp], rows_b: NDArray[np.intp]) -> Iterator[Stretch]:
+    def _runs(self, rows_a: NDArray[np.intp], rows_b: NDArray[np.intp]) -> Iterator[MatchedRange]:
         """Captures that can be compared; those that cannot are counted."""
         a, b = self._a, self._b
         if not len(rows_a):
@@ -171,10 +173,10 @@ class _Comparison:
         stays = (np.diff(a.where[rows_a]) == 0) & (np.diff(b.where[rows_b]) == 0) & (np.diff(rows_a) == 1) & (np.diff(rows_b) == 1)
         for first, last in pairwise([0, *(np.flatnonzero(~stays) + 1).tolist(), len(rows_a)]):
             at, to = int(rows_a[first]), int(rows_b[first])
-            run = Stretch(int(a.where[at]), int(b.where[to]), int(a.at[at]), int(b.at[to]), last - first, at)
+            run = MatchedRange(int(a.where[at]), int(b.where[to]), int(a.at[at]), int(b.at[to]), last - first, at)
             yield from self._comparable(run)
 
-    def _comparable(self, run: Stretch) -> Iterator[Stretch]:
+    def _comparable(self, run: MatchedRange) -> Iterator[MatchedRange]:
         one, other = self._a.parts[run.a], self._b.parts[run.b]
         if one.dtype != other.dtype:
             self._refuse(run.captures, f"{one.dtype} in the first, {other.dtype} in the second")
@@ -196,7 +198,7 @@ class _Comparison:
         self._found.incomparable += count
         self._found.reason = self._found.reason or reason
 
-    def _by_blocks(self, run: Stretch) -> Iterator[tuple[bool, int, int]]:
+    def _by_blocks(self, run: MatchedRange) -> Iterator[tuple[bool, int, int]]:
         """Whether digests prove captures equal, the first of them and how many; blocks are cut alike only in whole parts."""
         one, other = self._a.parts[run.a], self._b.parts[run.b]
         digests = [getattr(part, "block_digests", None) for part in (one, other)]
@@ -213,7 +215,7 @@ class _Comparison:
             start = ends[first - 1] if first else 0
             yield bool(same[first]), start, ends[last - 1] - start
 
-    def _read(self, run: Stretch, first: int, count: int) -> None:
+    def _read(self, run: MatchedRange, first: int, count: int) -> None:
         """Compare captures by their bytes, a batch at a time."""
         part = self._a.parts[run.a]
         lengths = sizes(part.shapes[run.first_a + first : run.first_a + first + count], part.dtype)
@@ -224,7 +226,7 @@ class _Comparison:
             self._batch(run, first + done, lengths[done : done + max(fits, 1)])
             done += max(fits, 1)
 
-    def _batch(self, run: Stretch, first: int, lengths: NDArray[np.int64]) -> None:
+    def _batch(self, run: MatchedRange, first: int, lengths: NDArray[np.int64]) -> None:
         a = self._a.elements(run.a, run.first_a + first, run.first_a + first + len(lengths))
         b = self._b.elements(run.b, run.first_b + first, run.first_b + first + len(lengths))
         if equal(a, b):
@@ -236,7 +238,7 @@ class _Comparison:
                 self._different(run, first + index, x, y)
             start += length
 
-    def _different(self, run: Stretch, index: int, a: NDArray[Any], b: NDArray[Any]) -> None:
+    def _different(self, run: MatchedRange, index: int, a: NDArray[Any], b: NDArray[Any]) -> None:
         part, found = self._a.parts[run.a], self._found
         tolerance = self._tolerances.get(part.dtype, self._tolerances.get("*"))
         measured = measure(a, b, part.dtype, tolerance)
@@ -271,7 +273,7 @@ class _Comparison:
         )
 
 
-def _places(table: Table) -> NDArray[Any]:
+def _places(table: CaptureTable) -> NDArray[Any]:
     return np.ascontiguousarray(table.clocks[WHERE].astype([(name, "<i8") for name in WHERE]))
 
 

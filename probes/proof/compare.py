@@ -17,7 +17,7 @@ EQUAL_PIECE = 1 << 18
 Elements = NDArray[Any]
 
 
-class Tolerance(NamedTuple):
+class ToleranceBounds(NamedTuple):
     """How far two values may be apart: `|a - b| <= atol + rtol * |a|`; NaN equals NaN.
 
     Attributes:
@@ -64,7 +64,7 @@ def equal(a: Elements, b: Elements) -> bool:
     return all(np.array_equal(one[at : at + EQUAL_PIECE], other[at : at + EQUAL_PIECE]) for at in range(0, len(one), EQUAL_PIECE))
 
 
-def measure(a: Elements, b: Elements, dtype: str, tolerance: Tolerance | None) -> Measure:
+def measure(a: Elements, b: Elements, dtype: str, tolerance: ToleranceBounds | None) -> Measure:
     """How two captures differ.
 
     Args:
@@ -85,7 +85,7 @@ def floating(dtype: str) -> bool:
     return dtype.startswith(("float", "bfloat", "complex")) and dtype != "float4_e2m1fn_x2"
 
 
-def _add(found: Measure, start: int, a: Elements, b: Elements, dtype: str, tolerance: Tolerance | None) -> None:
+def _add(found: Measure, start: int, a: Elements, b: Elements, dtype: str, tolerance: ToleranceBounds | None) -> None:
     width = np.dtype(f"u{a.itemsize}")
     changed = a.view(width) != b.view(width)
     x, y = numbers(a, dtype), numbers(b, dtype)

@@ -10,14 +10,14 @@ from typing import Any
 
 from probes.clock import SeriesKey
 from probes.errors import StorageError, UsageError
-from probes.proof.alignment import Side, align
-from probes.proof.compare import Tolerance
+from probes.proof.alignment import ComparedRun, align
+from probes.proof.compare import ToleranceBounds
 from probes.proof.difference import Difference, GapDifference, SeriesDifference
-from probes.proof.pairing import Order, canonical, pair, parse_rename
-from probes.proof.provenance_diff import origins
+from probes.proof.pairing import PlanOrder, canonical, pair, parse_rename
+from probes.proof.provenance_diff import provenance_differences
 from probes.run_directory.listing import Directory, is_run, newest_run
 
-Tolerances = Mapping[str, Tolerance]
+Tolerances = Mapping[str, ToleranceBounds]
 
 
 def diff(
@@ -54,7 +54,7 @@ def diff(
         raise UsageError("`bitwise` and a tolerance exclude each other; give one of them")
     left, right = _directory(a), _directory(b)
     tolerances = {} if bitwise else _tolerances(left, rtol, atol)
-    order = Order(left.manifest)
+    order = PlanOrder(left.manifest)
     found = dict(_compare(left, right, mapping, tolerances, order, by_digest))
     series = tuple(found[key] for key in sorted(found, key=lambda named: (order.series(named[0]), named[1])))
     firsts = [one.first for one in series if one.first is not None]
@@ -64,7 +64,7 @@ def diff(
         series=series,
         first=min(firsts, key=lambda one: order.capture(one.key, one.clock), default=None),
         gaps=_gaps(left, right),
-        origins=origins(left.manifest, right.manifest),
+        provenance=provenance_differences(left.manifest, right.manifest),
         tolerances={dtype: one._asdict() for dtype, one in tolerances.items()},
     )
 
@@ -76,12 +76,12 @@ def _directory(path: str | Path) -> Directory:
     return Directory(newest_run(found) if found.is_dir() and not is_run(found) else found)
 
 
-def _tolerances(side: Directory, rtol: float | None, atol: float | None) -> dict[str, Tolerance]:
+def _tolerances(side: Directory, rtol: float | None, atol: float | None) -> dict[str, ToleranceBounds]:
     """Tolerances by dtype; `*` stands for every dtype."""
     if rtol is not None or atol is not None:
-        return {"*": Tolerance(rtol or 0.0, atol or 0.0)}
+        return {"*": ToleranceBounds(rtol or 0.0, atol or 0.0)}
     named = _resolved(side).get("tolerance") or {}
-    return {dtype: Tolerance(float(one.get("rtol", 0.0)), float(one.get("atol", 0.0))) for dtype, one in named.items()}
+    return {dtype: ToleranceBounds(float(one.get("rtol", 0.0)), float(one.get("atol", 0.0))) for dtype, one in named.items()}
 
 
 def _resolved(side: Directory) -> dict[str, Any]:
@@ -111,10 +111,10 @@ def _lacking(side: Directory) -> Counter[tuple[int, SeriesKey, str]]:
 
 
 def _compare(
-    left: Directory, right: Directory, mapping: Sequence[str], tolerances: Tolerances, order: Order, by_digest: bool
+    left: Directory, right: Directory, mapping: Sequence[str], tolerances: Tolerances, order: PlanOrder, by_digest: bool
 ) -> Iterator[tuple[tuple[SeriesKey, int], SeriesDifference]]:
     """Every series of either side; an extra one is marked so that it does not fall together with one of the first side."""
-    ours, theirs = Side(left), Side(right)
+    ours, theirs = ComparedRun(left), ComparedRun(right)
     pairs = pair(ours.keys, theirs.keys, [parse_rename(text) for text in mapping])
     for key in sorted(ours.keys, key=order.series):
         other = pairs.get(key)

@@ -98,7 +98,7 @@ class SeriesDifference:
 
 
 @dataclass(frozen=True)
-class OriginDifference:
+class ProvenanceDifference:
     """One thing in which two runs' provenance differs.
 
     Attributes:
@@ -133,7 +133,7 @@ class GapDifference:
     b: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Difference:
     """How two runs differ.
 
@@ -143,7 +143,7 @@ class Difference:
         series: what was found of each series, in the plan's order.
         first: the first divergence by clock, then by the plan's order.
         gaps: what the runs say they lack, where they do not agree.
-        origins: in what the provenance differs, likely causes first.
+        provenance: in what the provenance differs, likely causes first.
         tolerances: the tolerances used, by dtype; dtypes without one were compared bit for bit.
     """
 
@@ -152,7 +152,7 @@ class Difference:
     series: tuple[SeriesDifference, ...]
     first: Divergence | None = None
     gaps: tuple[GapDifference, ...] = ()
-    origins: tuple[OriginDifference, ...] = ()
+    provenance: tuple[ProvenanceDifference, ...] = ()
     tolerances: dict[str, dict[str, float]] = field(default_factory=dict)
 
     @property
@@ -174,6 +174,9 @@ class Difference:
         names = ("compared", "by_digest", "within", "different", "missing", "extra", "incomparable")
         return {name: sum(getattr(one, name) for one in self.series) for name in names}
 
+    def __repr__(self) -> str:
+        return f'<Difference "{self.a}" and "{self.b}": {self.verdict}>'
+
     def as_dict(self) -> dict[str, Any]:
         """Plain data for `--json`."""
         return {
@@ -184,7 +187,7 @@ class Difference:
             "first": divergence_dict(self.first),
             "tolerances": self.tolerances,
             "gaps": [plain(asdict(one) | {"key": one.key}) for one in self.gaps],
-            "origins": [asdict(one) for one in self.origins],
+            "origins": [asdict(one) for one in self.provenance],
             "series": [one.as_dict() for one in self.series],
         }
 

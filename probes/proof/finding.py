@@ -48,7 +48,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckedFile:
     """One file that was verified.
 
     Attributes:
@@ -72,7 +72,7 @@ class Checked:
     ok: bool = True
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Verdict:
     """What a verification found.
 
@@ -88,7 +88,7 @@ class Verdict:
     path: str
     run_id: str
     findings: tuple[Finding, ...]
-    files: tuple[Checked, ...]
+    files: tuple[CheckedFile, ...]
     head: str = ""
     anchored: bool = False
 
@@ -96,6 +96,10 @@ class Verdict:
     def ok(self) -> bool:
         """Whether everything is as it was sealed."""
         return all(finding.note for finding in self.findings)
+
+    def __repr__(self) -> str:
+        wrong = sum(not finding.note for finding in self.findings)
+        return f'<Verdict "{self.path}": {"verifies" if self.ok else f"{wrong} findings"}, {len(self.files)} files>'
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for `--json`."""

@@ -1,4 +1,4 @@
-"""Checking the chain of a ledger, line by line, without stopping at the first broken one."""
+"""Checking the ledger of a ledger, line by line, without stopping at the first broken one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from probes.run_directory.ledger import FIRST, FORMAT, Entry, split
 from probes.run_directory.ledger import line as line_of
 
 
-class Chain(NamedTuple):
+class LedgerCheck(NamedTuple):
     """A ledger that was read.
 
     Attributes:
@@ -31,7 +31,7 @@ class Chain(NamedTuple):
     findings: tuple[Finding, ...]
 
 
-def read_chain(path: Path) -> Chain:
+def check_ledger(path: Path) -> LedgerCheck:
     """Read a ledger and check that each line follows the one before."""
     name = path.name
     lines, rest = split(path.read_bytes())
@@ -44,7 +44,7 @@ def read_chain(path: Path) -> Chain:
         entries.append(entry if isinstance(entry, Entry) else None)
     heads = tuple(blake3_hex(line) for line in lines)
     findings += _links(name, entries, heads)
-    return Chain(name, tuple(entry for entry in entries if entry is not None), heads, tuple(findings))
+    return LedgerCheck(name, tuple(entry for entry in entries if entry is not None), heads, tuple(findings))
 
 
 def _entry(name: str, number: int, line: bytes) -> Entry | Finding:
@@ -61,7 +61,7 @@ def _entry(name: str, number: int, line: bytes) -> Entry | Finding:
 
 
 def _links(name: str, entries: Sequence[Entry | None], heads: Sequence[str]) -> list[Finding]:
-    """Where the chain is broken: lines in another order, lines that are not there, or a line that changed."""
+    """Where the ledger is broken: lines in another order, lines that are not there, or a line that changed."""
     whole = [entry for entry in entries if entry is not None]
     indices = [entry.index for entry in whole]
     if len(whole) == len(entries) and indices != sorted(indices) and sorted(indices) == list(range(len(indices))):
@@ -93,29 +93,29 @@ def _broken(name: str, number: int, entry: Entry, expected: int, before: str) ->
     )
 
 
-def head_of(chains: Sequence[Chain]) -> str:
+def head_of(ledgers: Sequence[LedgerCheck]) -> str:
     """The head of a run: of its ledger, or over the heads of the ledgers of all ranks; empty without a line."""
-    heads = {chain.name: chain.heads[-1] for chain in chains if chain.heads}
+    heads = {ledger.name: ledger.heads[-1] for ledger in ledgers if ledger.heads}
     if len(heads) < 2:
         return next(iter(heads.values()), "")
     return blake3_hex(canonical(heads))
 
 
-def check_anchor(chains: Sequence[Chain], anchor: str) -> list[Finding]:
+def check_anchor(ledgers: Sequence[LedgerCheck], anchor: str) -> list[Finding]:
     """Whether a ledger still holds the line that an anchor was taken from.
 
     Args:
-        chains: the ledgers of the run.
+        ledgers: the ledgers of the run.
         anchor: a head that was noted earlier, or at least its first 8 digits.
     """
     wanted = anchor.lower()
-    if head_of(chains).startswith(wanted) and len(wanted) >= 8:
+    if head_of(ledgers).startswith(wanted) and len(wanted) >= 8:
         return []
-    for chain in chains:
-        for number, head in enumerate(chain.heads, 1):
+    for ledger in ledgers:
+        for number, head in enumerate(ledger.heads, 1):
             if len(wanted) >= 8 and head.startswith(wanted):
-                later = len(chain.heads) - number
-                return [Finding("ledger-grown", chain.name, f"{later} lines follow the one that the anchor names")] if later else []
-    lines = sum(len(chain.heads) for chain in chains)
-    name = chains[0].name if chains else "ledger.jsonl"
+                later = len(ledger.heads) - number
+                return [Finding("ledger-grown", ledger.name, f"{later} lines follow the one that the anchor names")] if later else []
+    lines = sum(len(ledger.heads) for ledger in ledgers)
+    name = ledgers[0].name if ledgers else "ledger.jsonl"
     return [Finding("ledger-rolled-back", name, f"none of its {lines} lines has the hash {anchor}: lines were cut off or rewritten")]

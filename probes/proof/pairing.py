@@ -116,7 +116,7 @@ def _normalised(keys: Iterable[SeriesKey]) -> dict[SeriesKey, SeriesKey]:
     return names
 
 
-class Order:
+class PlanOrder:
     """The plan's order: probes as the spec lists them, modules as the model does.
 
     Args:

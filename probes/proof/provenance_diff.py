@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from probes.proof.difference import OriginDifference
+from probes.proof.difference import ProvenanceDifference
 
 NONE = "nothing recorded"
 LISTED = 8
@@ -59,7 +59,7 @@ UNSEEDED = ("python", "numpy")
 IF_DRAWN = "not seeded alike; matters only where data or model draw from it"
 
 
-def origins(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[OriginDifference, ...]:
+def provenance_differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[ProvenanceDifference, ...]:
     """In what two manifests differ.
 
     Args:
@@ -67,27 +67,27 @@ def origins(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[OriginDifferenc
         b: the second.
     """
     if not a or not b:
-        return () if not a and not b else (OriginDifference("manifest", "present" if a else NONE, "present" if b else NONE),)
+        return () if not a and not b else (ProvenanceDifference("manifest", "present" if a else NONE, "present" if b else NONE),)
     packages = _packages(a.get("packages") or {}, b.get("packages") or {})
     causes = (*_listed(CAUSES, a, b), *_devices(a, b))
     return (*causes, *_models(a, b), *_listed(SURROUNDINGS, a, b), *packages, *_generators(a, b))
 
 
-def _listed(places: Iterable[str], a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[OriginDifference]:
+def _listed(places: Iterable[str], a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[ProvenanceDifference]:
     for place in places:
         one, other = _at(a, place), _at(b, place)
         yield from _differences(place, one, other, (_empty(place, a), _empty(place, b)))
 
 
-def _devices(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[OriginDifference]:
+def _devices(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[ProvenanceDifference]:
     """The generators of devices."""
     yield from _listed([f"random.digests.{name}" for name in _generator_names(a, b) if name not in ("torch", *UNSEEDED)], a, b)
 
 
-def _generators(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[OriginDifference]:
+def _generators(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[ProvenanceDifference]:
     """The generators that PyTorch itself does not draw from."""
     for one in _listed([f"random.digests.{name}" for name in _generator_names(a, b) if name in UNSEEDED], a, b):
-        yield OriginDifference(one.place, one.a, one.b, IF_DRAWN if NONE not in (one.a, one.b) else "")
+        yield ProvenanceDifference(one.place, one.a, one.b, IF_DRAWN if NONE not in (one.a, one.b) else "")
 
 
 def _generator_names(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
@@ -110,7 +110,7 @@ def _at(manifest: Mapping[str, Any], place: str) -> Any:
     return value
 
 
-def _differences(place: str, a: Any, b: Any, empty: tuple[str, str] = (NONE, NONE)) -> Iterator[OriginDifference]:
+def _differences(place: str, a: Any, b: Any, empty: tuple[str, str] = (NONE, NONE)) -> Iterator[ProvenanceDifference]:
     if a == b:
         return
     if isinstance(a, Mapping) and isinstance(b, Mapping):
@@ -118,7 +118,7 @@ def _differences(place: str, a: Any, b: Any, empty: tuple[str, str] = (NONE, NON
             yield from _differences(f"{place}.{key}", a.get(key), b.get(key))
         return
     texts = _text(a, empty[0]), _text(b, empty[1])
-    yield OriginDifference(place, *(_lines(*texts) if all("\n" in text for text in texts) else texts))
+    yield ProvenanceDifference(place, *(_lines(*texts) if all("\n" in text for text in texts) else texts))
 
 
 def _text(value: Any, empty: str = NONE) -> str:
@@ -136,14 +136,14 @@ def _lines(a: str, b: str) -> list[str]:
     return ["; ".join(lines) or "(nothing more)" for lines in alone]
 
 
-def _models(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[OriginDifference]:
+def _models(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[ProvenanceDifference]:
     """The first places where models differ: modules, then tables of tensors, then weights."""
     ours, theirs = ({model["name"]: model for model in side.get("models") or ()} for side in (a, b))
     for name in sorted({*ours, *theirs}):
         place = f"models.{name}" if name else "models"
         one, other = ours.get(name), theirs.get(name)
         if one is None or other is None:
-            yield OriginDifference(place, one["type"] if one else NONE, other["type"] if other else NONE)
+            yield ProvenanceDifference(place, one["type"] if one else NONE, other["type"] if other else NONE)
             continue
         for table, name_key, keys in TABLES:
             rows = "tensors" if table == "weights" else table
@@ -154,15 +154,15 @@ def _by(model: Mapping[str, Any], table: str, name: str, keys: tuple[str, ...]) 
     return {row[name]: " ".join(str(row[key]) for key in keys if row.get(key) is not None) for row in model.get(table) or ()}
 
 
-def _table(place: str, a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[OriginDifference]:
+def _table(place: str, a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[ProvenanceDifference]:
     names = [name for name in {**a, **b} if a.get(name) != b.get(name)]
     for name in names[:LISTED]:
-        yield OriginDifference(f"{place}.{name}", a.get(name) or NONE, b.get(name) or NONE)
+        yield ProvenanceDifference(f"{place}.{name}", a.get(name) or NONE, b.get(name) or NONE)
     if len(names) > LISTED:
-        yield OriginDifference(place, f"{len(names) - LISTED} more", f"{len(names) - LISTED} more")
+        yield ProvenanceDifference(place, f"{len(names) - LISTED} more", f"{len(names) - LISTED} more")
 
 
-def _packages(a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[OriginDifference]:
+def _packages(a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[ProvenanceDifference]:
     for name in sorted({*a, *b}):
         if a.get(name) != b.get(name):
-            yield OriginDifference(f"packages.{name}", a.get(name) or NONE, b.get(name) or NONE)
+            yield ProvenanceDifference(f"packages.{name}", a.get(name) or NONE, b.get(name) or NONE)

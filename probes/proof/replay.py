@@ -20,9 +20,9 @@ from probes.proof.difference import Difference
 from probes.proof.verify_file import Inspection
 from probes.provenance.code import GitUnknown, repository, with_home
 from probes.provenance.environment import device_name, packages, python_version
-from probes.provenance.redact import MASK
+from probes.provenance.redact import REDACTED
 from probes.run_directory.listing import is_run, newest_run
-from probes.run_directory.manifest import CodeRecord, Manifest, Plugin
+from probes.run_directory.manifest import CodeRecord, Manifest, PluginRecord
 
 STDERR = 2
 
@@ -44,7 +44,7 @@ class Change(NamedTuple):
         return f"{self.what}: recorded {self.then}, now {self.now}"
 
 
-class Expected(NamedTuple):
+class ExpectedRoot(NamedTuple):
     """A captures root that was given, beside the one that came out.
 
     Attributes:
@@ -74,7 +74,7 @@ class Replay(NamedTuple):
     out: Path
     changes: tuple[Change, ...]
     difference: Difference | None
-    expected: tuple[Expected, ...]
+    expected: tuple[ExpectedRoot, ...]
 
     @property
     def same(self) -> bool:
@@ -140,7 +140,7 @@ def _code_changes(code: CodeRecord, directory: Path) -> list[Change]:
     return found
 
 
-def _plugin_changes(plugins: Iterable[Plugin]) -> Iterator[Change]:
+def _plugin_changes(plugins: Iterable[PluginRecord]) -> Iterator[Change]:
     for plugin in plugins:
         file = Path(with_home(plugin.file.name))
         now = sha256(file.read_bytes()).hexdigest() if file.is_file() else "not there"
@@ -176,7 +176,7 @@ def command(manifest: Manifest, spec: Path, out: Path, directory: Path) -> list[
         raise UsageError(f'the script "{code.script or "of a notebook"}" is not in "{directory}"; go to where it is, or give --directory')
     if not code.automatic:
         raise UsageError(f'"{code.script}" attaches its probes itself; {by_hand}')
-    if any(MASK in argument for argument in code.argv):
+    if any(REDACTED in argument for argument in code.argv):
         raise UsageError(f"a secret argument was not recorded: {' '.join(code.argv)}; {by_hand}")
     if manifest.environment.world > 1:
         raise UsageError(f"the run had {manifest.environment.world} processes; {by_hand}")
@@ -250,9 +250,9 @@ def _directory(code: CodeRecord) -> Path:
     return then if then.is_dir() and script_file(code.script or "", then) else Path.cwd()
 
 
-def _against(expect: Sequence[str], out: Path) -> tuple[Expected, ...]:
+def _against(expect: Sequence[str], out: Path) -> tuple[ExpectedRoot, ...]:
     lines = [json.loads(line) for ledger in sorted(out.glob("ledger*.jsonl")) for line in ledger.read_bytes().splitlines()]
     roots = [str(line["captures_root"]) for line in lines]
     count = max(len(expect), len(roots))
     padded = [*expect, *[""] * (count - len(expect))]
-    return tuple(Expected(root, found) for root, found in zip(padded, [*roots, *[""] * (count - len(roots))], strict=True))
+    return tuple(ExpectedRoot(root, found) for root, found in zip(padded, [*roots, *[""] * (count - len(roots))], strict=True))

@@ -20,7 +20,7 @@ _SLICE_BYTES = 4 << 20
 MOST_STEPS = 16
 
 
-class Stated(NamedTuple):
+class StoredDigests(NamedTuple):
     """What a file says of a series, beside its captures.
 
     Attributes:
@@ -95,7 +95,7 @@ def digest_of(part: Part, digests: NDArray[np.uint8], dtype: str | None = None) 
     return series_hex(part.key, dtype or part.dtype, len(part.clocks), clock_table(part), shape_table(part), digests.tobytes())
 
 
-def check_series(file: str, part: Part, stated: Stated, has_read: Callable[[int], None]) -> tuple[str, list[Finding]]:
+def check_series(file: str, part: Part, stated: StoredDigests, has_read: Callable[[int], None]) -> tuple[str, list[Finding]]:
     """Verify a series.
 
     Args:
@@ -128,7 +128,7 @@ def _flips(file: str, part: Part, ends: list[int], found: NDArray[np.uint8], sta
         yield Finding("bit-flip", file, f"{part.key}: bytes changed in {where}{range_note}", part.key, steps)
 
 
-def _other(file: str, part: Part, ends: list[int], found: NDArray[np.uint8], stated: Stated, whole: bool) -> Finding:
+def _other(file: str, part: Part, ends: list[int], found: NDArray[np.uint8], stated: StoredDigests, whole: bool) -> Finding:
     """What changed where neither bytes nor digests alone did."""
     if whole:
         meant = _other_dtype(part, found, stated.digest)

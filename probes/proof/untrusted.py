@@ -12,7 +12,7 @@ from typing import Any
 
 from probes.clock import SeriesKey
 from probes.errors import ProbesError, StorageError
-from probes.proof.finding import Checked, Finding, Verdict
+from probes.proof.finding import CheckedFile, Finding, Verdict
 from probes.proof.verify import verify
 
 MEMORY = 2 << 30  # beyond the largest file, which is mapped into memory
@@ -63,7 +63,7 @@ def _verdict(data: dict[str, Any]) -> Verdict:
         )
         for one in data["findings"]
     )
-    files = tuple(Checked(**one) for one in data["files"])
+    files = tuple(CheckedFile(**one) for one in data["files"])
     return Verdict(data["path"], data["run_id"], findings, files, data["head"], data["anchored"])
 
 

@@ -14,8 +14,8 @@ from pydantic import ValidationError
 
 from probes.errors import StorageError, UsageError
 from probes.proof.file_hash import Hashes, hashes, prefix_hex
-from probes.proof.finding import Checked, Finding, Verdict
-from probes.proof.ledgers import Chain, check_anchor, head_of, read_chain
+from probes.proof.finding import CheckedFile, Finding, Verdict
+from probes.proof.ledgers import LedgerCheck, check_anchor, check_ledger, head_of
 from probes.proof.verify_file import Inspection
 from probes.run_directory.file_name import CONTINUED
 from probes.run_directory.ledger import Entry, current
@@ -50,19 +50,19 @@ def verify(path: str | Path, *, anchor: str | None = None, sha256: bool = False)
     if found.is_dir() and not is_run(found):
         found = newest_run(found)
     directory = found if found.is_dir() else found.parent
-    chains = tuple(read_chain(ledger) for ledger in sorted(directory.glob("ledger*.jsonl")))
-    if anchor is not None and (not chains or len(anchor) < 8):
+    ledgers = tuple(check_ledger(ledger) for ledger in sorted(directory.glob("ledger*.jsonl")))
+    if anchor is not None and (not ledgers or len(anchor) < 8):
         raise UsageError("--anchor takes at least 8 digits of a ledger's head, and needs a run directory with a ledger")
-    with closing(_Verification(directory, chains, sha256)) as work:
+    with closing(_Verification(directory, ledgers, sha256)) as work:
         return work.run(found, anchor)
 
 
 class _Verification:
     """One verification; files are hashed as a whole by a second thread while their content is checked."""
 
-    def __init__(self, directory: Path, chains: tuple[Chain, ...], sha256: bool) -> None:
-        self._directory, self._chains, self._sha256 = directory, chains, sha256
-        self._entries = [entry for chain in chains for entry in chain.entries]
+    def __init__(self, directory: Path, ledgers: tuple[LedgerCheck, ...], sha256: bool) -> None:
+        self._directory, self._ledgers, self._sha256 = directory, ledgers, sha256
+        self._entries = [entry for ledger in ledgers for entry in ledger.entries]
         self._findings: list[Finding] = []
         self._manifests: dict[str, dict[str, Any]] = {}
         self._thread = ThreadPoolExecutor(1)
@@ -73,10 +73,10 @@ class _Verification:
     def run(self, path: Path, anchor: str | None) -> Verdict:
         single = path.is_file()
         if not single:
-            self._findings += [finding for chain in self._chains for finding in chain.findings]
+            self._findings += [finding for ledger in self._ledgers for finding in ledger.findings]
             self._attempts()
         if anchor is not None:
-            self._findings += check_anchor(self._chains, anchor)
+            self._findings += check_anchor(self._ledgers, anchor)
         if not single:
             self._read_manifests()
         names = [path.name] if single else self._names()
@@ -89,7 +89,7 @@ class _Verification:
             run_id=str(run_id),
             findings=tuple(self._findings),
             files=tuple(one.checked for one in checked),
-            head=head_of(self._chains),
+            head=head_of(self._ledgers),
             anchored=anchor is not None and not any(finding.code == "ledger-rolled-back" for finding in self._findings),
         )
 
@@ -97,11 +97,11 @@ class _Verification:
         """Sealed files to verify; what is missing, unlisted or not sealed yet is noted."""
         there = {path.name for path in self._directory.glob("epoch-*.h5")}
         listed = {entry.file for entry in self._entries}
-        if there and not self._chains:
+        if there and not self._ledgers:
             self._find("ledger-missing", "ledger.jsonl", f"there are {len(there)} sealed files and no ledger")
         for name in sorted(listed - there):
             self._find("file-missing", name, "the ledger lists it, and it is not there")
-        if self._chains:
+        if self._ledgers:
             for name in sorted(there - listed):
                 self._find("file-unlisted", name, "no line of the ledger lists it")
         for path in sorted(self._directory.glob("epoch-*.journal")):
@@ -180,7 +180,7 @@ class _Verification:
             mine = list(self._against(entry, path, inspected, found.blake3, mine))
         self._findings += mine
         self._findings += _notes(inspected)
-        checked = Checked(
+        checked = CheckedFile(
             file=name,
             bytes=path.stat().st_size,
             captures=inspected.captures,
@@ -242,7 +242,7 @@ class _Verification:
 
 
 class _File(NamedTuple):
-    checked: Checked
+    checked: CheckedFile
     run_id: str
 
 

@@ -20,7 +20,7 @@ from probes.clock import SeriesKey
 from probes.digest import ALGORITHM, blake3_hex, canonical, captures_root
 from probes.errors import FileRefused
 from probes.proof.finding import CODES, Finding
-from probes.proof.series_check import Stated, check_series
+from probes.proof.series_check import StoredDigests, check_series
 from probes.run_directory.manifest import Manifest, identity
 
 # Texts of the file, and what it is called when one changed.
@@ -169,7 +169,7 @@ class Inspection:
         stated, computed = [], []
         for group, part in parts:
             attributes = group.attributes()
-            says = Stated(str(attributes.get("digest")), part.block_digests, lost)
+            says = StoredDigests(str(attributes.get("digest")), part.block_digests, lost)
             try:
                 digest, wrong = check_series(self.name, part, says, self._has_read)
                 wrong = wrong or list(self._columns(group, part))

@@ -10,8 +10,8 @@ from hashlib import sha256
 from pathlib import Path
 
 from probes.digest import canonical
-from probes.provenance.redact import masked, masked_source
-from probes.run_directory.manifest import CodeRecord, File, GitRecord
+from probes.provenance.redact import redacted, redacted_source
+from probes.run_directory.manifest import CodeRecord, FileRecord, GitRecord
 
 DIFF_NAME = "code.diff"
 LARGEST_DIFF = 16 << 20
@@ -49,7 +49,7 @@ def code(script: str | None, file: Path | None, argv: Sequence[str], automatic: 
     Returns:
         The record, and the text of the difference to the commit; empty where there is none.
     """
-    arguments = tuple(without_home(argument) for argument in masked(argv))
+    arguments = tuple(without_home(argument) for argument in redacted(argv))
     git, diff = None, b""
     try:
         git, diff = repository(file.parent if file else Path.cwd())
@@ -82,7 +82,7 @@ def _hash(file: Path | None, unknown: dict[str, str]) -> str | None:
 
 
 def repository(directory: Path) -> tuple[GitRecord, bytes]:
-    """Commit, branch and uncommitted changes of the repository a directory is in, secrets in them masked.
+    """Commit, branch and uncommitted changes of the repository a directory is in, secrets in them redacted.
 
     Raises:
         GitUnknown: there is no git, no repository, or no answer in time.
@@ -94,13 +94,13 @@ def repository(directory: Path) -> tuple[GitRecord, bytes]:
     diff = b""
     if dirty and commit != "(initial)":
         diff = _git(directory, "diff", "HEAD", "--binary", "--no-ext-diff", "--no-textconv", "--no-color")
-        diff = masked_source(diff) if len(diff) <= LARGEST_DIFF else diff  # a larger one is not saved
+        diff = redacted_source(diff) if len(diff) <= LARGEST_DIFF else diff  # a larger one is not saved
     untracked = _git(directory, "ls-files", "--others", "--exclude-standard", "--full-name", "-z", "--", "*.py").split(b"\0")
     record = GitRecord(
         commit=commit,
         branch=None if branch == "(detached)" else branch,
         dirty=dirty,
-        diff=File(name=DIFF_NAME, sha256=sha256(diff).hexdigest()) if diff else None,
+        diff=FileRecord(name=DIFF_NAME, sha256=sha256(diff).hexdigest()) if diff else None,
         untracked=tuple(name.decode(errors="replace") for name in untracked[:UNTRACKED] if name),
     )
     return record, diff

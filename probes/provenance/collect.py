@@ -8,42 +8,19 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 
 from probes.plugins import find, source
 from probes.provenance.code import DIFF_NAME, code, without_home
 from probes.provenance.environment import environment, generators, machine, packages
-from probes.provenance.redact import masked, masked_table
+from probes.provenance.redact import redacted, redacted_table
 from probes.provenance.weights import ModuleTree, model_record, weights_digest
-from probes.run_directory.manifest import CodeRecord, File, Identity, Manifest, Plugin, SpecRecord, identity
+from probes.run_directory.manifest import CodeRecord, FileRecord, Identity, Manifest, PluginRecord, SpecRecord, identity
+from probes.spec.load import LoadedSpec
 
-__all__ = ["Provenance", "Script", "collect", "generators", "this_script", "weights_digest"]
-
-
-class LoadedSpec(Protocol):
-    """What is read of a loaded spec."""
-
-    @property
-    def spec(self) -> Any:
-        """The validated spec."""
-
-    @property
-    def source(self) -> bytes:
-        """The bytes that were read."""
-
-    @property
-    def files(self) -> Sequence[tuple[str, str]]:
-        """Name and SHA-256 of every file that was read."""
-
-    @property
-    def resolved(self) -> bytes:
-        """Canonical JSON of the resolved spec."""
-
-    @property
-    def identity_hash(self) -> str:
-        """BLAKE3 of the resolved spec without what does not change a capture."""
+__all__ = ["CollectedProvenance", "Script", "collect", "generators", "this_script", "weights_digest"]
 
 
 class Script(NamedTuple):
@@ -60,7 +37,7 @@ class Script(NamedTuple):
     argv: tuple[str, ...]
 
 
-class Provenance(NamedTuple):
+class CollectedProvenance(NamedTuple):
     """What was found out.
 
     Attributes:
@@ -96,7 +73,7 @@ def collect(
     tags: Mapping[str, str] | None = None,
     data: Mapping[str, str] | None = None,
     attempt: int = 1,
-) -> Provenance:
+) -> CollectedProvenance:
     """Find out where a run comes from; models, generators and settings stay as they are.
 
     Args:
@@ -128,7 +105,7 @@ def collect(
         run_id=run_id,
         started=datetime.now(UTC).isoformat(timespec="seconds"),
         rank=rank,
-        tags=masked_table(tags or {}),
+        tags=redacted_table(tags or {}),
         identity=Identity(spec="", structure="", weights=None, code="", environment=""),
         spec=_spec_record(loaded, overrides),
         models=models,
@@ -142,7 +119,7 @@ def collect(
         data=dict(data or {}),
         unknown=unknown,
     )
-    return Provenance(manifest.model_copy(update={"identity": identity(manifest)}), {name: diff} if diff else {})
+    return CollectedProvenance(manifest.model_copy(update={"identity": identity(manifest)}), {name: diff} if diff else {})
 
 
 def _with_diff(record: CodeRecord, name: str) -> CodeRecord:
@@ -158,17 +135,17 @@ def _spec_record(loaded: LoadedSpec, overrides: Sequence[str]) -> SpecRecord:
     return SpecRecord(
         name=loaded.spec.name,
         sha256=sha256(loaded.source).hexdigest(),
-        resolved_sha256=sha256(loaded.resolved).hexdigest(),
+        resolved_sha256=loaded.resolved_sha256,
         identity=loaded.identity_hash,
-        files=tuple(File(name=without_home(str(name)), sha256=digest) for name, digest in loaded.files),
-        overrides=tuple(without_home(override) for override in masked(overrides)),
+        files=tuple(FileRecord(name=without_home(str(name)), sha256=digest) for name, digest in loaded.files),
+        overrides=tuple(without_home(override) for override in redacted(overrides)),
         probes=tuple(probes),
         edits=tuple(name for name, probe in probes.items() if probe.edit is not None),
         plugins=_plugins(loaded),
     )
 
 
-def _plugins(loaded: LoadedSpec) -> tuple[Plugin, ...]:
+def _plugins(loaded: LoadedSpec) -> tuple[PluginRecord, ...]:
     """Every kind that came from another distribution, once."""
     probes = loaded.spec.probes.values()
     components = [*(one for probe in probes for one in (*probe.transforms, probe.edit) if one is not None), *loaded.spec.sinks.values()]
@@ -177,8 +154,8 @@ def _plugins(loaded: LoadedSpec) -> tuple[Plugin, ...]:
     return tuple(_plugin_record(one.kind, one.distribution, one.version, *source(one)) for one in found)
 
 
-def _plugin_record(kind: str, distribution: str, version: str, file: str, digest: str) -> Plugin:
-    return Plugin(kind=kind, distribution=distribution, version=version, file=File(name=without_home(file), sha256=digest))
+def _plugin_record(kind: str, distribution: str, version: str, file: str, digest: str) -> PluginRecord:
+    return PluginRecord(kind=kind, distribution=distribution, version=version, file=FileRecord(name=without_home(file), sha256=digest))
 
 
 def _devices(trees: Mapping[str, ModuleTree]) -> set[torch.device]:

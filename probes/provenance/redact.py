@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-MASK = "***"
+REDACTED = "***"
 
 # The whole name of an option, a key or a variable that holds a secret. A plain `token` does, `pad_token` does not.
 _PREFIX = r"(?:[\w.-]*[-_.])?"
@@ -39,7 +39,7 @@ _BARE = re.compile(
 )
 
 
-def masked(argv: Sequence[str]) -> tuple[str, ...]:
+def redacted(argv: Sequence[str]) -> tuple[str, ...]:
     """Arguments without the values of options like `--api-key`, of `api_key=`, and without what looks like a known kind of token."""
     out: list[str] = []
     hide = False
@@ -47,31 +47,31 @@ def masked(argv: Sequence[str]) -> tuple[str, ...]:
         name, equals, _ = argument.partition("=")
         secret = _OPTION.fullmatch(name) is not None
         if hide and not argument.startswith("-"):
-            out.append(MASK)
+            out.append(REDACTED)
         elif secret and equals:
-            out.append(f"{name}={MASK}")
+            out.append(f"{name}={REDACTED}")
         else:
-            out.append(masked_value(argument))
+            out.append(redacted_value(argument))
         hide = secret and not equals and argument.startswith("-")
     return tuple(out)
 
 
-def masked_value(text: str) -> str:
+def redacted_value(text: str) -> str:
     """A text without what looks like a known kind of token, and without passwords in addresses."""
-    return _QUERY.sub(rf"\g<1>{MASK}", _VALUES.sub(MASK, text))
+    return _QUERY.sub(rf"\g<1>{REDACTED}", _VALUES.sub(REDACTED, text))
 
 
-def masked_table(table: Mapping[str, str]) -> dict[str, str]:
+def redacted_table(table: Mapping[str, str]) -> dict[str, str]:
     """Named texts without those whose name says that they are secret."""
-    return {name: MASK if _OPTION.fullmatch(name) else masked_value(value) for name, value in table.items()}
+    return {name: REDACTED if _OPTION.fullmatch(name) else redacted_value(value) for name, value in table.items()}
 
 
-def masked_source(source: bytes) -> bytes:
+def redacted_source(source: bytes) -> bytes:
     """A source, or a difference of sources, without quoted texts behind secret names, and without known kinds of tokens.
 
     Bytes that are no UTF-8 stay what they are.
     """
-    text = masked_value(source.decode("utf-8", "surrogateescape"))
+    text = redacted_value(source.decode("utf-8", "surrogateescape"))
     for quoted in (_QUOTED, _TOKEN):
-        text = quoted.sub(rf"\g<name>\g<quote>{MASK}\g<quote>", text)
-    return _BARE.sub(rf"\g<name>{MASK}", text).encode("utf-8", "surrogateescape")
+        text = quoted.sub(rf"\g<name>\g<quote>{REDACTED}\g<quote>", text)
+    return _BARE.sub(rf"\g<name>{REDACTED}", text).encode("utf-8", "surrogateescape")

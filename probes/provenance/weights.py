@@ -17,7 +17,7 @@ from probes.tensors import DTYPE_NAMES, NotCapturable, local
 _PIECE_BYTES = 64 << 20
 
 
-class Place(Protocol):
+class ModuleNode(Protocol):
     """Where a module stands in a tree."""
 
     @property
@@ -29,7 +29,7 @@ class ModuleTree(Protocol):
     """The modules of a model by canonical path, wrappers stripped; the plan's `Tree` is one."""
 
     @property
-    def nodes(self) -> Mapping[str, Place]:
+    def nodes(self) -> Mapping[str, ModuleNode]:
         """Every module by every path it has, parents first."""
 
 

@@ -19,7 +19,7 @@ from probes.reader.source import Source
 from probes.run_directory.listing import Attempt, Directory, Entry, is_run, newest_run
 
 
-def open(path: str | Path) -> Run:  # noqa: A001  # it is called probes.open
+def open(path: str | Path) -> RunReader:  # noqa: A001  # it is called probes.open
     """Open a run for reading.
 
     Needs no torch, writes nothing, and trusts nothing in the files. Files are opened when something of them is asked for.
@@ -40,10 +40,10 @@ def open(path: str | Path) -> Run:  # noqa: A001  # it is called probes.open
     if found.is_dir() and not is_run(found):
         found = newest_run(found)
         print(f"reading the newest run, {found}", file=sys.stderr)
-    return Run(Directory(found), Selection())
+    return RunReader(Directory(found), Selection())
 
 
-class Run:
+class RunReader:
     """A run, or what was selected of it.
 
     Attributes:
@@ -112,7 +112,9 @@ class Run:
         """Every series, sorted by name; none is touched yet."""
         return [self._series([key]) for key in self._keys]
 
-    def sel(self, *, phase: Names = None, epoch: Numbers = None, step: Numbers = None, rank: Numbers = None, dtype: Names = None) -> Run:
+    def sel(
+        self, *, phase: Names = None, epoch: Numbers = None, step: Numbers = None, rank: Numbers = None, dtype: Names = None
+    ) -> RunReader:
         """The run, narrowed to some places of the clock.
 
         Args:
@@ -125,7 +127,7 @@ class Run:
         Raises:
             UsageError: a coordinate is chosen twice, or by something that is not a number.
         """
-        return Run(self._directory, self._selection.narrowed(phase=phase, epoch=epoch, step=step, rank=rank, dtype=dtype))
+        return RunReader(self._directory, self._selection.narrowed(phase=phase, epoch=epoch, step=step, rank=rank, dtype=dtype))
 
     @overload
     def __getitem__(self, name: str) -> dict[str, tuple[str, ...]]: ...
@@ -164,7 +166,7 @@ class Run:
         return self.sel(phase=meant.phase, dtype=meant.dtype)._one(meant.probe, meant.target, meant.leaf)
 
     def __repr__(self) -> str:
-        return f"<Run {self.path}: {len(self.epochs)} epochs>"
+        return f'<RunReader "{self.path}": {len(self.epochs)} epochs>'
 
     @cached_property
     def _entries(self) -> tuple[Entry, ...]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from probes.errors import SeriesNotFound, StorageError
-from probes.reader.run import Run
+from probes.reader.run import RunReader
 from probes.reader.run import open as open_run
 from probes.reader.selection import Names, Numbers
 from probes.reader.series import Series
@@ -49,14 +49,14 @@ def run_directories(path: Path) -> Iterator[Path]:
             yield from run_directories(below)
 
 
-class Runs(Mapping[str, Run]):
+class Runs(Mapping[str, RunReader]):
     """Runs by name."""
 
-    def __init__(self, runs: dict[str, Run]) -> None:
+    def __init__(self, runs: dict[str, RunReader]) -> None:
         self._runs = runs
 
     def sel(self, *, phase: Names = None, epoch: Numbers = None, step: Numbers = None, rank: Numbers = None, dtype: Names = None) -> Runs:
-        """Every run, narrowed to some places of the clock; see `Run.sel`."""
+        """Every run, narrowed to some places of the clock; see `RunReader.sel`."""
         asked: dict[str, Any] = {"phase": phase, "epoch": epoch, "step": step, "rank": rank, "dtype": dtype}
         return Runs({name: run.sel(**asked) for name, run in self._runs.items()})
 
@@ -97,7 +97,7 @@ class Runs(Mapping[str, Run]):
 class SeriesOfRuns(Mapping[str, Series]):
     """One series of several runs, by name of the run."""
 
-    def __init__(self, series: dict[str, Series], runs: Mapping[str, Run]) -> None:
+    def __init__(self, series: dict[str, Series], runs: Mapping[str, RunReader]) -> None:
         self._series = series
         self._runs = runs
 

@@ -188,7 +188,7 @@ class Series:
 
     @property
     def word(self) -> str:
-        """`probe/target:leaf[@phase]`, with `~dtype` where one was chosen; `Run.find` takes it."""
+        """`probe/target:leaf[@phase]`, with `~dtype` where one was chosen; `RunReader.find` takes it."""
         return str(Address(self.key, self.dtype if self._selection.dtype is not None else ""))
 
     @property

@@ -85,7 +85,7 @@ class Moments:
 
 
 @dataclass
-class Row:
+class CaptureSummary:
     """One capture in figures.
 
     Attributes:
@@ -101,8 +101,8 @@ class Row:
     values: list[Any] | None
 
 
-@dataclass
-class Summary:
+@dataclass(repr=False)
+class SeriesSummary:
     """A series in figures.
 
     Attributes:
@@ -113,12 +113,16 @@ class Summary:
     """
 
     total: Moments = field(default_factory=Moments)
-    rows: list[Row] = field(default_factory=list)
+    rows: list[CaptureSummary] = field(default_factory=list)
     means: list[float] = field(default_factory=list)
     values: list[list[float]] = field(default_factory=list)
 
+    def __repr__(self) -> str:
+        figures = ", ".join(f"{name} {value}" for name, value in self.total.figures().items())
+        return f"<SeriesSummary: {len(self.means)} captures, {figures}>"
 
-def summarize(series: Series, limit: int, few: int, keep: bool = False) -> Summary:
+
+def summarize(series: Series, limit: int, few: int, keep: bool = False) -> SeriesSummary:
     """The figures of a series; memory is that of one capture and a few numbers for each.
 
     Args:
@@ -127,7 +131,7 @@ def summarize(series: Series, limit: int, few: int, keep: bool = False) -> Summa
         few: up to how many values a row keeps them.
         keep: whether the values of every capture are kept.
     """
-    summary, count = Summary(), len(series)
+    summary, count = SeriesSummary(), len(series)
     head, tail = (count, 0) if count <= limit else (limit - limit // 2, limit // 2)
     for index, capture in enumerate(series):
         moments = Moments()
@@ -138,5 +142,5 @@ def summarize(series: Series, limit: int, few: int, keep: bool = False) -> Summa
             summary.values.append(capture.value.reshape(-1).tolist())
         if index < head or index >= count - tail:
             values = capture.value.reshape(-1).tolist() if capture.value.size <= few else None
-            summary.rows.append(Row(capture.clock, capture.value.shape, moments, values))
+            summary.rows.append(CaptureSummary(capture.clock, capture.value.shape, moments, values))
     return summary

@@ -10,43 +10,43 @@ from pydantic import BaseModel, ConfigDict, Field
 from probes.digest import blake3_hex, canonical
 
 
-class Record(BaseModel):
+class ManifestRecord(BaseModel):
     """A part of the manifest: immutable, and strict about its keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class File(Record):
+class FileRecord(ManifestRecord):
     """A file that was read."""
 
     name: str = Field(description="The file as it was named, with the home directory written `~`.")
     sha256: str = Field(description="SHA-256 of its bytes.")
 
 
-class Plugin(Record):
+class PluginRecord(ManifestRecord):
     """A component that came from another distribution."""
 
     kind: str = Field(description="The kind as the spec names it.")
     distribution: str = Field(description="Name of the distribution that brought it.")
     version: str = Field(description="Version of that distribution.")
-    file: File = Field(description="The source file of the component.")
+    file: FileRecord = Field(description="The source file of the component.")
 
 
-class SpecRecord(Record):
+class SpecRecord(ManifestRecord):
     """The spec of the run; its bytes and the resolved spec stand beside the manifest."""
 
     name: str = Field(description="Name of the spec.")
     sha256: str = Field(description="SHA-256 of the bytes stored.")
     resolved_sha256: str = Field(description="SHA-256 of the resolved spec in canonical JSON.")
     identity: str = Field(description="BLAKE3 of the resolved spec without what does not change a capture.")
-    files: tuple[File, ...] = Field(description="Every file that was read to make the spec.")
+    files: tuple[FileRecord, ...] = Field(description="Every file that was read to make the spec.")
     overrides: tuple[str, ...] = Field(description="What `--set` changed, in order, values of secret names written `***`.")
     probes: tuple[str, ...] = Field(description="Names of the probes in the order of the spec.")
     edits: tuple[str, ...] = Field(description="Names of the probes that rewrite what they see.")
-    plugins: tuple[Plugin, ...] = Field(default=(), description="Components that other distributions brought.")
+    plugins: tuple[PluginRecord, ...] = Field(default=(), description="Components that other distributions brought.")
 
 
-class ModuleRecord(Record):
+class ModuleRecord(ManifestRecord):
     """One module of the tree."""
 
     path: str = Field(description="Canonical path; empty for the root.")
@@ -54,7 +54,7 @@ class ModuleRecord(Record):
     same_as: str | None = Field(default=None, description="The path this module was first met at, where it is met again.")
 
 
-class TensorRecord(Record):
+class TensorRecord(ManifestRecord):
     """One parameter or buffer."""
 
     name: str = Field(description="Canonical path.")
@@ -66,7 +66,7 @@ class TensorRecord(Record):
     digest: str | None = Field(default=None, description="BLAKE3 of its bytes, little-endian and contiguous, where asked for.")
 
 
-class ModelRecord(Record):
+class ModelRecord(ManifestRecord):
     """One probed model."""
 
     name: str = Field(description="Name of the model in the spec; empty where there is only one.")
@@ -87,17 +87,17 @@ class ModelRecord(Record):
         return blake3_hex(canonical(sorted([one.name, one.dtype, one.shape, one.digest] for one in self.tensors)))
 
 
-class GitRecord(Record):
+class GitRecord(ManifestRecord):
     """The state of the script's repository."""
 
     commit: str = Field(description="Hash of the commit.")
     branch: str | None = Field(description="Name of the branch; null where none is checked out.")
     dirty: bool = Field(description="Whether a tracked file differs from the commit.")
-    diff: File | None = Field(default=None, description="The difference, saved beside the manifest, secrets in it written `***`.")
+    diff: FileRecord | None = Field(default=None, description="The difference, saved beside the manifest, secrets in it written `***`.")
     untracked: tuple[str, ...] = Field(default=(), description="Python files that git does not know, at most 100.")
 
 
-class CodeRecord(Record):
+class CodeRecord(ManifestRecord):
     """The script and its version."""
 
     script: str | None = Field(description="Script or `-m` module as it was given, with the home directory written `~`.")
@@ -115,7 +115,7 @@ class CodeRecord(Record):
         return blake3_hex(canonical({"script": self.sha256, "commit": self.git.commit if self.git else None, "diff": diff}))
 
 
-class EnvironmentRecord(Record):
+class EnvironmentRecord(ManifestRecord):
     """What the numbers of a run depend on besides code, spec and weights; all of it is digested."""
 
     python: str = Field(description="Version of Python.")
@@ -142,14 +142,14 @@ class EnvironmentRecord(Record):
         return blake3_hex(canonical(self.model_dump(mode="json")))
 
 
-class RandomRecord(Record):
+class RandomRecord(ManifestRecord):
     """The random generators at the start."""
 
     torch_seed: int = Field(description="`torch.initial_seed()`.")
     digests: dict[str, str] = Field(description="BLAKE3 of each generator's state: torch, cuda:N, python, numpy.")
 
 
-class Identity(Record):
+class Identity(ManifestRecord):
     """The digests that enter every epoch root."""
 
     spec: str = Field(description="Identity of the spec.")
@@ -159,7 +159,7 @@ class Identity(Record):
     environment: str = Field(description="The environment record.")
 
 
-class Manifest(Record):
+class Manifest(ManifestRecord):
     """Where a run came from."""
 
     format: Literal["manifest.v1"] = Field(description="Name and version of this format.")

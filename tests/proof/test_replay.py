@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from probes.commands.replay import replay as verb
 from probes.errors import RunError, StorageError, UsageError
-from probes.proof.replay import Expected, changes, command, recorded, replay
+from probes.proof.replay import ExpectedRoot, changes, command, recorded, replay
 from probes.run_directory.manifest import Manifest
 
 SCRIPT = """
@@ -96,9 +96,9 @@ def test_expected_roots_are_enough_for_yes_or_no(project: Path) -> None:
     good = runner.invoke(verb, [*words, "--out", str(project / "a"), "--expect", root[:16], "--json"])
     assert good.exit_code == 0, good.output
     assert json.loads(good.stdout)["verdict"] == "same"
-    assert Expected(root, root).same
-    assert not Expected(root, "").same
-    assert not Expected(root[:7], root).same
+    assert ExpectedRoot(root, root).same
+    assert not ExpectedRoot(root, "").same
+    assert not ExpectedRoot(root[:7], root).same
 
 
 def _with_code(manifest: Manifest, **update: object) -> Manifest:

@@ -280,9 +280,9 @@ def test_an_edited_manifest_is_found_whatever_was_edited(run: Path, place: str) 
 
 
 def test_a_saved_difference_to_the_commit_is_checked(tmp_path: Path) -> None:
-    from probes.run_directory.manifest import File, GitRecord
+    from probes.run_directory.manifest import FileRecord, GitRecord
 
-    git = GitRecord(commit="c" * 40, branch="main", dirty=True, diff=File(name="code.diff", sha256="00" * 32))
+    git = GitRecord(commit="c" * 40, branch="main", dirty=True, diff=FileRecord(name="code.diff", sha256="00" * 32))
     origin = manifest()
     write_run(tmp_path / "a", origin=replaced(origin, code=origin.code.model_copy(update={"git": git})), epochs=1)
     assert codes(tmp_path / "a") == ["diff-edited"]

@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn.utils import parametrizations
 
 from probes.provenance.code import with_home, without_home
-from probes.provenance.collect import Provenance, Script, collect, weights_digest
+from probes.provenance.collect import CollectedProvenance, Script, collect, weights_digest
 from probes.provenance.weights import tensor_hex
 from probes.run_directory.manifest import Manifest, identity
 from probes.signature import DTYPES
@@ -28,7 +28,7 @@ def net(seed: int = 0) -> nn.Module:
     return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
 
 
-def found(model: nn.Module | None = None, script: Script | None = None, weights: str = "start") -> Provenance:
+def found(model: nn.Module | None = None, script: Script | None = None, weights: str = "start") -> CollectedProvenance:
     return collect({"": tree(model or net())}, loaded(weights), run_id="r", script=script or Script(None, None, ()))
 
 

@@ -4,7 +4,7 @@ from time import perf_counter
 
 import pytest
 
-from probes.provenance.redact import masked, masked_source, masked_table, masked_value
+from probes.provenance.redact import redacted, redacted_source, redacted_table, redacted_value
 
 TAIL = "c4n4ry" * 6
 
@@ -42,24 +42,24 @@ TAIL = "c4n4ry" * 6
     ids=" ".join,
 )
 def test_a_secret_in_the_arguments_is_masked(argv: tuple[str, ...]) -> None:
-    found = " ".join(masked(argv))
+    found = " ".join(redacted(argv))
     assert "c4n4ry" not in found
     assert "***" in found
 
 
 def test_an_aws_key_is_masked() -> None:
-    assert masked(("AKIAIOSFODNN7EXAMPLE",)) == ("***",)
+    assert redacted(("AKIAIOSFODNN7EXAMPLE",)) == ("***",)
 
 
 def test_what_is_no_secret_stays() -> None:
     argv = ("--tokenizer", "bert", "--pad-token", "0", "--key", "k", "--lr", "0.1", "--monkey=7", "optimizer.lr=0.1", "s3://bucket/a@b")
-    assert masked(argv) == argv
-    assert masked(("--password", "--lr", "0.1")) == ("--password", "--lr", "0.1")
-    assert masked(("a" * 40, "git@example.org:a/b")) == ("a" * 40, "git@example.org:a/b")
+    assert redacted(argv) == argv
+    assert redacted(("--password", "--lr", "0.1")) == ("--password", "--lr", "0.1")
+    assert redacted(("a" * 40, "git@example.org:a/b")) == ("a" * 40, "git@example.org:a/b")
 
 
 def test_tags_are_masked_by_their_names_and_values() -> None:
-    assert masked_table({"api_key": "a", "note": "hf_" + TAIL, "seed": "1"}) == {"api_key": "***", "note": "***", "seed": "1"}
+    assert redacted_table({"api_key": "a", "note": "hf_" + TAIL, "seed": "1"}) == {"api_key": "***", "note": "***", "seed": "1"}
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_tags_are_masked_by_their_names_and_values() -> None:
     ],
 )
 def test_a_secret_in_a_difference_of_sources_is_masked(line: str, kept: str | None) -> None:
-    found = masked_source(f"+a = 1\n{line.format(TAIL)}\n+b = 2\n".encode()).decode()
+    found = redacted_source(f"+a = 1\n{line.format(TAIL)}\n+b = 2\n".encode()).decode()
     assert "c4n4ry" not in found
     assert found.startswith("+a = 1\n")
     assert found.endswith("\n+b = 2\n")
@@ -101,13 +101,13 @@ SOURCE = """
 
 
 def test_code_that_only_speaks_of_secrets_stays() -> None:
-    assert masked_source(SOURCE.encode()).decode() == SOURCE
-    assert masked_source(b"+a = '\xff\xfe'\n") == b"+a = '\xff\xfe'\n"
+    assert redacted_source(SOURCE.encode()).decode() == SOURCE
+    assert redacted_source(b"+a = '\xff\xfe'\n") == b"+a = '\xff\xfe'\n"
 
 
 @pytest.mark.parametrize("piece", ["a-", "api_key", "+AAAA\n", "-----\n", "://a", "eyJaaaaaaaa.", "password: ", "?key=&", '"\\', "token."])
 def test_masking_takes_time_in_proportion_to_the_text(piece: str) -> None:
     began = perf_counter()
-    masked_source((piece * (200_000 // len(piece))).encode())
-    masked_value(piece * 2_000)
+    redacted_source((piece * (200_000 // len(piece))).encode())
+    redacted_value(piece * 2_000)
     assert perf_counter() - began < 5

@@ -8,11 +8,11 @@ import pytest
 import probes
 from probes.clock import SeriesKey
 from probes.errors import AmbiguousSeries, SeriesNotFound
-from probes.reader.run import Run
+from probes.reader.run import RunReader
 from tests.reader.recorded import Recording, counted
 
 
-def two_leaves(tmp_path: Path) -> Run:
+def two_leaves(tmp_path: Path) -> RunReader:
     recording = Recording(tmp_path)
     for leaf, phase in [("output.logits", "train"), ("output.hidden", "train"), ("output.hidden", "eval")]:
         recording.take(np.zeros(2, "<f4"), key=SeriesKey("acts", "head", leaf, phase))
@@ -116,3 +116,10 @@ def test_reading_needs_no_torch(tmp_path: Path) -> None:
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
+
+
+def test_what_open_returns_is_shown_in_one_line_and_is_not_called_as_the_live_run(tmp_path: Path) -> None:
+    run = two_leaves(tmp_path)
+
+    assert type(run).__name__ == "RunReader"
+    assert repr(run) == f'<RunReader "{tmp_path}": 1 epochs>'

@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 import probes
-from probes.reader.run import Run
+from probes.reader.run import RunReader
 
 
-def run(folder: Path, script: str, spec: str) -> Run:
+def run(folder: Path, script: str, spec: str) -> RunReader:
     """What `probes run` captures of a script."""
     (folder / "train.py").write_text(script)
     (folder / "probe.yaml").write_text(spec)

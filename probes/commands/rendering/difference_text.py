@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from probes.proof.difference import Difference, Divergence, GapDifference, OriginDifference, SeriesDifference
+from probes.proof.difference import Difference, Divergence, GapDifference, ProvenanceDifference, SeriesDifference
 
 MANY = 20
 HEX = frozenset("0123456789abcdef")
@@ -12,7 +12,7 @@ ANSWERS = {"same": "the same", "different": "different", "incomparable": "not co
 
 
 def text(found: Difference) -> str:
-    """A difference for a terminal: the first divergence, the series, the origins, the answer."""
+    """A difference for a terminal: the first divergence, the series, the differences, the answer."""
     lines: list[str] = []
     if found.first is not None:
         lines += ["first divergence", *(f"  {line}" for line in divergence(found.first)), ""]
@@ -32,7 +32,7 @@ def text(found: Difference) -> str:
 def origin_lines(found: Difference) -> Iterator[str]:
     """In what the provenance differs; places with one and the same note share a line, and where nothing came of them have none."""
     noted: dict[str, list[str]] = {}
-    for one in found.origins:
+    for one in found.provenance:
         if one.note:
             noted.setdefault(one.note, []).append(one.place)
         else:
@@ -89,15 +89,15 @@ def markdown(found: Difference) -> str:
         lines += [f"\n... and {len(changed) - MANY} more series" if len(changed) > MANY else "", ""]
     if found.gaps:
         lines += ["Captures that were due and are not there:", "", *(f"- {_cell(_gap(one))}" for one in found.gaps[:MANY]), ""]
-    origins = [one for one in found.origins if not (one.note and found.same)]
-    if origins:
+    differences = [one for one in found.provenance if not (one.note and found.same)]
+    if differences:
         lines += ["The runs differ in:", "", "| what | A | B |", "|---|---|---|"]
-        lines += [f"| `{_cell(one.place)}` | {_cell(one.a)} | {_cell(one.b)}{_cell(_aside(one))} |" for one in origins[:MANY]]
+        lines += [f"| `{_cell(one.place)}` | {_cell(one.a)} | {_cell(one.b)}{_cell(_aside(one))} |" for one in differences[:MANY]]
         lines += [""]
     return "\n".join(lines)
 
 
-def _aside(one: OriginDifference) -> str:
+def _aside(one: ProvenanceDifference) -> str:
     return f" ({one.note})" if one.note else ""
 
 
