@@ -1,4 +1,4 @@
-"""The command line: the table of verbs. A verb's module is imported only when that verb is asked for."""
+"""The command line: the table of verbs. A verb's module is imported only when that verb is used."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Verb(NamedTuple):
 
     Attributes:
         place: `module:function` of its command.
-        about: what `probes --help` says of it.
+        about: its line in `probes --help`.
     """
 
     place: str
@@ -28,36 +28,36 @@ class Verb(NamedTuple):
 
 VERBS: dict[str, dict[str, Verb]] = {
     "Write a spec": {
-        "init": Verb("probes.commands.init:init", "A first spec, with targets chosen from a model"),
-        "check": Verb("probes.commands.check:check", "Whether specs are right, every problem at its place; needs no model"),
-        "fmt": Verb("probes.commands.fmt:fmt", "Specs in one layout, comments kept"),
-        "schema": Verb("probes.commands.schema:schema", "The JSON Schema of a spec, for editors"),
-        "explain": Verb("probes.commands.explain:explain", "What the code of a problem means, with an example"),
-        "plugins": Verb("probes.commands.plugins:plugins", "The kinds that other distributions bring"),
-        "tree": Verb("probes.commands.tree:tree", "The modules of a model, and the probes on them"),
-        "plan": Verb("probes.commands.plan:plan", "What a spec comes to on a model, before anything runs"),
-        "coverage": Verb("probes.commands.coverage:coverage", "Which modules fire in a script, how often, and which never"),
+        "init": Verb("probes.commands.init:init", "Write a first spec, with targets chosen from a model"),
+        "check": Verb("probes.commands.check:check", "Check specs and report every problem; needs no model"),
+        "fmt": Verb("probes.commands.fmt:fmt", "Format specs and keep their comments"),
+        "schema": Verb("probes.commands.schema:schema", "Print the JSON Schema of a spec, for editors"),
+        "explain": Verb("probes.commands.explain:explain", "Explain an error code, with an example"),
+        "plugins": Verb("probes.commands.plugins:plugins", "List kinds from installed plug-ins"),
+        "tree": Verb("probes.commands.tree:tree", "Show the modules of a model, and the probes on them"),
+        "plan": Verb("probes.commands.plan:plan", "Show what a spec would capture on a model"),
+        "coverage": Verb("probes.commands.coverage:coverage", "Count the calls of every module in a script"),
     },
     "Capture": {
         "run": Verb("probes.commands.run:run", "Run an unmodified script with the probes of a spec"),
-        "demo": Verb("probes.commands.demo:demo", "A tour on real data, nothing downloaded"),
+        "demo": Verb("probes.commands.demo:demo", "Run an example on real data; downloads nothing"),
     },
-    "Read back": {
-        "ls": Verb("probes.commands.ls:ls", "What a run captured; without RUN, the runs there are"),
-        "show": Verb("probes.commands.show:show", "The captures of a series as numbers and a sparkline"),
-        "diff": Verb("probes.commands.diff:diff", "Where two runs part ways"),
-        "export": Verb("probes.commands.export:export", "Captures as npz or jsonl, or the manifest"),
+    "Read captures": {
+        "ls": Verb("probes.commands.ls:ls", "List what a run captured, or all runs"),
+        "show": Verb("probes.commands.show:show", "Show one series as numbers and a sparkline"),
+        "diff": Verb("probes.commands.diff:diff", "Compare two runs and find the first difference"),
+        "export": Verb("probes.commands.export:export", "Export captures as npz or jsonl, or the manifest"),
     },
-    "Prove": {
-        "verify": Verb("probes.commands.verify:verify", "Whether every byte of a run is as it was sealed"),
-        "replay": Verb("probes.commands.replay:replay", "Run a recorded command again and compare"),
-        "neutral": Verb("probes.commands.neutral:neutral", "Whether a script computes the same with probes as without"),
-        "recover": Verb("probes.commands.recover:recover", "Put in order what a run that died has left behind"),
+    "Verify": {
+        "verify": Verb("probes.commands.verify:verify", "Check a run against its digests"),
+        "replay": Verb("probes.commands.replay:replay", "Run a recorded command again and compare the captures"),
+        "neutral": Verb("probes.commands.neutral:neutral", "Check that probes do not change what a script computes"),
+        "recover": Verb("probes.commands.recover:recover", "Seal the journals that a killed run left"),
     },
 }
 EPILOG = """\b
-Exit: 0 fine, 1 differs or does not verify, 2 usage or a bad spec, 3 the environment, 4 a bug.
-Completion in the shell: eval "$(_PROBES_COMPLETE=bash_source probes)", or zsh_source, fish_source."""
+Exit codes: 0 ok, 1 negative result, 2 usage or spec error, 3 environment, 4 bug in probes, 130 interrupted.
+Shell completion: eval "$(_PROBES_COMPLETE=bash_source probes)", or zsh_source, fish_source."""
 
 
 def verbs() -> dict[str, Verb]:
@@ -66,7 +66,7 @@ def verbs() -> dict[str, Verb]:
 
 
 class Verbs(click.Group):
-    """The group of all verbs; what goes wrong in one is answered here."""
+    """The group of all verbs; it turns errors into messages and exit codes."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names of the verbs, in the order of the table."""
@@ -83,14 +83,14 @@ class Verbs(click.Group):
         return found
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that the words begin with.
+        """Find the command that the arguments begin with.
 
         Raises:
-            click.UsageError: there is no such verb; the nearest is named.
+            click.UsageError: the verb does not exist; the message names the nearest one.
         """
         if args and args[0] not in verbs() and not args[0].startswith("-"):
             hint = nearest(args[0], verbs()) or "`probes --help` lists them"
-            raise click.UsageError(f"'{args[0]}' is not a verb; {hint}", ctx)
+            raise click.UsageError(f"`{args[0]}` is not a verb; {hint}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -101,12 +101,12 @@ class Verbs(click.Group):
                 formatter.write_dl([(name.ljust(width), verb.about) for name, verb in rows.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """The verbs and options that begin so, without importing any verb."""
+        """Complete verbs and options without importing any verb."""
         fitting = [CompletionItem(name, help=verb.about) for name, verb in verbs().items() if name.startswith(incomplete)]
         return [*fitting, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a verb; an error becomes what a person reads and an exit code."""
+        """Run a verb; turn an error into a message and an exit code."""
         try:
             return super().invoke(ctx)
         except (click.exceptions.Exit, click.Abort, click.UsageError):
@@ -141,12 +141,12 @@ def _debug(context: click.Context, _: click.Parameter, value: bool) -> None:
     is_eager=True,
     expose_value=False,
     callback=_color,
-    help="auto: on a terminal, unless NO_COLOR or FORCE_COLOR say otherwise.",
+    help="`auto` colors output on a terminal; NO_COLOR and FORCE_COLOR override it.",
 )
 @click.option("--debug", is_flag=True, envvar="PROBES_DEBUG", expose_value=False, callback=_debug, help="Show tracebacks (PROBES_DEBUG=1).")
 @click.version_option(__version__, message="probes %(version)s")
 def cli() -> None:
-    """Say in YAML which tensors to capture. Run. Prove it later."""
+    """Capture tensors of PyTorch models as a YAML spec says, and verify the captures later."""
 
 
 def main() -> None:

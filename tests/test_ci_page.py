@@ -58,7 +58,7 @@ def test_a_pull_request_that_changes_nothing_of_the_captures_passes(repository: 
     check(verify, work)
     done = bash(replay, work)
     assert done.returncode == 0, done.stderr
-    assert "not as recorded: script train.py" in done.stderr
+    assert "changed since the recording: script train.py" in done.stderr
     assert (work / "divergence.md").read_text().startswith("### Captures are the same")
 
 

@@ -61,7 +61,7 @@ def test_the_help_of_the_group_imports_no_verb() -> None:
 def test_a_mistyped_verb_gets_the_nearest() -> None:
     result = invoke("vrify")
     assert result.exit_code == 2
-    assert "'vrify' is not a verb; did you mean `verify`?" in result.output
+    assert "`vrify` is not a verb; did you mean `verify`?" in result.output
 
 
 def test_a_verb_like_no_other_points_to_the_list() -> None:

@@ -125,7 +125,7 @@ def test_check_takes_the_grant(spec: Path) -> None:
 
 @pytest.mark.usefixtures("example")
 def test_the_list_imports_only_what_is_allowed() -> None:
-    assert "acme.above  transform  acme-probes   0.1.0    not granted" in said("plugins").stdout
+    assert "acme.above  transform  acme-probes   0.1.0    not allowed" in said("plugins").stdout
     assert "acme_probes" not in sys.modules
     (found,) = json.loads(said("plugins", "--json", "--allow-plugin", KIND).stdout)
     assert found["sha256"] == sha256((EXAMPLE / "acme_probes.py").read_bytes()).hexdigest()
@@ -163,7 +163,7 @@ def test_two_distributions_of_one_kind_are_refused(install: Install) -> None:
 def test_a_kind_without_a_dot_never_takes_the_place_of_ours(install: Install) -> None:
     install("acme-thief", "[probes.transforms]\nstats = acme_thief:Stats\n", acme_thief="raise RuntimeError")
     assert load_spec({"version": 1, "probes": {"a": {"hook": "forward", "modules": ["0"], "transforms": [{"kind": "stats"}]}}}).spec.probes
-    assert "never used: its name has no dot" in said("plugins").stdout
+    assert "unusable: its name has no dot" in said("plugins").stdout
 
 
 @pytest.mark.usefixtures("example")

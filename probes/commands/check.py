@@ -1,4 +1,4 @@
-"""`probes check`: whether specs say what specs may say; no model and no torch is needed."""
+"""`probes check`: check specs without a model and without torch."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ FORMATS = ("text", "json", "github")
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What was found of one spec.
+class CheckedSpec:
+    """The result of checking one spec.
 
     Attributes:
-        name: the spec as it was named.
-        loaded: the spec, where nothing is wrong with it.
-        problems: what is wrong.
-        code: the exit code it alone would give.
+        name: the spec, as given on the command line.
+        loaded: the spec; None if it has problems.
+        problems: all problems.
+        code: the exit code for this spec alone.
     """
 
     name: str
@@ -36,12 +36,12 @@ class Verdict:
 
 @click.command()
 @click.argument("specs", metavar="SPEC...", nargs=-1, required=True)
-@click.option("--resolved", is_flag=True, help="Print what is hashed, each value with where it came from.")
+@click.option("--resolved", is_flag=True, help="Print the resolved spec, which is what is hashed, with the origin of each value.")
 @click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a value of the spec; repeatable.")
-@click.option("--set-file", "files", multiple=True, metavar="FILE", help="A file with one PATH=VALUE a line; before what --set says.")
-@click.option("--allow-plugin", "allowed", multiple=True, metavar="KIND", help="Let this plug-in be imported; repeatable.")
-@click.option("--format", "kind", type=click.Choice(FORMATS), default="text", show_default=True, help="How the result is printed.")
-@click.option("--json", "as_json", is_flag=True, help="The same as --format json.")
+@click.option("--set-file", "files", multiple=True, metavar="FILE", help="Read PATH=VALUE lines from this file; --set wins over it.")
+@click.option("--allow-plugin", "allowed", multiple=True, metavar="KIND", help="Allow this plug-in to be imported; repeatable.")
+@click.option("--format", "kind", type=click.Choice(FORMATS), default="text", show_default=True, help="Output format.")
+@click.option("--json", "as_json", is_flag=True, help="Same as --format json.")
 @click.pass_context
 def check(
     context: click.Context,
@@ -53,19 +53,19 @@ def check(
     kind: str,
     as_json: bool,
 ) -> None:
-    """Check specs: every problem at its place, with what is allowed there.
+    """Check specs and report every problem with its position and what is allowed there.
 
-    SPEC is a file or `preset:NAME`. Nothing is imported but what reads specs; `probes plan` checks against a model.
+    SPEC is a file or `preset:NAME`. No model and no torch is needed; `probes plan` checks a spec against a model.
 
     \b
-    --json prints {"ok": ..., "specs": [one for each SPEC]}, and of each spec
-      spec       the name as it was given
-      ok         whether nothing is wrong
+    --json prints {"ok": ..., "specs": [...]}; each entry has
+      spec       the name as given
+      ok         true if the spec has no problem
       problems   [{code, message, hint, file, line, column, width, source, path}]
-      files      [{name, sha256}] of every file that was read; only where ok
-      identity   hash of what decides about captured values; only where ok
-      resolved   the resolved spec; only where ok, with --resolved
-    """  # noqa: D301  # click's mark for a paragraph that is not wrapped anew
+      files      [{name, sha256}] of every file read; only if ok
+      identity   hash of everything that decides captured values; only if ok
+      resolved   the resolved spec; only if ok and with --resolved
+    """  # noqa: D301  # click's mark for a paragraph that is not rewrapped
     texts = changes(files, overrides)
     verdicts = [verdict(name, texts, allowed) for name in specs]
     if as_json or kind == "json":
@@ -73,22 +73,22 @@ def check(
         click.echo(json.dumps(found, indent=2, ensure_ascii=False))
     else:
         for one in verdicts:
-            tell(one, resolved, kind)
+            print_result(one, resolved, kind)
     context.exit(min((one.code for one in verdicts if one.code), default=0))
 
 
-def verdict(name: str, overrides: tuple[str, ...], allowed: tuple[str, ...] = ()) -> Verdict:
-    """Load one spec and say what is wrong with it."""
+def verdict(name: str, overrides: tuple[str, ...], allowed: tuple[str, ...] = ()) -> CheckedSpec:
+    """Load one spec and collect its problems."""
     try:
-        return Verdict(name, load_spec(name, overrides=overrides, allow_plugins=allowed))
+        return CheckedSpec(name, load_spec(name, overrides=overrides, allow_plugins=allowed))
     except SpecError as error:
-        return Verdict(name, None, error.problems, error.exit_code)
+        return CheckedSpec(name, None, error.problems, error.exit_code)
     except StorageError as error:
-        return Verdict(name, None, (Problem("missing-file", str(error)),), error.exit_code)
+        return CheckedSpec(name, None, (Problem("missing-file", str(error)),), error.exit_code)
 
 
-def plain(found: Verdict, resolved: bool) -> dict[str, Any]:
-    """A verdict as data, the same in every release of this version of the spec."""
+def plain(found: CheckedSpec, resolved: bool) -> dict[str, Any]:
+    """Return the result as plain data; its shape is stable within version 1 of the spec."""
     data: dict[str, Any] = {"spec": found.name, "ok": not found.code, "problems": [problem.as_dict() for problem in found.problems]}
     if found.loaded is not None:
         data["files"] = [{"name": name, "sha256": digest} for name, digest in found.loaded.files]
@@ -97,8 +97,8 @@ def plain(found: Verdict, resolved: bool) -> dict[str, Any]:
     return data
 
 
-def tell(found: Verdict, resolved: bool, kind: str) -> None:
-    """Print a verdict: what is fine on stdout, problems on stderr, annotations for GitHub on stdout."""
+def print_result(found: CheckedSpec, resolved: bool, kind: str) -> None:
+    """Print a result: `ok` and GitHub annotations on stdout, problems on stderr."""
     if found.loaded is None and kind == "github":
         click.echo("\n".join(annotation(problem, found.name) for problem in found.problems))
     elif found.loaded is None:
@@ -108,12 +108,12 @@ def tell(found: Verdict, resolved: bool, kind: str) -> None:
     else:
         probes = found.loaded.spec.probes
         off = sum(not probe.enabled for probe in probes.values())
-        count = f"{len(probes)} {'probe' if len(probes) == 1 else 'probes'}" + (f", {off} switched off" if off else "")
+        count = f"{len(probes)} {'probe' if len(probes) == 1 else 'probes'}" + (f", {off} disabled" if off else "")
         click.echo(f"{found.name}: {click.style('ok', fg='green')}, {count}, identity {found.loaded.identity_hash[:12]}")
 
 
 def annotation(problem: Problem, name: str) -> str:
-    """A problem as a workflow command that GitHub shows in the diff of a pull request."""
+    """Format a problem as a GitHub workflow command, which GitHub shows in a pull request."""
     where = {"file": problem.file or name}
     if problem.line:
         where |= {"line": str(problem.line), "col": str(problem.column), "endColumn": str(problem.column + problem.width)}

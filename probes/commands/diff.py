@@ -1,4 +1,4 @@
-"""`probes diff`: where two runs part ways."""
+"""`probes diff`: compare two runs and find the first difference."""
 
 from __future__ import annotations
 
@@ -15,12 +15,16 @@ from probes.proof.difference import Difference
 @click.command()
 @click.argument("a", type=click.Path(path_type=Path))
 @click.argument("b", type=click.Path(path_type=Path))
-@click.option("--rtol", type=click.FloatRange(min=0), help="Tolerance relative to A, instead of those of the spec.")
-@click.option("--atol", type=click.FloatRange(min=0), help="Absolute tolerance, instead of those of the spec.")
-@click.option("--bitwise", is_flag=True, help="Compare bit for bit, whatever tolerances the spec names.")
-@click.option("--map", "mapping", multiple=True, metavar="OLD=NEW", help="A module path of A, or path:leaf, and what it is called in B.")
-@click.option("--read-all", is_flag=True, help="Read every byte, also where the digests in the files agree.")
-@click.option("--markdown", "markdown_file", type=click.Path(path_type=Path, dir_okay=False), help="Write a report for a pull request.")
+@click.option("--rtol", type=click.FloatRange(min=0), help="Relative tolerance (relative to A); replaces those of the spec.")
+@click.option("--atol", type=click.FloatRange(min=0), help="Absolute tolerance; replaces those of the spec.")
+@click.option("--bitwise", is_flag=True, help="Compare bit for bit; ignore tolerances of the spec.")
+@click.option(
+    "--map", "mapping", multiple=True, metavar="OLD=NEW", help="Map a module path (or path:leaf) of A to its name in B; repeatable."
+)
+@click.option("--read-all", is_flag=True, help="Read every value, even if the digests in the files agree.")
+@click.option(
+    "--markdown", "markdown_file", type=click.Path(path_type=Path, dir_okay=False), help="Write a Markdown report, for a pull request."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def diff(
@@ -35,13 +39,13 @@ def diff(
     markdown_file: Path | None,
     as_json: bool,
 ) -> None:
-    """Compare the captures of two runs, or of two files, by series and clock."""
+    """Compare the captures of two runs or files, matched by series and clock; exit 1 if they differ."""
     found = compare(a, b, rtol=rtol, atol=atol, mapping=mapping, bitwise=bitwise, by_digest=not read_all)
     report(context, found, markdown_file, as_json)
 
 
 def report(context: click.Context, found: Difference, markdown_file: Path | None, as_json: bool) -> None:
-    """Print a difference, write the report that was asked for, and end with 1 where it is one."""
+    """Print a difference, write the requested report, and exit with 1 if the runs differ."""
     if markdown_file is not None:
         markdown_file.write_text(markdown(found), encoding="utf-8")
     click.echo(json.dumps(found.as_dict(), indent=2) if as_json else text(found))

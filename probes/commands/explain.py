@@ -1,4 +1,4 @@
-"""`probes explain`: what the code of a problem means."""
+"""`probes explain`: explain error codes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FAMILIES = {
     "What a spec says": SPEC,
     "A spec, a model and a run": MODEL,
     "What `probes verify` finds": PROOF,
-    "Files that are not read": FILES,
+    "Files that are refused": FILES,
 }
 
 
@@ -24,9 +24,9 @@ FAMILIES = {
 @click.argument("code", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: {code: {meaning, wrong, right}}.")
 def explain(code: str | None, as_json: bool) -> None:
-    """Explain CODE, with an example that is wrong and one that is right; without CODE, list all of them."""
+    """Explain CODE with a wrong and a right example; without CODE, list all codes."""
     if code is not None and code not in CODES:
-        raise UsageError(f"'{code}' is not a code; {nearest(code, CODES) or '`probes explain` lists them'}")
+        raise UsageError(f"`{code}` is not an error code; {nearest(code, CODES) or '`probes explain` lists all codes'}")
     rows = CODES if code is None else {code: CODES[code]}
     if as_json:
         click.echo(json.dumps({name: row._asdict() for name, row in rows.items()}, indent=2, ensure_ascii=False))
@@ -35,12 +35,12 @@ def explain(code: str | None, as_json: bool) -> None:
 
 
 def listing() -> str:
-    """All codes under the headings of their families."""
+    """Return all codes, grouped by family."""
     return "\n\n".join(f"{title}\n\n{table(('code', 'meaning'), rows)}" for title, rows in _tables().items())
 
 
 def text(code: str, row: Code) -> str:
-    """One code for a terminal."""
+    """Return one code as text for a terminal."""
     parts = [f"{click.style(code, bold=True)}\n\n{row.meaning}"]
     parts += [f"{click.style('wrong', fg='red')}\n{indent(row.wrong, '    ')}"] if row.wrong else []
     parts += [f"{click.style('right', fg='green')}\n{indent(row.right, '    ')}"] if row.right else []

@@ -1,4 +1,4 @@
-"""`probes export`: captures in a file that other tools read."""
+"""`probes export`: write captures as npz or jsonl."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from probes.reader.series import Series
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
 @click.argument("series", nargs=-1)
-@click.option("--format", "kind", type=click.Choice(["npz", "jsonl"]), help="By default what the name of the file ends with, else jsonl.")
-@click.option("--out", type=click.Path(path_type=Path), help="The file to write; jsonl goes to stdout without it.")
-@click.option("--manifest", is_flag=True, help="Print the manifest of the run instead of captures.")
-@click.option("--epoch", callback=numbers, help="Only these epochs: 3, 0,5 or 10:20.")
-@click.option("--step", callback=numbers, help="Only these steps.")
-@click.option("--phase", help="Only this phase.")
+@click.option("--format", "kind", type=click.Choice(["npz", "jsonl"]), help="Output format; default: the suffix of --out, else jsonl.")
+@click.option("--out", type=click.Path(path_type=Path), help="File to write; without it, jsonl goes to stdout.")
+@click.option("--manifest", is_flag=True, help="Print the manifest of the run instead.")
+@click.option("--epoch", callback=numbers, help="Select epochs: 3, 0,5 or 10:20.")
+@click.option("--step", callback=numbers, help="Select steps.")
+@click.option("--phase", help="Select a phase.")
 def export(
     run: Path, series: Sequence[str], kind: str | None, out: Path | None, manifest: bool, epoch: Any, step: Any, phase: str | None
 ) -> None:
-    """Export SERIES of RUN, all of them by default.
+    """Export SERIES of RUN; default: all series.
 
-    npz holds one array for each series, named as `probes ls` prints it, and its clocks as NAME.clocks; where captures
-    differ in their number of rows, they are joined and NAME.row_sizes says how many each has. jsonl holds one capture in
-    each line.
+    npz holds one array per series, named as in `probes ls`, and its clocks as NAME.clocks. If captures differ in their
+    number of rows, the rows are concatenated and NAME.row_sizes holds the number of rows of each capture. jsonl holds
+    one capture per line.
     """
     opened = open_run(run).sel(epoch=epoch, step=step, phase=phase)
     if manifest:
@@ -45,7 +45,7 @@ def export(
         return
     kind = kind or ("npz" if out is not None and out.suffix == ".npz" else "jsonl")
     if out is None and kind == "npz":
-        raise UsageError('npz is not written to a terminal; name the file with "--out captures.npz"')
+        raise UsageError("npz cannot go to a terminal; name a file with `--out captures.npz`")
     chosen = [opened.find(word) for word in series] if series else [one for every in opened.series for one in every.by_dtype()]
     write: Callable[[IO[bytes], Sequence[Series]], None] = {"npz": _npz, "jsonl": _jsonl}[kind]
     if out is None:
@@ -58,7 +58,7 @@ def export(
 
 @contextmanager
 def _replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A file that takes its name when all of it is written."""
+    """Open a temporary file that is renamed once it is complete."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("xb") as stream:
@@ -84,7 +84,7 @@ def _arrays(series: Series) -> Iterator[tuple[str, np.ndarray[Any, Any]]]:
         try:
             yield series.word, series.rows()
         except RaggedSeries as ragged:
-            raise UsageError(f"{ragged}; jsonl holds captures of any shape") from ragged
+            raise UsageError(f"{ragged}; `--format jsonl` exports captures of any shape") from ragged
         yield f"{series.word}.row_sizes", series.row_sizes
     yield f"{series.word}.clocks", series.clocks
 

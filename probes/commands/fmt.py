@@ -1,4 +1,4 @@
-"""`probes fmt`: specs in the one layout, with their comments."""
+"""`probes fmt`: format specs and keep their comments."""
 
 from __future__ import annotations
 

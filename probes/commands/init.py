@@ -1,4 +1,4 @@
-"""`probes init`: a first spec, from a model, a script, a preset or nothing at all."""
+"""`probes init`: write a first spec from a model, a script, a preset, or from nothing."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Found:
-    """A model, and what to look at in it.
+    """A model and the suggested targets.
 
     Attributes:
-        model: the model, or several by name; None where there is none.
-        targets: name in the spec, `""` where there is one -> class name and suggestion.
-        phase: the phase of the pass that was watched.
-        command: how the model is named on a command line.
+        model: the model, or several by name; None without a model.
+        targets: name in the spec (`""` for a single model) -> class name and suggestion.
+        phase: the phase of the watched pass.
+        command: the options that name the model on a command line.
     """
 
     model: Any
@@ -42,18 +42,20 @@ class Found:
 
     @property
     def only(self) -> Suggestion | None:
-        """The suggestion, where there is one model."""
+        """The suggestion for a single model; None for several."""
         return next(iter(self.targets.values()))[1] if len(self.targets) == 1 else None
 
 
 @click.command(cls=Watching)
-@click.option("--model", "name", metavar="PKG:CALLABLE", help="Choose targets from this model; FILE.py:CALLABLE too.")
-@click.option("--preset", metavar="NAME", help="Start from a copy of this preset.")
-@click.option("--modules", multiple=True, metavar="PATTERN", help="Look at these modules; repeatable. Without it, at what is suggested.")
-@click.option("--keep", type=click.Choice(["stats", "values"]), default="stats", show_default=True, help="What is stored of a value.")
-@click.option("--every", type=click.IntRange(1), default=10, show_default=True, help="Each how many steps.")
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), default="probe.yaml", show_default=True, help="The file to write.")
-@click.option("--ask/--no-ask", "wanted", default=None, help="Ask for each answer; without any of the others, a terminal is asked.")
+@click.option("--model", "name", metavar="PKG:CALLABLE", help="Choose targets from this model; also FILE.py:CALLABLE.")
+@click.option("--preset", metavar="NAME", help="Start from this preset.")
+@click.option("--modules", multiple=True, metavar="PATTERN", help="Modules to capture; repeatable. Default: the suggested ones.")
+@click.option(
+    "--keep", type=click.Choice(["stats", "values"]), default="stats", show_default=True, help="Store statistics or whole values."
+)
+@click.option("--every", type=click.IntRange(1), default=10, show_default=True, metavar="N", help="Capture every N steps.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), default="probe.yaml", show_default=True, help="File to write.")
+@click.option("--ask/--no-ask", "wanted", default=None, help="Ask questions on the terminal; default: ask if no other option is given.")
 @click.option(OPTION, "watched", is_flag=True, help=HELP)
 @click.pass_context
 def init(
@@ -67,21 +69,21 @@ def init(
     wanted: bool | None,
     watched: bool,
 ) -> None:
-    """Write a first spec, and beside it the schema that editors complete and check it with.
+    """Write a first spec, and next to it the JSON Schema that editors use for completion and checks.
 
-    A file that is there already is never written over. Targets are chosen from a model: one that is built (--model), or that a script
-    calls (--watch), of which only what fires is suggested, with its shapes. The spec is then checked against it.
+    Existing files are never overwritten. Targets come from a model: --model builds it; --watch runs a script and takes the model
+    that it calls, with the modules that were called and their shapes. The new spec is checked against the model.
     """
     if out.exists():
-        raise UsageError(f"'{out}' is there already and stays as it is; name another file with `--out`")
+        raise UsageError(f'"{out}" exists and is not overwritten; choose another file with `--out`')
     if name and watched:
-        raise UsageError("the model comes from `--model` or from `--watch`, not from both")
-    given = asking.Source(preset, name, words(context) if watched else ())
-    asks = wanted if wanted is not None else not (given != asking.Source() or modules) and asking.can_ask()
-    if asks and given == asking.Source():
+        raise UsageError("use `--model` or `--watch`, not both")
+    given = asking.StartingPoint(preset, name, words(context) if watched else ())
+    asks = wanted if wanted is not None else not (given != asking.StartingPoint() or modules) and asking.can_ask()
+    if asks and given == asking.StartingPoint():
         given = asking.source()
     if given.preset is not None and modules and "\n  layers:" not in _preset(given.preset):
-        raise UsageError(f"preset '{given.preset}' has no `layers`, so `--modules` has no effect; leave it out")
+        raise UsageError(f"preset `{given.preset}` has no variable `layers`, so `--modules` has no effect; remove it")
     found = _found(context, given)
     answers = Answers(modules, keep, every, found.phase)
     text = _text(given.preset, found, _asked(answers, given, found) if asks else answers)
@@ -91,11 +93,11 @@ def init(
     schema = out.with_name(SCHEMA)
     if not schema.exists():
         _write(schema, json.dumps(spec_schema(), indent=2, ensure_ascii=False) + "\n")
-    click.echo(f"wrote {out}, and {schema} for completion in editors")
-    click.echo("\n".join([*([f"it does not fit the model yet: {misfit}"] if misfit else []), *_next(out, found, given)]))
+    click.echo(f'wrote "{out}" and "{schema}" (for completion in editors)')
+    click.echo("\n".join([*([f"the spec does not fit the model yet: {misfit}"] if misfit else []), *_next(out, found, given)]))
 
 
-def _asked(answers: Answers, given: asking.Source, found: Found) -> Answers:
+def _asked(answers: Answers, given: asking.StartingPoint, found: Found) -> Answers:
     """The answers that a person gives."""
     layered = given.preset is None or "\n  layers:" in _preset(given.preset)
     if found.only is not None and layered and not answers.modules:
@@ -105,7 +107,7 @@ def _asked(answers: Answers, given: asking.Source, found: Found) -> Answers:
     return answers
 
 
-def _found(context: click.Context, given: asking.Source) -> Found:
+def _found(context: click.Context, given: asking.StartingPoint) -> Found:
     """The model that was named, or that a script calls."""
     if not given.model and not given.program:
         return Found(None, {}, "train", "--model FILE.py:CALLABLE")
@@ -140,7 +142,7 @@ def _preset(preset: str | None) -> str:
     path = preset_path(name)
     if path is None:
         known = ", ".join(one.removeprefix("preset:") for one in preset_names())
-        raise UsageError(f"there is no preset '{preset}'; {nearest(name, preset_names()) or f'known: {known}'}")
+        raise UsageError(f"preset `{preset}` does not exist; {nearest(name, preset_names()) or f'known: {known}'}")
     return file_bytes(path).decode()
 
 
@@ -151,7 +153,7 @@ def _text(preset: str | None, found: Found, answers: Answers) -> str:
 
 
 def _misfit(text: str, out: Path, model: Any) -> str:
-    """What does not fit; empty where all does."""
+    """Return why the spec does not fit the model; empty if it fits."""
     from probes.plan import resolve
 
     try:
@@ -162,22 +164,22 @@ def _misfit(text: str, out: Path, model: Any) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a new file; never over one that is there."""
+    """Write a new file; never overwrite one."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
     except OSError as error:
-        raise StorageError(f"'{path}' cannot be written: {os.strerror(error.errno or 0)}") from error
+        raise StorageError(f'cannot write "{path}": {os.strerror(error.errno or 0)}') from error
 
 
-def _next(out: Path, found: Found, given: asking.Source) -> list[str]:
-    """What to type next."""
+def _next(out: Path, found: Found, given: asking.StartingPoint) -> list[str]:
+    """Return the commands to try next."""
     spec = shlex.quote(str(out))
     script = shlex.join(given.program) if given.program else "YOUR_SCRIPT.py"
     return [
         click.style("Next:", bold=True),
         f"  probes plan {spec} {found.command}",
         f"  probes run {spec} {script}",
-        f"  and change {out}; `probes check {spec}` tells what it thinks of it",
+        f"  edit {out}, then: probes check {spec}",
     ]

@@ -1,4 +1,4 @@
-"""`probes ls`: what is in a run, or which runs there are."""
+"""`probes ls`: list the series of a run, or all runs."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ RUNS = Path("runs")
 
 @click.command()
 @click.argument("run", required=False, type=click.Path(path_type=Path))
-@click.option("--epoch", callback=numbers, help="Only these epochs: 3, 0,5 or 10:20.")
-@click.option("--phase", help="Only this phase.")
-@click.option("--attempts", is_flag=True, help="List the attempts at each epoch instead of the series.")
+@click.option("--epoch", callback=numbers, help="Select epochs: 3, 0,5 or 10:20.")
+@click.option("--phase", help="Select a phase.")
+@click.option("--attempts", is_flag=True, help="List the attempts of each epoch instead of the series.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def ls(run: Path | None, epoch: Any, phase: str | None, attempts: bool, as_json: bool) -> None:
-    """List the series of RUN, or the runs under ./runs."""
+    """List the series of RUN; without RUN, list the runs in ./runs."""
     if run is None:
         found = [_run(open_run(path)) for path in run_directories(RUNS)]
         click.echo(json.dumps(found, indent=2) if as_json else _runs_text(found))
@@ -67,7 +67,7 @@ def _headline(about: dict[str, Any]) -> str:
 
 
 def _events(about: dict[str, Any]) -> list[str]:
-    """What set off a trigger, one line each."""
+    """Return one line per trigger event."""
     where = "{number} in `{leaf}` of `{target}` ({kind}) at {index}, epoch {epoch}, {phase} step {step}: {steps} steps were written"
     return [where.format(**{"steps": 0, **event}) for event in about.get("events", ())]
 
@@ -82,7 +82,7 @@ def _epochs_text(epochs: Sequence[dict[str, Any]]) -> str:
 
 def _runs_text(runs: Sequence[dict[str, Any]]) -> str:
     if not runs:
-        return "no runs under ./runs; `probes demo` makes one"
+        return "no runs in ./runs; `probes demo` makes one"
     return table(("run", "epochs"), [(run["run"], _epochs_text(run["epochs"])) for run in runs])
 
 

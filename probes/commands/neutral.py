@@ -1,4 +1,4 @@
-"""`probes neutral`: does a program compute the same with probes as without."""
+"""`probes neutral`: check that probes do not change what a script computes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from probes.spec import load_spec
 
 @click.command(context_settings={"allow_interspersed_args": False}, options_metavar="[OPTIONS]")
 @click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a value of the spec; repeatable.")
-@click.option("--allow-plugin", "allowed", multiple=True, metavar="KIND", help="Let this plug-in be imported; repeatable.")
+@click.option("--allow-plugin", "allowed", multiple=True, metavar="KIND", help="Allow this plug-in to be imported; repeatable.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.argument("spec")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT|-m MODULE [ARGS]...")
@@ -23,11 +23,11 @@ from probes.spec import load_spec
 def neutral(
     context: click.Context, overrides: tuple[str, ...], allowed: tuple[str, ...], as_json: bool, spec: str, words: tuple[str, ...]
 ) -> None:
-    """Run SCRIPT without and with the probes of SPEC and compare, bit for bit.
+    """Run SCRIPT without and with the probes of SPEC and compare bit for bit.
 
-    Compared are the loss of every backward, gradients, weights and random generators at every optimizer step, and at
-    the end weights, buffers and hooks of the models. Generators are seeded before the script begins; files that it writes are
-    written twice.
+    This compares the loss of every backward pass, gradients, weights and random number generators at every optimizer step,
+    and weights, buffers and hooks of the models at the end. The generators are seeded before the script starts. The script
+    runs several times, so it writes its files several times.
     """
     load_spec(spec, overrides=overrides, allow_plugins=allowed)
     program = program_of("neutral", words, spec)
@@ -39,12 +39,14 @@ def neutral(
 
 
 def text(verdict: Verdict) -> str:
-    """A verdict for a terminal."""
-    compared = f"{verdict.backwards} backwards, {verdict.steps} optimizer steps, {verdict.tensors} weights and buffers, random generators"
-    lines = [f"neutral: {compared} are the same to the last bit"] if verdict.neutral else [f"NOT neutral: {verdict.difference}"]
+    """Return the result as text for a terminal."""
+    compared = (
+        f"{verdict.backwards} backwards, {verdict.steps} optimizer steps, {verdict.tensors} weights and buffers, random number generators"
+    )
+    lines = [f"neutral: bit-identical in {compared}"] if verdict.neutral else [f"NOT neutral: {verdict.difference}"]
     if not verdict.neutral and not verdict.reproducible:
-        lines.append("the script differs from itself without probes too: it seeds itself from the clock, or uses operators that are")
+        lines.append("the script also differs from itself without probes: it seeds itself from the time, or uses operators that are")
         lines.append("not deterministic (torch.use_deterministic_algorithms)")
     if verdict.declared:
-        lines.append(f"the plan itself calls not neutral: {', '.join(verdict.declared)}")
+        lines.append(f"the plan marks as not neutral: {', '.join(verdict.declared)}")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""`probes plan`: what a spec comes to on a model, before anything runs."""
+"""`probes plan`: show what a spec would capture on a model."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from probes.signature import Signature
 
 HEADER = ("probe", "hook", "target", "value", "class", "stored", "bytes", "notes")
-UNKNOWN = "unknown until the first step; `--watch SCRIPT` takes them from one pass"
+UNKNOWN = "unknown before the first step; `--watch SCRIPT` measures one pass"
 BEFORE = ("input", "grad_input", "grad_input_total")
 
 
 @click.command(cls=Watching)
-@click.option("--model", "name", metavar="PKG:CALLABLE", help="Where the model comes from; FILE.py:CALLABLE too.")
+@click.option("--model", "name", metavar="PKG:CALLABLE", help="Callable that builds the model; also FILE.py:CALLABLE.")
 @click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a value of the spec; repeatable.")
-@click.option("--allow-plugin", "allowed", multiple=True, metavar="KIND", help="Let this plug-in be imported; repeatable.")
-@click.option("--why", "path", metavar="MODULE", help="Say of each probe why it looks at this module, or why it does not.")
-@click.option("--all", "unfolded", is_flag=True, help="Do not fold targets that differ in numbers only.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, problems too; never folded.")
+@click.option("--allow-plugin", "allowed", multiple=True, metavar="KIND", help="Allow this plug-in to be imported; repeatable.")
+@click.option("--why", "path", metavar="MODULE", help="For each probe, explain why it selects this module or why not.")
+@click.option("--all", "unfolded", is_flag=True, help="List targets that differ only in numbers one by one.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, also for problems; targets are never folded.")
 @click.option(OPTION, "watched", is_flag=True, help=HELP)
 @click.argument("spec")
 @click.pass_context
@@ -50,13 +50,13 @@ def plan(
 ) -> None:
     """Resolve SPEC against a model and show every binding.
 
-    With --model the model is built, but not called: shapes are known of parameters and of what transforms make. With --watch SCRIPT
-    [ARGS]... it is the model that the script calls, and one pass through it shows every shape.
+    --model builds the model but does not call it, so only the shapes of parameters and of some transforms are known. --watch SCRIPT
+    [ARGS]... takes the model that the script calls, and one pass gives every shape.
     """
-    # before torch is imported: a spec that is wrong by itself is told at once
+    # before torch is imported, so that a spec with errors is reported at once
     loaded = load_spec(spec, overrides=overrides, allow_plugins=allowed)
     if bool(name) == watched:
-        raise UsageError("say where the model comes from: `--model PKG:CALLABLE`, or `--watch SCRIPT [ARGS]...` at the end")
+        raise UsageError("name a model: `--model PKG:CALLABLE`, or `--watch SCRIPT [ARGS]...` at the end of the line")
 
     from probes.plan import resolve
     from probes.plan.prediction import predict
@@ -84,7 +84,7 @@ def plan(
 
 
 def values(seen: Coverage) -> Values:
-    """What was seen of each module."""
+    """Return a function that gives signatures and calls of a module, as measured."""
 
     def of(model: str, path: str) -> tuple[Mapping[str, Signature], int]:
         tree = seen.trees[model]
@@ -94,7 +94,7 @@ def values(seen: Coverage) -> Values:
 
 
 def plain(plan: Plan, predicted: Sequence[Predicted]) -> dict[str, Any]:
-    """A plan as data."""
+    """Return the plan as plain data."""
     shared = _shared(plan)
     bindings = [{**binding.as_dict(), "shares_hook_with": shared[binding.index]} for binding in plan.bindings]
     seen = [one for one in predicted if one.calls is not None]
@@ -115,7 +115,7 @@ def plain(plan: Plan, predicted: Sequence[Predicted]) -> dict[str, Any]:
 
 
 def text(plan: Plan, predicted: Sequence[Predicted], *, folded: bool) -> str:
-    """A plan for a terminal: the bindings, what was left out, and what a step costs."""
+    """Return the plan as text: bindings, modules left out, and the cost of a step."""
     from probes.plan.folding import Fold, fold
 
     shared = _shared(plan)
@@ -124,7 +124,10 @@ def text(plan: Plan, predicted: Sequence[Predicted], *, folded: bool) -> str:
     folds = fold([(row[2], (*row[:2], *row[3:])) for row in rows]) if folded else [Fold(row[2], (at,)) for at, row in enumerate(rows)]
     cells = [_folded(rows[one.members[0]], one) for one in folds]
     lines = [*several, table(HEADER, cells, right=("bytes",)), ""]
-    lines += [f"{name}: left out, never fires: {', '.join(f'`{path}`' for path in paths)}" for name, paths in plan.dropped.items()]
+    lines += [
+        f"{name}: left out because they are never called: {', '.join(f'`{path}`' for path in paths)}"
+        for name, paths in plan.dropped.items()
+    ]
     lines += [f"note[{note.code}]: {note.message}" for note in plan.notes]
     return "\n".join([*lines, _prediction(plan, predicted), *_ring(plan, predicted)])
 
@@ -152,14 +155,14 @@ def _notes(binding: Binding, shared: list[str]) -> list[str]:
     if binding.aliases:
         notes.append("also " + ", ".join(f"`{alias}`" for alias in binding.aliases))
     if binding.raw != binding.module:
-        notes.append(f"in the model: `{binding.raw}`")
+        notes.append(f"path in the model: `{binding.raw}`")
     if shared:
-        notes.append("one hook with " + ", ".join(f"`{name}`" for name in shared))
+        notes.append("shares its hook with " + ", ".join(f"`{name}`" for name in shared))
     return notes
 
 
 def _shared(plan: Plan) -> dict[int, list[str]]:
-    """The other probes that one hook serves together with a binding."""
+    """Return, for each binding, the other probes that share its hook."""
     groups: dict[tuple[object, ...], list[Binding]] = defaultdict(list)
     for binding in plan.bindings:
         moment = "tensor" if binding.root in ("grad", "data") else "before" if binding.root in BEFORE else "after"
@@ -174,7 +177,7 @@ def _shared(plan: Plan) -> dict[int, list[str]]:
 
 
 def _waiting(plan: Plan, predicted: Sequence[Predicted]) -> dict[str, int]:
-    """Bytes of one step of every probe with a trigger, as far as they are known."""
+    """Return the known bytes of one step of every probe with a trigger."""
     found: dict[str, int] = {}
     for one in predicted:
         if one.binding.probe.when.trigger is not None:
@@ -183,17 +186,17 @@ def _waiting(plan: Plan, predicted: Sequence[Predicted]) -> dict[str, int]:
 
 
 def _ring(plan: Plan, predicted: Sequence[Predicted]) -> list[str]:
-    """What waits in memory for a trigger."""
+    """Return a line on the memory that probes with a trigger use."""
     from probes.plan.rings import held_bytes
 
     held = held_bytes(plan.loaded, _waiting(plan, predicted))
     room = plan.spec.limits.buffer_bytes
     bound = "" if room is None else f" of {size(room)} (`limits.buffer_bytes`)"
-    return [f"nothing is written until a trigger fires; up to then {size(sum(held.values()))}{bound} wait in memory"] if held else []
+    return [f"nothing is written before a trigger fires; until then {size(sum(held.values()))}{bound} are kept in memory"] if held else []
 
 
 def _captures(predicted: Sequence[Predicted]) -> int:
-    """Captures for each call of the model."""
+    """Return the number of captures per call of the model."""
     return sum(1 if one.calls is None else one.calls for one in predicted)
 
 
@@ -202,9 +205,9 @@ def _prediction(plan: Plan, predicted: Sequence[Predicted]) -> str:
     called = [one for one in predicted if one.calls != 0]
     known = [one.nbytes for one in called if one.nbytes is not None]
     if len(known) == len(called):
-        cost = f"{size(sum(known))} in a step where all are due"
+        cost = f"{size(sum(known))} in a step where all probes are due"
     elif known:
-        cost = f"{size(sum(known))} for {len(known)} of them in a step where all are due, the rest {UNKNOWN}"
+        cost = f"{size(sum(known))} for {len(known)} of them in a step where all probes are due, the rest {UNKNOWN}"
     else:
         cost = f"bytes {UNKNOWN}"
-    return f"{counted(probes, 'probe')}, {counted(_captures(predicted), 'capture')} for each call of the model; {cost}"
+    return f"{counted(probes, 'probe')}, {counted(_captures(predicted), 'capture')} per call of the model; {cost}"

@@ -1,4 +1,4 @@
-"""`probes plugins`: the kinds that other distributions bring."""
+"""`probes plugins`: list kinds from installed plug-ins."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from probes.commands.rendering.table import table
 from probes.plugins import Plugin, granted, installed, is_granted, load, source
 
 NONE = "no plug-ins are installed"
-HINT = "a plug-in is imported only where a command says `--allow-plugin KIND`, or a call `allow_plugins=[KIND]`"
+HINT = "a plug-in is imported only if `--allow-plugin KIND` or `allow_plugins=[KIND]` allows it"
 
 
 @click.command()
-@click.option("--allow-plugin", "allowed", multiple=True, metavar="KIND", help="Import this plug-in and say what it is; repeatable.")
+@click.option("--allow-plugin", "allowed", multiple=True, metavar="KIND", help="Import this plug-in and show its digest; repeatable.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def plugins(allowed: tuple[str, ...], as_json: bool) -> None:
-    """List the kinds that installed distributions bring; none is imported but those that are allowed."""
+    """List kinds from installed plug-ins; only plug-ins allowed with --allow-plugin are imported."""
     with granted(allowed):
         found = [_plain(plugin) for plugin in installed()]
     if as_json:
@@ -29,12 +29,12 @@ def plugins(allowed: tuple[str, ...], as_json: bool) -> None:
 
 
 def _plain(plugin: Plugin) -> dict[str, Any]:
-    state, digest = "not granted", None
+    state, digest = "not allowed", None
     if "." not in plugin.kind:
-        state = "never used: its name has no dot"
+        state = "unusable: its name has no dot"
     elif is_granted(plugin.kind):
         load(plugin)
         digest = source(plugin)[1]
-        state = f"granted, sha256 {digest[:12]}"
+        state = f"allowed, sha256 {digest[:12]}"
     known = {"kind": plugin.kind, "family": plugin.family, "distribution": plugin.distribution, "version": plugin.version}
     return {**known, "place": plugin.entry.value, "state": state, "sha256": digest}

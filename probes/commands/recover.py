@@ -1,4 +1,4 @@
-"""`probes recover`: put in order what a run that died has left behind."""
+"""`probes recover`: seal the journals that a killed run left."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from probes.run_directory.recover import recover as put_in_order
 
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--take-over", is_flag=True, help="Go on although another process has claimed the directory.")
+@click.option("--take-over", is_flag=True, help="Recover even if another process owns the directory.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def recover(context: click.Context, run: Path, take_over: bool, as_json: bool) -> None:
-    """Seal the epochs of RUN that its process did not come to seal."""
+    """Seal the journals that a killed process left in RUN; exit 1 if a file is damaged."""
     recovery = put_in_order(run, take_over=take_over)
     click.echo(json.dumps(_data(recovery), indent=2) if as_json else _text(recovery))
     if recovery.damaged:

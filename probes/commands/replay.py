@@ -1,4 +1,4 @@
-"""`probes replay`: run a recorded command again, and compare."""
+"""`probes replay`: run a recorded command again and compare the captures."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from probes.proof.replay import replay as run_again
 
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path), help="Directory of the new run; by default RUN with `-replay` behind it.")
-@click.option("--directory", type=click.Path(path_type=Path, file_okay=False, exists=True), help="Where to run the script.")
-@click.option("--anyway", is_flag=True, help="Go on although something is no longer as it was recorded.")
-@click.option("--expect", multiple=True, metavar="ROOT", help="A captures root for each epoch, to compare with instead of RUN.")
-@click.option("--bitwise", is_flag=True, help="Compare bit for bit, whatever tolerances the spec names.")
-@click.option("--markdown", "markdown_file", type=click.Path(path_type=Path, dir_okay=False), help="Write a report for a pull request.")
+@click.option("--out", type=click.Path(path_type=Path), help="Directory of the new run; default: RUN-replay.")
+@click.option("--directory", type=click.Path(path_type=Path, file_okay=False, exists=True), help="Working directory for the script.")
+@click.option("--anyway", is_flag=True, help="Run even if code, packages or environment have changed.")
+@click.option("--expect", multiple=True, metavar="ROOT", help="Expected captures root of an epoch, used instead of RUN; once per epoch.")
+@click.option("--bitwise", is_flag=True, help="Compare bit for bit; ignore tolerances of the spec.")
+@click.option(
+    "--markdown", "markdown_file", type=click.Path(path_type=Path, dir_okay=False), help="Write a Markdown report, for a pull request."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def replay(
@@ -34,11 +36,11 @@ def replay(
     markdown_file: Path | None,
     as_json: bool,
 ) -> None:
-    """Run the recorded command of RUN with its recorded spec into a new directory, then compare the captures."""
+    """Run the recorded command of RUN again with the recorded spec, then compare the captures; exit 1 if they differ."""
     place = out or run.with_name(f"{run.resolve().name}-replay")
     found = run_again(run, place, directory=directory, anyway=anyway, expect=expect, bitwise=bitwise)
     for change in found.changes:
-        click.echo(f"not as recorded: {change}", err=True)
+        click.echo(f"changed since the recording: {change}", err=True)
     if found.difference is not None:
         report(context, found.difference, markdown_file, as_json)
         return
@@ -56,4 +58,4 @@ def _text(found: Replay) -> str:
     lines = [
         f"{'same' if one.same else 'DIFFERS'}  expected {one.root or 'nothing'}, found {one.found or 'nothing'}" for one in found.expected
     ]
-    return "\n".join([*lines, f"{found.out} captured {'the same' if found.same else 'something else'}"])
+    return "\n".join([*lines, f"{found.out} captured {'the same values' if found.same else 'different values'}"])

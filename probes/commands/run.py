@@ -1,4 +1,4 @@
-"""`probes run`: an unmodified script with probes."""
+"""`probes run`: run an unmodified script with probes attached."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ OPTIONS_FIRST = {"allow_interspersed_args": False}  # what follows the script is
 
 
 @click.command(context_settings=OPTIONS_FIRST, options_metavar="[OPTIONS]")
-@click.option("--out", metavar="DIR", help="The run directory, absent or empty; by default runs/NAME/RUN-ID.")
+@click.option("--out", metavar="DIR", help="Run directory, new or empty; default: runs/NAME/RUN-ID.")
 @click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a value of the spec; repeatable.")
-@click.option("--set-file", "files", multiple=True, metavar="FILE", help="A file with one PATH=VALUE a line; before what --set says.")
-@click.option("--allow-plugin", "allowed", multiple=True, metavar="KIND", help="Let this plug-in be imported; repeatable.")
-@click.option("--tag", "tags", multiple=True, metavar="NAME=TEXT", help="Note something in the manifest; repeatable.")
-@click.option("--resume", is_flag=True, help="Go on with the run in --out, if there is one: its next epochs become another attempt.")
-@click.option("--take-over", is_flag=True, help="Resume although a process that is dead has left its claim on the directory.")
+@click.option("--set-file", "files", multiple=True, metavar="FILE", help="Read PATH=VALUE lines from this file; --set wins over it.")
+@click.option("--allow-plugin", "allowed", multiple=True, metavar="KIND", help="Allow this plug-in to be imported; repeatable.")
+@click.option("--tag", "tags", multiple=True, metavar="NAME=TEXT", help="Store a tag in the manifest; repeatable.")
+@click.option("--resume", is_flag=True, help="Resume the run in --out if it exists; its next epochs become a new attempt.")
+@click.option("--take-over", is_flag=True, help="Resume even if a dead process still owns the directory.")
 @click.option(
     "--first-epoch",
     type=click.IntRange(0),
     metavar="N",
-    help="The number of the first epoch, where the script goes on from its own checkpoint.",
+    help="Number of the first epoch, for a script that resumes from its own checkpoint.",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors.")
+@click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
 @click.argument("spec")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT|-m MODULE [ARGS]...")
 def run(
@@ -48,10 +48,10 @@ def run(
     first_epoch: int | None,
     quiet: bool,
 ) -> None:
-    """Run SCRIPT with the probes of SPEC; the script needs no change and sees its own ARGS.
+    """Run SCRIPT with the probes of SPEC attached; the script needs no change and gets ARGS.
 
-    Options of `probes run` come before SPEC. The exit code is the script's; where that is 0 but the spec was not
-    satisfied, it is 1.
+    Options of `probes run` come before SPEC. The exit code is that of the script, or 1 if the script ends with 0 but the spec
+    was not satisfied.
     """
     target = program_of("run", words, spec)
     loaded = load_spec(spec, overrides=changes(files, overrides), allow_plugins=allowed)
@@ -72,5 +72,5 @@ def run(
 def _pair(text: str) -> tuple[str, str]:
     name, sign, value = text.partition("=")
     if not sign or not name:
-        raise UsageError(f"tag '{text}' is not NAME=TEXT, such as lr=0.1")
+        raise UsageError(f"`--tag {text}` is not NAME=TEXT; write for example `--tag lr=0.1`")
     return name, value

@@ -1,4 +1,4 @@
-"""`probes schema`: the JSON Schema of a spec, or of a manifest."""
+"""`probes schema`: print the JSON Schema of a spec or of a manifest."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 def schema(of: str) -> None:
     """Print the JSON Schema of a spec, or of the manifest of a run.
 
-    An editor with a YAML language server takes it from the first line of a spec:
+    Editors with a YAML language server find the schema by the first line of a spec:
     `# yaml-language-server: $schema=probe-spec.v1.json`.
     """
     if of == "spec":

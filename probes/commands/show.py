@@ -1,4 +1,4 @@
-"""`probes show`: one series in figures."""
+"""`probes show`: show one series as numbers and a sparkline."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ CLOCK = ("epoch", "step", "microstep", "call", "backward", "rank")
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
 @click.argument("series")
-@click.option("--epoch", callback=numbers, help="Only these epochs: 3, 0,5 or 10:20.")
-@click.option("--step", callback=numbers, help="Only these steps.")
-@click.option("--phase", help="Only this phase.")
-@click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help="How many captures are listed.")
+@click.option("--epoch", callback=numbers, help="Select epochs: 3, 0,5 or 10:20.")
+@click.option("--step", callback=numbers, help="Select steps.")
+@click.option("--phase", help="Select a phase.")
+@click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help="Number of captures to list.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def show(run: Path, series: str, epoch: Any, step: Any, phase: str | None, limit: int, as_json: bool) -> None:
-    """Show the captures of a SERIES of RUN, named as `probes ls` prints it."""
+    """Show the captures of SERIES in RUN; SERIES is a name from `probes ls`."""
     found = open_run(run).sel(epoch=epoch, step=step, phase=phase).find(series)
     summary = summarize(found, limit, FEW, keep=bool(_labels(found)))
     click.echo(json.dumps(_data(found, summary), indent=2) if as_json else _text(found, summary))
@@ -62,7 +62,7 @@ def _figures(moments: Moments) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """A value that JSON has; what is not finite and what is complex becomes text."""
+    """Return a value that JSON can hold; NaN, infinities and complex numbers become text."""
     if isinstance(value, complex) or value != value or value in (float("inf"), float("-inf")):
         return str(value)
     return value
@@ -83,7 +83,7 @@ def _text(series: Series, summary: SeriesSummary) -> str:
 
 
 def _lines(series: Series, summary: SeriesSummary) -> list[str]:
-    """How the mean of a capture changes over the steps; where values have labels, how each of them does."""
+    """Return a sparkline of the mean over steps, or one for each labelled value."""
     if not summary.values:
         return [_line("mean", summary.means)]
     labels = _labels(series)
@@ -117,11 +117,11 @@ def _rows_text(series: Series, summary: SeriesSummary) -> str:
 def _with_gap(text: str, shown: int, left_out: int) -> str:
     lines = text.split("\n")
     cut = 1 + shown - shown // 2
-    return "\n".join([*lines[:cut], f"... {left_out} more; --limit {shown + left_out} lists them all", *lines[cut:]])
+    return "\n".join([*lines[:cut], f"... {left_out} more; `--limit {shown + left_out}` lists all", *lines[cut:]])
 
 
 def _labels(series: Series) -> list[str]:
-    """The labels of the values of a capture, where its only axis has some, as the statistics of `stats` do."""
+    """Return the labels of a one-axis capture, such as the statistics of `stats`; empty if it has none."""
     signature = series.signature
     if signature.shape is None or len(signature.shape) != 1 or len(signature.coords) != 1:
         return []

@@ -1,4 +1,4 @@
-"""`probes tree`: the modules of a model, as a spec addresses them."""
+"""`probes tree`: show the modules of a model with the paths that specs use."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ MOST = 3  # leaves of a value that are shown
 
 @dataclass(frozen=True)
 class Shown:
-    """What is shown beside the modules.
+    """What to show for each module.
 
     Attributes:
-        matched: the probes on each.
-        seen: what was seen in one pass, where a script was watched.
-        folded: whether blocks that repeat are one row.
+        matched: the probes on each module.
+        seen: counts and shapes from one pass, if a script was watched.
+        folded: whether repeated blocks share a row.
         probes: whether there is a spec.
     """
 
@@ -42,23 +42,23 @@ class Shown:
 
 
 @click.command(cls=Watching)
-@click.option("--model", "name", metavar="PKG:CALLABLE", help="Where the model comes from; FILE.py:CALLABLE too.")
+@click.option("--model", "name", metavar="PKG:CALLABLE", help="Callable that builds the model; also FILE.py:CALLABLE.")
 @click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a value of the spec; repeatable.")
-@click.option("--all", "unfolded", is_flag=True, help="Do not fold blocks that repeat.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON; never folded.")
+@click.option("--all", "unfolded", is_flag=True, help="List repeated blocks one by one.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON; blocks are never folded.")
 @click.option(OPTION, "watched", is_flag=True, help=HELP)
 @click.argument("spec", required=False)
 @click.pass_context
 def tree(
     context: click.Context, name: str | None, overrides: tuple[str, ...], unfolded: bool, as_json: bool, watched: bool, spec: str | None
 ) -> None:
-    """Show the module tree of a model, and which modules the probes of SPEC look at.
+    """Show the modules of a model, and the probes of SPEC on them.
 
-    With --model the model is built, but not called. With --watch SCRIPT [ARGS]... it is the model that the script calls, and what
-    each module returned in one pass is shown too.
+    --model builds the model but does not call it. --watch SCRIPT [ARGS]... takes the model that the script calls, and also shows
+    what each module returned in one pass.
     """
     if bool(name) == watched:
-        raise UsageError("say where the model comes from: `--model PKG:CALLABLE`, or `--watch SCRIPT [ARGS]...` at the end")
+        raise UsageError("name a model: `--model PKG:CALLABLE`, or `--watch SCRIPT [ARGS]...` at the end of the line")
     loaded = load_spec(spec, overrides=overrides) if spec else None
     seen = watch(context, "tree", loaded) if watched else None
     trees = seen.trees if seen is not None else _trees(str(name))
@@ -129,7 +129,7 @@ def _text(model: str, tree: Tree, shown: Shown) -> str:
 
 
 def _returned(tree: Tree, row: Row, shown: Shown) -> str:
-    """What a module returned; where several in one row differ, of the first."""
+    """Return what a module returned; of a folded row, the first module."""
     if shown.seen is None:
         return ""
     found = {leaf: sig for leaf, sig in shown.seen.values(tree, row.nodes[0]).items() if leaf.partition(".")[0] == "output"}
@@ -155,11 +155,11 @@ def _notes(tree: Tree, row: Row, shown: Shown) -> str:
     node = row.nodes[0]
     notes = [f"same module as `{row.shared}`"] if row.shared else []
     if not node.runs:
-        notes.append("never fires: no forward of its own")
+        notes.append("never called: has no forward")
     if node.scripted:
-        notes.append("ScriptModule: takes no hooks")
+        notes.append("ScriptModule: cannot take hooks")
     silent = sum(1 for one in row.nodes if shown.seen is not None and one.runs and not shown.seen.of(tree, one).calls)
     if silent:
-        notes.append("did not fire" if silent == len(row.nodes) else f"{silent} of {len(row.nodes)} did not fire")
+        notes.append("was not called" if silent == len(row.nodes) else f"{silent} of {len(row.nodes)} not called")
     notes += [f"inside {type(wrapper).__name__}" for wrapper in node.wrappers]
     return "; ".join(notes)

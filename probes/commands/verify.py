@@ -1,4 +1,4 @@
-"""`probes verify`: whether a run, or a file, is as it was sealed."""
+"""`probes verify`: check a run or a file against its digests."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from probes.proof.finding import CheckedFile, Finding, Verdict
 
 @click.command()
 @click.argument("path", metavar="RUN|FILE", type=click.Path(path_type=Path))
-@click.option("--anchor", metavar="HASH", help="The ledger head printed at the end of the run: finds lines that were cut off.")
-@click.option("--sha256", is_flag=True, help="Take the SHA-256 of every file too.")
-@click.option("--untrusted", is_flag=True, help="Read in a child process with limits on memory and time.")
-@click.option("--in-toto", is_flag=True, help="Print an in-toto Statement v1, to be signed by another tool.")
+@click.option("--anchor", metavar="HASH", help="Ledger head printed at the end of the run; detects removed or replaced ledger lines.")
+@click.option("--sha256", is_flag=True, help="Also compute the SHA-256 of every file.")
+@click.option("--untrusted", is_flag=True, help="Read the files in a child process with memory and time limits.")
+@click.option("--in-toto", is_flag=True, help="Print an in-toto Statement v1, for signing with another tool.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def verify(context: click.Context, path: Path, anchor: str | None, sha256: bool, untrusted: bool, in_toto: bool, as_json: bool) -> None:
-    """Check every byte of RUN or FILE against its digests, the ledger and the manifest."""
+    """Check every byte of RUN or FILE against digests, ledger and manifest; exit 1 if it does not verify."""
     verdict = _check(path, anchor, sha256 or in_toto, untrusted)
     if in_toto and verdict.ok:
         from probes.proof.in_toto import statement

@@ -33,18 +33,18 @@ def test_calls_are_counted_for_every_module(invoke: Invoke) -> None:
     said = invoke(coverage, "--all", "train.py")
     assert said.code == 0
     lines = squeezed(said.out)
-    assert lines[:2] == ["done", "Sparse, first called at train.py:13: 5 outermost calls, 10 of 20 modules fired"]
+    assert lines[:2] == ["done", "Sparse, first called at train.py:13: 5 outermost calls, 10 of 20 modules called"]
     assert '"" Sparse 4 0-1' in lines
     assert "h.0 Block 8 0-2" in lines
     assert "h.2.attn Linear 1 0-1" in lines
-    assert "h.1.mlp.1 ReLU 0 0 never fires" in lines
+    assert "h.1.mlp.1 ReLU 0 0 never called" in lines
     assert "h ModuleList 0 0 has no forward" in lines
     assert "fc2 Linear 4 0-1 same module as `fc1`" in lines
 
 
 def test_blocks_that_repeat_are_one_row_that_says_how_many_never_fire(invoke: Invoke) -> None:
     lines = squeezed(invoke(coverage, "train.py").out)
-    assert "h.{0..2} 3 x Block 0-8 0-2 2 of 3 never fire" in lines
+    assert "h.{0..2} 3 x Block 0-8 0-2 2 of 3 never called" in lines
 
 
 def test_a_spec_adds_the_probes(invoke: Invoke, written: Written) -> None:

@@ -37,7 +37,7 @@ def test_npz_refuses_captures_of_any_shape_and_leaves_no_file(tmp_path: Path) ->
     Recording(tmp_path).take(np.zeros((3, 2), "<f4")).take(np.ones((1, 3), "<f4"), step=1).sealed()
     done = run(tmp_path, "--out", tmp_path / "a.npz")
     assert isinstance(done.exception, UsageError)
-    assert "jsonl holds captures of any shape" in str(done.exception)
+    assert "`--format jsonl` exports captures of any shape" in str(done.exception)
     assert [path.name for path in tmp_path.iterdir() if path.suffix in (".npz", ".tmp")] == []
 
 

@@ -125,7 +125,7 @@ def test_a_file_that_is_there_is_never_written_over(written: Written, invoke: In
     mine = written("probe.yaml", "mine")
     said = invoke(init)
     assert said.code == 2
-    assert said.err == "'probe.yaml' is there already and stays as it is; name another file with `--out`"
+    assert said.err == '"probe.yaml" exists and is not overwritten; choose another file with `--out`'
     assert mine.read_text() == "mine"
     assert not Path("probe-spec.v1.json").exists()
 
@@ -155,7 +155,7 @@ def test_a_preset_that_does_not_fit_the_model_is_written_and_says_so(unseen: Pat
 def test_an_unknown_preset_is_refused_with_the_nearest(written: Written, invoke: Invoke) -> None:
     said = invoke(init, "--preset", "dead-unit")
     assert said.code == 2
-    assert said.err == "there is no preset 'dead-unit'; did you mean `preset:dead-units`?"
+    assert said.err == "preset `dead-unit` does not exist; did you mean `preset:dead-units`?"
 
 
 TRAINED = """
@@ -218,7 +218,7 @@ def test_a_preset_looks_at_other_modules(modules: tuple[str, ...], unseen: Path,
         assert probe.modules == modules
     said = invoke(init, "--preset", "gradient-flow", "--modules", "head")
     assert said.code == 2
-    assert said.err == "preset 'gradient-flow' has no `layers`, so `--modules` has no effect; leave it out"
+    assert said.err == "preset `gradient-flow` has no variable `layers`, so `--modules` has no effect; remove it"
 
 
 def typed(*answers: str) -> tuple[str, int]:

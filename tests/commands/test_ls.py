@@ -60,7 +60,7 @@ def test_epochs_can_be_chosen(tmp_path: Path) -> None:
 def test_an_epoch_that_is_none_is_refused(text: str, tmp_path: Path) -> None:
     done = CliRunner().invoke(ls, [str(tmp_path), "--epoch", text])
     assert done.exit_code == 2
-    assert f'"{text}" is none of: a number (3)' in done.stderr
+    assert f'`{text}` is not a number (3)' in done.stderr
 
 
 def test_attempts_are_listed_on_request(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_attempts_are_listed_on_request(tmp_path: Path) -> None:
 
 def test_without_a_run_the_runs_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run() == "no runs under ./runs; `probes demo` makes one\n"
+    assert run() == "no runs in ./runs; `probes demo` makes one\n"
     counted(tmp_path / "runs" / "digits" / "b", 2)
     Recording(tmp_path / "runs" / "digits" / "a").take(np.zeros(1)).sealed(complete=False)
     assert run().splitlines() == ["run            epochs", "runs/digits/a  epoch 0 incomplete", "runs/digits/b  epochs 0-1 complete"]

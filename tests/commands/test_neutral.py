@@ -70,7 +70,7 @@ def test_a_script_that_differs_from_itself_is_told_apart() -> None:
     said = text(Verdict(False, 3, 3, 7, "backward 0: loss", reproducible=False, declared=("p on fc:grad_input",)))
     assert said.splitlines()[0] == "NOT neutral: backward 0: loss"
     assert "differs from itself without probes too" in said
-    assert said.splitlines()[-1] == "the plan itself calls not neutral: p on fc:grad_input"
+    assert said.splitlines()[-1] == "the plan marks as not neutral: p on fc:grad_input"
 
 
 def test_an_option_behind_the_spec_is_told_where_it_goes(invoke: Invoke) -> None:

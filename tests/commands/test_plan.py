@@ -19,8 +19,8 @@ def test_a_plan_has_a_row_for_every_binding(invoke: Invoke, written: Written) ->
     assert said.code == 0
     lines = squeezed(said.out)
     assert lines[0] == "probe hook target value class stored bytes notes"
-    assert "acts forward h.1.attn output Linear ? ? one hook with `late`" in lines
-    assert "late forward h.1.attn output Linear float16[row, feature] ? one hook with `acts`" in lines
+    assert "acts forward h.1.attn output Linear ? ? shares its hook with `late`" in lines
+    assert "late forward h.1.attn output Linear float16[row, feature] ? shares its hook with `acts`" in lines
 
 
 def test_what_is_known_before_the_first_step_is_told_and_the_rest_is_called_unknown(invoke: Invoke, written: Written) -> None:
@@ -29,7 +29,7 @@ def test_what_is_known_before_the_first_step_is_told_and_the_rest_is_called_unkn
     assert "grads tensor, final fc1.weight grad Linear float32[2, 4] 32 B also `fc2`" in lines
     assert "inputs backward fc1 grad_input Linear ? ? not neutral; also `fc2`" in lines
     assert lines[-1].endswith(
-        "32 B for 1 of them in a step where all are due, the rest unknown until the first step; `--watch SCRIPT` takes them from one pass"
+        "32 B for 1 of them in a step where all probes are due, the rest unknown before the first step; `--watch SCRIPT` measures one pass"
     )
 
 
@@ -45,7 +45,7 @@ def test_problems_end_with_code_two_and_as_json_too(invoke: Invoke, written: Wri
 
 def test_containers_that_a_pattern_matches_are_listed_as_left_out(invoke: Invoke, written: Written) -> None:
     written("probe.yaml", 'version: 1\nprobes:\n  acts: {hook: forward, modules: ["*"]}\n')
-    assert "acts: left out, never fires: `h`" in invoke(plan, "--model", "model:Net", "probe.yaml").out
+    assert "acts: left out because they are never called: `h`" in invoke(plan, "--model", "model:Net", "probe.yaml").out
 
 
 def test_json_has_every_binding_and_the_cost_of_a_step(invoke: Invoke, written: Written) -> None:
@@ -88,7 +88,7 @@ def test_one_pass_of_a_script_tells_every_shape(invoke: Invoke, written: Written
         "acts forward fc1 output Linear float32[5, 2] 40 B also `fc2`",
         "acts backward fc1 grad_output Linear float32[5, 2] 40 B also `fc2`",
         "",
-        "1 probe, 12 captures for each call of the model; 880 B in a step where all are due",
+        "1 probe, 12 captures per call of the model; 880 B in a step where all probes are due",
     ]
     assert said.err.splitlines() == ["begins --all --lr 0.1"]  # it ends with the first call, and our options end with `--watch`
 
@@ -147,7 +147,7 @@ def test_what_waits_for_a_trigger_is_counted_and_refused_where_a_pass_shows_it_t
     written("probe.yaml", text)
     said = invoke(plan, "probe.yaml", "--watch", "train.py")
     assert said.out.splitlines()[-1] == (
-        "nothing is written until a trigger fires; up to then 3.9 KiB of 64.0 MiB (`limits.buffer_bytes`) wait in memory"
+        "nothing is written before a trigger fires; until then 3.9 KiB of 64.0 MiB (`limits.buffer_bytes`) are kept in memory"
     )
     written("probe.yaml", text + "limits: {buffer_bytes: 2000}\n")
     said = invoke(plan, "probe.yaml", "--watch", "train.py")

@@ -70,13 +70,13 @@ def test_a_spec_is_refused_before_anything_runs(invoke: Invoke, files: Path) -> 
 def test_a_tag_needs_a_name_and_a_text(invoke: Invoke, files: Path) -> None:
     said = invoke(run, "--tag", "fast", "probe.yaml", "train.py")
     assert said.code == 2
-    assert "tag 'fast' is not NAME=TEXT" in said.err
+    assert "`--tag fast` is not NAME=TEXT" in said.err
 
 
 def test_a_set_file_that_is_not_there_is_told(invoke: Invoke, files: Path) -> None:
     said = invoke(run, "--set-file", "none", "probe.yaml", "train.py")
     assert said.code == 3
-    assert "'none' cannot be read" in said.err
+    assert 'cannot read "none"' in said.err
 
 
 def test_an_option_behind_the_spec_is_told_where_it_goes(invoke: Invoke, files: Path) -> None:

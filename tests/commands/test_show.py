@@ -76,7 +76,7 @@ def test_many_captures_are_cut_in_the_middle(tmp_path: Path) -> None:
     counted(tmp_path, 1, 30)
     lines = run(tmp_path, "acts", "--limit", 5).splitlines()
     assert [line.split()[1] for line in lines[-6:]] == ["0", "1", "2", "25", "28", "29"]
-    assert "... 25 more; --limit 30 lists them all" in lines
+    assert "... 25 more; `--limit 30` lists all" in lines
     assert len(run(tmp_path, "acts", "--limit", 0).splitlines()) < 10
 
 

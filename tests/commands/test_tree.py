@@ -8,7 +8,7 @@ def test_blocks_that_repeat_are_one_row(invoke: Invoke, written: Written) -> Non
     assert squeezed(invoke(tree, "--model", "model:Net").out) == [
         "module class parameters notes",
         '"" Net 298',
-        "h ModuleList 288 never fires: no forward of its own",
+        "h ModuleList 288 never called: has no forward",
         "h.{0..2} 3 x Block 96",
         "h.{0..2}.attn 3 x Linear 20",
         "h.{0..2}.mlp 3 x Sequential 76",
@@ -81,7 +81,7 @@ def test_one_pass_of_a_script_shows_what_modules_return_and_which_did_not_fire(i
     assert "h.{0..1}.mlp.0 2 x Linear 40 float32[5, 8]" in lines
     assert said.err == ""
     written("train.py", "import torch\nfrom model import Net\nnet = Net()\nnet.spare = torch.nn.Linear(2, 2)\nnet(torch.ones(5, 4))\n")
-    assert "spare Linear 6 did not fire" in squeezed(invoke(tree, "--watch", "train.py").out)
+    assert "spare Linear 6 was not called" in squeezed(invoke(tree, "--watch", "train.py").out)
 
 
 def test_one_module_is_not_called_modules(invoke: Invoke) -> None:

@@ -16,17 +16,17 @@ from probes.spec.compose import file_bytes, preset_names, preset_path
 if TYPE_CHECKING:
     from probes.plan.suggestion import Suggestion, Target
 
-OWN = "what chosen parts of the model return, and do gradients reach them?"
+OWN = "What do chosen modules return, and do gradients reach them?"
 
 
 @dataclass(frozen=True)
-class Source:
-    """Where a first spec comes from.
+class StartingPoint:
+    """The starting point of a first spec.
 
     Attributes:
-        preset: name of a preset; None for a spec of one's own.
+        preset: name of a preset; None to start without one.
         model: PKG:CALLABLE.
-        program: a script and its arguments, of which one pass is watched.
+        program: a script and its arguments; one pass of its model is watched.
     """
 
     preset: str | None = None
@@ -35,45 +35,45 @@ class Source:
 
 
 def can_ask() -> bool:
-    """Whether a person is there to be asked."""
+    """Whether stdin and stderr are a terminal."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def source() -> Source:
-    """Ask for the question that the spec is to answer, and for the model."""
-    _say("Enter takes what stands in brackets; every answer can be changed in the file later.\n")
+def source() -> StartingPoint:
+    """Ask for the question that the spec answers, and for the model."""
+    _say("Press Enter for the default in brackets. You can change every answer in the file later.\n")
     names = sorted(name.removeprefix("preset:") for name in preset_names())
     _say(_numbered([OWN, *(_about(name) for name in names)], ["parts", *names]))
     index = _number("What do you want to know?", 1 + len(names), 1)
-    _say("\nThe model makes the spec fit: FILE.py:CALLABLE or PKG:CALLABLE builds it, a script shows it in one pass.")
-    said = _text("Model, or script with its arguments; empty for neither", "")
+    _say("\nA model makes the spec fit. Name a callable that builds it (FILE.py:CALLABLE or PKG:CALLABLE) or a script that calls it.")
+    said = _text("Model, or script with arguments (empty for none)", "")
     preset = None if index == 1 else names[index - 2]
     words = tuple(shlex.split(said))
     if len(words) == 1 and ":" in said:
-        return Source(preset, model=said)
-    return Source(preset, program=words)
+        return StartingPoint(preset, model=said)
+    return StartingPoint(preset, program=words)
 
 
 def targets(found: Suggestion) -> tuple[str, ...]:
-    """Ask which modules to look at; empty for those that are suggested."""
+    """Ask which modules to capture; return an empty tuple for the suggested ones."""
     known: list[Target] = [*found.chosen, *found.others]
     _say("\n" + _numbered([f"{target.pattern}  {remark(target)}" for target in known]))
     default = " ".join(str(number) for number in range(1, len(found.chosen) + 1))
-    words = _text("Which? Numbers, or paths and globs of your own", default).split()
+    words = _text("Which modules? Numbers, or paths and globs", default).split()
     if words == default.split():
         return ()
     return tuple(known[int(word) - 1].pattern if word.isdigit() and 0 < int(word) <= len(known) else word for word in words)
 
 
 def keep() -> str:
-    """Ask what to store of a value."""
-    _say("\n" + _numbered(["ten numbers of each value: count, mean, spread, extremes, zeros, NaN ...", "the values themselves"]))
-    return "stats" if _number("What to keep?", 2, 1) == 1 else "values"
+    """Ask whether to store statistics or values."""
+    _say("\n" + _numbered(["ten statistics of each value: count, mean, std, min, max, zeros, NaN ...", "the values"]))
+    return "stats" if _number("What to store?", 2, 1) == 1 else "values"
 
 
 def every() -> int:
-    """Ask how often."""
-    return _number("\nEach how many steps?", 1_000_000, 10)
+    """Ask how often to capture."""
+    return _number("\nCapture every how many steps?", 1_000_000, 10)
 
 
 def _about(name: str) -> str:

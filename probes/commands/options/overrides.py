@@ -1,4 +1,4 @@
-"""The `path=value` texts that `--set-file` and `--set` give."""
+"""The `PATH=VALUE` texts of `--set-file` and `--set`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from probes.errors import StorageError
 
 
 def changes(files: Sequence[str], overrides: Sequence[str]) -> tuple[str, ...]:
-    """The lines of the files, then the overrides themselves, which win.
+    """Return the lines of the files, then the overrides, which win.
 
     Raises:
         StorageError: a file cannot be read.
@@ -18,7 +18,7 @@ def changes(files: Sequence[str], overrides: Sequence[str]) -> tuple[str, ...]:
 
 
 def lines(file: str) -> list[str]:
-    """The `path=value` lines of a file, without comments and empty ones.
+    """Return the `PATH=VALUE` lines of a file without comments and empty lines.
 
     Raises:
         StorageError: the file cannot be read.
@@ -26,8 +26,8 @@ def lines(file: str) -> list[str]:
     try:
         text = Path(file).read_text(encoding="utf-8")
     except OSError as error:
-        raise StorageError(f"'{file}' cannot be read: {error.strerror}") from error
+        raise StorageError(f'cannot read "{file}": {error.strerror}') from error
     except UnicodeDecodeError:
-        raise StorageError(f"'{file}' is not UTF-8; save it as UTF-8") from None
+        raise StorageError(f'"{file}" is not UTF-8; save it as UTF-8') from None
     stripped = (line.strip() for line in text.splitlines())
     return [line for line in stripped if line and not line.startswith("#")]

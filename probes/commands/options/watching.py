@@ -1,4 +1,4 @@
-"""`--watch SCRIPT [ARGS]...`: the model that a script calls, seen in one pass through it."""
+"""`--watch SCRIPT [ARGS]...`: run a script until its model was called once."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from probes.script.coverage import Coverage
 
 OPTION = "--watch"
-HELP = "Run SCRIPT until its model has been called once, and take that model; ends our options: the rest is SCRIPT and its own."
+HELP = "Run SCRIPT until its model was called once, and use that model. Must be the last option: SCRIPT and its arguments follow."
 
 
 class Watching(click.Command):
-    """A command whose option `--watch` takes the rest of the line: a script, or `-m` and a module, and its arguments."""
+    """A command whose option `--watch` takes the rest of the line as a script (or `-m MODULE`) and its arguments."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Put what stands behind `--watch` aside."""
+        """Store the words after `--watch` in the context."""
         if OPTION in args:
             place = args.index(OPTION)
             ctx.meta[OPTION] = tuple(args[place + 1 :])
@@ -33,18 +33,18 @@ class Watching(click.Command):
 
 
 def words(context: click.Context) -> tuple[str, ...]:
-    """The script and its arguments."""
+    """Return the script and its arguments."""
     found: tuple[str, ...] = context.meta.get(OPTION, ())
     return found
 
 
 def watch(context: click.Context, verb: str, loaded: LoadedSpec | None = None) -> Coverage:
-    """Run the script of the command line until its model has been called once; what it prints goes to stderr.
+    """Run the script until its model was called once; its stdout goes to stderr.
 
     Args:
-        context: that of the command.
+        context: the context of the command.
         verb: the command, for messages.
-        loaded: the spec that the model has to fit; without it the first tree with parameters is the model.
+        loaded: the spec that the model must fit; without it, the first called model with parameters is taken.
 
     Raises:
         RunError: no model was called.
@@ -73,9 +73,9 @@ def watch(context: click.Context, verb: str, loaded: LoadedSpec | None = None) -
     if found is not None and found.outermost:
         return found
     failure = (
-        (found.verdict() or RunError("no call of the model came to its end"))
+        (found.verdict() or RunError("no call of the model returned"))
         if found is not None
-        else RunError("the program did not import torch, so it called no model")
+        else RunError("the script did not import torch, so it called no model")
     )
     if ending.error is not None and ending.error is not failure:
         show(ending.error)
@@ -84,6 +84,6 @@ def watch(context: click.Context, verb: str, loaded: LoadedSpec | None = None) -
 
 
 def models(found: Coverage) -> Any:
-    """The model that was called, or several by name."""
+    """Return the model that was called, or several by name."""
     named = {name: tree.model for name, tree in found.trees.items()}
     return named.get("", named)

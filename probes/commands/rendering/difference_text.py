@@ -1,4 +1,4 @@
-"""A difference of two runs in words: for a terminal, and as Markdown for a pull request."""
+"""Print a difference of two runs: for a terminal, and as Markdown for a pull request."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ANSWERS = {"same": "the same", "different": "different", "incomparable": "not co
 
 
 def text(found: Difference) -> str:
-    """A difference for a terminal: the first divergence, the series, the differences, the answer."""
+    """Return the difference as text: first divergence, series, provenance, result."""
     lines: list[str] = []
     if found.first is not None:
         lines += ["first divergence", *(f"  {line}" for line in divergence(found.first)), ""]
@@ -30,7 +30,7 @@ def text(found: Difference) -> str:
 
 
 def origin_lines(found: Difference) -> Iterator[str]:
-    """In what the provenance differs; places with one and the same note share a line, and where nothing came of them have none."""
+    """Yield the differences in provenance; entries with the same note share a line, and equal runs have no notes."""
     noted: dict[str, list[str]] = {}
     for one in found.provenance:
         if one.note:
@@ -42,7 +42,7 @@ def origin_lines(found: Difference) -> Iterator[str]:
 
 
 def divergence(first: Divergence) -> Iterator[str]:
-    """The lines that say where, and how far apart."""
+    """Yield the lines that say where two captures differ and by how much."""
     clock = first.clock
     place = [f"epoch {clock.epoch}", f"step {clock.step}"]
     place += [f"{name} {value}" for name, value in (("microstep", clock.microstep), ("call", clock.call)) if value > 0]
@@ -56,7 +56,7 @@ def divergence(first: Divergence) -> Iterator[str]:
 
 
 def series_line(one: SeriesDifference) -> str:
-    """One series that is not the same."""
+    """Return the line of a series that differs."""
     counts = ((one.different, "differ"), (one.within, "within tolerance"), (one.missing, "missing"), (one.extra, "extra"))
     parts = [f"{count} {what}" for count, what in counts if count]
     parts += [f"{one.incomparable} not comparable: {one.reason}"] if one.incomparable else []
@@ -66,11 +66,11 @@ def series_line(one: SeriesDifference) -> str:
 
 
 def _gap(one: GapDifference) -> str:
-    return f"epoch {one.epoch}, gaps of {one.key}: {one.a} in A, {one.b} in B ({one.reason})"
+    return f"epoch {one.epoch}, missing captures of {one.key}: {one.a} in A, {one.b} in B ({one.reason})"
 
 
 def answer(found: Difference) -> str:
-    """The last line: the verdict and how it was come to."""
+    """Return the last line: the verdict and what it is based on."""
     counts = found.counts
     how = "within tolerance" if found.tolerances else "bit for bit"
     by_digest = f", {counts['by_digest']} of them by digest" if counts["by_digest"] else ""
@@ -78,7 +78,7 @@ def answer(found: Difference) -> str:
 
 
 def markdown(found: Difference) -> str:
-    """A difference as Markdown."""
+    """Return the difference as Markdown."""
     lines = [f"### Captures are {ANSWERS[found.verdict]}", "", answer(found), ""]
     if found.first is not None:
         lines += ["First divergence:", "", "```", *divergence(found.first), "```", ""]
@@ -88,7 +88,7 @@ def markdown(found: Difference) -> str:
         lines += [_row(one) for one in changed[:MANY]]
         lines += [f"\n... and {len(changed) - MANY} more series" if len(changed) > MANY else "", ""]
     if found.gaps:
-        lines += ["Captures that were due and are not there:", "", *(f"- {_cell(_gap(one))}" for one in found.gaps[:MANY]), ""]
+        lines += ["Missing captures:", "", *(f"- {_cell(_gap(one))}" for one in found.gaps[:MANY]), ""]
     differences = [one for one in found.provenance if not (one.note and found.same)]
     if differences:
         lines += ["The runs differ in:", "", "| what | A | B |", "|---|---|---|"]
@@ -109,10 +109,10 @@ def _row(one: SeriesDifference) -> str:
 
 
 def _short(value: str) -> str:
-    """A text with its digests cut to 12 digits."""
+    """Return a text with its digests cut to 12 digits."""
     return " ".join(f"{word[:12]}.." if len(word) in (40, 64) and set(word) <= HEX else word for word in value.split(" "))[:200]
 
 
 def _cell(value: str) -> str:
-    """A text that cannot break out of a table's cell."""
+    """Return a text that is safe in a table cell."""
     return _short(value).replace("\\", "\\\\").replace("|", "\\|").replace("`", "'").replace("<", "&lt;").replace("\n", " ")

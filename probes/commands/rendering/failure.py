@@ -1,4 +1,4 @@
-"""What the command line says of an error, and the exit code that goes with it."""
+"""Turn an error into a message on stderr and an exit code."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ REPORTED = ("torch-probes", "torch", "numpy", "h5py", "pydantic", "click")
 
 
 def answer(error: Exception, *, debug: bool = False) -> int:
-    """Tell a person on stderr what went wrong.
+    """Print an error on stderr.
 
     Args:
-        error: what was raised.
-        debug: whether the traceback is shown too.
+        error: the exception.
+        debug: also print the traceback.
 
     Returns:
         The exit code.
     """
     if debug:
         click.echo("".join(traceback.format_exception(error)), err=True)
-    text, code = _told(error)
+    text, code = _message(error)
     click.echo(text, err=True)
     return code
 
 
-def _told(error: Exception) -> tuple[str, int]:
+def _message(error: Exception) -> tuple[str, int]:
     if isinstance(error, ProblemsError):
         return problems_text(error.problems), error.exit_code
     if isinstance(error, ProbesError):
@@ -40,20 +40,20 @@ def _told(error: Exception) -> tuple[str, int]:
     if isinstance(error, click.ClickException):
         return _painted(error.format_message()), ENVIRONMENT
     if isinstance(error, OSError):
-        about = f"'{error.filename}': {error.strerror}" if error.filename is not None else str(error)
+        about = f'"{error.filename}": {error.strerror}' if error.filename is not None else str(error)
         return _painted(about), ENVIRONMENT
     return _bug(error), BUG
 
 
 def problems_text(problems: tuple[Problem, ...]) -> str:
-    """Every problem with its caret line, then how many there are and where to read on."""
+    """Return every problem with its caret line, then the count and a hint."""
     count = f"{len(problems)} {'error' if len(problems) == 1 else 'errors'}"
     more = f"; `probes explain {problems[0].code}` says more" if problems else ""
     return "\n".join([*listed(problems, problem_text), "", count + more])
 
 
 def problem_text(problem: Problem) -> str:
-    """One problem, with colours that the terminal or `--color` may take away again."""
+    """Return one problem with colors; the terminal or `--color` may strip them."""
     head, *lines = str(problem).split("\n")
     word = f"error[{problem.code}]:"
     painted = head.replace(word, click.style(word, fg="red", bold=True), 1)
@@ -74,7 +74,7 @@ def _bug(error: Exception) -> str:
         _painted(f"error[bug]: {type(error).__name__}: {error}"),
         f"  {', '.join(filter(None, map(_version, REPORTED)))}",
         f"  Python {platform.python_version()} on {platform.platform()}",
-        "This is a bug in probes. `probes --debug ...` or PROBES_DEBUG=1 shows the traceback; report it with these lines.",
+        "This is a bug in probes. Report it with these lines; `probes --debug ...` or PROBES_DEBUG=1 shows the traceback.",
     ]
     return "\n".join(lines)
 

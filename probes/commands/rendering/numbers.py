@@ -1,4 +1,4 @@
-"""What `--epoch` and `--step` take: `3`, `0,5,9` or `10:20`."""
+"""Parse the values of `--epoch` and `--step`: `3`, `0,5,9` or `10:20`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import click
 
 
 def numbers(context: click.Context, option: click.Parameter, text: str | None) -> int | slice | list[int] | None:
-    """What an option's text stands for, as `Run.sel` takes it; a range leaves out its end and may have a stride.
+    """Parse an option into a selection for `sel`; a range excludes its end and may have a stride.
 
     Raises:
-        click.BadParameter: the text is none of them.
+        click.BadParameter: the text has another form.
     """
     if text is None:
         return None
@@ -22,7 +22,7 @@ def numbers(context: click.Context, option: click.Parameter, text: str | None) -
             return slice(*parts)
     except ValueError:
         pass
-    raise click.BadParameter(f'"{text}" is none of: a number (3), several (0,5,9), a range that ends before its last number (10:20)')
+    raise click.BadParameter(f"`{text}` is not a number (3), a list (0,5,9) or a range without its end (10:20)")
 
 
 def _number(text: str) -> int:

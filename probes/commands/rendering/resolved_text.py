@@ -1,4 +1,4 @@
-"""A resolved spec for people: every value beside the place it came from."""
+"""Print a resolved spec with the origin of each value."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WIDEST = 60
 
 
 def resolved_text(loaded: LoadedSpec) -> str:
-    """The resolved spec as YAML; behind each value a comment with its file and line, or that it is the default."""
+    """Return the resolved spec as YAML; a comment after each value names its file and line, or says `default`."""
     lines = list(_lines(loaded, loaded.data, ()))
     width = min(max(len(text) for text, _ in lines), WIDEST)
     return "\n".join(f"{text.ljust(width)}  # {comment}" if comment else text for text, comment in lines)
@@ -33,7 +33,7 @@ def _lines(loaded: LoadedSpec, data: dict[str, Any], path: Path) -> Iterator[tup
 
 
 def _is_one_line(loaded: LoadedSpec, value: dict[str, Any], path: Path) -> bool:
-    """Whether a mapping is nothing but defaults, or is short and comes from one line."""
+    """Whether a mapping holds only defaults, or is short and comes from one line."""
     origins = {_origin(loaded, (*path, key)) for key in value}
     return len(path) > 1 and len(origins) == 1 and origins == {_origin(loaded, path)} and len(_flow(value)) < WIDEST
 
@@ -47,7 +47,7 @@ def _origin(loaded: LoadedSpec, path: Path) -> str:
 
 
 def _flow(value: Any) -> str:
-    """A value on one line."""
+    """Return a value on one line."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{_text(key)}: {_flow(inner)}" for key, inner in value.items()) + "}"
     if isinstance(value, list):
@@ -56,7 +56,7 @@ def _flow(value: Any) -> str:
 
 
 def _text(text: str) -> str:
-    """A text without quotes where YAML reads it as what it is."""
+    """Return a text, quoted only if YAML would read it as something else."""
     try:
         bare = plain(text) == text and text.replace("_", "a").replace("-", "a").replace(".", "a").isalnum() and text[0].isalpha()
     except ValueError:

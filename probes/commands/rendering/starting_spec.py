@@ -1,4 +1,4 @@
-"""The text of a first spec, to be changed by hand."""
+"""Write the text of a first spec."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MODELINES = f"""\
 # yaml-language-server: $schema={SCHEMA}
 # $schema: {SCHEMA}
 """
-"""What editors find the schema by: VS Code and others with the YAML language server, and those of JetBrains."""
+"""Comments by which editors find the schema: YAML language server, and JetBrains."""
 
 GRADIENTS = """\
   gradients{suffix}:
@@ -29,19 +29,19 @@ GRADIENTS = """\
 """
 STATS = """\
     transforms:
-      - {kind: stats}             # ten numbers of each value; without it the values themselves are kept
+      - {kind: stats}             # ten statistics of each value; remove this line to store the values
 """
 
 
 @dataclass(frozen=True)
 class Answers:
-    """What a person wants of a first spec.
+    """The choices for a first spec.
 
     Attributes:
-        modules: patterns to look at; those that are suggested without it.
+        modules: patterns to capture; empty for the suggested ones.
         keep: `stats` or `values`.
-        every: which steps: each n-th.
-        phase: `train`, or `eval` for a program that only infers.
+        every: capture every n-th step.
+        phase: `train`, or `eval` for a program that does not train.
     """
 
     modules: tuple[str, ...] = ()
@@ -51,27 +51,27 @@ class Answers:
 
     @property
     def schedule(self) -> str:
-        """The part of the spec that says when."""
+        """The `defaults` block with the schedule."""
         if self.every == 1:
-            return f"defaults:\n  when: {{phases: [{self.phase}]}}   # each step; `steps: {{every: 10}}` is each tenth\n"
-        often = f"the first three steps of an epoch, then one in {self.every}"
+            return f"defaults:\n  when: {{phases: [{self.phase}]}}   # every step; `steps: {{every: 10}}` captures every tenth step\n"
+        often = f"the first three steps of an epoch, then every {self.every} steps"
         return f"defaults:\n  when: {{phases: [{self.phase}], steps: {{every: {self.every}, first: 3}}}}   # {often}\n"
 
 
 def plain_text(answers: Answers) -> str:
-    """A spec for a model that is not known: the parts of whatever comes."""
-    remark = "# `probes tree --model FILE.py:CALLABLE` shows what there is"
+    """Return a spec for an unknown model: the top-level modules."""
+    remark = "# `probes tree --model FILE.py:CALLABLE` lists the modules"
     patterns = _patterns(answers.modules) if answers.modules else '["*"]'
-    probe = _outputs(answers, patterns, remark if answers.modules else f"# the parts of the model; {remark[2:]}")
+    probe = _outputs(answers, patterns, remark if answers.modules else f"# top-level modules; {remark[2:]}")
     return f"{MODELINES}version: 1\nabout: What does each part of the model return?\n\n{answers.schedule}\nprobes:\n{probe}"
 
 
 def text_for(models: Mapping[str, tuple[str, Suggestion]], answers: Answers) -> str:
-    """A spec for models that are known.
+    """Return a spec for known models.
 
     Args:
-        models: name in the spec, `""` where there is only one -> class name and what to look at.
-        answers: what is wanted.
+        models: name in the spec (`""` for a single model) -> class name and suggestion.
+        answers: the choices.
     """
     kinds = " and ".join(kind for kind, _ in models.values())
     lines = "".join(f"  {name}: {kind}\n" for name, (kind, _) in models.items() if name)
@@ -84,7 +84,7 @@ def text_for(models: Mapping[str, tuple[str, Suggestion]], answers: Answers) -> 
 
 
 def preset_text(text: str, found: Suggestion | None, answers: Answers) -> str:
-    """A preset as the start of a spec of one's own, with the targets of a model beside its own ones."""
+    """Return a preset as a first spec, with the targets of a model as comments."""
     text = _with_modules(text, answers.modules) if answers.modules else text
     lines = [MODELINES.rstrip()]
     for line in text.splitlines():
@@ -95,7 +95,7 @@ def preset_text(text: str, found: Suggestion | None, answers: Answers) -> str:
 
 
 def _with_modules(text: str, modules: tuple[str, ...]) -> str:
-    """A preset with other modules: in its variable, or where there are several in place of it."""
+    """Return a preset with other modules: in its variable, or instead of it for several patterns."""
     lines = text.splitlines()
     place = next(index for index, line in enumerate(lines) if line.startswith("  layers:"))
     if len(modules) == 1:
@@ -107,7 +107,7 @@ def _with_modules(text: str, modules: tuple[str, ...]) -> str:
 
 
 def remark(target: Target) -> str:
-    """What a target is, as a comment."""
+    """Return a comment that describes a target."""
     kind = target.kind if target.count == 1 else f"{target.count} x {target.kind}"
     return f"# {kind}: {target.value}" if target.value else f"# {kind}"
 

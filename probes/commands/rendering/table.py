@@ -1,4 +1,4 @@
-"""Tables, sizes and sparklines as plain text that looks the same in a terminal and in a file."""
+"""Tables, numbers and sparklines as plain text."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ GAP = "·"
 
 
 def counted(number: int, noun: str) -> str:
-    """A number and what it counts, in the plural where there is not one."""
+    """Return a number with its noun, in the plural unless it is 1."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> str:
-    """Aligned columns under a header.
+    """Return aligned columns under a header.
 
     Args:
         header: names of the columns.
-        rows: one text for each column.
-        right: names of the columns that end flush.
+        rows: one text per column.
+        right: names of the right-aligned columns.
     """
     columns = list(zip(header, *rows, strict=True))
     widths = [max(map(len, column)) for column in columns]
@@ -37,7 +37,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[
 
 
 def number(value: object) -> str:
-    """A figure in few characters."""
+    """Return a number with four significant digits."""
     if value is None:
         return "-"
     if isinstance(value, float):
@@ -46,7 +46,7 @@ def number(value: object) -> str:
 
 
 def spans(numbers: Sequence[int]) -> str:
-    """Ascending numbers in short: `0-2, 5`."""
+    """Return ascending numbers in short form: `0-2, 5`."""
     if not numbers:
         return "none"
     cuts = [0, *(index for index, (low, high) in enumerate(pairwise(numbers), 1) if high != low + 1), len(numbers)]
@@ -55,7 +55,7 @@ def spans(numbers: Sequence[int]) -> str:
 
 
 def sparkline(values: Sequence[float], width: int = 60) -> str:
-    """Values as bars of eight heights; a dot where none is finite. More values than `width` are averaged."""
+    """Return values as bars of eight heights; a dot marks values that are not finite. More than `width` values are averaged."""
     if not values:
         return ""
     cuts = [round(index * len(values) / min(width, len(values))) for index in range(min(width, len(values)) + 1)]
