@@ -60,7 +60,7 @@ def test_epochs_can_be_chosen(tmp_path: Path) -> None:
 def test_an_epoch_that_is_none_is_refused(text: str, tmp_path: Path) -> None:
     done = CliRunner().invoke(ls, [str(tmp_path), "--epoch", text])
     assert done.exit_code == 2
-    assert f'`{text}` is not a number (3)' in done.stderr
+    assert f"`{text}` is not a number (3)" in done.stderr
 
 
 def test_attempts_are_listed_on_request(tmp_path: Path) -> None:
