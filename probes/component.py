@@ -1,4 +1,4 @@
-"""What a component is: a frozen, validated record with a `kind` tag that carries its own work."""
+"""Components: frozen, validated settings with a `kind` tag, and the method that does what they are for."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def _frozen(data: Any) -> Any:
 
 
 class Component(BaseModel):
-    """A record read from a spec under a `kind` tag. Every field has a description; unknown keys are refused.
+    """Settings read from a mapping of a spec with a `kind` tag. Every field has a description; unknown keys are refused.
 
-    A list in YAML is a tuple in a field (`tuple[int, ...]`), since a component never changes. A key that is a word of Python
+    A list in YAML is a tuple in a field (`tuple[int, ...]`), since a component never changes. A key that is a keyword of Python
     is a field with an alias (`from_`, alias `from`); a component is therefore dumped by alias.
 
-    A component's module imports neither torch nor numpy at its top: a spec is checked without them. The work imports
-    them where it begins.
+    A component's module imports neither torch nor numpy at its top, because a spec is checked without them; `begin` imports
+    them.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
@@ -45,6 +45,7 @@ class Component(BaseModel):
 
 
 TransformFn = Callable[["Tensor"], "Tensor"]
+"""What a transform does to one value: a detached tensor, owned by the model, to a tensor on the same device."""
 
 
 class Transform(Component):
@@ -53,7 +54,7 @@ class Transform(Component):
     family: ClassVar[str] = "transform"
 
     def out(self, signature: Signature) -> Signature:
-        """The signature of the result, as far as that of the input tells it.
+        """Predict the signature of the result.
 
         Args:
             signature: what is known of the input; any part may be unknown.
@@ -64,15 +65,17 @@ class Transform(Component):
         raise NotImplementedError
 
     def begin(self, signature: Signature) -> TransformFn:
-        """Take every decision that the signature allows and return the work.
+        """Take every decision that the signature allows and return the function that is called for each value.
 
-        Called once for each (dtype, rank) a value shows; sizes may differ from call to call.
+        Called once for each (dtype, rank) of the values, and only with a signature that `out` takes; sizes may differ
+        from call to call.
 
         Args:
-            signature: dtype, rank and names of the axes are known; sizes are those of the first value.
+            signature: dtype and rank are known, and the names of the axes where the probe has `dims`; sizes are those of
+                the first value.
 
         Returns:
-            A callable from a detached tensor, on its own device and owned by the model (never write to it, never keep
+            A function from a detached tensor, on its own device and owned by the model (never write to it, never keep
             it), to a new tensor on the same device. It may return a view of its input; the caller copies it.
             It draws from no global generator and changes no global state.
         """
@@ -80,16 +83,16 @@ class Transform(Component):
 
 
 class Accumulation(Transform):
-    """A transform whose results are merged over an epoch; the merged one is stored at its end, once for each phase.
+    """A transform whose results are merged over an epoch; the merged result is stored at the epoch's end, once for each phase.
 
-    What stands before it in `transforms` sees every value, what stands behind it the merged result.
+    The transforms before it in `transforms` get every value, the transforms after it get the merged result.
     """
 
     def merge(self, earlier: Tensor, later: Tensor) -> Tensor:
-        """The result for all values that two results stand for.
+        """Merge two results into the result for all values of both.
 
         Args:
-            earlier: a result of the work, or of `merge`, on the host; not changed.
+            earlier: a result of the transform, or of `merge`, on the host; not changed.
             later: another.
 
         Returns:
@@ -102,18 +105,18 @@ class Accumulation(Transform):
 
 
 Number = float | int | bool | str
-"""One element of a capture; `nan`, `inf`, `-inf` and complex numbers such as `(1+2j)` are texts, which `float` and `complex` read."""
+"""One element of a capture; `nan`, `inf`, `-inf` and complex numbers such as `(1+2j)` are strings, which `float` and `complex` read."""
 
 
 class Reading(NamedTuple):
-    """One small capture of a committed step, as plain numbers.
+    """One small capture of a committed step, as Python numbers.
 
     Attributes:
         key: its series.
-        clock: where it is in the run; `global_step` is -1 where it is not known.
-        late: whether its step had been committed before it arrived, as a gradient may.
-        numbers: its elements in row-major order, by a label: the names of the elements where a transform gave them (`mean`), else
-            their places (`0`, `2/1`); the label of a single number is empty.
+        clock: its place in the run; `global_step` is -1 where it is not known.
+        late: whether its step was committed before it arrived, as happens to gradients.
+        numbers: its elements in row-major order, by label: the names of the elements where a transform gave them (`mean`), else
+            their indices (`0`, `2/1`); the label of a single number is empty.
     """
 
     key: SeriesKey
@@ -122,41 +125,58 @@ class Reading(NamedTuple):
     numbers: dict[str, Number]
 
 
+@dataclass(frozen=True)
+class SinkContext:
+    """What a sink gets when a run starts.
+
+    Attributes:
+        rank: rank of the process; the sink of each rank is a separate one.
+        files: where to write each file that `Sink.files` declares, in that order. They lie in the run directory, and the name
+            has the rank in it on other ranks than 0. A sink writes no other file there.
+    """
+
+    rank: int
+    files: tuple[Path, ...] = ()
+
+
 class SinkSession(Protocol):
-    """An open sink for people and trackers: gets what each committed step captured, outside of any hook."""
+    """A sink during a run: gets what each committed step captured, outside of any hook."""
 
     def step(self, readings: Sequence[Reading]) -> None:
-        """Take the readings of one committed step, in the order of their capture; what is written is handed to the system at once.
+        """Write the readings of one committed step, in the order of their capture, and flush them.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: they cannot be written.
         """
 
     def close(self) -> None:
-        """The run is over."""
+        """End the session; the run is over."""
 
 
 class Sink(Component):
-    """Where captures go.
-
-    The one kind that stores captures as they are is `hdf5`. Every other is small: it opens an outlet, and takes captures
-    of at most `max_elements` elements.
-    """
+    """Gets the small captures of every committed step as Python numbers: for people and for trackers."""
 
     family: ClassVar[str] = "sink"
 
-    @property
-    def largest(self) -> int | None:
-        """Most elements of a capture that the sink takes; None for any number."""
-        found: int | None = getattr(self, "max_elements", None)
-        return found
+    def most_elements(self) -> int | None:
+        """The largest number of elements of one capture that the sink takes; None for no limit.
 
-    def open(self, directory: Path, rank: int) -> SinkSession:
-        """Get ready for a run.
+        A probe with larger captures is refused before the run, or disables the sink where only the run can tell.
+        """
+        return None
+
+    def files(self) -> tuple[str, ...]:
+        """The names of the files that the sink writes in the run directory, as rank 0 has them.
+
+        Two sinks of a spec cannot declare the same name.
+        """
+        return ()
+
+    def open(self, context: SinkContext) -> SinkSession:
+        """Start a session for a run; lines that an earlier attempt wrote stay.
 
         Args:
-            directory: the run directory; nothing is written outside of it.
-            rank: rank of the process.
+            context: the rank, and the paths of the declared files.
 
         Raises:
             OSError: the sink cannot be written to.
@@ -166,11 +186,11 @@ class Sink(Component):
 
 @dataclass(frozen=True)
 class EditContext:
-    """What an edit may know when it begins.
+    """What an edit gets when it begins.
 
     Attributes:
-        signature: dtype, rank and names of the axes of the value; sizes are those of the first one.
-        source: the tensor that `from` names, on the host; None where the edit has none.
+        signature: dtype, rank and names of the axes of the value; sizes are those of the first value.
+        source: the tensor that `from` names, on the host; None where the edit has no `from`.
     """
 
     signature: Signature
@@ -178,22 +198,22 @@ class EditContext:
 
 
 EditFn = Callable[["Tensor", "Generator"], tuple["Tensor", dict[str, "Tensor"]]]
-"""Takes the value and a generator of its own, seeded by the clock; gives the new value and what was drawn, by name."""
+"""Takes the value and a generator that is seeded by the clock; returns the new value and what was drawn, by name."""
 
 
 class Edit(Component):
-    """Rewrites a value in place of the model's own."""
+    """Replaces a value of the model by another."""
 
     family: ClassVar[str] = "edit"
     random: ClassVar[bool] = False  # whether it draws from its generator
     gradients_only: ClassVar[bool] = False
 
     def begin(self, context: EditContext) -> EditFn:
-        """Take every decision that the context allows and return the work.
+        """Take every decision that the context allows and return the function that is called for each value.
 
         Returns:
-            A callable that never writes to its input and returns a tensor of the same shape, dtype and device, in the
-            graph of its input where there is one.
+            A function that never writes to its input and returns a tensor of the same shape, dtype and device, in the
+            autograd graph of its input where there is one.
 
         Raises:
             SignatureError: the edit cannot be applied to such a value.

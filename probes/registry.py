@@ -1,4 +1,4 @@
-"""The table of kinds: family -> kind -> where its class lives. Adding a built-in kind is one line here."""
+"""The table of kinds: family -> kind -> module and class. A new built-in kind is one line here."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ KINDS: dict[str, dict[str, str]] = {
     },
     "sink": {
         "console": "probes.sinks.console:Console",
-        "hdf5": "probes.sinks.hdf5:Hdf5",
+        "hdf5": "probes.record_options:RecordOptions",
         "jsonl": "probes.sinks.jsonl:Jsonl",
     },
 }
@@ -50,7 +50,7 @@ def kinds(family: str) -> tuple[str, ...]:
 
 
 def component(family: str, kind: str) -> type[Component]:
-    """The class of a kind, of a plug-in too where it is granted.
+    """The class of a kind, also of a plug-in that is granted.
 
     Raises:
         KeyError: the family has no such kind.

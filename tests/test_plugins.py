@@ -1,4 +1,4 @@
-"""The example's package, installed by a made-up dist-info on the path; no other plug-in is ever imported here."""
+"""Plug-ins: the package in examples/plugin, installed by a made-up dist-info on the path; no other plug-in is imported."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_spec_alone_never_imports_a_plugin() -> None:
 
 
 @pytest.mark.usefixtures("example")
-def test_a_plugin_that_is_allowed_captures_and_stands_in_the_manifest(tmp_path: Path) -> None:
+def test_a_plugin_that_is_allowed_captures_and_is_in_the_manifest(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Identity())
     with probes.attach(model, SPEC, out=tmp_path / "run", allow_plugins=[KIND]) as run:
         for _ in run.epochs(1):
@@ -109,7 +109,7 @@ def test_a_grant_ends_with_its_call() -> None:
 
 
 @pytest.mark.usefixtures("example")
-def test_the_keys_of_a_plugin_are_checked_like_any_other() -> None:
+def test_the_keys_of_a_plugin_are_checked_as_those_of_other_kinds_are() -> None:
     wrong = {**SPEC, "probes": {"a": {**PROBE, "transforms": [{"kind": KIND, "threshhold": 1.0}]}}}
     with pytest.raises(SpecError, match=r"`threshhold` is not a key of `acme\.above`"):
         load_spec(wrong, allow_plugins=[KIND])
@@ -133,20 +133,20 @@ def test_the_list_imports_only_what_is_allowed() -> None:
 
 
 def test_a_plugin_that_is_allowed_but_not_installed_is_refused(install: Install) -> None:
-    with pytest.raises(UsageError, match=r"plug-in 'acme.abvoe' is allowed, but not installed"):
+    with pytest.raises(UsageError, match=r"plug-in `acme.abvoe` is allowed, but not installed"):
         load_spec(SPEC, allow_plugins=["acme.abvoe"])
 
 
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("raise RuntimeError('no license')", r"cannot be imported from acme_bad:Bad: RuntimeError: no license"),
+        ("raise RuntimeError('no license')", r"cannot be imported from `acme_bad:Bad`: RuntimeError: no license"),
         ("Bad = 3", "is not a transform"),
-        ("from probes.sinks.hdf5 import Hdf5 as Bad", "is not a transform"),
-        ("from probes.transforms.stats import Stats as Bad", "calls itself 'stats'"),
+        ("from probes.sinks.jsonl import Jsonl as Bad", "is not a transform"),
+        ("from probes.transforms.stats import Stats as Bad", "has `kind` `stats`"),
     ],
 )
-def test_a_plugin_that_does_not_hold_what_it_says_is_one_problem(text: str, reason: str, install: Install) -> None:
+def test_a_plugin_that_is_not_what_its_entry_point_declares_is_one_problem(text: str, reason: str, install: Install) -> None:
     install("acme-bad", f"[probes.transforms]\n{KIND} = acme_bad:Bad\n", acme_bad=text)
     with pytest.raises(SpecError, match=reason) as caught:
         load_spec(SPEC, allow_plugins=[KIND])
@@ -156,14 +156,75 @@ def test_a_plugin_that_does_not_hold_what_it_says_is_one_problem(text: str, reas
 @pytest.mark.usefixtures("example")
 def test_two_distributions_of_one_kind_are_refused(install: Install) -> None:
     install("acme-twin", f"[probes.transforms]\n{KIND} = acme_twin:Above\n")
-    with pytest.raises(SpecError, match="brought by 'acme-probes' and 'acme-twin'"):
+    with pytest.raises(SpecError, match="`acme-probes` and `acme-twin`; uninstall"):
         load_spec(SPEC, allow_plugins=[KIND])
 
 
-def test_a_kind_without_a_dot_never_takes_the_place_of_ours(install: Install) -> None:
+def test_a_plugin_without_a_dot_in_its_kind_never_replaces_a_built_in_kind(install: Install) -> None:
     install("acme-thief", "[probes.transforms]\nstats = acme_thief:Stats\n", acme_thief="raise RuntimeError")
     assert load_spec({"version": 1, "probes": {"a": {"hook": "forward", "modules": ["0"], "transforms": [{"kind": "stats"}]}}}).spec.probes
     assert "unusable: its name has no dot" in said("plugins").stdout
+
+
+CSV = """
+from typing import Literal
+
+from probes.component import Sink, SinkContext
+
+
+class Csv(Sink):
+    'Writes numbers into a table.'
+
+    kind: Literal["acme.csv"] = "acme.csv"
+
+    def files(self):
+        return (FILE,)
+
+    def open(self, context):
+        return Table(context.files[0])
+
+
+class Table:
+    def __init__(self, path):
+        self.file = path.open("a")
+
+    def step(self, readings):
+        for reading in readings:
+            print(reading.clock.step, *reading.numbers.values(), sep=",", file=self.file, flush=True)
+
+    def close(self):
+        self.file.close()
+"""
+
+
+def of_sinks(*names: str) -> dict[str, object]:
+    probe = {"hook": "forward", "modules": ["0"], "transforms": [{"kind": "norm"}]}
+    return {"version": 1, "name": "acme", "probes": {"a": probe}, "sinks": {name: {"kind": "acme.csv"} for name in names}}
+
+
+def test_a_sink_of_a_plugin_writes_the_file_that_it_declares(install: Install, tmp_path: Path) -> None:
+    install("acme-csv", "[probes.sinks]\nacme.csv = acme_csv:Csv\n", acme_csv='FILE = "table.csv"\n' + CSV)
+    model = nn.Sequential(nn.Identity())
+    with probes.attach(model, of_sinks("table"), out=tmp_path / "run", allow_plugins=["acme.csv"]) as run:
+        for _ in run.epochs(1):
+            for x in run.steps([torch.tensor([3.0, 4.0])]):
+                model(x)
+    assert (tmp_path / "run" / "table.csv").read_text() == "0,5.0\n"
+
+
+def test_two_sinks_of_a_plugin_cannot_write_one_file(install: Install) -> None:
+    install("acme-csv", "[probes.sinks]\nacme.csv = acme_csv:Csv\n", acme_csv='FILE = "table.csv"\n' + CSV)
+    with pytest.raises(SpecError) as caught:
+        load_spec(of_sinks("one", "two"), allow_plugins=["acme.csv"])
+    assert [(problem.code, problem.path) for problem in caught.value.problems] == [("two-files", "sinks.two")]
+
+
+@pytest.mark.parametrize("name", ["ledger.jsonl", "../table.csv", "epoch-0000.h5"])
+def test_a_sink_of_a_plugin_cannot_write_files_of_the_record(name: str, install: Install) -> None:
+    install("acme-csv", "[probes.sinks]\nacme.csv = acme_csv:Csv\n", acme_csv=f"FILE = {name!r}\n{CSV}")
+    with pytest.raises(SpecError, match="sink `one` cannot write") as caught:
+        load_spec(of_sinks("one"), allow_plugins=["acme.csv"])
+    assert [problem.code for problem in caught.value.problems] == ["sink-path"]
 
 
 @pytest.mark.usefixtures("example")

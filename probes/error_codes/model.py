@@ -77,7 +77,7 @@ MODEL: dict[str, Code] = {
         ),
     ),
     "too-large-for-sink": Code(
-        "A small sink, such as `jsonl` or `console`, takes small captures only; a transform has to come before it.",
+        "A sink takes captures up to its limit of elements; put a transform before it that makes them smaller.",
         *_with("sinks: {log: {kind: jsonl}}", "sinks: {captures: {kind: hdf5}}", "{hook: forward, modules: [classifier]}"),
     ),
     "ring-too-large": Code("What waits in memory for a trigger is more than `limits.buffer_bytes` allows."),

@@ -14,7 +14,6 @@ from probes.provenance.collect import Script
 from probes.run_directory.recording import Recording
 from probes.runner.run import Run
 from probes.runner.start import Start, Wanted, begin, part, rank
-from probes.sinks.hdf5 import Hdf5
 from probes.spec import load_spec
 
 
@@ -59,11 +58,10 @@ def attach(
     """
     texts = [*overrides, *(f"vars.{name}={_text(value)}" for name, value in (vars or {}).items())]
     plan = resolve(load_spec(spec, overrides=texts, allow_plugins=allow_plugins), model)
-    sink = next((sink for sink in plan.loaded.spec.sinks.values() if isinstance(sink, Hdf5)), Hdf5())
-    sink.check()
+    plan.loaded.spec.record.require_packages()
     wanted = Wanted(out, resume, take_over, tags or {}, data or {}, script, automatic)
     start = begin(plan, wanted)
-    return Run(plan, _recording(plan, sink, start), start.past, automatic=automatic, rank=rank())
+    return Run(plan, _recording(plan, start), start.past, automatic=automatic, rank=rank())
 
 
 def _text(value: object) -> str:
@@ -73,8 +71,9 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _recording(plan: Plan, sink: Hdf5, start: Start) -> Recording:
+def _recording(plan: Plan, start: Start) -> Recording:
     spec = plan.loaded.spec
+    options = spec.record
     return Recording(
         start.directory,
         start.head,
@@ -82,6 +81,6 @@ def _recording(plan: Plan, sink: Hdf5, start: Start) -> Recording:
         attempt=start.past.attempt,
         durability=spec.durability,
         buffer_bytes=spec.limits.buffer_bytes,
-        segment_steps=sink.seal.steps if sink.seal is not None else None,
-        compression=sink.compression,
+        segment_steps=options.seal.steps if options.seal is not None else None,
+        compression=options.compression,
     )

@@ -1,9 +1,8 @@
-"""The small sinks of a run: what their probes capture is kept until the step's commit, then handed to them as plain numbers."""
+"""The sinks of a run: captures for them are buffered until their step is committed, then handed over as Python numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from ctypes import string_at
 from itertools import product
 from pathlib import Path
 from struct import unpack
@@ -12,42 +11,24 @@ from typing import Any, NamedTuple
 import torch
 
 from probes.clock import Clock, SeriesKey
-from probes.component import Number, Reading, Sink, SinkSession
+from probes.component import Number, Reading, Sink, SinkContext, SinkSession
 from probes.errors import RunError
 from probes.hooks.capture.run_state import Writer
 from probes.plan import Plan
+from probes.runner.capture_buffer import BufferedCapture, BufferingWriter
 from probes.signature import Coord
+from probes.sinks.kernels.run_file import on_rank
 
 LATE = 1  # the journal's flag of a capture whose step was committed before it arrived
 
 PLAIN = {torch.float64: "d", torch.float32: "f", torch.int64: "q", torch.int32: "i", torch.uint8: "B", torch.bool: "?"}
-"""Dtypes that Python reads out of memory itself, ten times as fast."""
-
-
-class Form(NamedTuple):
-    """What the captures of one descriptor have in common.
-
-    Attributes:
-        key: their series.
-        epoch: their epoch.
-        start: steps of their phase in earlier epochs; None where that is not known.
-        labels: a label for each element.
-        dtype: the stored one.
-        sinks: names of the small sinks that take them.
-    """
-
-    key: SeriesKey
-    epoch: int
-    start: int | None
-    labels: tuple[str, ...]
-    dtype: torch.dtype
-    sinks: tuple[str, ...]
+"""Dtypes that `struct` reads, ten times as fast as torch."""
 
 
 class SinkSessions:
-    """The open small sinks of a run.
+    """The open sinks of a run.
 
-    A sink that fails is given up, and said so; what is stored in HDF5 is not touched by it.
+    A sink that fails is disabled, and the summary says so; the record and the other sinks go on.
 
     Args:
         plan: the plan; its probes name their sinks.
@@ -62,18 +43,18 @@ class SinkSessions:
         spec = plan.loaded.spec
         self.directory = directory
         self.rank = rank
-        self.sinks = {name: sink for name, sink in spec.sinks.items() if sink.kind != "hdf5"}
-        chosen = {name: () if probe.edit else tuple(probe.sinks or spec.sinks) for name, probe in spec.probes.items()}
-        self.takers = {name: tuple(one for one in wanted if one in self.sinks) for name, wanted in chosen.items()}
-        self.stored = {name for name, wanted in chosen.items() if not wanted or set(wanted) - set(self.sinks)}
+        self.sinks = spec.reading_sinks
+        self.limits = {name: sink.most_elements() for name, sink in self.sinks.items()}
+        self.takers = {name: tuple(spec.sinks_of(name)) for name in spec.probes}
+        self.recorded = {name for name in spec.probes if spec.is_recorded(name)}
         self.strict = spec.on_error == "raise"
         self.failures: dict[str, str] = {}
-        self.told: set[str] = set()
+        self.reported: set[str] = set()
         self.open: dict[str, SinkSession] | None = None
-        self.split: Split | None = None
+        self.writer: SinkWriter | None = None
 
     def over(self, writer: Writer, epoch: int, starts: Mapping[str, int]) -> Writer:
-        """A writer for an epoch: the given one where there are no small sinks, else one that keeps captures for them too.
+        """A writer for an epoch: the given one where there are no sinks, else one that buffers captures for them too.
 
         Args:
             writer: the journal.
@@ -83,55 +64,56 @@ class SinkSessions:
         if not self.sinks:
             return writer
         if self.open is None:
-            self.open = {name: outlet for name, sink in self.sinks.items() if (outlet := self._opened(name, sink)) is not None}
-        self.split = Split(self, writer, epoch, dict(starts))
-        return self.split
+            opened = {name: self._opened(name, sink) for name, sink in self.sinks.items()}
+            self.open = {name: session for name, session in opened.items() if session is not None}
+        self.writer = SinkWriter(self, writer, epoch, dict(starts))
+        return self.writer
 
     def _opened(self, name: str, sink: Sink) -> SinkSession | None:
-        with _Guard(self, name):
-            return sink.open(self.directory, self.rank)
+        with _SinkGuard(self, name):
+            return sink.open(SinkContext(self.rank, tuple(self.directory / on_rank(file, self.rank) for file in sink.files())))
         return None
 
     def end_step(self, keep: bool) -> RunError | None:
-        """Hand what the committed step captured to the sinks, or drop it.
+        """Hand the captures of the committed step to the sinks, or drop them.
 
         Returns:
-            The failure of a sink, told once, where the spec says that it ends the run.
+            The failure of a sink, once, where the spec says that it ends the run.
         """
-        kept: list[Kept] = []
-        if self.split is not None:
-            kept, self.split.kept = self.split.kept, kept
-        if keep and kept:
-            self._hand_out(kept)
-        fresh = [text for name, text in self.failures.items() if name not in self.told]
-        self.told |= set(self.failures)
+        buffered: list[tuple[Route, BufferedCapture]] = []
+        if self.writer is not None:
+            buffered, self.writer.buffered = self.writer.buffered, buffered
+        if keep and buffered and self.writer is not None:
+            self._hand_over([(route.sinks, self.writer.reading(route, capture)) for route, capture in buffered])
+        fresh = [text for name, text in self.failures.items() if name not in self.reported]
+        self.reported |= set(self.failures)
         return RunError("; ".join(fresh)) if fresh and self.strict else None
 
-    def _hand_out(self, kept: list[Kept]) -> None:
-        for name, outlet in list((self.open or {}).items()):
-            with _Guard(self, name):
-                readings = [_reading(capture, self.rank) for capture in kept if name in capture.form.sinks]
-                if readings:
-                    outlet.step(readings)
+    def _hand_over(self, readings: list[tuple[tuple[str, ...], Reading]]) -> None:
+        for name, session in list((self.open or {}).items()):
+            with _SinkGuard(self, name):
+                own = [reading for sinks, reading in readings if name in sinks]
+                if own:
+                    session.step(own)
 
     def close(self) -> None:
-        """End the sinks; what no commit made part of the run is dropped."""
-        sink_sessions, self.open, self.split = self.open or {}, None, None
-        for name, outlet in sink_sessions.items():
-            with _Guard(self, name):
-                outlet.close()
+        """Close the sinks; captures of a step that was not committed are dropped."""
+        sessions, self.open, self.writer = self.open or {}, None, None
+        for name, session in sessions.items():
+            with _SinkGuard(self, name):
+                session.close()
 
-    def failed(self, name: str, why: str) -> None:
-        """Give a sink up."""
-        self.failures.setdefault(name, f"sink `{name}` was given up: {why}")
+    def failed(self, name: str, reason: str) -> None:
+        """Disable a sink."""
+        self.failures.setdefault(name, f"sink `{name}` failed and was disabled: {reason}")
         (self.open or {}).pop(name, None)
 
 
-class _Guard:
-    """Turns what a sink raises into its end."""
+class _SinkGuard:
+    """Disables a sink that raises."""
 
-    def __init__(self, sink_sessions: SinkSessions, name: str) -> None:
-        self.sink_sessions = sink_sessions
+    def __init__(self, sessions: SinkSessions, name: str) -> None:
+        self.sessions = sessions
         self.name = name
 
     def __enter__(self) -> None:
@@ -139,34 +121,37 @@ class _Guard:
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
         if isinstance(error, Exception):  # the boundary: a failing sink must not end training
-            self.sink_sessions.failed(self.name, str(error) or type(error).__name__)
+            self.sessions.failed(self.name, str(error) or type(error).__name__)
             return True
         return False
 
 
-class Kept(NamedTuple):
-    """A capture that waits for its step's commit."""
+class Route(NamedTuple):
+    """Where captures of one descriptor go.
 
-    form: Form
-    step: int
-    microstep: int
-    call: int
-    backward: int
-    late: bool
-    payload: bytes
+    Attributes:
+        number: their number in the journal; None where they are not recorded.
+        sinks: names of the sinks that take them.
+        labels: a label for each element.
+    """
+
+    number: int | None
+    sinks: tuple[str, ...]
+    labels: tuple[str, ...]
 
 
-class Split:
-    """A writer that hands captures on to the journal, and keeps the small ones that a small sink wants."""
+class SinkWriter(BufferingWriter):
+    """Writes captures to the journal, and buffers those that a sink takes."""
 
-    def __init__(self, sink_sessions: SinkSessions, journal: Writer, epoch: int, starts: dict[str, int]) -> None:
-        self.sink_sessions = sink_sessions
+    def __init__(self, sessions: SinkSessions, journal: Writer, epoch: int, starts: dict[str, int]) -> None:
+        super().__init__()
+        self.sessions = sessions
         self.journal = journal
         self.store: Callable[..., None] = journal.add
         self.epoch = epoch
         self.starts = starts
-        self.routes: list[tuple[int | None, Form | None]] = []
-        self.kept: list[Kept] = []
+        self.routes: list[Route] = []
+        self.buffered: list[tuple[Route, BufferedCapture]] = []
 
     def descriptor(
         self,
@@ -179,51 +164,51 @@ class Split:
         epoch: int | None = None,
     ) -> int:
         """A number for captures of this series, dtype and shape."""
-        number = self.journal.descriptor(key, dtype, shape, dims, coords, attrs, epoch) if key.probe in self.sink_sessions.stored else None
+        recorded = key.probe in self.sessions.recorded
+        number = self.journal.descriptor(key, dtype, shape, dims, coords, attrs, epoch) if recorded else None
         sinks = tuple(self._takers(key, shape))
-        where, start = (self.epoch, self.starts.get(key.phase, 0)) if epoch is None else (epoch, None)
-        form = Form(key, where, start, tuple(labels(shape, dims, coords)), getattr(torch, dtype), sinks) if sinks else None
-        self.routes.append((number, form))
-        return len(self.routes) - 1
+        self.routes.append(Route(number, sinks, tuple(labels(shape, dims, coords)) if sinks else ()))
+        return super().descriptor(key, dtype, shape, dims, coords, attrs, epoch)
 
     def _takers(self, key: SeriesKey, shape: tuple[int, ...]) -> Iterator[str]:
-        """The sinks that a series goes to; one that is given more than it takes is given up."""
+        """The sinks that take the captures of a series; one whose limit they exceed is disabled."""
         elements = torch.Size(shape).numel()
-        for name in self.sink_sessions.takers[key.probe]:
-            most = self.sink_sessions.sinks[name].largest
-            if most is None or elements <= most:
+        for name in self.sessions.takers[key.probe]:
+            limit = self.sessions.limits[name]
+            if limit is None or elements <= limit:
                 yield name
             else:
-                hint = "add a transform that makes less of it, raise `max_elements`, or name other `sinks` in the probe"
-                self.sink_sessions.failed(name, f"`{key}` has {elements} elements, and it takes {most} at most; {hint}")
+                hint = "add a transform that makes it smaller, raise the limit of the sink, or name other `sinks` in the probe"
+                self.sessions.failed(name, f"`{key}` has {elements} elements, and the sink takes at most {limit}; {hint}")
 
     def add(self, descriptor: int, step: int, microstep: int, call: int, backward: int, address: int, nbytes: int, flags: int = 0) -> None:
         """Copy `nbytes` bytes at `address` before returning."""
-        number, form = self.routes[descriptor]
-        if number is not None:
-            self.store(number, step, microstep, call, backward, address, nbytes, flags)
-        if form is not None:
-            payload = string_at(address, nbytes) if nbytes else b""
-            self.kept.append(Kept(form, step, microstep, call, backward, bool(flags & LATE), payload))
+        route = self.routes[descriptor]
+        if route.number is not None:
+            self.store(route.number, step, microstep, call, backward, address, nbytes, flags)
+        if route.sinks:
+            self.buffered.append((route, self.copied(descriptor, step, microstep, call, backward, address, nbytes, flags)))
 
-
-def _reading(kept: Kept, rank: int) -> Reading:
-    """A capture as plain numbers."""
-    form, phase = kept.form, kept.form.key.phase
-    known = -1 if form.start is None else form.start + kept.step
-    clock = Clock(form.epoch, phase, kept.step, known, kept.microstep, kept.call, kept.backward, rank)
-    return Reading(form.key, clock, kept.late, dict(zip(form.labels, numbers(kept.payload, form.dtype), strict=True)))
+    def reading(self, route: Route, capture: BufferedCapture) -> Reading:
+        """A capture as Python numbers."""
+        about = capture.descriptor
+        here = about.epoch is None
+        epoch, known = (self.epoch, self.starts.get(about.key.phase, 0) + capture.step) if here else (about.epoch or 0, -1)
+        times = (capture.microstep, capture.call, capture.backward)
+        clock = Clock(epoch, about.key.phase, capture.step, known, *times, self.sessions.rank)
+        values = numbers(capture.payload, getattr(torch, about.dtype))
+        return Reading(about.key, clock, bool(capture.flags & LATE), dict(zip(route.labels, values, strict=True)))
 
 
 def labels(shape: tuple[int, ...], dims: tuple[str, ...] | None, coords: Mapping[str, Coord]) -> Iterator[str]:
-    """A label for each element in row-major order: names along its axes, or places where there are none."""
+    """A label for each element in row-major order: the names along its axes, or indices where there are none."""
     names = dims or ("",) * len(shape)
     axes = [[str(label) for label in coords.get(name, range(size))] for name, size in zip(names, shape, strict=True)]
     return ("/".join(place) for place in product(*axes))
 
 
 def numbers(payload: bytes, dtype: torch.dtype) -> list[Number]:
-    """The elements of a capture; a complex one is a text, as what is not finite is."""
+    """The elements of a capture; those that are complex or not finite are strings."""
     if not payload:
         return []
     letter = PLAIN.get(dtype)

@@ -1,4 +1,4 @@
-"""Triggers: captures that wait in memory until a value is not finite, and are written then."""
+"""Triggers: captures wait in memory, and are written once a value is not finite."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from probes.hooks.capture.run_state import Moment, Writer
 from probes.plan import Binding, Plan, Tree
 from probes.runner.nonfinite import NonfiniteEvent, is_finite, numbers
 from probes.runner.scalers import Scalers
-from probes.runner.trigger_buffer import BufferWriter, TriggerBuffer
+from probes.runner.trigger_buffer import TriggerBuffer, TriggerWriter
 from probes.tensors import NotCapturable
 
 
 class TriggerWatch:
-    """What the probes with a trigger share: one event writes what each of them holds.
+    """The triggers of a run: one event writes the waiting captures of all probes that have a trigger.
 
-    A gradient counts once it is known to be unscaled: where a GradScaler is at work, what it finds to be an overflow of its own
-    scale and skips is dismissed.
+    A gradient counts once it is known not to be an overflow of a loss scale: where a GradScaler is in use, a gradient in a step
+    that it skips is dismissed.
 
     Args:
         plan: the plan; its probes name their triggers.
@@ -33,13 +33,13 @@ class TriggerWatch:
         trees: the module trees as they are now.
 
     Attributes:
-        ring: the captures that wait.
-        found: what was found in the open step.
-        suspect: a gradient that was found, and that a GradScaler has not judged yet.
-        dismissed: gradients that it blamed on its scale.
-        events: what set the triggers off, and what was written.
-        calm: whether the last step had nothing to find; an event is the first such step after one that had not.
-        error: what training was stopped with.
+        buffer: the captures that wait.
+        found: the first value of the open step that is not finite.
+        suspect: a gradient that is not finite, in a step that a GradScaler has not judged yet.
+        dismissed: gradients in steps that a GradScaler skipped.
+        events: the values that fired the triggers, and what was written.
+        quiet: whether all values of the last step were finite; the triggers fire in the first step after it that has another.
+        error: what stops training.
     """
 
     def __init__(self, plan: Plan, moment: Moment, trees: Mapping[str, Tree]) -> None:
@@ -50,20 +50,20 @@ class TriggerWatch:
         self.triggers = {name: one.when.trigger for name, one in probes.items() if one.enabled and one.when.trigger is not None}
         room = plan.loaded.spec.limits.buffer_bytes
         before = {name: trigger.before for name, trigger in self.triggers.items()}
-        self.ring = TriggerBuffer(moment, before, room if room is not None else 1 << 62)
+        self.buffer = TriggerBuffer(moment, before, room if room is not None else 1 << 62)
         self.scalers = Scalers(self)
         self.found: NonfiniteEvent | None = None
         self.suspect: NonfiniteEvent | None = None
         self.dismissed: list[NonfiniteEvent] = []
         self.events: list[tuple[NonfiniteEvent, dict[str, int]]] = []
-        self.calm = True
+        self.quiet = True
         self.looked = False
         self.error: Stopped | None = None
         self._step: Any = None
-        self._told = 0
+        self._reported = 0
 
     def start(self, before_optimizer: Callable[..., None]) -> None:
-        """Watch the optimizers, and the scalers where a gradient may set a trigger off.
+        """Observe the optimizers, and the scalers where a gradient may fire a trigger.
 
         Args:
             before_optimizer: called before the step of any optimizer.
@@ -74,7 +74,7 @@ class TriggerWatch:
             self.scalers.start()
 
     def stop(self) -> None:
-        """Watch no more."""
+        """Stop observing."""
         self.scalers.stop()
         if self._step is not None:
             self._step.remove()
@@ -83,10 +83,10 @@ class TriggerWatch:
     # In the hooks
 
     def look(self, binding: Binding, leaf: str, tensor: Tensor, at: At, call: int, backward: int) -> None:
-        """Look whether a value is finite; of a step only the first that is not matters.
+        """Check whether a value is finite; only the first of a step that is not counts.
 
         Args:
-            binding: what sees it.
+            binding: whose value it is.
             leaf: which leaf of the binding.
             tensor: any shape, dtype and device, owned by the model; only read.
             at: the clock of the value.
@@ -124,21 +124,21 @@ class TriggerWatch:
             **numbers(tensor),
         )
 
-    # What a GradScaler says
+    # For GradScaler
 
     @property
     def undecided(self) -> bool:
-        """Whether a gradient waits for its judgement."""
+        """Whether a gradient waits for the GradScaler."""
         return self.suspect is not None
 
     def dismiss(self) -> None:
-        """Forget the gradient that waits, but say that there was one."""
+        """Count the gradient that waits as an overflow of the loss scale."""
         if self.suspect is not None:
             self.dismissed.append(self.suspect)
             self.suspect = None
 
     def confirm(self) -> None:
-        """Take the gradient that waits for what was found."""
+        """Count the gradient that waits as the value that fires the triggers."""
         self.found, self.suspect = self.found or self.suspect, None
 
     # At the ends of steps and epochs
@@ -146,10 +146,10 @@ class TriggerWatch:
     @property
     def halts(self) -> bool:
         """Whether training has to stop."""
-        return self.error is not None or (self.found is not None and self.calm and self.found.then == "stop")
+        return self.error is not None or (self.found is not None and self.quiet and self.found.then == "stop")
 
     def raise_stopped(self) -> None:
-        """Raise what training is stopped with.
+        """Raise what stops training.
 
         Raises:
             Stopped: a trigger stops it.
@@ -158,57 +158,57 @@ class TriggerWatch:
             raise self.error
 
     def end_step(self, writer: Writer | None, phase: str, step: int, keep: bool) -> bool:
-        """Write what waits where something was found in the step.
+        """Write the waiting captures where the step had a value that is not finite.
 
         Args:
-            writer: the journal; None where nothing is taken any more.
+            writer: the journal; None where the run captures no more.
             phase: phase of the step.
             step: its number.
-            keep: whether its body came to its end; what was found is written even where it did not.
+            keep: whether its body did not raise; an event is written even where it did.
 
         Returns:
-            Whether anything waits for a commit.
+            Whether captures were written that need a commit.
         """
         found, self.found = self.found, None
-        fires = found is not None and self.calm
+        fires = found is not None and self.quiet
         if self.looked:
-            self.calm, self.looked = found is None, False
-        poured = {}
+            self.quiet, self.looked = found is None, False
+        written = {}
         if found is not None and fires:
-            poured = self.ring.pour(writer, phase, step) if writer is not None else {}
-            self.events.append((found, poured))
+            written = self.buffer.write_out(writer, phase, step) if writer is not None else {}
+            self.events.append((found, written))
             if found.then == "stop":
                 self.error = self.error or Stopped(f"{found}; stopped by the trigger of probe `{found.probe}`")
-        self.ring.end_step(keep or fires, age=self.suspect is None)
-        return bool(poured)
+        self.buffer.end_step(keep or fires, age=self.suspect is None)
+        return bool(written)
 
     def end_epoch(self, epoch: int) -> dict[str, Any]:
-        """What the file of an epoch says: what set the triggers off in it."""
-        self.ring.end_epoch()
-        events = [{**found.as_dict(), **poured} for found, poured in self.events[self._told :]]
-        self._told = len(self.events)
+        """The events of an epoch, for its file."""
+        self.buffer.end_epoch()
+        events = [{**found.as_dict(), **written} for found, written in self.events[self._reported :]]
+        self._reported = len(self.events)
         dismissed = [one.as_dict() for one in self.dismissed if one.epoch == epoch]
         return {"events": events, "dismissed": len(dismissed), **({"first_dismissed": dismissed[0]} if dismissed else {})}
 
     def notes(self) -> list[str]:
-        """What a person is told at the end."""
-        lines = [_event_text(found, poured) for found, poured in self.events]
+        """Lines for the summary."""
+        lines = [_event_text(found, written) for found, written in self.events]
         if self.dismissed:
             first = self.dismissed[0]
             lines.append(
-                f"{len(self.dismissed)} gradients overflowed in steps that GradScaler skipped, the first: {first.where}, {first.when}"
+                f"{len(self.dismissed)} gradients overflowed in steps that GradScaler skipped; the first: {first.where}, {first.when}"
             )
         if self.suspect is not None:
-            lines.append(f"not decided, as GradScaler.update() did not follow: {self.suspect}")
+            lines.append(f"undecided, because no `GradScaler.update()` followed: {self.suspect}")
         if self.triggers and not lines:
-            lines.append("nothing set a trigger off: every value that was looked at is finite")
+            lines.append("no trigger fired: every value that was checked is finite")
         return lines
 
 
 class TriggeredRecorder(Recorder):
     """A recorder whose captures wait for a trigger."""
 
-    __slots__ = ("binding", "shelf", "watch")
+    __slots__ = ("binding", "waiting_writer", "watch")
 
     def __init__(
         self,
@@ -223,17 +223,17 @@ class TriggeredRecorder(Recorder):
         super().__init__(binding.key(leaf), watch.moment, account, transforms, dims, attrs)
         self.watch = watch
         self.binding = binding
-        self.shelf = BufferWriter(watch.ring, self)
+        self.waiting_writer = TriggerWriter(watch.buffer, self)
 
     def taker(self, writer: Writer) -> Writer:
-        """The shelf in place of the journal."""
-        return self.shelf.over(writer)
+        """The buffer of the trigger in place of the journal."""
+        return self.waiting_writer.over(writer)
 
     def put(self, tensor: Tensor, at: At, call: int, backward: int) -> None:
-        """Look whether a value is finite, and keep it."""
+        """Check whether a value is finite, and buffer it."""
         self.watch.look(self.binding, self.key.leaf, tensor, at, call, backward)
         super().put(tensor, at, call, backward)
-        self.account.written -= 1  # it is held, and counted when it is written
+        self.account.written -= 1  # it waits, and is counted when it is written
         self.account.nbytes -= self.nbytes
 
 
@@ -242,19 +242,19 @@ def _is_gradient(binding: Binding) -> bool:
 
 
 def _bad_tensors(module: Module) -> list[str]:
-    """Parameters and buffers of a module itself that are not finite."""
+    """Names of the module's own parameters and buffers that are not finite."""
     found = []
     for name, tensor in [*module._parameters.items(), *module._buffers.items()]:
         try:
             if tensor is not None and not is_finite(tensor):
                 found.append(name)
-        except (NotCapturable, RuntimeError):  # such as a lazy one, of which nothing can be said
+        except (NotCapturable, RuntimeError):  # such as a lazy one, which has no values
             continue
     return found
 
 
-def _event_text(found: NonfiniteEvent, poured: dict[str, int]) -> str:
-    if not poured:
-        return f"{found}; nothing could be written of it"
-    full = f"; {poured['crowded_out']} captures had made room before (`limits.buffer_bytes`)" if poured["crowded_out"] else ""
-    return f"{found}; written: {poured['captures']} captures of {poured['steps']} steps{full}"
+def _event_text(found: NonfiniteEvent, written: dict[str, int]) -> str:
+    if not written:
+        return f"{found}; no captures could be written"
+    full = f"; {written['crowded_out']} older captures were dropped before (`limits.buffer_bytes`)" if written["crowded_out"] else ""
+    return f"{found}; written: {written['captures']} captures of {written['steps']} steps{full}"

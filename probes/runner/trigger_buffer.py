@@ -1,4 +1,4 @@
-"""Captures that wait in memory for something to happen: those of the last steps, within a bound of bytes."""
+"""Captures that wait in memory for a trigger: those of the last steps, within a limit of bytes."""
 
 from __future__ import annotations
 
@@ -8,114 +8,85 @@ from collections.abc import Mapping
 from operator import attrgetter
 from typing import NamedTuple
 
-from probes.clock import SeriesKey
 from probes.hooks.capture.recorder import LATE, Recorder
 from probes.hooks.capture.run_state import Moment, Writer
-from probes.signature import Coord
+from probes.runner.capture_buffer import BufferedCapture, BufferingWriter, Descriptor
 
-COPY_OVERHEAD = 256  # bytes that a waiting capture takes beside its payload
+COPY_OVERHEAD = 256  # bytes that a waiting capture takes in addition to its payload
 
 
-class Form(NamedTuple):
-    """What captures of one series, dtype and shape have in common; `epoch` is theirs."""
+class WaitingCapture(NamedTuple):
+    """A capture that waits; `epoch` is its own, `serial` counts the captures of the run."""
 
-    key: SeriesKey
-    dtype: str
-    shape: tuple[int, ...]
-    dims: tuple[str, ...] | None
-    coords: dict[str, Coord]
-    attrs: dict[str, object]
+    writer: TriggerWriter
     epoch: int
-
-
-class Held(NamedTuple):
-    """A capture that waits, with its own clock; `serial` counts the captures of the run."""
-
-    shelf: BufferWriter
-    form: Form
-    step: int
-    microstep: int
-    call: int
-    backward: int
-    payload: bytes
+    capture: BufferedCapture
     serial: int
 
     @property
     def nbytes(self) -> int:
         """Bytes of memory that it takes."""
-        return len(self.payload) + COPY_OVERHEAD
+        return len(self.capture.payload) + COPY_OVERHEAD
 
 
-class BufferWriter:
-    """Where the captures of one recorder go in place of the journal.
+class TriggerWriter(BufferingWriter):
+    """Puts the captures of one recorder into the buffer instead of the journal.
 
     Args:
-        ring: holds them.
-        recorder: its books are told what becomes of them.
+        buffer: where they wait.
+        recorder: its account counts what is written or dropped.
     """
 
-    def __init__(self, ring: TriggerBuffer, recorder: Recorder) -> None:
-        self.ring = ring
+    def __init__(self, buffer: TriggerBuffer, recorder: Recorder) -> None:
+        super().__init__()
+        self.buffer = buffer
         self.recorder = recorder
-        self.lane = ring.lanes[recorder.key.probe]
-        self.forms: list[Form] = []
+        self.window = buffer.windows[recorder.key.probe]
         self.journal: Writer | None = None
-        self.writer: Writer | None = None
-        self.numbers: dict[int, tuple[Form, int]] = {}
+        self.numbered_by: Writer | None = None
+        self.numbers: dict[int, tuple[Descriptor, int]] = {}
 
-    def over(self, journal: Writer) -> BufferWriter:
-        """The shelf itself; numbers of the journal before are forgotten with those that asked for them."""
+    def over(self, journal: Writer) -> TriggerWriter:
+        """The writer itself; descriptors that were made for another journal are dropped."""
         if journal is not self.journal:
             self.journal = journal
-            self.forms = []
+            self.descriptors = []
         return self
-
-    def descriptor(
-        self,
-        key: SeriesKey,
-        dtype: str,
-        shape: tuple[int, ...],
-        dims: tuple[str, ...] | None,
-        coords: dict[str, Coord],
-        attrs: dict[str, object],
-        epoch: int | None = None,
-    ) -> int:
-        """A number for captures of this series, dtype and shape."""
-        self.forms.append(Form(key, dtype, shape, dims, coords, attrs, self.ring.moment.epoch if epoch is None else epoch))
-        return len(self.forms) - 1
 
     def add(self, descriptor: int, step: int, microstep: int, call: int, backward: int, address: int, nbytes: int, flags: int = 0) -> None:
         """Copy `nbytes` bytes at `address` before returning."""
-        payload = ctypes.string_at(address, nbytes) if nbytes else b""
-        self.ring.take(Held(self, self.forms[descriptor], step, microstep, call, backward, payload, self.ring.serial), self.lane)
+        capture = self.copied(descriptor, step, microstep, call, backward, address, nbytes, flags)
+        known = capture.descriptor.epoch
+        epoch = self.buffer.moment.epoch if known is None else known
+        self.buffer.take(WaitingCapture(self, epoch, capture, self.buffer.serial), self.window)
 
-    def number(self, form: Form, writer: Writer, epoch: int) -> int:
-        """The number that a writer gives to captures of a form."""
-        if writer is not self.writer:
-            self.writer = writer
+    def number(self, waiting: WaitingCapture, writer: Writer, epoch: int) -> int:
+        """The number that a writer gives to the descriptor of a capture that is written in an epoch."""
+        if writer is not self.numbered_by:
+            self.numbered_by = writer
             self.numbers = {}
-        if id(form) not in self.numbers:
-            about = (form.key, form.dtype, form.shape, form.dims, form.coords, form.attrs)
-            number = writer.descriptor(*about, None if form.epoch == epoch else form.epoch)
-            self.numbers[id(form)] = form, number  # the form is kept, so that no other gets its id
-        return self.numbers[id(form)][1]
+        descriptor = waiting.capture.descriptor
+        if id(descriptor) not in self.numbers:
+            number = writer.descriptor(*descriptor._replace(epoch=None if waiting.epoch == epoch else waiting.epoch))
+            self.numbers[id(descriptor)] = descriptor, number  # the descriptor is kept, so that no other gets its id
+        return self.numbers[id(descriptor)][1]
 
 
-class Lane:
-    """The steps of one probe that wait.
+class StepWindow:
+    """The last steps of one probe.
 
     Attributes:
-        before: how many steps before the open one are kept; a step counts in which the probe captured anything.
+        before: how many steps before the open one are kept; only steps in which the probe captured anything count.
         past: those steps, the oldest first.
         open: captures of the open step.
     """
 
     def __init__(self, before: int) -> None:
         self.before = before
-        self.past: deque[deque[Held]] = deque()
-        self.open: deque[Held] = deque()
+        self.past: deque[deque[WaitingCapture]] = deque()
+        self.open: deque[WaitingCapture] = deque()
 
-    def oldest(self) -> Held | None:
+    def oldest(self) -> WaitingCapture | None:
         """The capture that has waited longest."""
         while self.past and not self.past[0]:
             self.past.popleft()
@@ -123,112 +94,117 @@ class Lane:
         return step[0] if step else None
 
     def drop_oldest(self) -> None:
-        """Forget it."""
+        """Remove the capture that has waited longest."""
         (self.past[0] if self.past else self.open).popleft()
 
-    def all(self) -> list[Held]:
-        """Everything that waits."""
-        return [one for step in (*self.past, self.open) for one in step]
+    def all(self) -> list[WaitingCapture]:
+        """Every capture that waits."""
+        return [waiting for step in (*self.past, self.open) for waiting in step]
 
 
 class TriggerBuffer:
-    """The captures of the step that is open and of the last ones before it.
+    """The captures of the open step and of the last steps before it.
 
     Args:
         moment: the run's clock.
         before: probe -> how many steps before the open one are kept of it.
-        room: most bytes of memory that captures take while they wait; beyond it the oldest go.
+        limit: most bytes of memory that captures take while they wait; beyond it the oldest are dropped.
 
     Attributes:
         nbytes: bytes that they take.
-        crowded: captures that had to go since the ring was poured out, because there was no room.
+        crowded: captures that were dropped because of the limit since the buffer was last written out.
         serial: number of the next capture.
     """
 
-    def __init__(self, moment: Moment, before: Mapping[str, int], room: int) -> None:
+    def __init__(self, moment: Moment, before: Mapping[str, int], limit: int) -> None:
         self.moment = moment
-        self.room = room
-        self.lanes = {probe: Lane(steps) for probe, steps in before.items()}
+        self.limit = limit
+        self.windows = {probe: StepWindow(steps) for probe, steps in before.items()}
         self.nbytes = 0
         self.crowded = 0
         self.serial = 0
 
-    def take(self, held: Held, lane: Lane) -> None:
+    def take(self, waiting: WaitingCapture, window: StepWindow) -> None:
         """Keep a capture of the open step."""
         self.serial += 1
-        lane.open.append(held)
-        self.nbytes += held.nbytes
-        while self.nbytes > self.room:
+        window.open.append(waiting)
+        self.nbytes += waiting.nbytes
+        while self.nbytes > self.limit:
             self._crowd_out()
 
     def _crowd_out(self) -> None:
-        """Let the capture go that has waited longest."""
-        waiting = [(oldest.serial, lane, oldest) for lane in self.lanes.values() if (oldest := lane.oldest()) is not None]
-        _, lane, oldest = min(waiting, key=lambda one: one[0])
-        lane.drop_oldest()
-        self._let_go(oldest, "ring full")
+        """Drop the capture that has waited longest."""
+        candidates = [(oldest.serial, window, oldest) for window in self.windows.values() if (oldest := window.oldest()) is not None]
+        _, window, oldest = min(candidates, key=lambda candidate: candidate[0])
+        window.drop_oldest()
+        self._drop(oldest, "ring full")
         self.crowded += 1
 
     def end_step(self, keep: bool, *, age: bool = True) -> None:
         """Begin a new step.
 
         Args:
-            keep: whether the step that ends was committed; one whose body raised is forgotten.
-            age: whether what is older than its probe wants goes.
+            keep: whether the step that ends was committed; a step whose body raised is dropped.
+            age: whether steps that are older than their probe keeps are dropped.
         """
-        for lane in self.lanes.values():
-            if lane.open:
-                step, lane.open = lane.open, deque()
-                lane.past.append(step if keep else self._forgotten(step))
-            while age and len(lane.past) > lane.before:
-                self._forgotten(lane.past.popleft())
+        for window in self.windows.values():
+            if window.open:
+                step, window.open = window.open, deque()
+                window.past.append(step if keep else self._dropped(step))
+            while age and len(window.past) > window.before:
+                self._dropped(window.past.popleft())
 
-    def _forgotten(self, step: deque[Held]) -> deque[Held]:
-        for one in step:
-            self._let_go(one, "filtered")
+    def _dropped(self, step: deque[WaitingCapture]) -> deque[WaitingCapture]:
+        for waiting in step:
+            self._drop(waiting, "filtered")
         return deque()
 
-    def _let_go(self, held: Held, reason: str) -> None:
-        self.nbytes -= held.nbytes
-        if held.form.epoch == self.moment.epoch:  # the books of an earlier epoch are closed, and it is in them
-            held.shelf.recorder.account.skip(reason)
+    def _drop(self, waiting: WaitingCapture, reason: str) -> None:
+        self.nbytes -= waiting.nbytes
+        if waiting.epoch == self.moment.epoch:  # an earlier epoch's account is closed, and has counted it
+            waiting.writer.recorder.account.skip(reason)
 
     def end_epoch(self) -> None:
-        """Say in the books of the epoch that what still waits was not written in it."""
-        for one in self.waiting():
-            if one.form.epoch == self.moment.epoch:
-                one.shelf.recorder.account.skip("filtered")
+        """Count captures of this epoch that still wait as not written in it."""
+        for waiting in self.waiting():
+            if waiting.epoch == self.moment.epoch:
+                waiting.writer.recorder.account.skip("filtered")
 
-    def waiting(self) -> list[Held]:
-        """Everything that waits, in the order of its capture."""
-        return sorted((one for lane in self.lanes.values() for one in lane.all()), key=attrgetter("serial"))
+    def waiting(self) -> list[WaitingCapture]:
+        """Every capture that waits, in the order of capture."""
+        return sorted((waiting for window in self.windows.values() for waiting in window.all()), key=attrgetter("serial"))
 
-    def pour(self, writer: Writer, phase: str, step: int) -> dict[str, int]:
-        """Write all that waits with its own clocks, and forget it.
+    def write_out(self, writer: Writer, phase: str, step: int) -> dict[str, int]:
+        """Write every waiting capture with its own clock, and empty the buffer.
 
         Args:
             writer: the journal.
-            phase: phase of the step that will commit it.
+            phase: phase of the step that will commit them.
             step: that step; captures of others are late.
 
         Returns:
             What was written: `steps`, `captures`, `bytes`, and those `crowded_out` before.
         """
-        poured, crowded = self.waiting(), self.crowded
-        for held in poured:
-            here = held.form.epoch == self.moment.epoch and held.form.key.phase == phase and held.step == step
-            self._write(held, writer, 0 if here else LATE)
-        for lane in self.lanes.values():
-            lane.past, lane.open = deque(), deque()
+        written, crowded = self.waiting(), self.crowded
+        here = (self.moment.epoch, phase, step)
+        for waiting in written:
+            self._write(waiting, writer, 0 if _step_of(waiting) == here else LATE)
+        for window in self.windows.values():
+            window.past, window.open = deque(), deque()
         self.nbytes = self.crowded = 0
-        steps = {(one.form.epoch, one.form.key.phase, one.step) for one in poured}
-        payload = sum(len(one.payload) for one in poured)
-        return {"steps": len(steps), "captures": len(poured), "bytes": payload, "crowded_out": crowded}
+        payload = sum(len(waiting.capture.payload) for waiting in written)
+        return {"steps": len({*map(_step_of, written)}), "captures": len(written), "bytes": payload, "crowded_out": crowded}
 
-    def _write(self, held: Held, writer: Writer, flags: int) -> None:
-        number = held.shelf.number(held.form, writer, self.moment.epoch)
-        address = ctypes.cast(ctypes.c_char_p(held.payload), ctypes.c_void_p).value or 0
-        writer.add(number, held.step, held.microstep, held.call, held.backward, address, len(held.payload), flags)
-        account = held.shelf.recorder.account
+    def _write(self, waiting: WaitingCapture, writer: Writer, flags: int) -> None:
+        number = waiting.writer.number(waiting, writer, self.moment.epoch)
+        capture = waiting.capture
+        address = ctypes.cast(ctypes.c_char_p(capture.payload), ctypes.c_void_p).value or 0
+        size = len(capture.payload)
+        writer.add(number, capture.step, capture.microstep, capture.call, capture.backward, address, size, flags)
+        account = waiting.writer.recorder.account
         account.written += 1
-        account.nbytes += len(held.payload)
+        account.nbytes += size
+
+
+def _step_of(waiting: WaitingCapture) -> tuple[int, str, int]:
+    return waiting.epoch, waiting.capture.descriptor.key.phase, waiting.capture.step

@@ -1,1 +1,1 @@
-"""Where captures go, one file per kind."""
+"""Sinks get the readings of committed steps, one file per kind."""

@@ -1,45 +1,50 @@
-"""A line on the terminal for each series and step."""
+"""Print a line on the terminal for each series and step."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
 
-from probes.component import Number, Reading, Sink, SinkSession
+from probes.component import Number, Reading, Sink, SinkContext, SinkSession
 from probes.printable import invisible
 
 
 class Console(Sink):
-    """Small captures are written to the terminal (stderr), a line for each series and committed step: for people."""
+    """Prints small captures on the terminal (stderr), one line for each series and committed step: for people."""
 
     kind: Literal["console"] = "console"
     max_elements: int = Field(default=16, ge=1, le=256, description="Most elements of one capture; a larger one is refused.")
 
-    def open(self, directory: Path, rank: int) -> SinkSession:
-        """Nothing is opened; on another rank than 0 each line says so."""
-        return _Terminal(rank)
+    def most_elements(self) -> int:
+        """`max_elements`."""
+        return self.max_elements
+
+    def open(self, context: SinkContext) -> SinkSession:
+        """Start a session; on other ranks than 0 each line has the rank."""
+        return _Terminal(context.rank)
 
 
 class _Terminal:
+    """Prints readings on stderr."""
+
     def __init__(self, rank: int) -> None:
         self.rank = rank
 
     def step(self, readings: Sequence[Reading]) -> None:
-        """Write the lines of one step at once."""
+        """Print the lines of one step in one write."""
         text = "".join(f"{line(reading, self.rank)}\n" for reading in readings)
         sys.stderr.write(text)
         sys.stderr.flush()
 
     def close(self) -> None:
-        """The terminal stays."""
+        """Leave the terminal as it is."""
 
 
 def line(reading: Reading, rank: int = 0) -> str:
-    """A reading for a person: where in the run, which series, its numbers with four digits."""
+    """One line: the place in the run, the series, the numbers with four digits."""
     clock, key = reading.clock, reading.key
     place = f"epoch {clock.epoch} step {clock.step}" + (f" of {key.phase}" if key.phase != "train" else "")
     times = (("microstep", clock.microstep), ("call", clock.call), ("backward", clock.backward))

@@ -1,4 +1,4 @@
-"""One line of JSON for each step."""
+"""Write a line of JSON for each step."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
-from probes.component import Reading, Sink, SinkSession
+from probes.component import Reading, Sink, SinkContext, SinkSession
 
 PATTERN = r"^(?!ledger)[A-Za-z0-9][A-Za-z0-9_-]{0,63}\.jsonl$"
-PIECE = 1 << 16
+BLOCK = 1 << 16
 
 
 def _inside(path: str) -> str:
-    """Refuse what is no plain name, so that nothing can lead out of the run directory or onto a file of the run's own."""
+    """Refuse a name with folders, or of a file that the run itself writes."""
     if not re.fullmatch(PATTERN, path):
-        message = "'{path}' must stay a file of its own inside the run directory: letters, digits, _ and -, then .jsonl"
-        hint = "the ledger of the run has this name" if path.startswith("ledger") else "such as log.jsonl"
+        message = '"{path}" is not a plain file name; the file lies in the run directory: letters, digits, _ and -, then .jsonl'
+        hint = "the ledger of the run has this name; write log.jsonl" if path.startswith("ledger") else "write a name such as log.jsonl"
         raise PydanticCustomError("sink_path", message, {"path": path, "hint": hint})
     return path
 
@@ -32,7 +32,7 @@ Name = Annotated[str, AfterValidator(_inside), Field(json_schema_extra={"pattern
 
 
 class Jsonl(Sink):
-    """Small captures go into a file of the run directory, one line of JSON for each committed step: for trackers and scripts.
+    """Writes small captures into a file of the run directory, one line of JSON for each committed step: for trackers and scripts.
 
     A line has `epoch`, `phase`, `step`, `global_step` and `values`, which maps `probe/target/leaf/label` to a number.
     """
@@ -41,18 +41,25 @@ class Jsonl(Sink):
     path: Name = Field(default="log.jsonl", description="Name of the file in the run directory; no folders, and it ends in .jsonl.")
     max_elements: int = Field(default=64, ge=1, le=4096, description="Most elements of one capture; a larger one is refused.")
 
-    def open(self, directory: Path, rank: int) -> SinkSession:
-        """Open the file, on another rank than 0 one of its own; lines of an earlier attempt stay.
+    def most_elements(self) -> int:
+        """`max_elements`."""
+        return self.max_elements
+
+    def files(self) -> tuple[str, ...]:
+        """`path`."""
+        return (self.path,)
+
+    def open(self, context: SinkContext) -> SinkSession:
+        """Open the file to append to it.
 
         Raises:
-            OSError: it cannot be opened, is a link, or is no plain file.
+            OSError: it cannot be opened, is a link, or is not a plain file.
         """
-        name = self.path if not rank else f"{self.path.removesuffix('.jsonl')}.rank-{rank:04d}.jsonl"
-        return _Lines(directory / name)
+        return _LinesFile(context.files[0])
 
 
-class _Lines:
-    """A file that lines are appended to, each step's in one write."""
+class _LinesFile:
+    """A file to which the lines of each step are appended in one write."""
 
     def __init__(self, path: Path) -> None:
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -60,14 +67,14 @@ class _Lines:
         try:
             status = os.fstat(self.handle)
             if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
-                raise OSError(f"'{path}' is not a plain file of its own")
+                raise OSError(f'"{path}" is a link or not a plain file')
             os.ftruncate(self.handle, _end(self.handle, status.st_size))
         except BaseException:
             os.close(self.handle)
             raise
 
     def step(self, readings: Sequence[Reading]) -> None:
-        """Append the lines of one step, and take back what a full disk let through of them."""
+        """Append the lines of one step; where the disk is full, remove the part that was written."""
         text = "".join(f"{line}\n" for line in lines(readings)).encode()
         before = os.fstat(self.handle).st_size
         try:
@@ -78,13 +85,14 @@ class _Lines:
             raise
 
     def close(self) -> None:
+        """Close the file."""
         os.close(self.handle)
 
 
 def _end(handle: int, size: int) -> int:
-    """Where the last whole line of a file ends: a line without an end is none."""
+    """The offset behind the last whole line of a file; a line without a line feed is not whole."""
     while size:
-        start = max(size - PIECE, 0)
+        start = max(size - BLOCK, 0)
         found = os.pread(handle, size - start, start).rfind(b"\n")
         if found >= 0:
             return start + found + 1
@@ -93,7 +101,7 @@ def _end(handle: int, size: int) -> int:
 
 
 def lines(readings: Sequence[Reading]) -> list[str]:
-    """The lines of a step's readings: one, and one for every earlier step whose captures came late."""
+    """The lines for the readings of a commit: one for its step, and one for each earlier step whose captures arrived late."""
     steps: dict[tuple[int, str, int], dict[str, Any]] = {}
     for reading in readings:
         clock = reading.clock
@@ -110,7 +118,7 @@ def _head(reading: Reading) -> dict[str, Any]:
 
 
 def _name(reading: Reading, label: str) -> str:
-    """`probe/target/leaf/label`, and which call it was where it is not the first of its step."""
+    """`probe/target/leaf/label`, and the number of the call where it is not the first of its step."""
     key, clock = reading.key, reading.clock
     place = [key.probe, _escaped(key.target) or ".", _escaped(key.leaf), *([label] if label else [])]
     times = (("microstep", clock.microstep), ("call", clock.call), ("backward", clock.backward))
@@ -118,5 +126,5 @@ def _name(reading: Reading, label: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """A path without slashes, which part the name."""
+    """A path without slashes, which separate the parts of the name."""
     return text.replace("%", "%25").replace("/", "%2F")

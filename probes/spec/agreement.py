@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from probes.component import Accumulation
 from probes.errors import nearest
 from probes.module_glob import Pattern
+from probes.sinks.kernels.run_file import name_fault
 from probes.spec.fault import Fault, Faults
 from probes.value_path import HOOK_OF, NATURAL, Reference, ValuePath
 
@@ -157,12 +158,11 @@ def _trigger(probe: Probe) -> Faults:
 
 
 def _sinks(spec: Spec) -> Faults:
-    files = [name for name, sink in spec.sinks.items() if sink.kind == "hdf5"]
-    for name in files[1:]:
-        yield Fault(
-            "two-files", f"sinks `{files[0]}` and `{name}` would write the same hdf5 files", ("sinks", name), "keep one of them", key=True
-        )
-    yield from _one_file_each(spec)
+    records = [name for name in spec.sinks if name not in spec.reading_sinks]
+    for name in records[1:]:
+        message = f"sinks `{records[0]}` and `{name}` would write the same hdf5 files"
+        yield Fault("two-files", message, ("sinks", name), "keep one of them", key=True)
+    yield from _sink_files(spec)
     known = [*spec.sinks] or ["captures"]
     for name, probe in spec.probes.items():
         for index, sink in enumerate(probe.sinks):
@@ -176,13 +176,16 @@ def _sinks(spec: Spec) -> Faults:
             yield Fault("no-effect", f"sink `{name}` gets nothing: every probe names others", ("sinks", name), "leave it out", key=True)
 
 
-def _one_file_each(spec: Spec) -> Faults:
-    paths: dict[str, str] = {}
-    for name, sink in spec.sinks.items():
-        path = getattr(sink, "path", None)
-        if isinstance(path, str) and paths.setdefault(path, name) != name:
-            message = f"sinks `{paths[path]}` and `{name}` would write the same file '{path}'"
-            yield Fault("two-files", message, ("sinks", name), "give one of them another `path`", key=True)
+def _sink_files(spec: Spec) -> Faults:
+    """Each file that a sink declares has a plain name, and no other sink declares it."""
+    owners: dict[str, str] = {}
+    for name, file in ((name, file) for name, sink in spec.reading_sinks.items() for file in sink.files()):
+        owner = owners.setdefault(file, name)
+        if reason := name_fault(file):
+            yield Fault("sink-path", f'sink `{name}` cannot write "{file}"', ("sinks", name), reason, key=True)
+        elif owner != name:
+            message = f'sinks `{owner}` and `{name}` would write the same file "{file}"'
+            yield Fault("two-files", message, ("sinks", name), "give one of them another file name, or keep one of them", key=True)
 
 
 def _models(spec: Spec) -> Faults:

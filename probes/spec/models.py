@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, ValidationInfo, model_validator
 
 from probes.component import Edit, Sink, Transform
+from probes.record_options import RecordOptions
 from probes.spec.agreement import probe_faults, spec_faults
 from probes.spec.amount import Amount
 from probes.spec.fault import refuse
@@ -19,7 +20,7 @@ VERSION = 1
 AMONG_THEMSELVES = "validate what the parts are to each other, not what is in each"
 
 Transforms = Annotated[tuple[Annotated[Transform, KindOf("transform")], ...], Field(strict=False)]
-SinkOf = Annotated[Sink, KindOf("sink")]
+SinkOf = Annotated[Sink | RecordOptions, KindOf("sink")]
 Hook = Literal["tensor", "forward", "pre-forward", "backward"]
 Stage = Literal["increment", "accumulated", "final"]
 
@@ -127,6 +128,26 @@ class Spec(Part):
     on_error: Annotated[Literal["disable", "raise"], Field(description="what happens when a capturing probe fails")] = "disable"
     provenance: Annotated[Provenance, Field(description="what is written down of where the run comes from")] = Provenance()
     tolerance: Annotated[dict[Dtype, Tolerance], Field(description="for diff and replay, by dtype")] = Field(default_factory=dict)
+
+    @property
+    def record(self) -> RecordOptions:
+        """The options of the record: the entry of `sinks` that has them, else the defaults."""
+        return next((options for options in self.sinks.values() if isinstance(options, RecordOptions)), RecordOptions())
+
+    @property
+    def reading_sinks(self) -> dict[str, Sink]:
+        """The entries of `sinks` that get readings, by name: all but the record."""
+        return {name: sink for name, sink in self.sinks.items() if isinstance(sink, Sink)}
+
+    def sinks_of(self, probe: str) -> dict[str, Sink]:
+        """The sinks that get the readings of a probe; an edit has none."""
+        chosen = self.probes[probe].sinks or self.sinks
+        return {} if self.probes[probe].edit else {name: sink for name, sink in self.reading_sinks.items() if name in chosen}
+
+    def is_recorded(self, probe: str) -> bool:
+        """Whether the captures of a probe are stored: an entry of `sinks` that it names is the record, or none is declared."""
+        chosen = self.probes[probe].sinks or (*self.sinks,)
+        return not chosen or self.probes[probe].edit is not None or not self.reading_sinks.keys() >= {*chosen}
 
     @model_validator(mode="after")
     def _agrees(self) -> Self:

@@ -14,8 +14,8 @@ from torch import nn
 
 import probes
 from probes.errors import MissingExtra, StorageError
+from probes.record_options import RecordOptions
 from probes.run_directory.create import claim, new_run_id
-from probes.sinks.hdf5 import Hdf5
 
 PROGRAM = """
 import sys
@@ -96,12 +96,12 @@ def test_a_file_where_the_directory_should_be_is_refused(tmp_path: Path) -> None
 
 def test_a_compression_without_its_package_is_refused_before_anything_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "zstandard", None)
-    monkeypatch.setattr("probes.sinks.hdf5.PACKAGES", {"zstd": "a_package_that_is_not_there"})
+    monkeypatch.setattr("probes.record_options.PACKAGES", {"zstd": "a_package_that_is_not_there"})
     spec = {"version": 1, "probes": {"p": {"modules": [""], "values": ["output"]}}, "sinks": {"c": {"kind": "hdf5", "compression": "zstd"}}}
     with pytest.raises(MissingExtra, match=r"pip install 'torch-probes\[zstd\]'"):
         probes.attach(nn.Linear(1, 1), spec, out=tmp_path / "r")
     assert not (tmp_path / "r").exists()
-    Hdf5(compression="gzip").check()
+    RecordOptions(compression="gzip").require_packages()
 
 
 def test_what_the_hooks_waited_for_is_recorded(tmp_path: Path) -> None:

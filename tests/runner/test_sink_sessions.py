@@ -1,4 +1,4 @@
-"""Small sinks in real runs: what they say is what is in the file, and what fails there fails alone."""
+"""Sinks in real runs: they get what the file holds, and their failures stay their own."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ import math
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 import probes
+from probes.component import SinkContext
 from probes.errors import PlanError, RunError
-from probes.runner.sink_sessions import labels, numbers
+from probes.runner.sink_sessions import SinkSessions, labels, numbers
 from probes.sinks.jsonl import Jsonl
 
 STATS = [{"kind": "stats"}]
@@ -48,7 +50,7 @@ def lines(out: Path, name: str = "log.jsonl") -> list[dict[str, Any]]:
     return [json.loads(line) for line in (out / name).read_text("utf-8").splitlines()]
 
 
-def test_the_log_says_what_the_file_holds(tmp_path: Path) -> None:
+def test_the_log_holds_the_numbers_of_the_file(tmp_path: Path) -> None:
     out = tmp_path / "run"
     record(out, BOTH, size={"values": ["output", "grad_output"], "modules": ["0", "2"], "transforms": STATS})
     found = lines(out)
@@ -68,7 +70,7 @@ def test_a_probe_goes_to_the_sinks_it_names(tmp_path: Path) -> None:
     assert [row.captures for row in run.summary().rows] == [6, 6]
 
 
-def test_a_run_may_have_small_sinks_alone_and_its_files_still_verify(tmp_path: Path) -> None:
+def test_a_run_without_a_record_still_verifies(tmp_path: Path) -> None:
     out = tmp_path / "run"
     record(out, {"log": {"kind": "jsonl", "path": "metrics.jsonl"}}, size={"hook": "forward", "modules": ["2"], "transforms": STATS})
     assert len(lines(out, "metrics.jsonl")) == 6
@@ -76,7 +78,7 @@ def test_a_run_may_have_small_sinks_alone_and_its_files_still_verify(tmp_path: P
     assert probes.open(out).series == []
 
 
-def test_several_small_sinks_take_the_same_capture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_several_sinks_get_the_same_reading(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "run"
     sinks = {"log": {"kind": "jsonl"}, "other": {"kind": "jsonl", "path": "other.jsonl"}, "screen": {"kind": "console"}}
     record(out, sinks, size={"hook": "forward", "modules": ["2"], "transforms": [{"kind": "norm"}]})
@@ -100,27 +102,27 @@ def test_a_step_whose_body_raised_is_in_no_line(tmp_path: Path) -> None:
     assert [line["step"] for line in lines(out)] == [0, 2]
 
 
-def test_a_sink_that_fails_is_given_up_and_the_captures_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sink_that_fails_is_disabled_and_the_captures_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = Jsonl.open
 
-    def full(self: Jsonl, directory: Path, rank: int) -> Any:
-        outlet: Any = plain(self, directory, rank)
-        os.close(outlet.handle)
-        outlet.handle = os.open("/dev/full", os.O_WRONLY)
-        return outlet
+    def full(self: Jsonl, context: SinkContext) -> Any:
+        session: Any = plain(self, context)
+        os.close(session.handle)
+        session.handle = os.open("/dev/full", os.O_WRONLY)
+        return session
 
     monkeypatch.setattr(Jsonl, "open", full)
     run = record(tmp_path / "run", BOTH, size={"hook": "forward", "modules": ["0"], "transforms": STATS})
-    assert "sink `log` was given up" in str(run.summary())
+    assert "sink `log` failed and was disabled" in str(run.summary())
     assert len(probes.open(tmp_path / "run")["size", "0"]) == 6
-    with pytest.raises(RunError, match="sink `log` was given up"):
+    with pytest.raises(RunError, match="sink `log` failed and was disabled"):
         record(tmp_path / "strict", BOTH, {"on_error": "raise"}, size={"hook": "forward", "modules": ["0"], "transforms": STATS})
 
 
 @pytest.mark.parametrize(
     ("probe", "said"),
     [
-        ({"hook": "forward", "modules": ["0"]}, r"nothing makes `output` of `0` small"),
+        ({"hook": "forward", "modules": ["0"]}, r"no transform makes `output` of `0` small"),
         ({"tensors": ["0.weight"], "hook": "tensor"}, None),
         (
             {"hook": "forward", "modules": ["0"], "transforms": [HISTOGRAM]},
@@ -128,26 +130,24 @@ def test_a_sink_that_fails_is_given_up_and_the_captures_go_on(tmp_path: Path, mo
         ),
     ],
 )
-def test_what_is_too_large_for_a_small_sink_is_refused_before_anything_runs(
-    tmp_path: Path, probe: dict[str, Any], said: str | None
-) -> None:
+def test_a_capture_above_the_limit_of_a_sink_is_refused_before_the_run(tmp_path: Path, probe: dict[str, Any], said: str | None) -> None:
     spec = {"version": 1, "sinks": BOTH, "probes": {"p": probe}}
     if said is None:
         assert probes.resolve(spec, model()).bindings
         return
-    with pytest.raises(PlanError, match=rf"sink `log` takes 64 elements at most, and {said}") as caught:
+    with pytest.raises(PlanError, match=rf"sink `log` takes at most 64 elements, and {said}") as caught:
         probes.resolve(spec, model())
     assert "`sinks: [captures]`" in caught.value.problems[0].hint
 
 
-def test_what_only_the_run_can_tell_to_be_too_large_ends_the_sink_and_not_the_capture(tmp_path: Path) -> None:
+def test_a_capture_that_turns_out_too_large_disables_the_sink_and_not_the_capture(tmp_path: Path) -> None:
     sinks = {"captures": {"kind": "hdf5"}, "log": {"kind": "jsonl", "max_elements": 4}}
     run = record(tmp_path / "run", sinks, p={"hook": "forward", "modules": ["0"], "transforms": [{"kind": "abs"}]})
-    assert "has 15 elements, and it takes 4 at most" in str(run.summary())
+    assert "has 15 elements, and the sink takes at most 4" in str(run.summary())
     assert len(probes.open(tmp_path / "run")["p", "0"]) == 6
 
 
-def test_sinks_are_no_part_of_a_specs_identity() -> None:
+def test_sinks_are_not_part_of_the_identity_of_a_spec() -> None:
     def identity(**settings: Any) -> str:
         probe = {"hook": "forward", "modules": ["0"], "transforms": STATS, **settings.pop("probe", {})}
         return probes.load({"version": 1, "name": "t", "probes": {"p": probe}, **settings}).identity_hash
@@ -169,30 +169,38 @@ def test_sinks_are_no_part_of_a_specs_identity() -> None:
     ],
     ids=str,
 )
-def test_elements_become_plain_numbers_without_loss(value: Tensor, expected: list[Any]) -> None:
+def test_elements_become_python_numbers_without_loss(value: Tensor, expected: list[Any]) -> None:
     payload = value.reshape(-1).view(torch.uint8).numpy().tobytes() if value.numel() else b""
     assert numbers(payload, value.dtype) == expected
 
 
-def test_elements_are_labelled_by_names_where_there_are_some() -> None:
+def test_elements_are_labelled_by_names_or_indices() -> None:
     assert list(labels((), None, {})) == [""]
     assert list(labels((2,), ("stat",), {"stat": ("mean", "std")})) == ["mean", "std"]
     assert list(labels((2, 2), ("unit", "q"), {"q": (0.5, 0.9)})) == ["0/0.5", "0/0.9", "1/0.5", "1/0.9"]
 
 
-def test_a_plug_in_sink_is_given_the_same_readings(tmp_path: Path) -> None:
+def test_a_replaced_sink_session_gets_every_reading(tmp_path: Path) -> None:
     taken: list[Any] = []
 
-    class SinkSession:
+    class Session:
         def step(self, readings: Any) -> None:
             taken.extend(readings)
 
         def close(self) -> None:
             taken.append("closed")
 
-    opened: Callable[..., Any] = lambda self, directory, rank: SinkSession()  # noqa: E731  # so that its type is checked
+    opened: Callable[..., Any] = lambda self, context: Session()  # noqa: E731  # so that its type is checked
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Jsonl, "open", opened)
         record(tmp_path / "run", {"log": {"kind": "jsonl"}}, p={"hook": "forward", "modules": ["0"], "transforms": [{"kind": "norm"}]})
     assert [one.clock.global_step for one in taken[:-1]] == list(range(6))
     assert taken[-1] == "closed"
+
+
+def test_the_file_of_a_sink_has_the_rank_in_its_name(tmp_path: Path) -> None:
+    spec = {"version": 1, "sinks": BOTH, "probes": {"p": {"hook": "forward", "modules": ["0"], "transforms": STATS}}}
+    sessions = SinkSessions(probes.resolve(spec, model()), tmp_path, 3)
+    sessions.over(cast("Any", SimpleNamespace(add=None)), 0, {})
+    sessions.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["log.rank-0003.jsonl"]

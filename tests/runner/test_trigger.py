@@ -183,12 +183,12 @@ def test_nothing_is_written_and_nothing_is_wrong_where_all_is_finite(model: Net,
     with probes.attach(model, spec(), out=tmp_path / "run") as run:
         train(run, model, batches(steps=2 * STEPS), epochs=2)
     assert not probes.open(tmp_path / "run").series
-    assert "every value that was looked at is finite" in str(run.summary())
+    assert "every value that was checked is finite" in str(run.summary())
     (account,) = [one for one, binding in zip(run.accounts[0], run.plan.bindings, strict=True) if binding.value == "output"][:1]
     assert (account.fired, account.written, account.skipped["filtered"]) == (STEPS, 0, STEPS)
 
 
-def test_the_ring_reaches_into_the_epoch_before(model: Net, tmp_path: Path) -> None:
+def test_the_buffer_reaches_into_the_epoch_before(model: Net, tmp_path: Path) -> None:
     stopped(model, spec(before=3), tmp_path / "run", batches(STEPS + 1, steps=2 * STEPS), epochs=2)
     series = probes.open(tmp_path / "run")["hunt", "log", "output"]
     assert series.clocks["epoch"].tolist() == [0, 0, 1, 1]
@@ -353,7 +353,7 @@ def test_the_oldest_make_room_and_the_account_says_so(model: Net, tmp_path: Path
     assert "had made room before (`limits.buffer_bytes`)" in str(run.summary())
 
 
-def test_a_ring_that_cannot_fit_is_refused_before_anything_runs(model: Net, tmp_path: Path) -> None:
+def test_a_buffer_above_the_memory_limit_is_refused_before_the_run(model: Net, tmp_path: Path) -> None:
     probe = {"tensors": ["scale.weight"], "values": ["data"], "when": spec(before=500)["probes"]["hunt"]["when"]}
     with pytest.raises(PlanError) as caught:
         probes.attach(model, {"version": 1, "probes": {"weights": probe}, "limits": {"buffer_bytes": "4 KiB"}}, out=tmp_path / "run")

@@ -1,11 +1,9 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from probes.clock import Clock, SeriesKey
-from probes.component import Number, Reading
+from probes.component import Number, Reading, SinkContext
 from probes.sinks.console import Console, line
 from probes.testing import check_component
 
@@ -27,8 +25,8 @@ def test_no_name_can_write_to_the_terminal_what_it_likes() -> None:
     assert "\x1b" not in line(reading({"": 1.0}, target="\x1b[2J"))
 
 
-def test_a_steps_lines_go_to_stderr(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    outlet = Console().open(tmp_path, 0)
-    outlet.step([reading({"": 1.0}), reading({"": 2.0})])
-    outlet.close()
+def test_a_steps_lines_go_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
+    session = Console().open(SinkContext(0))
+    session.step([reading({"": 1.0}), reading({"": 2.0})])
+    session.close()
     assert capsys.readouterr().err.count("\n") == 2

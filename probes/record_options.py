@@ -1,38 +1,44 @@
-"""One HDF5 file per epoch."""
+"""The options of the record: the HDF5 files that hold the captures of a run."""
 
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from probes.component import Sink
+from probes.component import Component
 from probes.errors import MissingExtra
 
 PACKAGES = {"zstd": "zstandard", "blosc2": "blosc2"}  # compression -> the package that the sealer needs for it
 
 
 class Segments(BaseModel):
-    """Cuts a long epoch into files."""
+    """Splits a long epoch into several files."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     steps: Annotated[int, Field(ge=1, description="committed steps of a segment")]
 
 
-class Hdf5(Sink):
-    """Captures go into one HDF5 file per epoch."""
+class RecordOptions(Component):
+    """Captures are stored in one HDF5 file per epoch.
+
+    In a spec this is the entry of `sinks` with `kind: hdf5`. It is not a `Sink`: a sink gets numbers of committed steps, while
+    captures go from the hook to the journal, and the sealer builds the HDF5 file from the journal.
+    """
+
+    family: ClassVar[str] = "sink"
 
     kind: Literal["hdf5"] = "hdf5"
     compression: Annotated[
         Literal["none", "gzip", "zstd", "blosc2"],
-        Field(description="zstd and blosc2 need their packages, and other readers of the files a plug-in"),
+        Field(description="zstd and blosc2 need their packages, and other readers of the files need a filter plug-in"),
     ] = "none"
-    seal: Annotated[Segments | None, Field(description="cut an epoch into segments; off without it")] = None
+    seal: Annotated[Segments | None, Field(description="split an epoch into segments; without it an epoch is one file")] = None
 
-    def check(self) -> None:
-        """Ask before step 0 for what the sealer will need at the first epoch's end.
+    def require_packages(self) -> None:
+        """Check before step 0 that the packages are installed that the sealer needs at the end of the first epoch.
 
         Raises:
             MissingExtra: the compression's package is not installed.

@@ -1,0 +1,1 @@
+"""Code that several sinks share."""
