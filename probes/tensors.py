@@ -129,6 +129,22 @@ def is_wrapped(tensor: Tensor) -> bool:
     return bool(_functorch_wrapped(tensor))
 
 
+def unwrapped(tensor: Tensor) -> Tensor:
+    """The tensor that the `grad` and `jvp` transforms of functorch look through; other tensors are returned as they are.
+
+    Args:
+        tensor: any, owned by the model.
+
+    Raises:
+        NotCapturable: `vmap` stands for many calls by one, whose values have another shape than the module sees.
+    """
+    while _functorch_wrapped(tensor):
+        if not torch._C._functorch.is_gradtrackingtensor(tensor):
+            raise NotCapturable("functorch", "the tensor is wrapped by a functorch transform (`vmap`)")
+        tensor = torch._C._functorch.get_unwrapped(tensor)
+    return tensor
+
+
 class Composite(NotCapturable):
     """A tensor is not one piece of memory but several.
 
@@ -224,8 +240,7 @@ def local(tensor: Tensor) -> Tensor:
         NotCapturable: there are no such bytes.
         Composite: they are in several pieces.
     """
-    if is_wrapped(tensor):
-        raise NotCapturable("functorch", "the tensor is wrapped by a functorch transform")
+    tensor = unwrapped(tensor)
     if type(tensor) is not Tensor and hasattr(tensor, "to_local"):
         tensor = tensor.to_local()
     if tensor.is_meta:

@@ -14,7 +14,7 @@ from torch import Tensor
 from probes.hooks.capture.account import Account
 from probes.hooks.capture.recorder import Recorder
 from probes.hooks.capture.tap import Tap
-from probes.tensors import graph_task
+from probes.tensors import NotCapturable, graph_task, is_wrapped
 
 
 class GradHook:
@@ -164,6 +164,8 @@ class GradTap(Tap):
         """Arm one tensor; False where no gradient can come to it."""
         # Reading grad_fn first matters: registering on a stale view kills the process otherwise (pytorch/pytorch#196459).
         node = tensor.grad_fn
+        if is_wrapped(tensor):
+            raise NotCapturable("functorch", "gradients of functorch transforms do not pass through hooks on tensors")
         if not tensor.requires_grad:
             return False
         hook = self.hook(recorder, call, recompute)

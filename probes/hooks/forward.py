@@ -10,6 +10,7 @@ from probes.hooks.backward import GradTap
 from probes.hooks.capture.compiled import is_compiling, is_dynamo_compiling, trace_output
 from probes.hooks.capture.run_state import Gate, ModuleHook, Moment
 from probes.hooks.capture.tap import Tap, ValueTap
+from probes.hooks.capture.tracing import jit_tracing_state
 from probes.hooks.edit import EditTap, GradEditTap
 from probes.tensors import graph_task
 
@@ -53,6 +54,8 @@ class ForwardHook(ModuleHook):
             return None
         if is_dynamo_compiling():
             return trace_output(self, module, args, output)
+        if jit_tracing_state() is not None:
+            return None
         only = self.only
         moment = self.moment
         if only is None or not moment.inside or graph_task() != -1:

@@ -10,8 +10,8 @@ from torch import Tensor
 from torch.nn import Module
 
 from probes.hooks.capture.compiled import is_compiling
+from probes.hooks.capture.model_copies import HookOfOurs
 from probes.hooks.capture.recorder import Pipeline
-from probes.hooks.capture.run_state import Inert
 from probes.hooks.capture.tap import Tap
 from probes.signature import Signature
 from probes.tensors import graph_task
@@ -143,7 +143,7 @@ class _Labelled(Pipeline):
         return MEMORY
 
 
-class _Hook(Inert):
+class _Hook(HookOfOurs):
     """A hook that a copy or a pickle of the model loses."""
 
     def __init__(self, tap: MemoryTap) -> None:

@@ -13,6 +13,7 @@ from probes.hooks.backward import GradTap
 from probes.hooks.capture.compiled import is_compiling, trace_inputs
 from probes.hooks.capture.run_state import Gate, ModuleHook, Moment
 from probes.hooks.capture.tap import Tap
+from probes.hooks.capture.tracing import jit_tracing_state
 from probes.hooks.forward import first_keys, in_order, turn
 from probes.tensors import graph_task
 
@@ -64,6 +65,8 @@ class PreForwardHook(ModuleHook):
         if is_compiling():
             changes: tuple[Args, Kwargs] | None = trace_inputs(self, module, args, kwargs)
             return changes
+        if jit_tracing_state() is not None:
+            return None
         recompute = graph_task() != -1
         if not self.moment.inside and not recompute and not self.moment.stray(self.target):
             return None

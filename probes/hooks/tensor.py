@@ -24,7 +24,7 @@ class TensorTap(Tap):
 
     editor: Editor | None
     holder: weakref.ref[torch.nn.Module]
-    known: weakref.ref[Tensor] | None
+    known: int | None
     name: str
     offered: bool
     stage: str
@@ -127,10 +127,10 @@ class TensorTap(Tap):
 
     def notice(self, tensor: Tensor | None) -> None:
         """Tell where the parameter is another object than before; a buffer may be."""
-        known = self.known() if self.known is not None else None
-        if self.root == "grad" and self.known is not None and known is not tensor:
+        if self.root == "grad" and self.known is not None and self.known != id(tensor):
             self.account.drift = f"parameter `{self.name}` " + ("is gone" if tensor is None else "was replaced by another")
-        self.known = None if tensor is None else weakref.ref(tensor)
+        # Not a weak reference: `torch.utils.swap_tensors`, which `Module.to` may use, refuses a tensor that has one.
+        self.known = None if tensor is None else id(tensor)
 
     def attach(self) -> list[Any]:
         """Register the hook of the stage and return its handles; `final` and `data` are driven by the run."""

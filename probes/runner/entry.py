@@ -10,7 +10,9 @@ from typing import Any
 import torch
 from torch.nn import Module
 
-from probes.hooks.capture.run_state import Inert, Moment
+from probes.hooks.capture.model_copies import HookOfOurs
+from probes.hooks.capture.run_state import Moment
+from probes.hooks.capture.tracing import is_traced, is_transformed
 from probes.plan.tree import Node, Tree
 from probes.tensors import graph_task, in_backward
 
@@ -19,8 +21,8 @@ Call = Callable[..., Any]
 is_compiling = torch.compiler.is_compiling
 
 
-class Edge(Inert):
-    """A hook on the module where calls enter; it turns into nothing in a copy of the model."""
+class Edge(HookOfOurs):
+    """A hook on the module where calls enter; it is left out of copies of the model."""
 
     __slots__ = ("act", "node", "tree")
 
@@ -98,7 +100,7 @@ class Entry:
     def through(self, original: Call, module: Module, args: Any, kwargs: Any) -> Any:
         """One call of any module in the process while we watch."""
         found = None if in_backward() else self.find(module)
-        if found is None or self.inside(found[1]) or _is_aside(*found):
+        if found is None or self.inside(found[1]) or _is_aside(*found) or self.overlooks():
             return original(module, *args, **kwargs)
         tree, node = found
         self.unwatch()
@@ -118,6 +120,10 @@ class Entry:
             return result
         finally:
             self.start()
+
+    def overlooks(self) -> bool:
+        """Whether a call is none of the program's computation: it is traced, or a functorch transform runs where no step is named."""
+        return is_traced() or (is_transformed() and not self.moment.named)
 
     def find(self, module: Module) -> tuple[Tree, Node] | None:
         """The tree and the node of a module, or of one that torch.compile wraps; None where it is not ours."""
@@ -163,7 +169,7 @@ class Entry:
 
     def enter(self, tree: Tree, node: Node) -> None:
         """An outermost call begins."""
-        if graph_task() != -1:
+        if graph_task() != -1 or self.overlooks():
             return
         self.entered, self.tree, self.frame = node, tree, None
         self.moment.inside = True
@@ -181,7 +187,7 @@ class Entry:
 
         The call that is running is found on the stack, and `Module.__call__` is watched from now on.
         """
-        found, frame = self.climb()
+        found, frame = (None, None) if self.overlooks() else self.climb()
         if found is None:
             return False
         self.strayed = True

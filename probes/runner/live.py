@@ -233,7 +233,7 @@ class Live:
             return module.register_forward_pre_hook(pre.__call__, with_kwargs=True)
         after = ForwardHook(binding.module, self.moment, gate, taps)
         self.hooks.append(after)
-        # The bound method, which is called in less time than the object; a copy of it is that of a `Still`.
+        # The bound method, which is called in less time than the object.
         return module.register_forward_hook(after.__call__)
 
     @property

@@ -16,6 +16,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from probes.errors import RunError, Stopped, UsageError
 from probes.hooks.capture.account import Account
+from probes.hooks.capture.model_copies import clean_copies
 from probes.hooks.capture.run_state import Moment
 from probes.plan import Plan
 from probes.run_directory.claim import release
@@ -79,6 +80,7 @@ class Run:
     # The loop's side
 
     def __enter__(self) -> Run:
+        clean_copies.start()
         self.live.stand()
         self.entry.start()
         self._tick = register_optimizer_step_post_hook(self._optimizer_stepped)
@@ -113,6 +115,7 @@ class Run:
         finally:
             self.keeper.sink_sessions.close()
             self.live.remove()
+            clean_copies.stop()
             release(self.directory, self.recording.rank)
         if error is None:
             self._judge()

@@ -183,6 +183,7 @@ class Timeline:
             self.begin_epoch(self.next_epoch, implicit=True)
         self.roll()
         self.step = Step(self.named[-1] if self.named else "", item=True, ids=list(ids or ()))
+        self.moment.named = True
 
     def set_ids(self, ids: list[Any]) -> None:
         """Give the open step the ids of its samples."""
@@ -195,6 +196,7 @@ class Timeline:
         if self.outer is not None:
             self.end_single(keep=keep)
         step, self.step = self.step, None
+        self.moment.named = False
         if step is None:
             return
         if step.microstep >= 0:

@@ -33,14 +33,23 @@ def slope(model: nn.Module, x: Tensor) -> Any:
     return torch.func.grad(lambda value: model(value).sum())(x)
 
 
-@pytest.mark.parametrize("transform", [along, each, slope])
-def test_a_transformed_function_has_its_result_and_the_account_says_functorch(tmp_path: Path, transform: Any) -> None:
+@pytest.mark.parametrize("transform", [along, slope])
+def test_a_step_that_runs_under_grad_or_jvp_has_its_result_and_its_values(tmp_path: Path, transform: Any) -> None:
+    x = torch.ones(2, 3)
+    model = net()
+    with probes.attach(model, SPEC, out=tmp_path / "run") as run:
+        found = [transform(model, batch) for batch in run.steps([x])]
+    torch.testing.assert_close(found[0], transform(net(), x), rtol=0, atol=0)
+    assert torch.equal(probes.open(tmp_path / "run")["p", "0"].torch()[0], model[0](x).detach())
+
+
+def test_a_step_that_runs_under_vmap_has_its_result_and_the_account_says_functorch(tmp_path: Path) -> None:
     x = torch.ones(2, 3)
     model = net()
     run = probes.attach(model, SPEC, out=tmp_path / "run")
     with pytest.raises(RunError, match="functorch"), run:
-        found = [transform(model, batch) for batch in run.steps([x])]
-    torch.testing.assert_close(found[0], transform(net(), x), rtol=0, atol=0)
+        found = [each(model, batch) for batch in run.steps([x])]
+    torch.testing.assert_close(found[0], each(net(), x), rtol=0, atol=0)
     account = run.accounts[0][0]
     assert account.skipped["functorch"] == account.fired > 0
     assert account.written == 0

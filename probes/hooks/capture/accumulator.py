@@ -15,7 +15,7 @@ from probes.hooks.capture.account import Account
 from probes.hooks.capture.recorder import At, Pipeline, Recorder
 from probes.hooks.capture.run_state import Moment
 from probes.signature import Signature
-from probes.tensors import NotCapturable, is_wrapped
+from probes.tensors import unwrapped
 
 
 @dataclass(slots=True)
@@ -94,8 +94,7 @@ class Accumulator(Recorder):
             call: call of the module within the outermost call.
             backward: how often this arming has fired before.
         """
-        if is_wrapped(tensor):
-            raise NotCapturable("functorch", "the tensor is wrapped by a functorch transform")
+        tensor = unwrapped(tensor)
         self.refuse_composite(tensor)
         value, signature = self.before(tensor)
         order = (at.phase, at.step, at.microstep, call, backward)

@@ -15,7 +15,7 @@ from probes.hooks.capture.run_state import Moment, Writer
 from probes.journal.lane import Lane
 from probes.journal.writer import Journal
 from probes.signature import Signature
-from probes.tensors import DTYPE_NAMES, NotCapturable, components, is_wrapped, local, placement
+from probes.tensors import DTYPE_NAMES, NotCapturable, components, local, placement, unwrapped
 
 STRIDED = torch.strided
 LATE = 1  # journal flag: the capture's step was committed before it arrived
@@ -164,10 +164,8 @@ class Recorder:
 
     def put_any(self, tensor: Tensor, at: At, call: int, backward: int) -> None:
         """Copy a tensor that is unlike the one before, transformed, or late."""
-        origin = tensor
+        origin = tensor = unwrapped(tensor)
         if self.pipeline is not None:
-            if is_wrapped(tensor):
-                raise NotCapturable("functorch", "the tensor is wrapped by a functorch transform")
             self.refuse_composite(tensor)
             tensor, self.coords = self.pipeline(tensor)
         if self.moment.pinned.takes(tensor):

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from probes.clock import SeriesKey
+from probes.hooks.capture.model_copies import HookOfOurs
 from probes.hooks.capture.pinned import Pinned
 from probes.signature import Coord
 
@@ -47,12 +48,27 @@ class Moment:
         writer: where captures go; None while no epoch is open.
         open: whether a step is open.
         inside: whether an outermost call is running.
+        named: whether the loop itself opened the step, with `run.steps` or `run.step`.
         stray: called with the target of a hooked module that runs outside any outermost call; whether to go on.
         rank: rank of this process.
         pinned: where captures of an accelerator wait until the step ends.
     """
 
-    __slots__ = ("epoch", "inside", "microstep", "open", "phase", "pinned", "rank", "stamp", "stamp_of_step", "step", "stray", "writer")
+    __slots__ = (
+        "epoch",
+        "inside",
+        "microstep",
+        "named",
+        "open",
+        "phase",
+        "pinned",
+        "rank",
+        "stamp",
+        "stamp_of_step",
+        "step",
+        "stray",
+        "writer",
+    )
 
     def __init__(self, rank: int = 0) -> None:
         self.epoch = 0
@@ -64,6 +80,7 @@ class Moment:
         self.writer: Writer | None = None
         self.open = False
         self.inside = False
+        self.named = False
         self.stray: Callable[[str], bool] = never
         self.rank = rank
         self.pinned = Pinned()
@@ -99,40 +116,10 @@ Within = Callable[[int, int], bool]
 """Whether a schedule wants (microstep, call)."""
 
 
-class Still:
-    """What our hooks become in a copy or a pickle of the model: it does nothing."""
-
-    __slots__ = ("gate",)
-
-    def __init__(self) -> None:
-        self.gate = Gate()  # never open: the copy of a bound method of a hook looks at it
-
-    def __call__(self, *_args: object, **_kwargs: object) -> None:
-        """Do nothing."""
-
-    def __reduce__(self) -> tuple[type[Still], tuple[()]]:
-        return (Still, ())
-
-
-class Inert:
-    """What does nothing any more in a copy or a pickle of the model that it hangs on."""
-
-    __slots__ = ()
-
-    def __deepcopy__(self, memo: dict[int, object]) -> Still:
-        return Still()
-
-    def __copy__(self) -> Still:
-        return Still()
-
-    def __reduce__(self) -> tuple[type[Still], tuple[()]]:
-        return (Still, ())
-
-
-class ModuleHook(Inert):
+class ModuleHook(HookOfOurs):
     """A hook object that sits on a module: one per module and moment of its call, whatever the number of probes.
 
-    It holds no tensor, no lock and no file, and turns into `Still` when the model is copied or pickled. Only what a compiled
+    It holds no tensor, no lock and no file, and is left out when the model is copied, pickled or scripted. Only what a compiled
     graph copied for it waits in `traced` until the call has returned.
     """
 

@@ -9,7 +9,8 @@ from torch import Tensor
 from probes.hooks.capture.account import Account
 from probes.hooks.capture.recorder import At, Recorder
 from probes.hooks.capture.run_state import Gate, Moment, Within
-from probes.tensors import Composite, LeafNotFound, NotCapturable, describe, follow, is_wrapped, leaves, opaque
+from probes.hooks.capture.tracing import is_transformed
+from probes.tensors import Composite, LeafNotFound, NotCapturable, describe, follow, leaves, opaque
 
 MakeRecorder = Callable[[str], Recorder]
 
@@ -118,8 +119,8 @@ class Tap:
 
     def failed(self, error: Exception, value: object) -> None:
         """Count what could not be captured; anything but a known reason switches the probe off."""
-        if isinstance(value, Tensor) and is_wrapped(value):
-            error = NotCapturable("functorch", "the tensor is wrapped by a functorch transform")
+        if is_transformed() and not isinstance(error, NotCapturable):
+            error = NotCapturable("functorch", f"the value is wrapped by a functorch transform: {error}")
         if isinstance(error, NotCapturable):
             self.account.skip(error.reason)
             self.account.error = self.account.error or str(error)

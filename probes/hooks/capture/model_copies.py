@@ -1,0 +1,175 @@
+"""Keeping our hooks out of what a program makes of its model: pickles, deep copies and scripted modules.
+
+`torch.save(model)` and `copy.deepcopy(model)` copy a module's tables of hooks with it, and `torch.jit.script` compiles every
+hook that it finds there. Entries of an OrderedDict cannot leave themselves out, and another dict in its place would part the
+handles of the program's own hooks from their table. So two functions that all of these go through are replaced while a run
+is open: `Module.__reduce_ex__` and `torch.jit._recursive.create_script_module`.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import torch.jit._recursive
+from torch.nn import Module
+
+Reduced = str | tuple[Any, ...]
+
+MARKS = {
+    "_forward_hooks": ("_forward_hooks_with_kwargs", "_forward_hooks_always_called"),
+    "_forward_pre_hooks": ("_forward_pre_hooks_with_kwargs",),
+}
+"""The tables of a module that hold hooks of ours, each with the tables that say more about its entries."""
+
+
+class InertCopy:
+    """What a hook of ours becomes in a deep copy by a `__deepcopy__` of the module's own; it does nothing."""
+
+    __slots__ = ("gate",)
+
+    def __init__(self) -> None:
+        self.gate = _Closed()
+
+    def __call__(self, *_args: object, **_kwargs: object) -> None:
+        """Do nothing."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _nothing()
+
+
+class _Closed:
+    """The gate that the copy of a bound method of a hook looks at."""
+
+    due = False
+
+
+class HookOfOurs:
+    """A hook that is left out of pickles, deep copies and scripted modules."""
+
+    __slots__ = ()
+
+    def __deepcopy__(self, memo: dict[int, object]) -> InertCopy:
+        return InertCopy()
+
+    def __copy__(self) -> InertCopy:
+        return InertCopy()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _nothing()
+
+
+def _nothing() -> tuple[Any, ...]:
+    """A pickle of a callable of the standard library that takes anything and returns None: it loads where we are not installed."""
+    return getattr, (nullcontext(), "__exit__")
+
+
+def is_ours(hook: object) -> bool:
+    """Whether an entry of a table of hooks is ours, or a bound method of one that is."""
+    return isinstance(getattr(hook, "__self__", hook), HookOfOurs)
+
+
+def without_ours(state: dict[str, Any]) -> dict[str, Any]:
+    """The `__dict__` of a module without hooks of ours; itself where there are none."""
+    for table, marks in MARKS.items():
+        ours = {number for number, hook in (state.get(table) or {}).items() if is_ours(hook)}
+        if ours:
+            tables = {name: _but(state[name], ours) for name in (table, *marks) if name in state}
+            state = {**state, **tables}
+    return state
+
+
+def _but(table: dict[int, Any], ours: set[int]) -> dict[int, Any]:
+    return OrderedDict((number, entry) for number, entry in table.items() if number not in ours)
+
+
+def _cleaned(value: Any) -> Any:
+    """A part of what `__reduce_ex__` returned: states of modules are dicts, alone or in a tuple."""
+    if type(value) is tuple:
+        return tuple(_cleaned(member) for member in value)
+    return without_ours(value) if type(value) is dict and not MARKS.keys().isdisjoint(value) else value
+
+
+@contextmanager
+def hooks_aside(model: Module) -> Iterator[None]:
+    """Take hooks of ours off every module of a tree for the body, and put them back to where they were."""
+    tables = [vars(module)[table] for module in model.modules() for table in MARKS if vars(module).get(table)]
+    before = [(table, list(table.items())) for table in tables if any(is_ours(hook) for hook in table.values())]
+    for table, entries in before:
+        for number, hook in entries:
+            if is_ours(hook):
+                del table[number]
+    try:
+        yield
+    finally:
+        for table, entries in before:
+            since = [entry for entry in table.items() if entry not in entries]
+            table.clear()
+            table.update([*entries, *since])
+
+
+class CleanCopies:
+    """Replaces the two functions while at least one run is open; each is put back where it is still ours."""
+
+    def __init__(self) -> None:
+        self._runs = 0
+        self._undo: list[Callable[[], None]] = []
+
+    def start(self) -> None:
+        """A run opens."""
+        self._runs += 1
+        if self._runs == 1:
+            self._undo = [_replace_reduce(), _replace_scripting()]
+
+    def stop(self) -> None:
+        """A run is over."""
+        self._runs -= 1
+        if not self._runs:
+            for undo in self._undo:
+                undo()
+
+
+clean_copies = CleanCopies()
+
+
+def _replace_reduce() -> Callable[[], None]:
+    original = Module.__reduce_ex__
+
+    def __reduce_ex__(module: Module, protocol: Any) -> Reduced:  # noqa: N807 - it stands in for the method
+        reduced: Reduced = original(module, protocol)
+        # A shallow copy shares the tables with its model, and loses our hooks when the model does.
+        shallow = sys._getframe(1).f_code is copy.copy.__code__
+        return reduced if shallow else _cleaned(reduced)
+
+    Module.__reduce_ex__ = __reduce_ex__  # type: ignore[assignment, method-assign]  # taken away again below
+
+    def undo() -> None:
+        if vars(Module).get("__reduce_ex__") is not __reduce_ex__:
+            return
+        if original is object.__reduce_ex__:
+            del Module.__reduce_ex__
+        else:
+            Module.__reduce_ex__ = original  # type: ignore[method-assign]  # the very function found there
+
+    return undo
+
+
+def _replace_scripting() -> Callable[[], None]:
+    recursive: Any = torch.jit._recursive
+    original = recursive.create_script_module
+
+    def create_script_module(nn_module: Module, *args: Any, **kwargs: Any) -> Any:
+        with hooks_aside(nn_module):
+            return original(nn_module, *args, **kwargs)
+
+    recursive.create_script_module = create_script_module
+
+    def undo() -> None:
+        if recursive.create_script_module is create_script_module:
+            recursive.create_script_module = original
+
+    return undo

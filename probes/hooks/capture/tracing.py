@@ -1,0 +1,56 @@
+"""Calls that are no computation of the program's: tracers that record a model, and functorch transforms that look through it."""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+
+import torch
+
+is_compiling = torch.compiler.is_compiling
+jit_tracing_state = torch._C._get_tracing_state  # what `Module._call_impl` itself asks at every call
+_functorch_level = torch._C._functorch.peek_interpreter_stack
+_dispatch_modes = torch._C._len_torch_dispatch_stack
+JIT_TRACE = torch.jit.trace.__code__.co_filename if hasattr(torch.jit.trace, "__code__") else ""
+
+
+def is_transformed() -> bool:
+    """Whether a functorch transform (`grad`, `vmap`, `jvp`, `jacrev`) is running on this thread."""
+    return _functorch_level() is not None
+
+
+def is_traced() -> bool:
+    """Whether the call that is about to run is recorded, not computed: its values are placeholders, or are computed for a check.
+
+    `torch.jit.trace` also calls the model once without tracing, to compare; that call is found on the stack.
+    """
+    return (
+        is_compiling()  # `torch.export` too
+        or jit_tracing_state() is not None
+        or _is_fx_tracing()
+        or (_dispatch_modes() > 0 and _is_fake())
+        or _is_check_of_jit_trace()
+    )
+
+
+def _is_fx_tracing() -> bool:
+    fx = sys.modules.get("torch.fx._symbolic_trace")
+    return bool(getattr(fx, "_is_fx_tracing_flag", False))
+
+
+def _is_fake() -> bool:
+    """Whether tensors have shapes without data now."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    stack = (torch._C._get_dispatch_stack_at(index) for index in range(_dispatch_modes()))
+    infra = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE)
+    return infra is not None or any(isinstance(mode, FakeTensorMode) for mode in stack)
+
+
+def _is_check_of_jit_trace() -> bool:
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_code.co_filename == JIT_TRACE:
+            return True
+        frame = frame.f_back
+    return False
