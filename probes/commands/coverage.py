@@ -11,8 +11,8 @@ import click
 
 from probes.commands.rendering.table import table
 from probes.errors import RunError
-from probes.script.arrival import Arrival
-from probes.script.program import Ending, Program, program_of, show
+from probes.script.import_hook import ImportHook
+from probes.script.program import Program, ProgramEnding, program_of, show
 from probes.spec import LoadedSpec, load_spec
 
 if TYPE_CHECKING:
@@ -55,24 +55,24 @@ def coverage(
     context.exit(ending.code)
 
 
-def _run(program: Program, loaded: LoadedSpec | None, aside: bool) -> tuple[Ending, Coverage | None]:
+def _run(program: Program, loaded: LoadedSpec | None, aside: bool) -> tuple[ProgramEnding, Coverage | None]:
     """Run a program; `aside` sends what it prints to stderr, so that stdout holds only our output."""
     begun: list[Coverage] = []
 
     def torch_is_there() -> None:
-        from probes.script.choice import Largest, choice_for
         from probes.script.coverage import Coverage
+        from probes.script.model_choice import TreeWithParameters, choice_for
 
-        begun.append(Coverage(choice_for(loaded) if loaded is not None else Largest()))
+        begun.append(Coverage(choice_for(loaded) if loaded is not None else TreeWithParameters()))
         begun[0].start()
 
-    arrival = Arrival("torch", torch_is_there)
-    arrival.start()
+    import_hook = ImportHook("torch", torch_is_there)
+    import_hook.start()
     try:
         with contextlib.redirect_stdout(sys.stderr) if aside else contextlib.nullcontext():
             ending = program.execute()
     finally:
-        arrival.stop()
+        import_hook.stop()
         for one in begun:
             one.stop()
     return ending, begun[0] if begun else None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from probes.script.neutrality import Trial, Verdict
+from probes.script.neutrality import NeutralityTrial, NeutralityVerdict
 from probes.script.program import program_of
 from probes.spec import load_spec
 
@@ -32,13 +32,13 @@ def neutral(
     load_spec(spec, overrides=overrides, allow_plugins=allowed)
     program = program_of("neutral", words, spec)
     with tempfile.TemporaryDirectory(prefix="probes-neutral-") as folder:
-        verdict = Trial(program, spec, overrides, Path(folder), allowed).verdict()
+        verdict = NeutralityTrial(program, spec, overrides, Path(folder), allowed).verdict()
     click.echo(json.dumps(verdict.as_dict(), indent=2) if as_json else text(verdict))
     if not verdict.neutral:
         context.exit(1)
 
 
-def text(verdict: Verdict) -> str:
+def text(verdict: NeutralityVerdict) -> str:
     """Return the result as text for a terminal."""
     compared = (
         f"{verdict.backwards} backwards, {verdict.steps} optimizer steps, {verdict.tensors} weights and buffers, random number generators"

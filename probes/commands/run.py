@@ -12,7 +12,7 @@ from probes.commands.rendering.failure import answer
 from probes.errors import UsageError
 from probes.script.program import program_of
 from probes.script.progress import Progress
-from probes.script.session import Session, Wish
+from probes.script.session import RunRequest, Session
 from probes.spec import load_spec
 
 OPTIONS_FIRST = {"allow_interspersed_args": False}  # what follows the script is the script's
@@ -55,7 +55,7 @@ def run(
     """
     target = program_of("run", words, spec)
     loaded = load_spec(spec, overrides=changes(files, overrides), allow_plugins=allowed)
-    wish = Wish(
+    request = RunRequest(
         loaded,
         out and str(Path(out).absolute()),
         dict(_pair(tag) for tag in tags),
@@ -63,7 +63,7 @@ def run(
         take_over=take_over,
         first_epoch=first_epoch,
     )
-    outcome = Session(wish, Progress(quiet=quiet)).run(target)
+    outcome = Session(request, Progress(quiet=quiet)).run(target)
     if outcome.failure is not None:
         answer(outcome.failure)
     sys.exit(outcome.code)

@@ -14,14 +14,14 @@ from probes.errors import PlanError, ProbesError, RunError
 from probes.hooks.pre_forward import parameters_of
 from probes.plan.tree import Node, Tree
 from probes.runner.entry import phase_of
-from probes.script.binder import Binder
-from probes.script.choice import Choice, Models
+from probes.script.model_choice import ModelChoice, Models
+from probes.script.model_finder import ModelFinder
 from probes.signature import Signature
 from probes.tensors import DTYPE_NAMES, in_backward, leaves
 
 
 @dataclass
-class Fired:
+class ModuleCalls:
     """The calls of one module.
 
     Attributes:
@@ -35,7 +35,7 @@ class Fired:
     most: int = 0
 
 
-class Enough(BaseException):
+class WatchedEnough(BaseException):
     """The program was watched for as long as it was asked for; nothing of it goes on."""
 
 
@@ -46,7 +46,7 @@ class Coverage:
 
     Args:
         choice: which model is meant.
-        passes: outermost calls after which `Enough` ends the program; without it nothing is stopped.
+        passes: outermost calls after which `WatchedEnough` ends the program; without it nothing is stopped.
 
     Attributes:
         trees: the model's tree, or those of several by name, once found.
@@ -55,15 +55,15 @@ class Coverage:
         phase: `train` or `eval`, as the first call was made.
     """
 
-    def __init__(self, choice: Choice, passes: int | None = None) -> None:
+    def __init__(self, choice: ModelChoice, passes: int | None = None) -> None:
         self.passes = passes
-        self.binder = Binder(choice, self._bind, self._refused)
+        self.finder = ModelFinder(choice, self._bind, self._refused)
         self.trees: dict[str, Tree] = {}
         self.outermost = 0
         self.place = ""
         self.phase = ""
         self.failure: ProbesError | None = None
-        self._fired: dict[int, Fired] = {}
+        self._fired: dict[int, ModuleCalls] = {}
         self._values: dict[int, dict[str, Signature]] = {}
         self._open: Counter[int] = Counter()
         self._depth = 0
@@ -71,16 +71,16 @@ class Coverage:
 
     def start(self) -> None:
         """Wait for the model."""
-        self.binder.start()
+        self.finder.start()
 
     def stop(self) -> None:
         """Take everything back."""
-        self.binder.stop()
+        self.finder.stop()
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
 
-    def of(self, tree: Tree, node: Node) -> Fired:
+    def of(self, tree: Tree, node: Node) -> ModuleCalls:
         """The calls of a module."""
         return self._fired[id(tree.first(node).module)]
 
@@ -92,7 +92,7 @@ class Coverage:
         """Why there is nothing to show, if so."""
         if self.trees:
             return None
-        return self.failure or (self.binder.refusal() if self.binder.seen else RunError("the program called no model in this process"))
+        return self.failure or (self.finder.refusal() if self.finder.seen else RunError("the program called no model in this process"))
 
     def _refused(self, error: PlanError) -> None:
         self.failure = error
@@ -104,7 +104,7 @@ class Coverage:
         for tree in self.trees.values():
             for node in tree.nodes.values():
                 if id(node.module) not in self._fired:
-                    self._fired[id(node.module)] = Fired()
+                    self._fired[id(node.module)] = ModuleCalls()
                     self._watch(node)
 
     def _watch(self, node: Node) -> None:
@@ -136,7 +136,7 @@ class Coverage:
             fired.most = max(fired.most, calls)
         self._open.clear()
         if self.passes is not None and self.outermost >= self.passes:
-            raise Enough
+            raise WatchedEnough
 
 
 def _signatures(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: object) -> dict[str, Signature]:

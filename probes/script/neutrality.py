@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from probes.errors import RunError
+from probes.script.neutrality_child import NeutralityJob
 from probes.script.program import Program
-from probes.script.witness import Order
 
 TAIL = 4000  # characters of a failed program's stderr that are told
 
 
 @dataclass(frozen=True)
-class Verdict:
+class NeutralityVerdict:
     """What a comparison came to.
 
     Attributes:
@@ -47,7 +47,7 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class Trial:
+class NeutralityTrial:
     """Runs a program in processes of its own.
 
     Attributes:
@@ -64,14 +64,14 @@ class Trial:
     folder: Path
     allowed: tuple[str, ...] = ()
 
-    def verdict(self) -> Verdict:
+    def verdict(self) -> NeutralityVerdict:
         """Run the program without and with probes, and compare.
 
         Raises:
             RunError: the program failed, or the spec was not satisfied.
         """
         plain, probed = self.events("plain"), self.events("probed", probed=True)
-        found = Verdict(
+        found = NeutralityVerdict(
             neutral=True,
             steps=sum(event["event"] == "step" for event in plain),
             backwards=sum(event["event"] == "backward" for event in plain),
@@ -88,12 +88,12 @@ class Trial:
         """What a witness wrote down of one run of the program."""
         record = self.folder / f"{name}.jsonl"
         program = self.program
-        order = Order(str(record), program.name, program.arguments, program.is_module)
+        job = NeutralityJob(str(record), program.name, program.arguments, program.is_module)
         if probed:
-            order = replace(order, spec=self.spec, out=str(self.folder / "run"), overrides=self.overrides, allowed=self.allowed)
+            job = replace(job, spec=self.spec, out=str(self.folder / "run"), overrides=self.overrides, allowed=self.allowed)
         done = subprocess.run(
-            [sys.executable, "-m", "probes.script.witness"],
-            input=order.text() + "\n",
+            [sys.executable, "-m", "probes.script.neutrality_child"],
+            input=job.text() + "\n",
             env={"PYTHONHASHSEED": "0", **os.environ},
             capture_output=True,
             text=True,

@@ -10,14 +10,14 @@ from probes.errors import ProbesError, RunError
 from probes.runner.attach import attach
 from probes.runner.entry import phase_of
 from probes.runner.run import Run
-from probes.script.binder import Binder
-from probes.script.choice import Models, choice_for
 from probes.script.loaders import Loaders
+from probes.script.model_choice import Models, choice_for
+from probes.script.model_finder import ModelFinder
 from probes.script.progress import Progress
 from probes.script.scaling import Scaling
 
 if TYPE_CHECKING:
-    from probes.script.session import Wish
+    from probes.script.session import RunRequest
 
 PATIENCE = 50  # steps until a spec that wants none of them is told so
 
@@ -30,24 +30,24 @@ class Probing:
         failure: what we stopped the program with, if we did.
     """
 
-    def __init__(self, wish: Wish, progress: Progress) -> None:
-        self.wish = wish
+    def __init__(self, request: RunRequest, progress: Progress) -> None:
+        self.request = request
         self.progress = progress
         self.run: Run | None = None
         self.failure: Exception | None = None
         self.loaders = Loaders()
-        self.binder = Binder(choice_for(wish.loaded), self._bind, self._refused)
+        self.finder = ModelFinder(choice_for(request.loaded), self._bind, self._refused)
         self.scaling = Scaling(self._scaled)
 
     def start(self) -> None:
         """Watch for the model and for loaders."""
         self.loaders.start()
         self.scaling.start()
-        self.binder.start()
+        self.finder.start()
 
     def stop_watching(self) -> None:
         """Watch no more; the run, if there is one, is still to be closed."""
-        self.binder.stop()
+        self.finder.stop()
         self.scaling.stop()
         self.loaders.stop()
 
@@ -58,12 +58,12 @@ class Probing:
 
     def verdict(self) -> ProbesError:
         """Why nothing was bound in a program that ended well."""
-        if not self.binder.seen:
+        if not self.finder.seen:
             return RunError(
                 "the program called no model in this process, so nothing was captured; "
                 "modules that run in other processes, or only inside a compiled function, are not seen"
             )
-        return self.binder.refusal()
+        return self.finder.refusal()
 
     def _bind(self, models: Models, place: str) -> None:
         try:
@@ -76,10 +76,12 @@ class Probing:
             raise
 
     def _attach(self, models: Models) -> Run:
-        wish = self.wish
-        run = attach(models, wish.loaded, wish.out, resume=wish.resume, take_over=wish.take_over, tags=wish.tags, automatic=True)
-        if wish.first_epoch is not None:
-            run.timeline.next_epoch = wish.first_epoch
+        request = self.request
+        run = attach(
+            models, request.loaded, request.out, resume=request.resume, take_over=request.take_over, tags=request.tags, automatic=True
+        )
+        if request.first_epoch is not None:
+            run.timeline.next_epoch = request.first_epoch
         return run
 
     def _refused(self, error: Exception) -> None:

@@ -19,7 +19,7 @@ OURS = str(Path(__file__).resolve().parent.parent) + os.sep
 
 
 @dataclass(frozen=True)
-class Ending:
+class ProgramEnding:
     """How a program ended.
 
     Attributes:
@@ -65,7 +65,7 @@ class Program:
         if not self.is_module and not self.path.is_file():
             raise StorageError(f"script '{self.path}' does not exist; a module is run with `-m {self.name.removesuffix('.py')}`")
 
-    def execute(self) -> Ending:
+    def execute(self) -> ProgramEnding:
         """Run the program as `__main__` of this process.
 
         `sys.modules["__main__"]`, `sys.argv` and `sys.path` stay as the program left them: its exit handlers, and what
@@ -78,10 +78,10 @@ class Program:
         except SystemExit as leaving:
             return _left(leaving)
         except KeyboardInterrupt as error:
-            return Ending(INTERRUPTED, error)
+            return ProgramEnding(INTERRUPTED, error)
         except BaseException as error:  # whatever ends a program ends it here, as in the interpreter
-            return Ending(1, error)
-        return Ending(0)
+            return ProgramEnding(1, error)
+        return ProgramEnding(0)
 
     def _script(self) -> tuple[ModuleType, CodeType]:
         path = self.path.absolute()
@@ -127,15 +127,15 @@ def _put_first(directory: str) -> None:
         sys.path[:1] = [directory]
 
 
-def _left(leaving: SystemExit) -> Ending:
+def _left(leaving: SystemExit) -> ProgramEnding:
     """What `sys.exit` meant, as the interpreter reads it."""
     code = leaving.code
     if code is None or code == 0:
-        return Ending(0)
+        return ProgramEnding(0)
     if isinstance(code, int):
-        return Ending(code, leaving)
+        return ProgramEnding(code, leaving)
     print(code, file=sys.stderr)
-    return Ending(1, leaving)
+    return ProgramEnding(1, leaving)
 
 
 def show(error: BaseException) -> None:

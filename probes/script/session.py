@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from probes.errors import ProbesError, RunError
-from probes.script.arrival import Arrival
-from probes.script.program import Ending, Program, show
+from probes.script.import_hook import ImportHook
+from probes.script.program import Program, ProgramEnding, show
 from probes.script.progress import Progress
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Wish:
+class RunRequest:
     """What a user asks of a run.
 
     Attributes:
@@ -40,7 +40,7 @@ class Wish:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ProgramOutcome:
     """What became of a program with probes.
 
     Attributes:
@@ -55,30 +55,30 @@ class Outcome:
 class Session:
     """Runs one program with one spec. What needs torch begins when the program imports it."""
 
-    def __init__(self, wish: Wish, progress: Progress) -> None:
-        self.wish = wish
+    def __init__(self, request: RunRequest, progress: Progress) -> None:
+        self.request = request
         self.progress = progress
         self.probing: Probing | None = None
         self._pid = os.getpid()
 
-    def run(self, program: Program) -> Outcome:
+    def run(self, program: Program) -> ProgramOutcome:
         """Run the program to its end and close what was opened."""
         program.check()
-        arrival = Arrival("torch", self._torch_is_there)
-        arrival.start()
+        import_hook = ImportHook("torch", self._torch_is_there)
+        import_hook.start()
         try:
             ending = program.execute()
         finally:
-            arrival.stop()
+            import_hook.stop()
         return self._finish(ending) if os.getpid() == self._pid else _forked(ending)
 
     def _torch_is_there(self) -> None:
         from probes.script.probing import Probing
 
-        self.probing = Probing(self.wish, self.progress)
+        self.probing = Probing(self.request, self.progress)
         self.probing.start()
 
-    def _finish(self, ending: Ending) -> Outcome:
+    def _finish(self, ending: ProgramEnding) -> ProgramOutcome:
         if self.probing is not None:
             self.probing.stop_watching()
         failure = self.probing.ended_by if self.probing is not None else None
@@ -92,7 +92,7 @@ class Session:
         elif failure is None and not ending.code:
             failure = self._unbound()
         ours = failure is not None and ending.error in (None, failure)
-        return Outcome(failure.exit_code if failure is not None and ours else ending.code, failure)
+        return ProgramOutcome(failure.exit_code if failure is not None and ours else ending.code, failure)
 
     def _unbound(self) -> ProbesError:
         """Why a program that ended well captured nothing."""
@@ -100,7 +100,7 @@ class Session:
             return RunError("the program did not import torch, so no probe could fire")
         return self.probing.verdict()
 
-    def _close(self, run: Run, ending: Ending) -> ProbesError | None:
+    def _close(self, run: Run, ending: ProgramEnding) -> ProbesError | None:
         """End the run and tell what it came to."""
         try:
             run.close(ending.error)
@@ -111,8 +111,8 @@ class Session:
         return None
 
 
-def _forked(ending: Ending) -> Outcome:
+def _forked(ending: ProgramEnding) -> ProgramOutcome:
     """The end of a child that the program forked: the run is its parent's."""
     if ending.error is not None:
         show(ending.error)
-    return Outcome(ending.code)
+    return ProgramOutcome(ending.code)

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader
 import probes
 from probes.script.program import Program
 from probes.script.progress import Progress
-from probes.script.session import Session, Wish
+from probes.script.session import RunRequest, Session
 from probes.spec import load_spec
 
 PRELUDE = """
@@ -98,7 +98,7 @@ def probed(tmp_path: Path) -> Probed:
         acts = {"hook": "forward", "modules": ["fc"], "when": {"phases": ["train", "eval"]}}
         data = spec or {"version": 1, "probes": {"acts": acts}, **({"clock": clock} if clock else {})}
         said, folder = StringIO(), tmp_path / "run"
-        session = Session(Wish(load_spec(data), out or str(folder)), Progress(stream=said))
+        session = Session(RunRequest(load_spec(data), out or str(folder)), Progress(stream=said))
         done = session.run(Program(str(script), arguments))
         return Outcome(done.code, f"{said.getvalue()}{done.failure or ''}", folder)
 

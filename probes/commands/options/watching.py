@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from probes.errors import RunError
-from probes.script.arrival import Arrival
+from probes.script.import_hook import ImportHook
 from probes.script.program import program_of, show
 from probes.spec import LoadedSpec
 
@@ -54,19 +54,19 @@ def watch(context: click.Context, verb: str, loaded: LoadedSpec | None = None) -
     begun: list[Coverage] = []
 
     def torch_is_there() -> None:
-        from probes.script.choice import Largest, choice_for
         from probes.script.coverage import Coverage
+        from probes.script.model_choice import TreeWithParameters, choice_for
 
-        begun.append(Coverage(choice_for(loaded) if loaded is not None else Largest(), passes=1))
+        begun.append(Coverage(choice_for(loaded) if loaded is not None else TreeWithParameters(), passes=1))
         begun[0].start()
 
-    arrival = Arrival("torch", torch_is_there)
-    arrival.start()
+    import_hook = ImportHook("torch", torch_is_there)
+    import_hook.start()
     try:
         with contextlib.redirect_stdout(sys.stderr):
             ending = program.execute()
     finally:
-        arrival.stop()
+        import_hook.stop()
         for one in begun:
             one.stop()
     found = begun[0] if begun else None

@@ -24,7 +24,7 @@ from probes.tensors import NotCapturable
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
-class Transcript:
+class NeutralityRecord:
     """Records every backward, every optimizer step and the end of a program; in this process, not in its workers.
 
     Args:

@@ -4,7 +4,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from probes.script.transcript import Transcript
+from probes.script.neutrality_record import NeutralityRecord
 
 
 def train(steps: int) -> nn.Module:
@@ -19,10 +19,10 @@ def train(steps: int) -> nn.Module:
 
 def events(path: Path, seed: int) -> list[dict[str, object]]:
     torch.manual_seed(seed)
-    transcript = Transcript(path)
-    transcript.start()
+    record = NeutralityRecord(path)
+    record.start()
     train(2)
-    transcript.close(0)
+    record.close(0)
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 

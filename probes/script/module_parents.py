@@ -12,7 +12,7 @@ from torch.nn.modules.module import register_module_module_registration_hook
 from probes.plan.tree import wrapped
 
 
-class Ancestry:
+class ModuleParents:
     """Notes every registration of a module in another one, and keeps none of them alive.
 
     Attributes:

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from types import ModuleType
 
 
-class Arrival(MetaPathFinder):
+class ImportHook(MetaPathFinder):
     """Calls back once a module has been imported, at once where it already is.
 
     Args:

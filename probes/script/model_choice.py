@@ -11,12 +11,12 @@ from torch.nn import Module
 
 from probes.errors import PlanError, Problem
 from probes.plan import Plan, resolve
-from probes.script.ancestry import Ancestry, is_called
+from probes.script.module_parents import ModuleParents, is_called
 from probes.spec import LoadedSpec
 
 
 @dataclass(frozen=True)
-class Seen:
+class CalledTree:
     """A tree that was called and looked at.
 
     Attributes:
@@ -38,15 +38,15 @@ class Seen:
 Models = Module | Mapping[str, Module]
 
 
-class Choice(Protocol):
+class ModelChoice(Protocol):
     """Says which of the trees around a call is meant."""
 
-    def of(self, line: list[Module], ancestry: Ancestry) -> Models | None:
+    def of(self, line: list[Module], parents: ModuleParents) -> Models | None:
         """The model or models, or None where this call does not tell.
 
         Args:
             line: the module that is called, last, and the modules above it, the topmost first.
-            ancestry: all that is known of other modules.
+            parents: all that is known of other modules.
         """
 
     @property
@@ -59,7 +59,7 @@ class Choice(Protocol):
 
 
 @dataclass
-class Fitting:
+class FittingTree:
     """The topmost tree that resolves every path of a spec.
 
     A tree without parameters, such as a row of image transforms, is a model only where the spec names one of its
@@ -75,7 +75,7 @@ class Fitting:
         """The problems of the tree with the fewest; the largest one among equals."""
         return self._closest[1] if self._closest else ()
 
-    def of(self, line: list[Module], ancestry: Ancestry) -> Models | None:
+    def of(self, line: list[Module], parents: ModuleParents) -> Models | None:
         """The first that fits, from the top."""
         return next((module for module in line if self._fits(module)), None)
 
@@ -91,7 +91,7 @@ class Fitting:
 
 
 @dataclass
-class Named:
+class ModelsByClass:
     """Models of the classes that a spec names."""
 
     classes: Mapping[str, str]
@@ -107,7 +107,7 @@ class Named:
             if self._get(name) is None
         )
 
-    def of(self, line: list[Module], ancestry: Ancestry) -> Models | None:
+    def of(self, line: list[Module], parents: ModuleParents) -> Models | None:
         """All models at once, as soon as one of them is called and the others are known."""
         for name, kind in self.classes.items():
             match = next((module for module in line if is_called(module, kind)), None)
@@ -115,7 +115,7 @@ class Named:
                 self.found[name] = weakref.ref(match)
         if not any(self._get(name) is not None for name in self.classes):
             return None
-        models = {name: self._get(name) or _only(kind, ancestry) for name, kind in self.classes.items()}
+        models = {name: self._get(name) or _only(kind, parents) for name, kind in self.classes.items()}
         complete = {name: model for name, model in models.items() if model is not None}
         return complete if len(complete) == len(models) else None
 
@@ -124,30 +124,30 @@ class Named:
         return reference() if reference is not None else None
 
 
-def _only(kind: str, ancestry: Ancestry) -> Module | None:
+def _only(kind: str, parents: ModuleParents) -> Module | None:
     """The one module of a class that was built but not called yet, out to its wrappers."""
     tops = {}
-    for module in ancestry.of_class(kind):
-        top = next(above for above in ancestry.line(module) if is_called(above, kind))
+    for module in parents.of_class(kind):
+        top = next(above for above in parents.line(module) if is_called(above, kind))
         tops[id(top)] = top
     return next(iter(tops.values())) if len(tops) == 1 else None
 
 
-class Largest:
+class TreeWithParameters:
     """The topmost tree that has parameters, for a look at a program without a spec."""
 
     problems: tuple[Problem, ...] = ()
     patient = True
 
-    def of(self, line: list[Module], ancestry: Ancestry) -> Models | None:
+    def of(self, line: list[Module], parents: ModuleParents) -> Models | None:
         """The top of the line, where it has parameters."""
         return line[0] if has_parameters(line[0]) else None
 
 
-def choice_for(loaded: LoadedSpec) -> Choice:
+def choice_for(loaded: LoadedSpec) -> ModelChoice:
     """The way of choosing that a spec asks for."""
     classes = loaded.spec.models
-    return Named(classes) if classes else Fitting(loaded)
+    return ModelsByClass(classes) if classes else FittingTree(loaded)
 
 
 def has_parameters(module: Module) -> bool:
@@ -164,7 +164,7 @@ def trees(models: Models) -> Iterator[Module]:
     yield from models.values() if isinstance(models, Mapping) else (models,)
 
 
-def refusal(problems: tuple[Problem, ...], seen: list[Seen]) -> PlanError:
+def refusal(problems: tuple[Problem, ...], seen: list[CalledTree]) -> PlanError:
     """The error of a program in which nothing fits the spec.
 
     Args:

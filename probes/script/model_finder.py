@@ -17,15 +17,15 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from probes.errors import PlanError
-from probes.script.ancestry import Ancestry
-from probes.script.choice import Choice, Models, Seen, refusal
+from probes.script.model_choice import CalledTree, ModelChoice, Models, refusal
+from probes.script.module_parents import ModuleParents
 
 INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
 Call = Callable[..., Any]
 Bind = Callable[[Models, str], None]
 
 
-class Binder:
+class ModelFinder:
     """Stands in for `Module.__call__` until a tree is chosen, and takes itself away before that call goes on.
 
     A global forward hook would be too late for the root's own pre-forward hooks and for its keyword inputs.
@@ -36,12 +36,12 @@ class Binder:
         refuse: called with the error before the program is stopped because no model fits.
     """
 
-    def __init__(self, choice: Choice, bind: Bind, refuse: Callable[[PlanError], None]) -> None:
+    def __init__(self, choice: ModelChoice, bind: Bind, refuse: Callable[[PlanError], None]) -> None:
         self.choice = choice
         self.bind = bind
         self.refuse = refuse
-        self.ancestry = Ancestry()
-        self.seen: list[Seen] = []
+        self.parents = ModuleParents()
+        self.seen: list[CalledTree] = []
         self.bound = False
         self._tried: dict[int, tuple[weakref.ref[Module], int]] = {}
         self._pid = os.getpid()
@@ -52,16 +52,16 @@ class Binder:
     def start(self) -> None:
         """Begin to watch."""
         original: Call = Module.__call__
-        binder = self
+        finder = self
 
         def __call__(module: Module, /, *args: Any, **kwargs: Any) -> Any:  # noqa: N807 - it stands in for Module.__call__
             if torch.compiler.is_compiling():
                 return original(module, *args, **kwargs)
-            return binder.through(original, module, args, kwargs)
+            return finder.through(original, module, args, kwargs)
 
         self._original, self._installed = original, __call__
         Module.__call__ = __call__  # type: ignore[method-assign]  # restored by `stop`
-        self.ancestry.start()
+        self.parents.start()
         self._step = register_optimizer_step_pre_hook(self._before_step)
 
     def stop(self) -> None:
@@ -69,7 +69,7 @@ class Binder:
         if self._original is not None and Module.__call__ is self._installed:
             Module.__call__ = self._original  # type: ignore[method-assign]  # the very function found there
         self._original = None
-        self.ancestry.stop()
+        self.parents.stop()
         self._tried.clear()
         if self._step is not None:
             self._step.remove()
@@ -85,9 +85,9 @@ class Binder:
         """Bind, where the call of `module` tells the model; whether it did."""
         if self._is_tried(module):
             return False
-        line = self.ancestry.line(module)
+        line = self.parents.line(module)
         place = _place()
-        models = self.choice.of(line, self.ancestry)
+        models = self.choice.of(line, self.parents)
         if models is None:
             self._note(line[0], place)
             return False
@@ -99,16 +99,16 @@ class Binder:
     def _is_tried(self, module: Module) -> bool:
         """Whether the module was refused before, and no module has been put into another one since."""
         reference, registrations = self._tried.get(id(module), (None, -1))
-        return reference is not None and reference() is module and registrations == self.ancestry.registrations
+        return reference is not None and reference() is module and registrations == self.parents.registrations
 
     def _note(self, top: Module, place: str) -> None:
         """Remember a tree that is not the model."""
         members = list(top.modules())
         for member in members:
-            self._tried[id(member)] = (weakref.ref(member), self.ancestry.registrations)
+            self._tried[id(member)] = (weakref.ref(member), self.parents.registrations)
         kind = type(top).__name__
         if not any(one.root() is top or (one.kind, one.modules) == (kind, len(members)) for one in self.seen):
-            self.seen.append(Seen(kind, len(members), place, weakref.ref(top)))
+            self.seen.append(CalledTree(kind, len(members), place, weakref.ref(top)))
 
     def _before_step(self, optimizer: Optimizer, *_args: object) -> None:
         """Fail before step 0: an optimizer is about to change a model that the spec does not fit."""

@@ -4,36 +4,36 @@ from pathlib import Path
 
 import pytest
 
-from probes.script.arrival import Arrival
+from probes.script.import_hook import ImportHook
 
 
 def test_the_callback_comes_in_the_import_and_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "arriving.py").write_text("number = 3")
     monkeypatch.syspath_prepend(tmp_path)
     seen: list[int] = []
-    arrival = Arrival("arriving", lambda: seen.append(sys.modules["arriving"].number))
-    arrival.start()
+    import_hook = ImportHook("arriving", lambda: seen.append(sys.modules["arriving"].number))
+    import_hook.start()
     assert seen == []
     import arriving  # type: ignore[import-not-found]  # made above
 
     assert seen == [3]
     assert "exec_module" not in vars(arriving.__spec__.loader)
-    assert arrival not in sys.meta_path
+    assert import_hook not in sys.meta_path
     del sys.modules["arriving"]
 
 
 def test_what_is_already_there_is_told_at_once() -> None:
     seen: list[int] = []
-    Arrival("sys", lambda: seen.append(1)).start()
+    ImportHook("sys", lambda: seen.append(1)).start()
     assert seen == [1]
 
 
 def test_a_wait_can_be_given_up() -> None:
-    arrival = Arrival("arriving", lambda: None)
-    arrival.start()
-    arrival.stop()
-    assert arrival not in sys.meta_path
-    arrival.stop()
+    import_hook = ImportHook("arriving", lambda: None)
+    import_hook.start()
+    import_hook.stop()
+    assert import_hook not in sys.meta_path
+    import_hook.stop()
 
 
 def test_a_program_that_only_asks_for_the_module_does_not_hide_its_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,7 +41,7 @@ def test_a_program_that_only_asks_for_the_module_does_not_hide_its_import(tmp_pa
     (tmp_path / "arriving.py").write_text("number = 3")
     monkeypatch.syspath_prepend(tmp_path)
     seen: list[int] = []
-    Arrival("arriving", lambda: seen.append(1)).start()
+    ImportHook("arriving", lambda: seen.append(1)).start()
     assert find_spec("arriving") is not None
     assert seen == []
     import arriving  # noqa: F401 - imported for what it sets off

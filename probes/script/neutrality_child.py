@@ -1,6 +1,6 @@
 """Writing down what a program computes, with probes or without, so that two runs of it can be compared bit for bit.
 
-Run as `python -m probes.script.witness`, with one line of JSON on the standard input. It seeds every generator before the
+Run as `python -m probes.script.neutrality_child`, with one line of JSON on the standard input. It seeds every generator before the
 program begins, so that a program without seeds can be compared too, and then only reads bytes: of losses and gradients as
 they pass, of weights, buffers and generators. It calls no module, draws no random number, and does the same whether there
 are probes or not.
@@ -17,18 +17,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from probes.errors import ProbesError
-from probes.script.arrival import Arrival
-from probes.script.program import Ending, Program, show
+from probes.script.import_hook import ImportHook
+from probes.script.program import Program, ProgramEnding, show
 from probes.script.progress import Progress
-from probes.script.session import Session, Wish
+from probes.script.session import RunRequest, Session
 from probes.spec import load_spec
 
 if TYPE_CHECKING:
-    from probes.script.transcript import Transcript
+    from probes.script.neutrality_record import NeutralityRecord
 
 
 @dataclass(frozen=True)
-class Order:
+class NeutralityJob:
     """What a witness is to watch.
 
     Attributes:
@@ -52,41 +52,41 @@ class Order:
     allowed: tuple[str, ...] = ()
 
     def text(self) -> str:
-        """The order as one line."""
+        """The job as one line."""
         return json.dumps(asdict(self))
 
 
-class Witness:
-    """Begins a transcript when the program imports torch, and ends it when the program and its probes are gone."""
+class NeutralityChild:
+    """Begins a record when the program imports torch, and ends it when the program and its probes are gone."""
 
-    def __init__(self, order: Order) -> None:
-        self.order = order
-        self.transcript: Transcript | None = None
+    def __init__(self, job: NeutralityJob) -> None:
+        self.job = job
+        self.record: NeutralityRecord | None = None
 
     def run(self) -> int:
-        """Run the program, with probes where the order has a spec.
+        """Run the program, with probes where the job has a spec.
 
         Returns:
             The exit code.
         """
-        order = self.order
-        program = Program(order.program, tuple(order.arguments), order.is_module)
+        job = self.job
+        program = Program(job.program, tuple(job.arguments), job.is_module)
         random.seed(0)
-        arrivals = [Arrival("numpy", _seed_numpy), Arrival("torch", self._torch_is_there)]
-        for arrival in arrivals:
-            arrival.start()
+        import_hooks = [ImportHook("numpy", _seed_numpy), ImportHook("torch", self._torch_is_there)]
+        for import_hook in import_hooks:
+            import_hook.start()
         try:
-            code = self._probed(program) if order.spec else _plain(program.execute())
+            code = self._probed(program) if job.spec else _plain(program.execute())
         finally:
-            for arrival in arrivals:
-                arrival.stop()
-        if self.transcript is not None:
-            self.transcript.close(code)
+            for import_hook in import_hooks:
+                import_hook.stop()
+        if self.record is not None:
+            self.record.close(code)
         return code
 
     def _probed(self, program: Program) -> int:
-        loaded = load_spec(self.order.spec, overrides=tuple(self.order.overrides), allow_plugins=tuple(self.order.allowed))
-        outcome = Session(Wish(loaded, self.order.out), Progress(quiet=True)).run(program)
+        loaded = load_spec(self.job.spec, overrides=tuple(self.job.overrides), allow_plugins=tuple(self.job.allowed))
+        outcome = Session(RunRequest(loaded, self.job.out), Progress(quiet=True)).run(program)
         if outcome.failure is not None:
             print(outcome.failure, file=sys.stderr)
         return outcome.code
@@ -94,11 +94,11 @@ class Witness:
     def _torch_is_there(self) -> None:
         import torch
 
-        from probes.script.transcript import Transcript
+        from probes.script.neutrality_record import NeutralityRecord
 
         torch.manual_seed(0)
-        self.transcript = Transcript(Path(self.order.record))
-        self.transcript.start()
+        self.record = NeutralityRecord(Path(self.job.record))
+        self.record.start()
 
 
 def _seed_numpy() -> None:
@@ -107,18 +107,18 @@ def _seed_numpy() -> None:
     numpy.random.seed(0)
 
 
-def _plain(ending: Ending) -> int:
+def _plain(ending: ProgramEnding) -> int:
     if ending.error is not None:
         show(ending.error)
     return ending.code
 
 
 def main() -> Any:
-    """Take an order from the standard input; the program then reads an empty one."""
-    order = Order(**json.loads(sys.stdin.readline()))
+    """Take a job from the standard input; the program then reads an empty one."""
+    job = NeutralityJob(**json.loads(sys.stdin.readline()))
     sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115, PTH123 - it stays open as long as the program runs
     try:
-        return Witness(order).run()
+        return NeutralityChild(job).run()
     except ProbesError as error:
         print(error, file=sys.stderr)
         return error.exit_code
