@@ -30,7 +30,6 @@ class Above(Transform):
 
     def begin(self, signature: Signature) -> TransformFn:
         """One comparison and one mean."""
-        self.out(signature)
 
         def work(tensor: Tensor) -> Tensor:
             return (tensor > self.threshold).float().mean()

@@ -1,1 +1,1 @@
-"""Rewriting what a hook sees, one file per kind."""
+"""Edits replace a value of the model, one file per kind."""

@@ -1,4 +1,4 @@
-"""Add a number, or a vector out of a capture or a file: steering."""
+"""Add a number, or a vector from a capture or a file (steering)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from probes.component import Edit, EditContext, EditFn
+from probes.edits.kernels.dtypes import require_numbers
 from probes.edits.kernels.position import At, index, put, take
-from probes.edits.kernels.source import Source
+from probes.edits.kernels.source import EditSource
 from probes.signature import SignatureError
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ class Add(Edit):
 
     kind: Literal["add"] = "add"
     value: Annotated[float | None, Field(description="the number to add")] = None
-    from_: Annotated[Source | None, Field(alias="from", description="the tensor to add")] = None
+    from_: Annotated[EditSource | None, Field(alias="from", description="the tensor to add")] = None
     scale: Annotated[float, Field(description="factor on what is added")] = 1.0
     at: At = None
 
@@ -32,7 +33,12 @@ class Add(Edit):
         return self
 
     def begin(self, context: EditContext) -> EditFn:
-        """Fix the place and the vector."""
+        """Find the position; the result of an integer would be a float, so only floats and complex numbers are taken.
+
+        Raises:
+            SignatureError: the value is of another dtype, or has no axes of these names.
+        """
+        require_numbers(context.signature)
         place = index(self.at, context.signature)
         source = context.source
 

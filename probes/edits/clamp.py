@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from probes.component import Edit, EditContext, EditFn
+from probes.edits.kernels.dtypes import require_floats
 from probes.edits.kernels.position import At, index, put, take
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Clamp(Edit):
-    """Moves what lies outside the bounds onto them."""
+    """Replaces elements outside the bounds by the nearer bound."""
 
     kind: Literal["clamp"] = "clamp"
     min: Annotated[float | None, Field(description="lower bound")] = None
@@ -31,7 +32,12 @@ class Clamp(Edit):
         return self
 
     def begin(self, context: EditContext) -> EditFn:
-        """Fix the place."""
+        """Find the position; only floats are taken, because the bounds are.
+
+        Raises:
+            SignatureError: the value is of another dtype, or has no axes of these names.
+        """
+        require_floats(context.signature)
         place = index(self.at, context.signature)
 
         def apply(value: Tensor, _generator: Generator) -> tuple[Tensor, dict[str, Tensor]]:

@@ -8,7 +8,8 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from probes.component import Edit, EditContext, EditFn
-from probes.signature import FLOATS, SignatureError
+from probes.edits.kernels.dtypes import require_floats
+from probes.signature import SignatureError
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -24,9 +25,9 @@ class Mixup(Edit):
     random: ClassVar[bool] = True
 
     kind: Literal["mixup"] = "mixup"
-    lam: Annotated[float | None, Field(ge=0, le=1, description="weight of a sample itself")] = None
+    lam: Annotated[float | None, Field(ge=0, le=1, description="weight of each sample itself")] = None
     alpha: Annotated[float | None, Field(gt=0, description="parameter of the Beta distribution of the weight")] = None
-    seed: Annotated[int, Field(ge=0, description="seed of the edit's own generator")] = 0
+    seed: Annotated[int, Field(ge=0, description="seed of the generator of this edit")] = 0
 
     @model_validator(mode="after")
     def _one(self) -> Self:
@@ -35,14 +36,17 @@ class Mixup(Edit):
         return self
 
     def begin(self, context: EditContext) -> EditFn:
-        """Find the batch axis: the one named `batch`, else the first."""
+        """Find the batch axis: the axis named `batch`, else the first.
+
+        Raises:
+            SignatureError: the value has no axes, or is not of floats.
+        """
         import torch
 
         signature = context.signature
         if not signature.ndim:
-            raise SignatureError("a value without axes has no samples to mix")
-        if signature.dtype not in FLOATS:
-            raise SignatureError(f"only floating-point values can be mixed, this one is {signature.dtype}")
+            raise SignatureError("a value without axes has no batch to mix")
+        require_floats(signature)
         axis = signature.axis("batch") if signature.dims and "batch" in signature.dims else 0
 
         def apply(value: Tensor, generator: Generator) -> tuple[Tensor, dict[str, Tensor]]:

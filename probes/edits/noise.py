@@ -7,29 +7,32 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from pydantic import Field
 
 from probes.component import Edit, EditContext, EditFn
+from probes.edits.kernels.dtypes import require_floats
 from probes.edits.kernels.position import At, index, put, take
-from probes.signature import FLOATS, SignatureError
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
 
 
 class Noise(Edit):
-    """Adds normal noise with mean 0; drawn on the host in float32, so every device sees the same."""
+    """Adds normal noise with mean 0; drawn on the host in float32, so that every device gets the same numbers."""
 
     random: ClassVar[bool] = True
 
     kind: Literal["noise"] = "noise"
     std: Annotated[float, Field(gt=0, description="standard deviation")]
-    seed: Annotated[int, Field(ge=0, description="seed of the edit's own generator")] = 0
+    seed: Annotated[int, Field(ge=0, description="seed of the generator of this edit")] = 0
     at: At = None
 
     def begin(self, context: EditContext) -> EditFn:
-        """Fix the place."""
+        """Find the position.
+
+        Raises:
+            SignatureError: the value is not of floats, or has no axes of these names.
+        """
         import torch
 
-        if context.signature.dtype not in FLOATS:
-            raise SignatureError(f"noise is added to floating-point values, this one is {context.signature.dtype}")
+        require_floats(context.signature)
         place = index(self.at, context.signature)
 
         def apply(value: Tensor, generator: Generator) -> tuple[Tensor, dict[str, Tensor]]:

@@ -1,4 +1,4 @@
-"""Put a value out of a capture or a file in place of the model's: activation patching."""
+"""Replace a value by one from a capture or a file (activation patching)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import Field
 
 from probes.component import Edit, EditContext, EditFn
 from probes.edits.kernels.position import At, index, put, take
-from probes.edits.kernels.source import Source
+from probes.edits.kernels.source import EditSource
 from probes.signature import SignatureError
 
 if TYPE_CHECKING:
@@ -19,11 +19,11 @@ class Replace(Edit):
     """Replaces the value, or the part at a position, by that of the source at the same position."""
 
     kind: Literal["replace"] = "replace"
-    from_: Annotated[Source, Field(alias="from", description="where the value comes from")]
+    from_: Annotated[EditSource, Field(alias="from", description="where the value comes from")]
     at: At = None
 
     def begin(self, context: EditContext) -> EditFn:
-        """Fix the place and the part of the source."""
+        """Find the position and the part of the source."""
         place = index(self.at, context.signature)
         source = context.source
         if source is None:
@@ -33,7 +33,7 @@ class Replace(Edit):
             part = take(value, place)
             given = take(source, place) if source.ndim == value.ndim else source
             if given.shape != part.shape:
-                message = f"the source has shape {tuple(given.shape)} there, the value {tuple(part.shape)}"
+                message = f"at this position the source has shape {tuple(given.shape)}, and the value {tuple(part.shape)}"
                 raise SignatureError(message)
             return put(value, place, given.to(part)), {}
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from probes.component import Edit, EditContext, EditFn
+from probes.edits.kernels.dtypes import require_numbers
 from probes.edits.kernels.position import At, index, put, take
 
 if TYPE_CHECKING:
@@ -21,7 +22,12 @@ class Scale(Edit):
     at: At = None
 
     def begin(self, context: EditContext) -> EditFn:
-        """Fix the place."""
+        """Find the position; the result of an integer would be a float, so only floats and complex numbers are taken.
+
+        Raises:
+            SignatureError: the value is of another dtype, or has no axes of these names.
+        """
+        require_numbers(context.signature)
         place = index(self.at, context.signature)
 
         def apply(value: Tensor, _generator: Generator) -> tuple[Tensor, dict[str, Tensor]]:

@@ -18,7 +18,7 @@ class Zero(Edit):
     at: At = None
 
     def begin(self, context: EditContext) -> EditFn:
-        """Fix the place."""
+        """Find the position."""
         place = index(self.at, context.signature)
 
         def apply(value: Tensor, _generator: Generator) -> tuple[Tensor, dict[str, Tensor]]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from probes.digest import blake3_hex
-from probes.edits.kernels.source import Source
+from probes.edits.kernels.source import EditSource
 from probes.errors import ProbesError
 from probes.plan.binding import Binding
 from probes.plan.draft import Draft, Target
@@ -20,7 +20,7 @@ from probes.reader.convert import to_torch
 
 def source_of(draft: Draft, target: Target) -> tuple[Tensor | None, str]:
     """The tensor that an edit's `from` names, and BLAKE3 of its bytes; (None, "") without one."""
-    source: Source | None = getattr(draft.probe.edit, "from_", None)
+    source: EditSource | None = getattr(draft.probe.edit, "from_", None)
     if source is None:
         return None, ""
     folder = Path(draft.loaded.name).parent
@@ -36,7 +36,7 @@ def _from_file(path: Path) -> Tensor:
     return torch.from_numpy(np.load(path, allow_pickle=False).copy())
 
 
-def _from_run(folder: Path, source: Source, target: Target) -> Tensor:
+def _from_run(folder: Path, source: EditSource, target: Target) -> Tensor:
     run = reader.open(folder / str(source.run))
     run = run if source.phase is None else run.sel(phase=source.phase)
     wanted = target.path if source.target is None else source.target

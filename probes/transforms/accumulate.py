@@ -55,7 +55,6 @@ class Accumulate(Accumulation):
         """The statistics of one value, which `merge` adds to those of the others."""
         from probes.transforms.kernels.accumulation import covariance, moments
 
-        self.out(signature)
         gone = signature.axes(self.dims) if self.dims is not None else tuple(range(signature.ndim or 0))
         kept = tuple(at for at in range(signature.ndim or 0) if at not in gone)
         kernel = moments if self.what == "moments" else covariance

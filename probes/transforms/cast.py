@@ -56,6 +56,5 @@ class Cast(Transform):
         """One `Tensor.to`; the result is the input itself where the dtype is already right."""
         import torch
 
-        self.out(signature)
         dtype: torch.dtype = getattr(torch, self.dtype)
         return lambda tensor: tensor.to(dtype)

@@ -71,7 +71,6 @@ class Einops(Transform):
         """One call of the einops library, whose reading of the pattern is kept between calls."""
         import einops
 
-        self.out(signature)
         pattern, reduction, sizes = self.pattern, self.reduction, self.sizes
         if reduction is None:
             return lambda tensor: einops.rearrange(tensor, pattern, **sizes)

@@ -35,8 +35,6 @@ class Fingerprint(Transform):
         import torch
         from blake3 import blake3
 
-        self.out(signature)
-
         def work(tensor: Tensor) -> Tensor:
             flat = tensor.resolve_conj().resolve_neg().reshape(-1).cpu()
             content = flat.view(torch.uint8).numpy().data

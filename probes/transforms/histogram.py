@@ -56,7 +56,6 @@ class Histogram(Transform):
         """A binary search among the edges, then a count; both stay on the device."""
         import torch
 
-        self.out(signature)
         wide = signature.dtype == "float64" or signature.dtype in INTEGERS
         return _Counting(torch.tensor(self.edges, dtype=torch.float64), torch.float64 if wide else torch.float32)
 

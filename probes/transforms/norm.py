@@ -39,7 +39,6 @@ class Norm(Transform):
         """One `torch.linalg.vector_norm`."""
         import torch
 
-        self.out(signature)
         axes = signature.axes(self.dims if self.dims is not None else range(signature.ndim or 0))
         order = float(self.order.removeprefix("l"))
 

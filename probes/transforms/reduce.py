@@ -59,7 +59,6 @@ class Reduce(Transform):
         """One torch reduction."""
         import torch
 
-        self.out(signature)
         axes = signature.axes(self.dims if self.dims is not None else range(signature.ndim or 0))
         raising: dict[str, Callable[..., Tensor]] = {"max": torch.amax, "min": torch.amin, "std": partial(torch.std, correction=0)}
         if self.op in raising:

@@ -49,7 +49,6 @@ class Sample(Transform):
 
     def begin(self, signature: Signature) -> TransformFn:
         """One gather; the positions are drawn when a size is first seen, and kept on the device."""
-        self.out(signature)
         if self.dim is None:
             return _Sampling(self.size, self.seed, 0, flatten=True)
         return _Sampling(self.size, self.seed, signature.axis(self.dim), flatten=False)

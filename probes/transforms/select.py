@@ -53,7 +53,6 @@ class Select(Transform):
 
     def begin(self, signature: Signature) -> TransformFn:
         """A view of the input, or a copy of the chosen indices."""
-        self.out(signature)
         axis = signature.axis(self.dim)
         if self.indices is not None:
             return _gather(axis, self.indices)

@@ -41,7 +41,6 @@ class Topk(Transform):
 
     def begin(self, signature: Signature) -> TransformFn:
         """A stable sort: `torch.topk` leaves the order of equal elements open."""
-        self.out(signature)
         axis = signature.axis(self.dim)
 
         def work(tensor: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from probes.clock import Clock, SeriesKey
 from probes.component import Number, Reading, SinkContext
 from probes.sinks.jsonl import Jsonl, lines
-from probes.testing import check_component
+from probes.testing import check_sink
 
 
 def reading(numbers: dict[str, Number], step: int = 3, late: bool = False, target: str = "fc1", **clock: int) -> Reading:
@@ -19,14 +19,14 @@ def reading(numbers: dict[str, Number], step: int = 3, late: bool = False, targe
 
 
 @pytest.mark.parametrize("keys", [{}, {"path": "metrics_2.jsonl", "max_elements": 4096}], ids=str)
-def test_the_sink_keeps_to_what_every_component_does(keys: dict[str, object]) -> None:
-    check_component(Jsonl.model_validate({"kind": "jsonl", **keys}))
+def test_the_sink_passes_the_conformance_kit(keys: dict[str, object]) -> None:
+    check_sink(Jsonl.model_validate({"kind": "jsonl", **keys}))
 
 
 @pytest.mark.parametrize(
     "path", ["../x.jsonl", "/x.jsonl", "a/x.jsonl", "ledger.jsonl", "ledger.rank-0001.jsonl", ".jsonl", "x.json", "x.jsonl\n", ""]
 )
-def test_a_path_that_is_no_file_of_its_own_in_the_run_directory_is_refused(path: str) -> None:
+def test_a_path_with_folders_or_of_the_record_is_refused(path: str) -> None:
     with pytest.raises(ValidationError, match="not a plain file name"):
         Jsonl.model_validate({"kind": "jsonl", "path": path})
 
@@ -42,7 +42,7 @@ def test_a_step_is_one_line_of_flat_names_and_numbers() -> None:
     }
 
 
-def test_a_second_call_within_a_step_has_a_name_of_its_own() -> None:
+def test_a_second_call_within_a_step_has_another_name() -> None:
     (line,) = lines([reading({"": 1.0}), reading({"": 2.0}, call=1), reading({"": 3.0}, microstep=2, backward=1)])
     assert json.loads(line)["values"] == {
         "size/fc1/output": 1.0,
@@ -51,18 +51,18 @@ def test_a_second_call_within_a_step_has_a_name_of_its_own() -> None:
     }
 
 
-def test_what_came_late_is_a_line_of_the_step_it_belongs_to() -> None:
+def test_a_late_capture_is_in_a_line_for_its_own_step() -> None:
     first, second = map(json.loads, lines([reading({"": 1.0}), reading({"": 2.0}, step=2, late=True)]))
     assert (first["step"], second["step"], second["late"]) == (3, 2, True)
     assert "late" not in first
 
 
-def test_a_slash_in_a_path_does_not_part_the_name() -> None:
+def test_a_slash_in_a_path_is_escaped() -> None:
     (line,) = lines([reading({"": 1.0}, target="a/b%")])
     assert list(json.loads(line)["values"]) == ["size/a%2Fb%25/output"]
 
 
-def test_a_line_without_an_end_is_cut_off_and_whole_ones_stay(tmp_path: Path) -> None:
+def test_an_unfinished_last_line_is_cut_off_and_whole_lines_stay(tmp_path: Path) -> None:
     (tmp_path / "log.jsonl").write_text('{"whole":1}\n{"torn', "utf-8")
     session = Jsonl().open(SinkContext(0, (tmp_path / "log.jsonl",)))
     session.step([reading({"": 1.0})])

@@ -1,1 +1,1 @@
-"""What several edits share."""
+"""Code that several edits share."""

@@ -1,4 +1,4 @@
-"""Which part of a value an edit is about: positions by the names of the axes."""
+"""The part of a value that an edit changes: positions along named axes."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ At = Annotated[
 
 
 def index(at: dict[str, int] | None, signature: Signature) -> tuple[Any, ...]:
-    """The index that positions come to.
+    """The index for positions along named axes.
 
     Raises:
-        SignatureError: the axes have no names, or none of these.
+        SignatureError: the axes have no names, or other names.
     """
     places: list[Any] = [slice(None)] * (signature.ndim or 0)
     for name, position in (at or {}).items():
@@ -35,13 +35,13 @@ def put(value: Tensor, place: tuple[Any, ...], part: Tensor) -> Tensor:
     Raises:
         SignatureError: the part does not fit the place, or the place is outside the value.
     """
-    if all(one == slice(None) for one in place):
+    if all(part_of_axis == slice(None) for part_of_axis in place):
         return part
     try:
         result = value.clone()
         result[place] = part
     except (IndexError, RuntimeError) as error:
-        raise SignatureError(f"a value of shape {tuple(value.shape)} has no place for this: {error}") from None
+        raise SignatureError(f"the edit does not fit a value of shape {tuple(value.shape)}: {error}") from None
     return result
 
 

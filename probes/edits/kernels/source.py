@@ -1,4 +1,4 @@
-"""Where an edit takes a vector or a value from: a sealed capture, or a file."""
+"""The source of a vector or a value for an edit: a sealed capture, or a file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 
-class Source(BaseModel):
+class EditSource(BaseModel):
     """One capture of a run, or an `.npy` file."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)

@@ -56,8 +56,9 @@ class Pipeline:
         signature = self.first(tensor)
         work = []
         for transform in self.transforms:
+            following = transform.out(signature)  # refuses what the transform cannot take
             work.append(transform.begin(signature))
-            signature = transform.out(signature)
+            signature = following
         self.signatures[key] = signature
         self.begun[key] = tuple(work)
         return self.begun[key]

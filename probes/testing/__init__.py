@@ -1,0 +1,10 @@
+"""The conformance kit for authors of kinds: `check_transform`, `check_edit` and `check_sink` try what every kind must do.
+
+Each fails with an AssertionError whose message says which rule is broken, and for what value.
+"""
+
+from probes.testing.component import check_component as check_component
+from probes.testing.edit import check_edit as check_edit
+from probes.testing.sink import check_sink as check_sink
+from probes.testing.transform import check_transform as check_transform
+from probes.testing.values import example as example

@@ -1,0 +1,150 @@
+"""Rules for transforms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from itertools import product
+
+import torch
+from torch import Tensor
+
+from probes.component import Accumulation, Transform
+from probes.signature import Signature
+from probes.testing.component import check_component
+from probes.testing.values import DTYPES, SHAPES, bits, example, generators, names_of_axes, refusal
+
+
+def check_transform(
+    transform: Transform,
+    *,
+    shapes: Sequence[tuple[int, ...]] = SHAPES,
+    dtypes: Sequence[str] = DTYPES,
+    dims: tuple[str, ...] | None = None,
+) -> tuple[Signature, ...]:
+    """Check that a transform does what its signature predicts, and nothing else.
+
+    For every shape and dtype `out` raises a `SignatureError` with a reason, or: the result has the predicted dtype, shape, names
+    and labels, also where parts of the input's signature are unknown; the result is the same the second time and in inference
+    mode; the input and the global random generators are untouched; and the function that was begun for one size takes another
+    of the same rank.
+
+    Args:
+        transform: the transform, with the settings to check.
+        shapes: shapes to try; those it refuses are skipped.
+        dtypes: names of the dtypes to try; those it refuses are skipped.
+        dims: names of the axes for shapes of as many axes; other shapes are tried without names and as `a`, `b`, `c`.
+
+    Returns:
+        The signatures that it takes; never empty.
+
+    Raises:
+        AssertionError: the transform breaks a rule; the message says which, and for what value.
+    """
+    check_component(transform)
+    taken = []
+    for dtype, shape in product(dtypes, shapes):
+        for names in names_of_axes(len(shape), dims):
+            signature = Signature(dtype, shape, names)
+            if _takes(transform, signature):
+                _check_value(transform, signature)
+                taken.append(signature)
+    assert taken, f"`{transform.kind}` takes none of the values; give `shapes` and `dims` that fit its settings"
+    return tuple(taken)
+
+
+def signature_of(tensor: Tensor, predicted: Signature) -> Signature:
+    """The signature of a result; a tensor has no names and labels, so they are the predicted ones."""
+    return Signature(str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), predicted.dims, predicted.coords)
+
+
+def _takes(transform: Transform, signature: Signature) -> bool:
+    """Whether `out` takes the signature."""
+    reason = refusal(partial(transform.out, signature))
+    assert reason is None or reason, f"`{transform.kind}` refuses {signature} without a reason"
+    return reason is None
+
+
+def _check_value(transform: Transform, signature: Signature) -> None:
+    value = example(signature)
+    result = _untouched(transform, value, signature)
+    predicted = transform.out(signature)
+    _check_labels(transform, predicted)
+    real = signature_of(result, predicted)
+    assert real == predicted, f"`{transform.kind}` of {signature} was predicted to be {predicted}, but is {real}"
+    _check_unknown(transform, signature, real)
+    again = transform.begin(signature)(value)
+    with torch.inference_mode():
+        inferred = transform.begin(signature)(value.clone())
+    for other, when in ((again, "the second time"), (inferred, "in inference mode")):
+        assert bits(other) == bits(result), f"`{transform.kind}` of {signature} differs {when}"
+    assert not result.requires_grad, f"the result of `{transform.kind}` requires grad"
+    _check_other_sizes(transform, signature)
+    if isinstance(transform, Accumulation):
+        _check_merge(transform, signature)
+
+
+def _check_merge(transform: Accumulation, signature: Signature) -> None:
+    """Merging keeps dtype and shape, repeats, does not depend on the grouping, and does not write to its arguments."""
+    work = transform.begin(signature)
+    parts = [work(example(signature, seed)).clone() for seed in range(3)]
+    before = [bits(part) for part in parts]
+    left = transform.merge(transform.merge(parts[0], parts[1]), parts[2])
+    right = transform.merge(parts[0], transform.merge(parts[1], parts[2]))
+    name = f"`merge` of `{transform.kind}` for {signature}"
+    assert [bits(part) for part in parts] == before, f"{name} writes to what it is given"
+    for result in (left, right):
+        assert (result.dtype, result.shape) == (parts[0].dtype, parts[0].shape), f"{name} changes dtype or shape"
+    again = transform.merge(transform.merge(parts[0], parts[1]), parts[2])
+    assert bits(again) == bits(left), f"{name} differs the second time"
+    close = torch.allclose(left.double(), right.double(), rtol=1e-6, atol=1e-6, equal_nan=True)
+    assert close, f"{name} depends on how the parts are grouped: {left} is not {right}"
+
+
+def _untouched(transform: Transform, value: Tensor, signature: Signature) -> Tensor:
+    """The result, after a check of what must not have changed."""
+    before, version, state = bits(value), value._version, generators()
+    result = transform.begin(signature)(value)
+    assert generators() == state, f"`{transform.kind}` draws from a global random generator"
+    assert value._version == version, f"`{transform.kind}` writes to its input"
+    assert bits(value) == before, f"`{transform.kind}` writes to its input"
+    return result
+
+
+def _check_labels(transform: Transform, predicted: Signature) -> None:
+    for name, labels in predicted.coords.items():
+        assert predicted.dims is not None, f"`{transform.kind}` labels `{name}`, but names no axes"
+        assert name in predicted.dims, f"`{transform.kind}` labels `{name}`, which is not one of {predicted.dims}"
+        size = (predicted.shape or ())[predicted.dims.index(name)]
+        assert len(labels) == size, f"`{transform.kind}` has {len(labels)} labels for `{name}` of size {size}"
+
+
+def _check_unknown(transform: Transform, signature: Signature, real: Signature) -> None:
+    """Where less is known of the input, the prediction says less, and never something else."""
+    shape = signature.shape or ()
+    for dtype, sizes in product((None, signature.dtype), (None, (None,) * len(shape), (*shape[:-1], None) if shape else ())):
+        known = Signature(dtype, sizes, signature.dims)
+        reason = refusal(partial(transform.out, known))
+        assert reason is None, f"`{transform.kind}` takes {signature}, but refuses {known}: {reason}"
+        predicted = transform.out(known)
+        assert _fits(predicted, real), f"`{transform.kind}` of {known} was predicted to be {predicted}, but is {real}"
+
+
+def _fits(predicted: Signature, real: Signature) -> bool:
+    """Whether the prediction does not contradict the result."""
+    sizes = predicted.shape is None or (
+        len(predicted.shape) == len(real.shape or ())
+        and all(p in (None, r) for p, r in zip(predicted.shape, real.shape or (), strict=True))
+    )
+    return sizes and predicted.dtype in (None, real.dtype) and predicted.dims in (None, real.dims)
+
+
+def _check_other_sizes(transform: Transform, signature: Signature) -> None:
+    """The function that was begun for one size takes another, as in the last batch of an epoch."""
+    work = transform.begin(signature)
+    shape = tuple(size and size * 2 for size in signature.shape or ())
+    larger = signature.replace(shape=shape)
+    if _takes(transform, larger):
+        predicted = transform.out(larger)
+        real = signature_of(work(example(larger, seed=1)), predicted)
+        assert real == predicted, f"`{transform.kind}` begun for {signature} returns {real} for {larger}, not {predicted}"
