@@ -1,0 +1,197 @@
+"""Passes over loaders: which one feeds the training, which one an evaluation goes over, and how each was left."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass, field
+
+TRAIN = "train"
+
+
+@dataclass(eq=False, slots=True)
+class LoaderState:
+    """A loader, or anything else that a loop goes over.
+
+    Attributes:
+        gone: whether the program holds it no more.
+        trains: whether an optimizer has stepped after a batch of it.
+    """
+
+    gone: bool = False
+    trains: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class BatchPass:
+    """One pass over a loader.
+
+    Attributes:
+        loader: the loader.
+        endless: whether the same generator had begun a pass over the loader before: a stream that never ends.
+        pulls: batches so far.
+        last_pull: number of its last pull among all pulls of the run.
+        phase: the phase that a call would have been in when it was pulled last.
+        feeds: whether a training call was made on a batch of it.
+        at_last: whether the batch that was pulled last is known to be the last one.
+        exhausted: number of the pull that found it empty; 0 where none did.
+        gone: whether its iterator is held no more.
+        served: the pull whose step is over.
+        counted: batches that training calls were made on.
+    """
+
+    loader: LoaderState
+    endless: bool = False
+    pulls: int = 0
+    last_pull: int = 0
+    phase: str = ""
+    feeds: bool = False
+    at_last: bool = False
+    exhausted: int = 0
+    gone: bool = False
+    served: int = 0
+    counted: int = 0
+
+    @property
+    def live(self) -> bool:
+        """Whether more batches may come."""
+        return not self.exhausted and not self.gone
+
+
+@dataclass(slots=True)
+class BatchPasses:
+    """The passes of a run.
+
+    Attributes:
+        main: the pass whose loader's epochs are counted: of the passes that feed the training the first in each step.
+        epoch: the passes that training calls of the open epoch were made on.
+        fresh: passes pulled since the last training call, in the order of their pulls.
+        pulls: pulls so far.
+        training_pulls: batches that were pulled for training calls.
+        training_passes: passes that they were of.
+    """
+
+    main: BatchPass | None = None
+    epoch: list[BatchPass] = field(default_factory=list)
+    fresh: list[BatchPass] = field(default_factory=list)
+    pulls: int = 0
+    training_pulls: int = 0
+    training_passes: int = 0
+    _loaders: dict[Hashable, LoaderState] = field(default_factory=dict)
+    _passes: dict[Hashable, BatchPass] = field(default_factory=dict)
+    _order: list[BatchPass] = field(default_factory=list)
+
+    def begin(self, key: Hashable, loader: Hashable, endless: bool) -> None:
+        """Begin a pass."""
+        state = self._loaders.setdefault(loader, LoaderState())
+        self._passes[key] = BatchPass(state, endless)
+
+    def known(self, key: Hashable) -> BatchPass | None:
+        """A pass that was begun, or pulled from, before."""
+        return self._passes.get(key)
+
+    def pull(self, key: Hashable, phase: str, last: bool) -> BatchPass:
+        """Take note of a batch."""
+        found = self._passes.get(key)
+        if found is None:
+            found = self._passes[key] = BatchPass(LoaderState())
+        self.pulls += 1
+        found.pulls += 1
+        found.last_pull, found.phase, found.at_last = self.pulls, phase, last
+        if found not in self.fresh:
+            self.fresh.append(found)
+        if found in self._order:
+            self._order.remove(found)
+        self._order.append(found)
+        return found
+
+    def exhaust(self, key: Hashable) -> BatchPass | None:
+        """Take note that a pass has come to its end."""
+        found = self._passes.get(key)
+        if found is not None:
+            self.pulls += 1
+            found.exhausted = self.pulls
+            self._forget(found)
+        return found
+
+    def drop(self, key: Hashable) -> BatchPass | None:
+        """Take note that the iterator of a pass is gone."""
+        found = self._passes.pop(key, None)
+        if found is not None:
+            found.gone = True
+            self._forget(found)
+        return found
+
+    def drop_loader(self, loader: Hashable) -> None:
+        """Take note that a loader is gone."""
+        state = self._loaders.pop(loader, None)
+        if state is not None:
+            state.gone = True
+
+    def _forget(self, found: BatchPass) -> None:
+        self._order = [one for one in self._order if one is not found]
+
+    def evaluated(self, phase: str) -> BatchPass | None:
+        """The pass that a phase other than `train` goes over itself: the last one pulled, if it was pulled in that phase."""
+        last = self._order[-1] if self._order else None
+        return last if last is not None and last.live and last.phase == phase and not last.feeds and last.served < last.pulls else None
+
+    def feed(self) -> list[BatchPass]:
+        """The passes that feed the training call that begins: those pulled since the one before, and live still."""
+        live = [one for one in self.fresh if one.live]
+        self.fresh.clear()
+        found = [one for one in live if one.phase == TRAIN]
+        if not found and not self.has_main:
+            found = live
+        for one in found:
+            self.training_passes += not one.feeds
+            self.training_pulls += one.pulls - one.counted
+            one.feeds, one.counted = True, one.pulls
+            if one not in self.epoch:
+                self.epoch.append(one)
+        return found
+
+    @property
+    def has_main(self) -> bool:
+        """Whether a pass that feeds the training may give more batches."""
+        return self.main is not None and self.main.live
+
+    def adopt(self, fed: list[BatchPass], known: set[LoaderState], *, by_optimizer: bool) -> bool:
+        """Take the first of the passes that feed a training call for the main one, where there is none.
+
+        Args:
+            fed: those passes.
+            known: the loaders of the epoch before this call.
+            by_optimizer: whether only an optimizer's step makes a loader a training loader.
+
+        Returns:
+            Whether the pass begins an epoch: its loader was gone over in the open one already, or all loaders of that are gone.
+        """
+        if not fed or fed[0] is self.main or (self.main is not None and self.main.live and self.main.loader is not fed[0].loader):
+            return False
+        self.main = fed[0]
+        training = {loader for loader in known if loader.trains or not by_optimizer}
+        return self.main.loader in training or (bool(training) and all(loader.gone for loader in training))
+
+    @property
+    def loaders(self) -> set[LoaderState]:
+        """The loaders of the open epoch."""
+        return {one.loader for one in self.epoch}
+
+    def optimizer_stepped(self) -> None:
+        """The loaders that have fed training calls are training loaders."""
+        for one in self.epoch:
+            one.loader.trains = True
+
+    def left(self, *, held_too: bool) -> bool:
+        """Whether batches of the open epoch were left: no pass that came to its end was pulled after one that did not.
+
+        Args:
+            held_too: whether a pass that the program holds still was left too, rather than to go on in the next epoch.
+        """
+        open_ones = [one for one in self.epoch if not one.exhausted and not one.at_last and (held_too or one.gone)]
+        ended = max((one.exhausted or one.last_pull for one in self.epoch if one.exhausted or one.at_last), default=0)
+        return any(one.last_pull > ended for one in open_ones)
+
+    def end_epoch(self, keep: Iterable[BatchPass] = ()) -> None:
+        """Begin another epoch with the passes that go on."""
+        self.epoch = list(keep)

@@ -1,0 +1,90 @@
+"""What the clock of a run answers: small immutable records that say what follows from an event."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class EpochOpened(NamedTuple):
+    """An epoch begins."""
+
+    epoch: int
+
+
+class EpochEnded(NamedTuple):
+    """An epoch is over.
+
+    Attributes:
+        epoch: its number.
+        complete: whether it came to its end.
+        reason: why it did not; empty where it did.
+        steps: its steps by phase.
+    """
+
+    epoch: int
+    complete: bool
+    reason: str
+    steps: dict[str, int]
+
+
+class StepOpened(NamedTuple):
+    """A step begins; it is numbered with its first call."""
+
+    phase: str
+    step: int
+
+
+class StepPaused(NamedTuple):
+    """A step stays open while a step of another phase runs within it."""
+
+    phase: str
+    step: int
+
+
+class StepResumed(NamedTuple):
+    """A step that was paused goes on."""
+
+    phase: str
+    step: int
+
+
+class StepEnded(NamedTuple):
+    """A step is over.
+
+    Attributes:
+        phase: its phase.
+        step: its number within (epoch, phase).
+        keep: whether it is committed; a step whose body raised is dropped.
+        ids: sample ids, where the loop gave them.
+    """
+
+    phase: str
+    step: int
+    keep: bool
+    ids: tuple[int | str, ...]
+
+
+class SeveralUpdates(NamedTuple):
+    """For the first time several optimizer steps came on one batch, which is one step."""
+
+    updates: int
+
+
+Answer = EpochOpened | EpochEnded | StepOpened | StepPaused | StepResumed | StepEnded | SeveralUpdates
+Answers = tuple[Answer, ...]
+
+
+class Position(NamedTuple):
+    """Where an outermost call is in the run.
+
+    Attributes:
+        epoch: its epoch.
+        phase: its phase.
+        step: step within (epoch, phase).
+        microstep: outermost call within the step.
+    """
+
+    epoch: int
+    phase: str
+    step: int
+    microstep: int

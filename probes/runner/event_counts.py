@@ -1,0 +1,47 @@
+"""What a run saw of its program: counted by the clock, printed at the end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class EventCounts:
+    """Counts of events.
+
+    Attributes:
+        updates: optimizer steps, those that a GradScaler skipped included.
+        skipped: those.
+        update_steps: steps of phase `train` in which an optimizer stepped.
+        eval_updates: optimizer steps before which only calls of other phases were made.
+        training_calls: outermost calls of phase `train`.
+        other_calls: outermost calls of other phases.
+        outside: calls outside any epoch.
+        several: whether several optimizer steps came on one batch.
+    """
+
+    updates: int = 0
+    skipped: int = 0
+    update_steps: int = 0
+    eval_updates: int = 0
+    training_calls: int = 0
+    other_calls: int = 0
+    outside: int = 0
+    several: bool = False
+    _trained: bool = False
+    _evaluated: bool = False
+
+    def call(self, training: bool) -> None:
+        """Count an outermost call."""
+        self.training_calls += training
+        self.other_calls += not training
+        self._trained = self._trained or training
+        self._evaluated = self._evaluated or not training
+
+    def update(self, *, skipped: bool, first: bool) -> None:
+        """Count an optimizer step; `first`, where it is the first of a training step."""
+        self.updates += 1
+        self.skipped += skipped
+        self.update_steps += first
+        self.eval_updates += self._evaluated and not self._trained
+        self._trained = self._evaluated = False

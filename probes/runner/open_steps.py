@@ -1,0 +1,150 @@
+"""The steps that are open: one within the other, the innermost last."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+from probes.runner.batch_passes import TRAIN, BatchPass
+from probes.runner.clock_answers import Answer, Answers, StepEnded, StepOpened, StepPaused, StepResumed
+
+
+@dataclass(eq=False, slots=True)
+class BatchLoop:
+    """An iteration of `run.steps`.
+
+    Attributes:
+        phase: phase of its last step.
+        at_last: whether it has given its last batch, as far as that is known.
+    """
+
+    phase: str = ""
+    at_last: bool = False
+
+
+@dataclass(eq=False, slots=True)
+class OpenStep:
+    """A step that is open.
+
+    Attributes:
+        phase: its phase; empty for an item of the loop before its first call.
+        index: step within (epoch, phase); -1 before its first call.
+        level: how many phases were named when it was opened.
+        item: key of the item that the loop opened; None for a step that opened by itself.
+        loop: the iteration of `run.steps` that it belongs to.
+        batch: the pass whose batch the step is.
+        single: whether it is over when its call is.
+        paused: whether a step of another phase runs within it.
+        calls: outermost calls so far.
+        running: calls that have not returned.
+        raised: whether its last call, or its body, raised, and no optimizer has stepped since.
+        updates: optimizer steps in it.
+        called: whether a training call came after the last of them.
+        pulled: whether a batch of the training loader was pulled since its last call.
+        ids: sample ids, where the loop gave them.
+    """
+
+    phase: str
+    level: int
+    item: Hashable = None
+    loop: BatchLoop | None = None
+    batch: BatchPass | None = None
+    single: bool = False
+    paused: bool = False
+    index: int = -1
+    calls: int = 0
+    running: int = 0
+    raised: bool = False
+    updates: int = 0
+    called: bool = False
+    pulled: bool = False
+    ids: tuple[int | str, ...] = ()
+
+    @property
+    def accumulates(self) -> bool:
+        """Whether it is a training step that the loop did not open, and nothing runs in it."""
+        return self.phase == TRAIN and self.item is None and not self.running
+
+
+@dataclass(slots=True)
+class OpenSteps:
+    """Opens, numbers and ends steps, and writes down what follows.
+
+    Attributes:
+        stack: the open steps; all but the innermost are paused, and several calls of other threads may overlap.
+        counts: steps of the open epoch by phase.
+        dropped: steps that were not committed.
+        answers: what has followed since they were taken last.
+    """
+
+    stack: list[OpenStep] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    dropped: int = 0
+    answers: list[Answer] = field(default_factory=list)
+
+    def innermost(self) -> OpenStep | None:
+        """The innermost step that is not the single call of another thread."""
+        return next((step for step in reversed(self.stack) if not (step.single and step.running)), None)
+
+    def training(self) -> OpenStep | None:
+        """The innermost step of phase `train`."""
+        return next((step for step in reversed(self.stack) if step.phase == TRAIN), None)
+
+    def push(self, step: OpenStep) -> OpenStep:
+        """Open a step within the innermost one."""
+        around = self.innermost()
+        if around is not None and not around.paused:
+            around.paused = True
+            if around.index >= 0:
+                self.answers.append(StepPaused(around.phase, around.index))
+        self.stack.append(step)
+        return step
+
+    def number(self, step: OpenStep, phase: str) -> None:
+        """Give a step its phase and its number, when its first call enters."""
+        step.phase, step.index = phase, self.counts[phase]
+        self.counts[phase] += 1
+        if step.loop is not None:
+            step.loop.phase = phase
+        self.answers.append(StepOpened(phase, step.index))
+
+    def end(self, step: OpenStep, *, keep: bool = True) -> None:
+        """Commit or drop a step, and go on with the one around it."""
+        self.stack.remove(step)
+        keep = keep and not step.raised
+        if step.batch is not None:
+            step.batch.served = step.batch.pulls
+        if step.index >= 0:
+            self.dropped += not keep
+            self.answers.append(StepEnded(step.phase, step.index, keep, step.ids))
+        around = self.stack[-1] if self.stack else None
+        if around is not None and around.paused:
+            around.paused = False
+            if around.index >= 0:
+                self.answers.append(StepResumed(around.phase, around.index))
+
+    def end_item(self, key: Hashable, *, keep: bool = True) -> None:
+        """End an item of the loop, and what is open within it."""
+        while any(step.item == key for step in self.stack):
+            self.end(self.stack[-1], keep=keep)
+
+    def end_level(self, level: int, *, keep: bool = True) -> None:
+        """End the steps that were opened while at least `level` phases were named."""
+        for step in [step for step in reversed(self.stack) if step.level >= level]:
+            self.end(step, keep=keep)
+
+    def end_batch(self, batch: BatchPass | None) -> None:
+        """End the step that is the last batch of a pass."""
+        for step in [step for step in self.stack if batch is not None and step.batch is batch and not step.running]:
+            self.end(step)
+
+    def end_other_phases(self) -> None:
+        """End the steps of other phases that opened by themselves, since a training call enters."""
+        while self.stack and self.stack[-1].item is None and self.stack[-1].phase != TRAIN and not self.stack[-1].running:
+            self.end(self.stack[-1])
+
+    def take(self) -> Answers:
+        """What has followed since."""
+        answers, self.answers = tuple(self.answers), []
+        return answers
