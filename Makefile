@@ -1,5 +1,5 @@
 # Everything here runs in an environment of its own, made on first use from Python 3.11 or later and constraints.txt.
-# Without a GPU and on two cores; `make` alone tells what there is.
+# No target needs a GPU; two cores are enough. `make` alone lists the targets.
 
 SEED ?= 0
 N ?= 1
@@ -12,27 +12,27 @@ export OMP_NUM_THREADS ?= 2
 export HF_HUB_OFFLINE := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench torture fmt docs clean
+.PHONY: help demo test check bench torture fmt regenerate docs clean
 
-help:  ## what there is
+help:  ## list the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
 
-demo: $(VENV)/demo.stamp  ## train on real digits with probes attached, then list and verify what was captured
+demo: $(VENV)/demo.stamp  ## train on real data with probes attached, then list and verify the captures
 	@$(BIN)/probes demo digits
 
-test: check  ## everything that has to hold: style, types, layers and tests (under ten minutes)
+test: check  ## run every check: style, types, layers and tests (under ten minutes)
 	$(BIN)/python -m pytest -m "not torture" --numprocesses logical --maxprocesses 4 --dist loadscope
 
-check: $(VENV)/dev.stamp  ## style, types and layers only
+check: $(VENV)/dev.stamp  ## run the checks of style, types and layers only
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(VENV)/dev.stamp  ## what a capture costs, measured on this machine
+bench: $(VENV)/dev.stamp  ## measure what captures cost on this machine
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks
 
-torture: $(VENV)/dev.stamp  ## kills, power loss, full disks, fuzzed files: one table in about an hour (SEED=, N=0.1 for a tenth)
+torture: $(VENV)/dev.stamp  ## run the long fault and fuzz tests, about an hour (SEED=0, N=0.1 for a tenth)
 	$(BIN)/python -m tests.torture --seed $(SEED) --n $(N) --json docs/torture.json
 	$(BIN)/python -m pytest -m torture --numprocesses logical --maxprocesses 4
 
@@ -40,17 +40,18 @@ fmt: $(VENV)/dev.stamp  ## format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(VENV)/dev.stamp  ## run the README and write what it says back into it
-	$(BIN)/python docs/kinds.py
+regenerate: $(VENV)/dev.stamp  ## rewrite everything generated from the code, in under a minute
+	$(BIN)/python -m tests.regenerate
+
+docs: regenerate  ## run the examples of README and docs and write their output back (trains small models)
 	$(BIN)/python docs/presets.py
 	$(BIN)/python docs/torture.py
 	$(BIN)/python docs/sinks.py
-	$(BIN)/python docs/reference.py
 	$(BIN)/python docs/conformance.py
 	$(BIN)/python -m tests.proof.damage
 	$(BIN)/python docs/readme.py
 
-clean:  ## remove the environment and what tools left behind
+clean:  ## remove the environment and all caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist probes-demo-*
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -32,34 +32,36 @@ class Case(NamedTuple):
 CASES = (
     Case(
         "the process is killed",
-        "every committed step can be read; `probes recover` seals it, marked incomplete",
+        "every committed step is readable; `probes recover` seals it as incomplete",
         ("SIGKILL of the training", "SIGKILL at random"),
     ),
     Case(
         "the sealer is killed, crashes or hangs",
-        "training goes on; the journal stays until its file is in the ledger; sealed again, it is the same file",
+        "training continues; the journal remains until its file is in the ledger; sealing again gives the same file",
         ("SIGKILL of the sealer", "SIGKILL of probes recover", "SIGSEGV", "SIGSTOP", "recover while"),
     ),
-    Case("power fails, `durability: power`", "every committed step is there", ("power loss under durability: power",)),
+    Case("power fails, `durability: power`", "every committed step is kept", ("power loss under durability: power",)),
     Case(
         "power fails, `durability: process`",
-        "every sealed epoch is there; of the open one, nothing wrong is taken for good",
+        "every sealed epoch is kept; of the open epoch, no wrong value is accepted",
         ("power loss under durability: process",),
     ),
     Case(
-        "the disk is full, or a quota is",
-        "capturing stops with what is safe, needed and free; training goes on (`on_error: raise`: ends); exit status 3",
+        "the disk or a quota is full",
+        "capturing stops with a message; training continues (`on_error: raise` ends it); exit code 3",
         ("disk full", "EDQUOT"),
     ),
     Case(
-        "the disk fails, or takes half", "the same; what it half took is taken back or finished", ("EIO", "fsync fails", "every n-th write")
+        "the disk fails, or writes only a part",
+        "the same; partial writes are undone or completed",
+        ("EIO", "fsync fails", "every n-th write"),
     ),
-    Case("the disk is slow", "hooks wait; nothing piles up in memory", ("a slow disk",)),
-    Case("SIGTERM, Ctrl-C, `sys.exit`, an exception", "it ends within five seconds; committed steps are kept", ("ends early",)),
-    Case("two runs want one directory", "the second is refused, the first untouched", ("two runs",)),
-    Case("a sealed file is damaged", "`probes verify` says where, or what is read is the same", ("mutants",)),
-    Case("a file or a journal is hostile", "refused with a code of its own; no other file is opened", ("crafted", "journals")),
-    Case("an epoch is huge", "memory stays flat in training, bounded in the sealer", ("captures in one epoch", "sealing")),
+    Case("the disk is slow", "hooks wait", ("a slow disk",)),
+    Case("SIGTERM, Ctrl-C, `sys.exit`, an exception", "the run ends within five seconds; committed steps are kept", ("ends early",)),
+    Case("two runs use one directory", "the second is refused; the first is not affected", ("two runs",)),
+    Case("a sealed file is damaged", "`probes verify` reports the place, or the values read are unchanged", ("mutants",)),
+    Case("a file or a journal is hostile", "refused with an error code; no other file is opened", ("crafted", "journals")),
+    Case("an epoch is huge", "memory stays constant in training", ("captures in one epoch", "sealing")),
 )
 
 
@@ -88,13 +90,12 @@ def _line(case: Case, rows: list[dict[str, Any]]) -> str:
     )
 
 
-def main() -> None:
-    """Put the table where the README has it."""
-    text = README.read_text(encoding="utf-8")
+def page(text: str) -> str:
+    """The README with the table in its place."""
     pattern = re.compile(f"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL)
     assert pattern.search(text), f"README.md has no {BEGIN}"
-    README.write_text(pattern.sub(lambda _: table(), text), encoding="utf-8")
+    return pattern.sub(lambda _: table(), text)
 
 
 if __name__ == "__main__":
-    main()
+    README.write_text(page(README.read_text(encoding="utf-8")), encoding="utf-8")

@@ -48,4 +48,4 @@ def test_the_reference_names_every_key() -> None:
 
 def test_the_reference_of_kinds_is_what_their_classes_say() -> None:
     kinds = script("kinds")
-    assert kinds.PAGE.read_text(encoding="utf-8") == kinds.page(), "write it anew with `make docs`"
+    assert kinds.PAGE.read_text(encoding="utf-8") == kinds.page(), "run: make regenerate"

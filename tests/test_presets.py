@@ -150,4 +150,4 @@ def test_a_preset_can_be_extended(preset: str) -> None:
 def test_the_page_shows_every_preset_and_what_it_says() -> None:
     page = script("presets")
     assert sorted([*page.SHOWN, *page.STOPPED, *page.REFUSED]) == PRESETS
-    assert lasting(page.PAGE.read_text(encoding="utf-8")) == lasting(page.page()), "write it anew with `make docs`"
+    assert lasting(page.PAGE.read_text(encoding="utf-8")) == lasting(page.page()), "run: make docs"

@@ -24,4 +24,4 @@ def test_every_block_of_the_readme_runs_and_says_what_it_says_there(tmp_path: Pa
     readme.prepare(tmp_path)
     for block in readme.blocks(readme.README.read_text(encoding="utf-8")):
         said = readme.execute(block, tmp_path)
-        assert lasting(said) == lasting(block.text), "the README is out of date; write it anew with `make docs`"
+        assert lasting(said) == lasting(block.text), "the README is out of date; run: make docs"

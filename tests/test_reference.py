@@ -22,7 +22,7 @@ def test_each_page_is_what_the_program_says(tmp_path: Path) -> None:
     reference = script("reference")
     subprocess.run([sys.executable, reference.__file__, tmp_path], check=True)
     for name in reference.PAGES:
-        assert (reference.FOLDER / name).read_text("utf-8") == (tmp_path / name).read_text("utf-8"), "write it anew with `make docs`"
+        assert (reference.FOLDER / name).read_text("utf-8") == (tmp_path / name).read_text("utf-8"), "run: make regenerate"
 
 
 def test_no_other_page_is_there_and_every_link_leads_somewhere() -> None:

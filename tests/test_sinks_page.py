@@ -12,7 +12,7 @@ from tests.test_readme import lasting
 
 def test_every_block_of_the_page_runs_and_says_what_it_says_there(tmp_path: Path) -> None:
     sinks = script("sinks")
-    assert lasting(sinks.page(tmp_path)) == lasting(sinks.PAGE.read_text(encoding="utf-8")), "write it anew with `make docs`"
+    assert lasting(sinks.page(tmp_path)) == lasting(sinks.PAGE.read_text(encoding="utf-8")), "run: make docs"
     lines = [json.loads(line) for line in (tmp_path / "runs" / "a" / "log.jsonl").read_text("utf-8").splitlines()]
     run = probes.open(tmp_path / "runs" / "a")
     assert [line["step"] for line in lines] == [0, 10, 20]

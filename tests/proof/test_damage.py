@@ -22,7 +22,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_counts_of_the_readme_are_those_of_what_is_tried(run: Path) -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert damage.table(damage.tried(run)) in text, "write it anew with `make docs`"
+    assert damage.table(damage.tried(run)) in text, "run: make docs"
 
 
 def test_a_sample_of_all_damage_is_found_by_both_verifiers_with_its_code(run: Path) -> None:

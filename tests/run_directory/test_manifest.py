@@ -24,7 +24,7 @@ def document() -> dict[str, Any]:
 
 
 def test_the_schema_in_the_repository_is_the_one_of_the_model() -> None:
-    assert json.loads(SCHEMA.read_text("utf-8")) == json_schema(), "run: python -m probes.run_directory.manifest > schemas/manifest.v1.json"
+    assert json.loads(SCHEMA.read_text("utf-8")) == json_schema(), "run: make regenerate"
 
 
 def test_a_manifest_fits_its_schema() -> None:

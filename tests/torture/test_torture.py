@@ -130,4 +130,4 @@ def test_the_table_names_every_figure(tmp_path: Path) -> None:
 
 def test_the_readme_has_the_counts_of_the_last_full_run() -> None:
     page = script("torture")
-    assert page.table() in page.README.read_text(encoding="utf-8"), "write it anew with `make docs`"
+    assert page.table() in page.README.read_text(encoding="utf-8"), "run: make docs"

@@ -1,0 +1,83 @@
+"""The rooms of the package: no circle of imports, small folders, and tests in the folder of the room that they test."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "probes"
+MOST_FILES = 16
+ONE_FILE_PER_KIND = {"commands", "transforms", "edits", "sinks", "presets"}  # as many files as there are verbs or kinds
+ALL_OF_IT = {"conformance", "examples", "loops", "release_corpus", "specs", "torture"}  # tests of the whole, not of one room
+
+
+def _name(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+MODULES = {_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+
+
+def _imports(path: Path) -> Iterator[str]:
+    """The modules of the package that a file imports anywhere in it, also in functions and for type checking only."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                yield inner if inner in MODULES else node.module
+
+
+@cache
+def graph() -> dict[str, set[str]]:
+    """Module -> modules of the package that it imports."""
+    return {name: {found for found in _imports(path) if found in MODULES and found != name} for name, path in MODULES.items()}
+
+
+def _reachable(start: str) -> set[str]:
+    seen: set[str] = set()
+    waiting = list(graph()[start])
+    while waiting:
+        name = waiting.pop()
+        if name not in seen:
+            seen.add(name)
+            waiting += graph()[name]
+    return seen
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    circles = sorted(name for name in MODULES if name in _reachable(name))
+    assert not circles, f"these modules are part of a circle of imports: {circles}"
+
+
+@pytest.mark.parametrize("folder", sorted({path.parent for path in MODULES.values()}), ids=lambda folder: folder.name)
+def test_a_folder_is_small_enough_to_be_read_at_a_glance(folder: Path) -> None:
+    files = [path.name for path in folder.glob("*.py") if path.name != "__init__.py"]
+    if folder.name not in ONE_FILE_PER_KIND:
+        assert len(files) <= MOST_FILES, f"{folder.relative_to(ROOT)} has {len(files)} files; make two folders of it"
+
+
+def test_every_folder_of_tests_belongs_to_a_room() -> None:
+    rooms = {path.parent.relative_to(PACKAGE) for path in MODULES.values()}
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        folder = path.parent.relative_to(ROOT / "tests")
+        assert folder in rooms or folder.parts[0] in ALL_OF_IT, f"{path.relative_to(ROOT)} is in no room of the package"
+
+
+def test_every_room_has_tests() -> None:
+    for room in sorted({path.parent for path in MODULES.values()} - {PACKAGE}):
+        tests = ROOT / "tests" / room.relative_to(PACKAGE)
+        assert any(tests.rglob("test_*.py")) or any(tests.parent.glob("test_*.py")), f"{room.relative_to(ROOT)} has no tests"
+
+
+@pytest.mark.parametrize("family", ["transforms", "edits", "sinks"])
+def test_every_kind_has_a_test_file_of_the_same_name(family: str) -> None:
+    for path in sorted((PACKAGE / family).glob("*.py")):
+        if path.name != "__init__.py":
+            assert (ROOT / "tests" / family / f"test_{path.name}").exists(), f"tests/{family}/test_{path.name} is missing"

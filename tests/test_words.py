@@ -1,0 +1,74 @@
+"""The words of the project: a class name has one meaning, and what users read is plain technical English."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+from tests.pages import PAGES, ROOT
+
+WORN_OUT = (
+    r"\b(?:is|are|was|were|be|been) told\b",
+    r"\btells? (?:what|of|which|how|that)\b",
+    r"\bwhat there is\b",
+    r"\bcomes? to (?:nothing|on|a|what)\b",
+    r"\b(?:the|its|open) books\b",
+    r"\bstands? (?:at|in|beside|for|there|where|so)\b",
+    r"\banew\b",
+    r"\bof (?:its|their|one's) own accord\b",
+    r"\beach how many\b",
+    r"\bhangs? (?:on|off)\b",
+    r"\bkeeper\b|\bhanger\b|\boutlets?\b",
+    r"\bis none\b",
+    r"\bno [a-z]+ of that name\b",
+    r"\bwhat (?:it|a spec) comes to\b",
+    r"\bnotwithstanding\b",
+)
+"""Turns of phrase that readers stumbled over; each has a plain form: "reports", "contains", "again", "counters"."""
+
+GENERATED = {"torture.json"}
+READ = [
+    *PAGES,
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "CHANGELOG.md",
+    ROOT / "SECURITY.md",
+    *sorted((ROOT / "docs" / "reference").glob("*.md")),
+    *sorted((ROOT / "tests" / "specs").rglob("*.txt")),
+    *sorted((ROOT / "schemas").glob("*.json")),
+]
+
+
+def classes() -> dict[str, list[str]]:
+    """Class name, without a leading underscore -> the files that define it."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for path in sorted((ROOT / "probes").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                found[node.name.lstrip("_")].append(str(path.relative_to(ROOT)))
+    return found
+
+
+def test_a_class_name_stands_for_one_thing() -> None:
+    homonyms = {name: files for name, files in classes().items() if len(files) > 1}
+    assert not homonyms
+
+
+@pytest.mark.parametrize("path", READ, ids=lambda path: str(path.relative_to(ROOT)))
+def test_what_users_read_has_no_worn_out_turns(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    for pattern in WORN_OUT:
+        found = re.search(pattern, text, flags=re.IGNORECASE)
+        line = text[: found.start()].count("\n") + 1 if found else 0
+        assert found is None, f"line {line}: say {found[0]!r} plainly" if found else ""
+
+
+def test_every_noun_of_the_public_interface_is_in_the_glossary() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    glossary = text.partition("## Glossary")[2].partition("\n## ")[0]
+    defined = {word.lower() for word in re.findall(r"^\| \*\*(.+?)\*\*", glossary, flags=re.MULTILINE)}
+    wanted = {"spec", "plan", "probe", "binding", "capture", "series", "clock", "step", "epoch", "phase", "journal", "seal", "ledger"}
+    assert wanted <= defined
