@@ -10,6 +10,7 @@ from __future__ import annotations
 import getpass
 import os
 import platform
+import re
 import shutil
 import socket
 import subprocess
@@ -45,7 +46,7 @@ def main(version: str) -> None:
         names = make_all()
         search(PLACE, names)
         found = subprocess.run(
-            [sys.executable, str(HERE / "expect.py"), str(PLACE), BOOT, *names], check=True, capture_output=True, text=True
+            [sys.executable, str(HERE / "expect.py"), str(PLACE), BOOT, *names], check=True, stdout=subprocess.PIPE, text=True
         )
         pack(archive, names)
         expected.write_text(found.stdout)
@@ -101,10 +102,10 @@ def search(place: Path, names: list[str]) -> None:
     boot = Path("/proc/sys/kernel/random/boot_id")
     known = [socket.gethostname(), getpass.getuser(), str(Path.home()), platform.release(), str(HERE), sys.prefix, os.getcwd()]  # noqa: PTH109
     known += [boot.read_text().strip()] if boot.exists() else []
-    marks = {one.encode() for one in known if len(one) > 4}
+    marks = [re.compile(rb"(?<![\w.-])" + re.escape(one.encode())) for one in known if len(one) > 4]
     for path in (path for name in names for path in files(place / name)):
         content = path.read_bytes()
-        told = [mark.decode() for mark in marks if mark in content]
+        told = [mark.pattern for mark in marks if mark.search(content)]
         if told:
             sys.exit(f"{path} tells {told}")
 
