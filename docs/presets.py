@@ -1,4 +1,4 @@
-"""Write docs/presets.md: run the page's own program with every preset, and show what the commands say of it.
+"""Write docs/presets.md: run the program on the page with every preset, and show the output of the commands.
 
 Usage: python docs/presets.py     (tests/test_presets.py compares)
 """
@@ -27,13 +27,13 @@ SHOWN = {
     "save-values": "show runs/save-values values/act:grad_output",
     "attention-entropy": "show runs/attention-entropy entropy/attention:output.1 --limit 4",
 }
-"""Which command shows what a preset is good for."""
+"""The command that shows the result of a preset."""
 
 STOPPED = {"nan-hunt": "show runs/nan-hunt values/head:output --limit 3"}
-"""What ends a training that goes wrong: the program runs with a learning rate that is far too large."""
+"""Presets that end a diverging training: the program runs with a learning rate that is far too large."""
 
 REFUSED = {"memory-by-module": "plan preset:memory-by-module --model program.py:Net"}
-"""What needs an accelerator; this page is written on a machine without one, and shows what is said there."""
+"""Presets that need an accelerator; this page is written on a machine without one and shows the error."""
 
 PROGRAM = """\
 import torch
@@ -74,11 +74,11 @@ def train(preset, lr=0.1):
 HEAD = f"""\
 # Presets
 
-Written by `python docs/presets.py`, which ran all of it.
+Written by `python docs/presets.py`, which ran every command on this page.
 
-A preset is a spec in the package, for a question that people ask. Its name stands wherever a spec may: `probes run
+A preset is a spec in the package that answers a common question. Use its name in place of a spec: `probes run
 preset:gradient-flow train.py`, `probes.attach(model, "preset:gradient-flow")`, `probes check preset:gradient-flow --resolved`.
-To go on from one, extend it; what your file says wins, key by key:
+To change a preset, extend it; your file wins, key by key:
 
 ```yaml
 version: 1
@@ -87,10 +87,10 @@ vars: {{parameters: "encoder.**"}}
 defaults: {{when: {{steps: {{every: 100}}}}}}
 ```
 
-What has to be chosen is a variable: `--set 'vars.layers=encoder.*'` on the command line, `vars={{"layers": "encoder.*"}}` in
-`probes.attach`. Without it a preset looks at all that fits. `probes init --preset NAME` writes a copy to change.
+A choice is a variable: `--set 'vars.layers=encoder.*'` on the command line, `vars={{"layers": "encoder.*"}}` in
+`probes.attach`. By default a preset captures everything that fits. `probes init --preset NAME` writes a copy that you can edit.
 
-All that is shown below comes out of this program, called with the name of each preset.
+The output below comes from this program, called with the name of each preset.
 
 ```python
 {PROGRAM}```
@@ -127,7 +127,7 @@ def _stopped(preset: str, command: str, train: object) -> str:
 
 
 def _section(preset: str, command: str, code: int) -> str:
-    """The preset, and what a command says of it."""
+    """The preset and the output of a command."""
     text = (preset_folder() / f"{preset}.yaml").read_text(encoding="utf-8")
     done = CliRunner().invoke(cli, command.split(), catch_exceptions=False)
     assert done.exit_code == code, done.output

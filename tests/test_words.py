@@ -23,7 +23,7 @@ WORN_OUT = (
     r"\beach how many\b",
     r"\bhangs? (?:on|off)\b",
     r"\bkeeper\b|\bhanger\b|\boutlets?\b",
-    r"\bis none\b",
+    r"\b(?-i:is none)\b",
     r"\bno [a-z]+ of that name\b",
     r"\bwhat (?:it|a spec) comes to\b",
     r"\bnotwithstanding\b",
