@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,6 +11,7 @@ from probes.commands.rendering.table import table
 from probes.errors import RunError
 from probes.script.import_hook import ImportHook
 from probes.script.program import Program, ProgramEnding, program_of, show
+from probes.script.stdout_aside import stdout_to_stderr
 from probes.spec import LoadedSpec, load_spec
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ Matched = dict[tuple[str, str], list[str]]
 @click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a value of the spec; repeatable.")
 @click.option("--allow-plugin", "allowed", multiple=True, metavar="KIND", help="Allow this plug-in to be imported; repeatable.")
 @click.option("--all", "unfolded", is_flag=True, help="List repeated blocks one by one.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON; the script's stdout goes to stderr.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[SPEC] SCRIPT|-m MODULE [ARGS]...")
 @click.pass_context
 def coverage(
@@ -35,12 +34,13 @@ def coverage(
 ) -> None:
     """Run SCRIPT once and count the calls of every module of its model; with SPEC, of the model that the spec fits.
 
-    Without SPEC the model is the first tree with parameters that is called. Nothing is stored.
+    Without SPEC the model is the first tree with parameters that is called. Nothing is stored. What
+    SCRIPT prints goes to stderr.
     """
     has_spec = bool(words) and (words[0].endswith((".yaml", ".yml")) or words[0].startswith("preset:"))
     loaded = load_spec(words[0], overrides=overrides, allow_plugins=allowed) if has_spec else None
     program = program_of("coverage", words[1:] if has_spec else words, words[0] if has_spec else "[SPEC]")
-    ending, found = _run(program, loaded, as_json)
+    ending, found = _run(program, loaded)
     if ending.error is not None and (found is None or ending.error is not found.failure):
         show(ending.error)
     if ending.code and (found is None or not found.trees):
@@ -55,8 +55,8 @@ def coverage(
     context.exit(ending.code)
 
 
-def _run(program: Program, loaded: LoadedSpec | None, aside: bool) -> tuple[ProgramEnding, Coverage | None]:
-    """Run a program; `aside` sends what it prints to stderr, so that stdout holds only our output."""
+def _run(program: Program, loaded: LoadedSpec | None) -> tuple[ProgramEnding, Coverage | None]:
+    """Run a program; what it prints goes to stderr, so that stdout holds only our output."""
     begun: list[Coverage] = []
 
     def torch_is_there() -> None:
@@ -69,7 +69,7 @@ def _run(program: Program, loaded: LoadedSpec | None, aside: bool) -> tuple[Prog
     import_hook = ImportHook("torch", torch_is_there)
     import_hook.start()
     try:
-        with contextlib.redirect_stdout(sys.stderr) if aside else contextlib.nullcontext():
+        with stdout_to_stderr():
             ending = program.execute()
     finally:
         import_hook.stop()

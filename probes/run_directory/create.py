@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -36,14 +38,32 @@ def _parent() -> str:
     return ":".join([*meeting, str(os.getppid()), str(began)])
 
 
+_started: list[Path] = []  # where the command was started, while a script runs that may change its working directory
+
+
+@contextmanager
+def started_here() -> Iterator[None]:
+    """Take the working directory for the one that default directories and printed paths are relative to, whatever the body makes of it."""
+    _started.append(Path.cwd())
+    try:
+        yield
+    finally:
+        _started.pop()
+
+
+def where_started() -> Path:
+    """The directory that a person types paths from."""
+    return _started[-1] if _started else Path.cwd()
+
+
 def default_directory(name: str, run_id: str) -> Path:
-    """`runs/<name>/<run-id>` below the working directory."""
-    return Path("runs") / name / run_id
+    """`runs/<name>/<run-id>` below the directory that the command was started in."""
+    return where_started() / "runs" / name / run_id
 
 
 def shown(directory: Path) -> str:
-    """A directory as a person would type it from where the process is."""
-    here = Path.cwd()
+    """A directory as a person would type it."""
+    here = where_started()
     return str(directory.relative_to(here)) if directory.is_relative_to(here) else str(directory)
 
 

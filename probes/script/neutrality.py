@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 from probes.errors import RunError
 from probes.script.neutrality_child import NeutralityJob
 from probes.script.program import Program
+from probes.script.repeated_stdin import RepeatedStdin
 
 TAIL = 4000  # characters of a failed program's stderr that are told
 
@@ -56,6 +56,7 @@ class NeutralityTrial:
         overrides: `path=value` texts for the spec.
         folder: an empty directory for records and the run.
         allowed: kinds of plug-ins that may be imported.
+        stdin: what each run of the program reads.
     """
 
     program: Program
@@ -63,6 +64,7 @@ class NeutralityTrial:
     overrides: tuple[str, ...]
     folder: Path
     allowed: tuple[str, ...] = ()
+    stdin: RepeatedStdin = field(default_factory=RepeatedStdin)
 
     def verdict(self) -> NeutralityVerdict:
         """Run the program without and with probes, and compare.
@@ -85,22 +87,18 @@ class NeutralityTrial:
         return replace(found, neutral=False, difference=difference, reproducible=same)
 
     def events(self, name: str, *, probed: bool = False) -> list[dict[str, Any]]:
-        """What a witness wrote down of one run of the program."""
+        """What a child process recorded of one run of the program."""
         record = self.folder / f"{name}.jsonl"
         program = self.program
         job = NeutralityJob(str(record), program.name, program.arguments, program.is_module)
         if probed:
             job = replace(job, spec=self.spec, out=str(self.folder / "run"), overrides=self.overrides, allowed=self.allowed)
-        done = subprocess.run(
-            [sys.executable, "-m", "probes.script.neutrality_child"],
-            input=job.text() + "\n",
-            env={"PYTHONHASHSEED": "0", **os.environ},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode:
-            raise RunError(f"the script ended with code {done.returncode} {'with' if probed else 'without'} probes:\n{done.stderr[-TAIL:]}")
+        job_file = self.folder / f"{name}.json"
+        job_file.write_text(job.text(), encoding="utf-8")
+        command = [sys.executable, "-m", "probes.script.neutrality_child", str(job_file)]
+        code, _, errors = self.stdin.run(command, env={"PYTHONHASHSEED": "0", **os.environ})
+        if code:
+            raise RunError(f"the script ended with code {code} {'with' if probed else 'without'} probes:\n{errors[-TAIL:]}")
         if not record.exists():
             raise RunError("the script did not import torch, so there is nothing to compare")
         return [json.loads(line) for line in record.read_text(encoding="utf-8").splitlines()]

@@ -1,6 +1,6 @@
 """Writing down what a program computes, with probes or without, so that two runs of it can be compared bit for bit.
 
-Run as `python -m probes.script.neutrality_child`, with one line of JSON on the standard input. It seeds every generator before the
+Run as `python -m probes.script.neutrality_child FILE`, with the job as JSON in the file. It seeds every generator before the
 program begins, so that a program without seeds can be compared too, and then only reads bytes: of losses and gradients as
 they pass, of weights, buffers and generators. It calls no module, draws no random number, and does the same whether there
 are probes or not.
@@ -9,7 +9,6 @@ are probes or not.
 from __future__ import annotations
 
 import json
-import os
 import random
 import sys
 from dataclasses import asdict, dataclass
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class NeutralityJob:
-    """What a witness is to watch.
+    """What a neutrality child runs and records.
 
     Attributes:
         record: where to write, one line of JSON for each event.
@@ -114,9 +113,8 @@ def _plain(ending: ProgramEnding) -> int:
 
 
 def main() -> Any:
-    """Take a job from the standard input; the program then reads an empty one."""
-    job = NeutralityJob(**json.loads(sys.stdin.readline()))
-    sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115, PTH123 - it stays open as long as the program runs
+    """Run the job of a file; the standard input is the program's."""
+    job = NeutralityJob(**json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))
     try:
         return NeutralityChild(job).run()
     except ProbesError as error:

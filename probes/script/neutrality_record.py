@@ -1,4 +1,4 @@
-"""What is written down while a witness looks on: losses, gradients, weights, random generators."""
+"""What a neutrality child records: losses, gradients, weights, random generators."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class NeutralityRecord:
         self._steps = 0
         self._backwards = 0
         self._handles: list[Any] = []
-        self._backward: Callable[..., Any] | None = None
+        self._backward: tuple[Callable[..., Any], Callable[..., Any]] | None = None
 
     def start(self) -> None:
         """Begin to record."""
@@ -48,12 +48,12 @@ class NeutralityRecord:
             register_optimizer_step_post_hook(self._stepped),
         ]
         original = torch.autograd.backward
-        self._backward = original
 
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
             self._begins(tensors)
             return original(tensors, *args, **kwargs)
 
+        self._backward = (original, backward)
         torch.autograd.backward = backward
 
     def close(self, code: int) -> None:
@@ -62,8 +62,8 @@ class NeutralityRecord:
         Args:
             code: exit code of the program.
         """
-        if self._backward is not None:
-            torch.autograd.backward = self._backward
+        if self._backward is not None and torch.autograd.backward is self._backward[1]:
+            torch.autograd.backward = self._backward[0]
         for handle in self._handles:
             handle.remove()
         models = [

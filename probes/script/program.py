@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 
@@ -90,7 +90,10 @@ class Program:
         with io.open_code(str(path)) as file:
             code = compile(file.read(), str(path), "exec", dont_inherit=True)
         main = ModuleType("__main__")
-        main.__dict__.update(__file__=str(path), __builtins__=__builtins__, __cached__=None, __package__=None)
+        loader = SourceFileLoader("__main__", str(path))
+        main.__dict__.update(
+            __file__=str(path), __builtins__=__builtins__, __cached__=None, __package__=None, __loader__=loader, __annotations__={}
+        )
         return main, code
 
     def _module(self) -> tuple[ModuleType, CodeType]:
@@ -102,7 +105,12 @@ class Program:
         sys.argv = [spec.origin or self.name, *self.arguments]
         main = ModuleType("__main__", None)
         main.__dict__.update(
-            __file__=spec.origin, __builtins__=__builtins__, __cached__=spec.cached, __package__=spec.parent, __loader__=spec.loader
+            __file__=spec.origin,
+            __builtins__=__builtins__,
+            __cached__=spec.cached,
+            __package__=spec.parent,
+            __loader__=spec.loader,
+            __annotations__={},
         )
         main.__spec__ = spec
         return main, code

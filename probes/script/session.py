@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from probes.errors import ProbesError, RunError
+from probes.run_directory.create import started_here
 from probes.script.import_hook import ImportHook
 from probes.script.program import Program, ProgramEnding, show
 from probes.script.progress import Progress
@@ -64,6 +65,10 @@ class Session:
     def run(self, program: Program) -> ProgramOutcome:
         """Run the program to its end and close what was opened."""
         program.check()
+        with started_here():
+            return self._run(program)
+
+    def _run(self, program: Program) -> ProgramOutcome:
         import_hook = ImportHook("torch", self._torch_is_there)
         import_hook.start()
         try:

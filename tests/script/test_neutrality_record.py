@@ -55,3 +55,19 @@ def test_torch_is_left_as_it_was(tmp_path: Path) -> None:
     before = torch.autograd.backward
     events(tmp_path / "a", 0)
     assert torch.autograd.backward is before
+
+
+def test_a_program_that_replaces_backward_itself_keeps_its_own(tmp_path: Path) -> None:
+    record = NeutralityRecord(tmp_path / "record.jsonl")
+    before = torch.autograd.backward
+
+    def own(*args: object, **kwargs: object) -> None:
+        """What the program puts in."""
+
+    record.start()
+    torch.autograd.backward = own  # type: ignore[assignment]  # as a program would
+    try:
+        record.close(0)
+        assert torch.autograd.backward is own
+    finally:
+        torch.autograd.backward = before

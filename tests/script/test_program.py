@@ -130,3 +130,8 @@ def test_an_option_behind_the_spec_is_told_where_it_goes() -> None:
         program_of("run", ("-m",), "probe.yaml")
     with pytest.raises(StorageError, match=r"script 'none.py' does not exist"):
         program_of("run", ("none.py",))
+
+
+def test_annotations_of_a_script_are_kept_as_the_interpreter_keeps_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert Program(written(tmp_path, "rate: float = 0.1\nprint(__annotations__, type(__loader__).__name__)")).execute().code == 0
+    assert capsys.readouterr().out == "{'rate': <class 'float'>} SourceFileLoader\n"

@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from io import StringIO
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
 import probes
+from probes.script.program import Program
+from probes.script.progress import Progress
+from probes.script.session import RunRequest, Session
+from probes.spec import load_spec
 from tests.script.conftest import PRELUDE, Probed
 
 LOOP = """
@@ -183,3 +188,19 @@ def test_a_script_may_change_its_directory(probed: Probed, tmp_path: Path, monke
     done = probed(LOOP.format(what="import os; os.chdir('elsewhere') if i == 1 else None"), out="run", clock={"epoch_steps": 2})
     assert done.code == 0, done.said
     assert done.steps() == {0: 2, 1: 2}
+
+
+def test_without_out_the_run_is_where_the_user_started_and_the_printed_path_exists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hydra and others change the working directory before the model is called."""
+    started, elsewhere = tmp_path / "started", tmp_path / "elsewhere"
+    started.mkdir()
+    elsewhere.mkdir()
+    (started / "train.py").write_text(PRELUDE + f"import os\nos.chdir({str(elsewhere)!r})\n" + LOOP.format(what="pass"))
+    monkeypatch.chdir(started)
+    said = StringIO()
+    spec = load_spec({"version": 1, "name": "t", "probes": {"acts": {"hook": "forward", "modules": ["fc"]}}})
+    assert Session(RunRequest(spec), Progress(stream=said)).run(Program("train.py")).code == 0
+    printed = said.getvalue().splitlines()[-1].removeprefix("next: probes ls ")
+    assert printed.startswith("runs/t/")
+    assert len(probes.open(started / printed)["acts", "fc"]) == 4
+    assert not list(elsewhere.iterdir())

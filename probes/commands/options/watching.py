@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,6 +9,7 @@ import click
 from probes.errors import RunError
 from probes.script.import_hook import ImportHook
 from probes.script.program import program_of, show
+from probes.script.stdout_aside import stdout_to_stderr
 from probes.spec import LoadedSpec
 
 if TYPE_CHECKING:
@@ -63,7 +62,7 @@ def watch(context: click.Context, verb: str, loaded: LoadedSpec | None = None) -
     import_hook = ImportHook("torch", torch_is_there)
     import_hook.start()
     try:
-        with contextlib.redirect_stdout(sys.stderr):
+        with stdout_to_stderr():
             ending = program.execute()
     finally:
         import_hook.stop()
