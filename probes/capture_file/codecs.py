@@ -5,7 +5,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib import import_module
 from math import prod
 from typing import Any
 
@@ -13,7 +12,8 @@ import h5py
 import numpy as np
 
 from probes.capture_file.filters import BLOSC2, GZIP, SHUFFLE, ZSTD
-from probes.errors import MissingExtra, UsageError
+from probes.errors import UsageError
+from probes.optional_package import import_optional
 
 LARGEST_CHUNK = 256 * 1024
 GZIP_LEVEL = 4
@@ -95,24 +95,17 @@ def _gzip() -> Compression:
 
 
 def _zstd() -> Compression:
-    compressor = _package("zstandard", "zstd").ZstdCompressor(level=ZSTD_LEVEL)
+    compressor = import_optional("zstandard", "zstd", "compression `zstd`").ZstdCompressor(level=ZSTD_LEVEL)
     return Compression(((SHUFFLE, ()), (ZSTD, (ZSTD_LEVEL,))), lambda data, itemsize: compressor.compress(_shuffled(data, itemsize)))
 
 
 def _blosc2() -> Compression:
-    blosc2 = _package("blosc2", "blosc2")
+    blosc2 = import_optional("blosc2", "blosc2", "compression `blosc2`")
 
     def encode(data: bytes, itemsize: int) -> bytes:
         return bytes(blosc2.compress2(data, typesize=itemsize, nthreads=1))
 
     return Compression(((BLOSC2, (2, 0, 0, 0)),), encode)
-
-
-def _package(package: str, extra: str) -> Any:
-    try:
-        return import_module(package)
-    except ImportError as error:
-        raise MissingExtra(f'compression "{extra}" needs a package; install it with: pip install "torch-probes[{extra}]"') from error
 
 
 _MAKERS: dict[str, Callable[[], Compression | None]] = {"none": lambda: None, "gzip": _gzip, "zstd": _zstd, "blosc2": _blosc2}

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Callable, Sequence
-from importlib import import_module
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from probes.errors import FileRefused, MissingExtra
+from probes.errors import FileRefused
+from probes.optional_package import import_optional
 
 GZIP, SHUFFLE, ZSTD, BLOSC2 = 1, 2, 32015, 32026  # registered numbers of HDF5 filters
 
@@ -65,7 +65,7 @@ def _unshuffle(data: bytes, values: tuple[int, ...], size: int) -> bytes:
 
 
 def _zstd(data: bytes, values: tuple[int, ...], size: int) -> bytes:
-    zstandard = _codec("zstandard", "zstd")
+    zstandard = import_optional("zstandard", "zstd", "data that is compressed with `zstd`")
     try:
         if zstandard.get_frame_parameters(data).content_size > size:
             raise FileRefused("shape-bomb", f"a zstd chunk expands beyond its {size} bytes")
@@ -75,7 +75,7 @@ def _zstd(data: bytes, values: tuple[int, ...], size: int) -> bytes:
 
 
 def _blosc2(data: bytes, values: tuple[int, ...], size: int) -> bytes:
-    blosc2 = _codec("blosc2", "blosc2")
+    blosc2 = import_optional("blosc2", "blosc2", "data that is compressed with `blosc2`")
     try:
         if blosc2.get_cbuffer_sizes(data)[0] > size:
             raise FileRefused("shape-bomb", f"a blosc2 chunk expands beyond its {size} bytes")
@@ -84,13 +84,6 @@ def _blosc2(data: bytes, values: tuple[int, ...], size: int) -> bytes:
         if isinstance(error, FileRefused):
             raise
         raise FileRefused("damaged", f"a blosc2 chunk cannot be decoded: {error}") from error
-
-
-def _codec(package: str, extra: str) -> Any:
-    try:
-        return import_module(package)
-    except ImportError as error:
-        raise MissingExtra(f'the data is compressed with "{extra}"; install it with: pip install "torch-probes[{extra}]"') from error
 
 
 FILTERS: dict[int, Callable[[bytes, tuple[int, ...], int], bytes]] = {

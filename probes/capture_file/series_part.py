@@ -66,24 +66,14 @@ class Steps:
 
     def __init__(self, clocks: NDArray[Any]) -> None:
         self.column: NDArray[np.uint32] = np.ascontiguousarray(clocks["step"])
-        self._steps = self.column.data  # its members are plain integers, found without a function of numpy
         self.ascending = bool((self.column[1:] >= self.column[:-1]).all())
 
     def at(self, step: int) -> NDArray[np.intp]:
         """The positions of one step."""
-        return np.arange(*self.span(step)) if self.ascending else np.flatnonzero(self.column == step)
-
-    def span(self, step: int) -> tuple[int, int]:
-        """The first position of one step, and the one behind its last; the steps have to be ascending."""
-        steps = self._steps
-        count = len(steps)
-        first = step - steps[0] if count else 0  # where every step was captured once
-        if not (0 <= first < count and steps[first] == step and (not first or steps[first - 1] != step)):
-            first = bisect_left(steps, step)
-        last = first
-        if first < count and steps[first] == step:
-            last = first + 1 if first + 1 == count or steps[first + 1] != step else bisect_right(steps, step, first)
-        return first, last
+        if not self.ascending:
+            return np.flatnonzero(self.column == step)
+        steps = self.column.data  # `bisect` reads a few plain integers of it
+        return np.arange(bisect_left(steps, step), bisect_right(steps, step))
 
 
 class StepIds(NamedTuple):

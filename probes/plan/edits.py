@@ -15,7 +15,6 @@ from probes.errors import ProbesError
 from probes.plan.binding import Binding
 from probes.plan.draft import Draft, Target
 from probes.reader import run as reader
-from probes.reader.convert import to_torch
 
 
 def source_of(draft: Draft, target: Target) -> tuple[Tensor | None, str]:
@@ -44,7 +43,7 @@ def _from_run(folder: Path, source: EditSource, target: Target) -> Tensor:
     chosen = series.sel(epoch=source.epoch, step=source.step)
     if len(chosen) != 1:
         raise LookupError(f"there are {len(chosen)} captures at epoch {source.epoch} step {source.step}, one is needed")
-    return to_torch(chosen)[0].clone()
+    return chosen.torch()[0].clone()
 
 
 def refuse_bad_edits(drafts: Sequence[Draft], bindings: Sequence[Binding]) -> None:

@@ -1,131 +1,125 @@
-"""Series as torch tensors and xarray arrays. The reader finds these functions by name, so that it needs neither package."""
+"""Captures as torch tensors and xarray arrays; either package is imported when it is asked for."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from probes.errors import MissingExtra, RaggedSeries
-from probes.signature import DTYPES
+from probes.errors import RaggedSeries
+from probes.optional_package import import_optional
+from probes.signature import DTYPES, Signature
 
 if TYPE_CHECKING:
     import torch
     import xarray
-
-    from probes.reader.series import Series
 
 COORDINATES = ("epoch", "global_step", "microstep", "call", "backward", "rank")
 CLOCK = ["epoch", "step", "microstep", "call", "backward", "rank"]  # without global_step, which follows from them in a run
 ROW = "row"
 
 
-def to_torch(series: Series) -> torch.Tensor:
-    """The captures of a series as one tensor.
+def tensor_of_bits(bits: NDArray[Any], dtype: str) -> torch.Tensor:
+    """The tensor that some bits mean.
 
     Args:
-        series: captures of one shape.
+        bits: as `Series.bits` gives them; complex numbers are pairs on a last axis.
+        dtype: torch's name, without prefix.
 
     Returns:
-        (captures, *shape), of the dtype that was captured, on the CPU, owned by the caller. Quantized values come back as
-        their integers.
+        A CPU tensor that shares the memory of `bits`.
 
     Raises:
-        RaggedSeries: the captures differ in shape.
         MissingExtra: torch is not installed.
     """
-    torch = _package("torch", "torch")
-    bits = series.bits()
-    shape = bits.shape[:-1] if DTYPES[series.dtype].lanes > 1 else bits.shape
-    name = series.dtype.removeprefix("q") if series.dtype in ("quint8", "qint8", "qint32") else series.dtype
-    dtype = getattr(torch, name)
-    if not bits.size:
-        return torch.empty(shape, dtype=dtype)  # type: ignore[no-any-return]  # torch is found by name
-    return torch.frombuffer(bits.data, dtype=dtype).reshape(shape)  # type: ignore[no-any-return]  # torch is found by name
+    package = import_optional("torch", "torch", "`Series.torch`")
+    shape = bits.shape[:-1] if DTYPES[dtype].lanes > 1 else bits.shape
+    kind = getattr(package, dtype.removeprefix("q") if dtype in ("quint8", "qint8", "qint32") else dtype)
+    found: torch.Tensor = package.frombuffer(bits.data, dtype=kind).reshape(shape) if bits.size else package.empty(shape, dtype=kind)
+    return found
 
 
-def to_xarray(series: Series) -> xarray.DataArray:
-    """The captures of a series as a labelled array.
+def labelled_array(
+    values: NDArray[Any], clocks: NDArray[Any], signature: Signature, name: str, attrs: Mapping[str, Any], *, stacked: bool
+) -> xarray.DataArray:
+    """Captures with their clocks and the names and labels of their axes.
 
     Args:
-        series: captures of one shape, or of shapes that differ in their first size only.
+        values: (captures, *shape) where stacked, else (rows, ...).
+        clocks: (n,) of `CLOCKS`, one for each entry of the first axis.
+        signature: of a capture.
+        name: of the array.
+        attrs: of the array.
+        stacked: whether the first axis is one of captures.
 
     Returns:
-        (step, *dims) where all captures are of one shape, with the clock beside `step`; else (first dim or `row`, *dims),
-        with the clock of its capture, `step` included, beside each row. Labels are coordinates.
+        (step, *dims), or (first dim or `row`, *dims); the clock is beside the first axis.
 
     Raises:
-        RaggedSeries: the captures differ in more than their first size.
         MissingExtra: xarray is not installed.
     """
-    xarray = _package("xarray", "xarray")
-    signature = series.signature
-    if signature.shape is not None and None not in signature.shape:
-        dims = ("step", *_dims(signature.dims, len(signature.shape)))
-        values, clocks = series.numpy(), series.clocks
-    else:
-        values = series.rows()
-        dims = _dims(signature.dims, values.ndim, ROW)
-        clocks = np.repeat(series.clocks, series.row_sizes)
-    coordinates: dict[str, Any] = {"step": (dims[0], clocks["step"])}
-    coordinates |= {name: (dims[0], clocks[name]) for name in COORDINATES}
-    coordinates |= {name: list(labels) for name, labels in signature.coords.items() if name in dims}
-    key = series.key
-    attrs = {"probe": key.probe, "target": key.target, "leaf": key.leaf, "phase": key.phase, "torch_dtype": series.dtype}
-    return xarray.DataArray(values, dims=dims, coords=coordinates, attrs=series.attrs | attrs, name=str(key))  # type: ignore[no-any-return]  # as above
+    package = import_optional("xarray", "xarray", "`Series.xarray`")
+    dims = ("step", *_dims(signature.dims, values.ndim - 1)) if stacked else _dims(signature.dims, values.ndim, ROW)
+    coordinates: dict[str, Any] = {column: (dims[0], clocks[column]) for column in ("step", *COORDINATES)}
+    coordinates |= _labels(signature, dims)
+    found: xarray.DataArray = package.DataArray(values, dims=dims, coords=coordinates, attrs=dict(attrs), name=name)
+    return found
 
 
-def join_runs(series: Mapping[str, Series], tags: Mapping[str, Sequence[str]]) -> xarray.DataArray:
+def joined_runs(
+    captures: Mapping[str, tuple[NDArray[Any], NDArray[Any]]], signature: Signature, tags: Mapping[str, Sequence[str]]
+) -> xarray.DataArray:
     """The same series of several runs along a first axis `run`.
 
     Args:
-        series: captures of one shape, by name of the run.
+        captures: (captures, *shape) values and (captures,) clocks by name of the run.
+        signature: of a capture.
         tags: further coordinates of the axis `run`.
 
     Returns:
-        (run, step, *dims): captures with the same clock stand beside each other; NaN where a run has none.
+        (run, step, *dims): captures with the same clock share a place on `step`; NaN where a run has none.
 
     Raises:
         RaggedSeries: the captures differ in shape.
         MissingExtra: xarray is not installed.
     """
-    xarray = _package("xarray", "xarray")
-    places = {name: one.clocks[CLOCK] for name, one in series.items()}
-    clocks = np.unique(np.concatenate(list(places.values())))
-    arrays = [one.numpy() for one in series.values()]
-    if len({array.shape[1:] for array in arrays}) > 1:
-        shapes = ", ".join(f"{name} {array.shape[1:]}" for name, array in zip(series, arrays, strict=True))
+    package = import_optional("xarray", "xarray", "`SeriesOfRuns.xarray`")
+    if len({values.shape[1:] for values, _ in captures.values()}) > 1:
+        shapes = ", ".join(f"{name} {values.shape[1:]}" for name, (values, _) in captures.items())
         raise RaggedSeries(f"the captures of the runs differ in shape: {shapes}")
-    whole = all(len(array) == len(clocks) for array in arrays)
+    clocks = np.unique(np.concatenate([clocks[CLOCK] for _, clocks in captures.values()]))
+    joined = _side_by_side(list(captures.values()), clocks)
+    dims = ("run", "step", *_dims(signature.dims, joined.ndim - 2))
+    coordinates: dict[str, Any] = {"run": list(captures)} | {tag: ("run", list(found)) for tag, found in tags.items()}
+    coordinates |= {column: ("step", clocks[column]) for column in CLOCK}
+    found: xarray.DataArray = package.DataArray(joined, dims=dims, coords=coordinates | _labels(signature, dims))
+    return found
+
+
+def _side_by_side(captures: Sequence[tuple[NDArray[Any], NDArray[Any]]], clocks: NDArray[Any]) -> NDArray[Any]:
+    """(runs, clocks, *shape), NaN where a run has no capture at a clock."""
+    arrays = [values for values, _ in captures]
+    whole = all(len(values) == len(clocks) for values in arrays)
     kind = np.result_type(*arrays) if whole else np.result_type(*arrays, np.float32)
     joined = np.full((len(arrays), len(clocks), *arrays[0].shape[1:]), 0 if whole else np.nan, kind)
-    for out, array, found in zip(joined, arrays, places.values(), strict=True):
-        out[np.searchsorted(clocks, found)] = array
-    signature = next(iter(series.values())).signature
-    dims = ("run", "step", *_dims(signature.dims, joined.ndim - 2))
-    coordinates: dict[str, Any] = {"run": list(series)} | {name: ("run", list(found)) for name, found in tags.items()}
-    coordinates |= {name: ("step", clocks[name]) for name in CLOCK}
-    coordinates |= {name: list(labels) for name, labels in signature.coords.items() if name in dims}
-    return xarray.DataArray(joined, dims=dims, coords=coordinates)  # type: ignore[no-any-return]  # xarray is found by name
+    for out, (values, places) in zip(joined, captures, strict=True):
+        out[np.searchsorted(clocks, places[CLOCK])] = values
+    return joined
+
+
+def _labels(signature: Signature, dims: Sequence[str]) -> dict[str, Any]:
+    return {name: list(labels) for name, labels in signature.coords.items() if name in dims}
 
 
 def _dims(dims: tuple[str, ...] | None, count: int, first: str = "dim_0") -> tuple[str, ...]:
     """A distinct name for each axis; none is `step`, which the clock takes."""
     names = list(dims or (first, *(f"dim_{index}" for index in range(1, count))))[:count]
     if len(names) != count:
-        raise RaggedSeries(f"the axes are called {', '.join(names)}, but there are {count}")
+        raise RaggedSeries(f"there are {count} axes and {len(names)} names: {', '.join(f'`{name}`' for name in names)}")
     taken = {"step", *COORDINATES}
     for index, name in enumerate(names):
         names[index] = name if name not in taken else next(f"{name}_{n}" for n in range(1, count + 9) if f"{name}_{n}" not in taken)
         taken.add(names[index])
     return tuple(names)
-
-
-def _package(name: str, extra: str) -> Any:
-    try:
-        return import_module(name)
-    except ImportError as error:
-        command = "pip install torch" if extra == "torch" else f'pip install "torch-probes[{extra}]"'
-        raise MissingExtra(f'"{name}" is not installed; install it with: {command}') from error

@@ -10,12 +10,12 @@ from types import MappingProxyType
 from typing import Any, overload
 
 from probes.capture_file.roots import root_of_segments
-from probes.capture_file.series_name import Address, parse_word
+from probes.capture_file.series_name import parse_word
 from probes.clock import SeriesKey
 from probes.errors import AmbiguousSeries, SeriesNotFound, StorageError, nearest
+from probes.reader.lazy_part import LazyPart
 from probes.reader.selection import Names, Numbers, Selection
 from probes.reader.series import Series
-from probes.reader.source import Source
 from probes.run_directory.listing import Attempt, Directory, Entry, is_run, newest_run
 
 
@@ -174,14 +174,14 @@ class RunReader:
         return tuple(found for found in self._directory.current if chosen.has_file(found.epoch, found.rank))
 
     @cached_property
-    def _keys(self) -> dict[SeriesKey, list[tuple[Entry, Address]]]:
-        """Every selected series, and where its pieces are."""
-        places: dict[SeriesKey, list[tuple[Entry, Address]]] = {}
+    def _keys(self) -> dict[SeriesKey, list[LazyPart]]:
+        """Every selected series, and its part in each file."""
+        parts: dict[SeriesKey, list[LazyPart]] = {}
         for found in self._entries:
             for address in self._directory.addresses(found.name):
                 if self._selection.has_phase(address.key.phase):
-                    places.setdefault(address.key, []).append((found, address))
-        return dict(sorted(places.items()))
+                    parts.setdefault(address.key, []).append(LazyPart(self._directory, found, address))
+        return dict(sorted(parts.items()))
 
     def _targets(self, probe: str) -> dict[str, tuple[str, ...]]:
         leaves: dict[str, dict[str, None]] = {}
@@ -205,8 +205,7 @@ class RunReader:
         if len(keys) > 1:
             listed = "\n".join(f"  {key}" for key in keys)
             raise AmbiguousSeries(f"several series fit; name one, or narrow with .sel(phase=...):\n{listed}")
-        sources = tuple(Source(self._directory, *place) for place in self._keys[keys[0]])
-        return Series(self._directory, keys[0], sources, self._selection)
+        return Series(keys[0], self._keys[keys[0]], self._selection)
 
 
 def _known(names: list[str]) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from probes.errors import SeriesNotFound, StorageError
+from probes.reader.convert import joined_runs
 from probes.reader.run import RunReader
 from probes.reader.run import open as open_run
 from probes.reader.selection import Names, Numbers
@@ -112,7 +112,8 @@ class SeriesOfRuns(Mapping[str, Series]):
         """
         tags = [dict(self._runs[name].manifest.get("tags") or {}) for name in self._series]
         labels = {tag: [str(found.get(tag, "")) for found in tags] for tag in sorted({tag for found in tags for tag in found})}
-        return import_module("probes.reader.convert").join_runs(self._series, labels)  # type: ignore[no-any-return]  # found by name
+        captures = {name: (series.numpy(), series.clocks) for name, series in self._series.items()}
+        return joined_runs(captures, next(iter(self._series.values())).signature, labels)
 
     def __getitem__(self, name: str) -> Series:
         return self._series[name]

@@ -1,27 +1,26 @@
-"""Rows of captures as samples: which are kept by a mask, and what their ids are."""
+"""Rows of captures as samples: the rows that a mask keeps, and the id of each sample."""
 
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from probes.capture_file.series_part import StepIds
 from probes.errors import RaggedSeries, SeriesNotFound
-
-if TYPE_CHECKING:
-    from probes.capture_file.series_part import StepIds
-    from probes.reader.series import Piece, Series
+from probes.reader.lazy_part import LazyPart
+from probes.reader.selected import SelectedCaptures, rows_of
 
 CALL = ["epoch", "step", "microstep", "rank"]
 
 
-def masked(series: Series, mask: Series) -> NDArray[Any]:
-    """The places of a series where a mask of the same call is true.
+def masked(captures: SelectedCaptures, mask: SelectedCaptures) -> NDArray[Any]:
+    """The places of captures where a mask of the same call is true.
 
     Args:
-        series: captures of (*axes, ...).
+        captures: of (*axes, ...); there has to be one.
         mask: captures of (*axes), one for each outermost call.
 
     Returns:
@@ -32,40 +31,39 @@ def masked(series: Series, mask: Series) -> NDArray[Any]:
     """
     places = {row: index for index, row in enumerate(mask.clocks[CALL].tolist())}
     if len(places) != len(mask):
-        raise RaggedSeries(f'"{mask.key}" has several captures in one call, so it is no mask')
+        raise RaggedSeries(f"`{mask.key}` has several captures in one call, so it cannot be a mask")
     kept = []
-    for call, capture in zip(series.clocks[CALL].tolist(), series, strict=True):
+    for call, capture in zip(captures.clocks[CALL].tolist(), captures, strict=True):
         if call not in places:
-            raise RaggedSeries(f'the mask "{mask.key}" has no capture at {dict(zip(CALL, call, strict=True))}')
+            raise RaggedSeries(f"the mask `{mask.key}` has no capture at {dict(zip(CALL, call, strict=True))}")
         where = mask[places[call]].value.astype(bool)
         if where.shape != capture.value.shape[: where.ndim]:
-            raise RaggedSeries(f'the mask "{mask.key}" has the shape {where.shape} where "{series.key}" has {capture.value.shape}')
+            raise RaggedSeries(f"the mask `{mask.key}` has the shape {where.shape} where `{captures.key}` has {capture.value.shape}")
         kept.append(capture.value[where])
-    return np.concatenate(kept) if kept else series.rows()
+    return np.concatenate(kept)
 
 
-def ids(series: Series) -> NDArray[Any]:
-    """The id of the sample behind each row of a series; see `Series.ids`."""
-    return np.concatenate([_of_piece(series, piece) for piece in series.pieces] or [np.empty(0, np.int64)])
+def ids(captures: SelectedCaptures) -> NDArray[Any]:
+    """The id of the sample behind each row of the captures; see `Series.ids`."""
+    return np.concatenate([_of_part(*chosen) for chosen in captures.chosen] or [np.empty(0, np.int64)])
 
 
-def _of_piece(series: Series, piece: Piece) -> NDArray[Any]:
-    known = series.sample_ids(piece)
-    if known is None:
-        raise SeriesNotFound(f'"{piece.source.entry.name}" holds no sample ids; give them with run.steps(loader, ids=...)')
-    steps = piece.clocks["step"]
-    rows = piece.shapes[:, 0] if piece.shapes.shape[1] else np.ones(len(steps), np.int64)
+def _of_part(part: LazyPart, positions: NDArray[np.intp]) -> NDArray[Any]:
+    recorded = part.sample_ids()
+    if recorded is None:
+        raise SeriesNotFound(f'"{part.entry.name}" holds no sample ids; record them with run.steps(loader, ids=...)')
+    steps, rows = part.part().clocks["step"][positions], rows_of(part, positions)
     edges = np.flatnonzero(np.diff(steps, prepend=np.int64(-1), append=np.int64(-1)))
-    return np.concatenate([_of_step(known, int(steps[first]), rows[first:last]) for first, last in pairwise(edges)])
+    return np.concatenate([_of_step(recorded, int(steps[first]), rows[first:last]) for first, last in pairwise(edges)])
 
 
-def _of_step(known: StepIds, step: int, rows: NDArray[np.int64]) -> NDArray[Any]:
-    """The ids of one step: shared out over its captures, or the same for each of them."""
-    at = np.flatnonzero(known.steps == step)
+def _of_step(recorded: StepIds, step: int, rows: NDArray[np.int64]) -> NDArray[Any]:
+    """The ids of one step: divided over its captures, or the same for each of them."""
+    at = np.flatnonzero(recorded.steps == step)
     if len(at) != 1:
         raise SeriesNotFound(f"step {step} has no sample ids")
-    start = int(known.sizes[: at[0]].sum())
-    found = known.ids[start : start + int(known.sizes[at[0]])]
+    start = int(recorded.sizes[: at[0]].sum())
+    found = recorded.ids[start : start + int(recorded.sizes[at[0]])]
     if rows.sum() == len(found):
         return found
     if (rows == len(found)).all():

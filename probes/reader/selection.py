@@ -50,12 +50,6 @@ class Selection(NamedTuple):
                 _check(name, value)
         return self._replace(**given)
 
-    def at_step(self, step: int) -> Selection:
-        """`narrowed` to one step, which is by far the most asked for."""
-        if self.step is not None or step < 0:
-            return self.narrowed(step=step)  # which refuses it
-        return Selection(self.phase, self.epoch, step, self.rank, self.dtype)
-
     def has_phase(self, phase: str) -> bool:
         """Whether a phase is meant."""
         return _named(self.phase, phase)
@@ -68,8 +62,8 @@ class Selection(NamedTuple):
         """Whether the file of an epoch and a rank is meant."""
         return (self.epoch is None or _includes(self.epoch, epoch)) and (self.rank is None or _includes(self.rank, rank))
 
-    def of(self, steps: Steps) -> NDArray[np.intp]:
-        """The positions of the steps that are meant."""
+    def positions(self, steps: Steps) -> NDArray[np.intp]:
+        """The positions of the steps that are meant, ascending."""
         if self.step is None:
             return np.arange(len(steps.column))
         return steps.at(self.step) if type(self.step) is int else np.flatnonzero(chosen(self.step, steps.column))

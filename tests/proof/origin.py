@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
 from types import SimpleNamespace
 
 from torch import nn
 
+RESOLVED = b"{}"
 SPEC = b"version: 1\nprobes:\n  acts: {hook: forward, modules: [fc1]}\n"
 
 
@@ -17,4 +19,10 @@ def loaded(weights: str = "start") -> SimpleNamespace:
     probes: dict[str, SimpleNamespace] = {name: SimpleNamespace(edit=None, transforms=()) for name in ("acts", "big", "grads", "rag")}
     probes["mix"] = SimpleNamespace(edit=SimpleNamespace(family="edit", kind="mixup"), transforms=())
     spec = SimpleNamespace(name="small", probes=probes, sinks={}, provenance=SimpleNamespace(weights=weights))
-    return SimpleNamespace(spec=spec, source=SPEC, files=[("small.yaml", "00" * 32)], resolved=b"{}", identity_hash="ab" * 32)
+    return SimpleNamespace(
+        spec=spec,
+        source=SPEC,
+        files=[("small.yaml", "00" * 32)],
+        resolved_sha256=sha256(RESOLVED).hexdigest(),
+        identity_hash="ab" * 32,
+    )

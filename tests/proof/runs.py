@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -68,7 +69,7 @@ def manifest() -> Manifest:
     model.add_module("fc1", nn.Linear(3, 4))
     model.add_module("fc2", nn.Linear(4, 2))
     spec = loaded()
-    spec.resolved = RESOLVED
+    spec.resolved_sha256 = sha256(RESOLVED).hexdigest()
     found = collect({"": tree(model)}, spec, run_id="r", script=Script(None, None, ("--lr", "0.1"))).manifest
     return replaced(found, code=found.code.model_copy(update={"git": None}))
 

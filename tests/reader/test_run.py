@@ -86,7 +86,7 @@ def test_every_word_that_is_printed_finds_its_series_again(tmp_path: Path) -> No
 def test_a_second_dtype_has_to_be_chosen(tmp_path: Path) -> None:
     Recording(tmp_path).take(np.zeros(2, "<f4")).take(np.ones(2, "<f2"), step=1).sealed()
     run = probes.open(tmp_path)
-    with pytest.raises(AmbiguousSeries, match=r'float16 and float32; choose with \.sel\(dtype="float16"\)'):
+    with pytest.raises(AmbiguousSeries, match=r'`float16` and `float32`; choose one with \.sel\(dtype="float16"\)'):
         run["acts", "fc1"].numpy()
     assert run.sel(dtype="float16")["acts", "fc1"].numpy().tolist() == [[1, 1]]
     assert run["acts", "fc1"].sel(dtype="float32").numpy().tolist() == [[0, 0]]

@@ -63,6 +63,3 @@ def test_a_step_is_found_wherever_it_stands(found: list[int], wanted: int, base:
     steps = Steps(clocks_of([base + step for step in (sorted(found) if ascending else found)]))
     expected = np.flatnonzero(steps.column == base + wanted)
     assert steps.at(base + wanted).tolist() == expected.tolist()
-    if steps.ascending:
-        first, last = steps.span(base + wanted)
-        assert list(range(first, last)) == expected.tolist()

@@ -80,7 +80,7 @@ def test_rows_hide_whether_the_last_batch_was_full(tmp_path: Path) -> None:
 def test_captures_of_other_shapes_are_only_iterated(tmp_path: Path) -> None:
     Recording(tmp_path).take(np.zeros((2, 3), "<f4")).take(np.zeros((2, 4), "<f4"), step=1).sealed()
     series = probes.open(tmp_path)["acts", "fc1"]
-    with pytest.raises(RaggedSeries, match=r"; iterating gives one after the other"):
+    with pytest.raises(RaggedSeries, match=r"; iteration gives one after the other"):
         series.rows()
     assert [capture.value.shape for capture in series] == [(2, 3), (2, 4)]
     assert series.signature.shape == (2, None)

@@ -1,0 +1,45 @@
+"""One series in one file of a run, opened when it is read."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from probes.capture_file.series_name import Address
+from probes.capture_file.series_part import Part, StepIds, Steps
+from probes.run_directory.listing import Directory, Entry
+
+
+class LazyPart:
+    """A `Part` by its file and its address. What decides about a selection stays known after the file is closed.
+
+    Attributes:
+        entry: the file.
+    """
+
+    def __init__(self, directory: Directory, entry: Entry, address: Address) -> None:
+        self.entry = entry
+        self._address = address
+        self._directory = directory
+
+    def part(self) -> Part:
+        """The part; the run directory decides how many files stay open."""
+        return self._directory.part(self.entry.name, self._address)
+
+    @cached_property
+    def dtype(self) -> str:
+        """Torch's name of the dtype."""
+        return self.part().dtype
+
+    @cached_property
+    def shape(self) -> tuple[int, ...] | None:
+        """The shape of every capture, or None where captures differ; see `Part.shape`."""
+        return self.part().shape
+
+    @cached_property
+    def steps(self) -> Steps:
+        """The step of every capture."""
+        return self.part().steps
+
+    def sample_ids(self) -> StepIds | None:
+        """The sample ids of each step of the file, or None where the run has none."""
+        return self._directory.file(self.entry.name).ids(self._address.key.phase)
