@@ -11,7 +11,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
-import torch
 from pydantic import ValidationError
 
 from probes.errors import FileRefused, RunError, StorageError, UsageError
@@ -19,10 +18,11 @@ from probes.proof.diff import diff
 from probes.proof.difference import Difference
 from probes.proof.verify_file import Inspection
 from probes.provenance.code import GitUnknown, repository, with_home
-from probes.provenance.environment import device_name, packages, python_version
+from probes.provenance.packages import packages, python_version
 from probes.provenance.redact import REDACTED
 from probes.run_directory.listing import is_run, newest_run
 from probes.run_directory.manifest import CodeRecord, Manifest, PluginRecord
+from probes.run_directory.subprocess_command import command as child_command
 
 STDERR = 2
 
@@ -114,10 +114,16 @@ def changes(manifest: Manifest, directory: Path) -> tuple[Change, ...]:
         if then != here:
             found.append(Change(f"package {name}", then, here))
     if manifest.environment.device.startswith("cuda"):
-        device = device_name(torch.device("cuda", 0)) if torch.cuda.is_available() else "cpu"
+        device = _current_device()
         if device not in manifest.environment.device:
             found.append(Change("device", manifest.environment.device, device))
     return tuple(found)
+
+
+def _current_device() -> str:
+    """The device of this machine; a child process asks torch for it, which this room never imports."""
+    done = subprocess.run(child_command("probes.provenance.environment"), capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"
 
 
 def _code_changes(code: CodeRecord, directory: Path) -> list[Change]:

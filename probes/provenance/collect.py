@@ -14,7 +14,8 @@ import torch
 
 from probes.plugins import find, source
 from probes.provenance.code import DIFF_NAME, code, without_home
-from probes.provenance.environment import environment, generators, machine, packages
+from probes.provenance.environment import environment, generators, machine
+from probes.provenance.packages import packages
 from probes.provenance.redact import redacted, redacted_table
 from probes.provenance.weights import ModuleTree, model_record, weights_digest
 from probes.run_directory.manifest import CodeRecord, FileRecord, Identity, Manifest, PluginRecord, SpecRecord, identity

@@ -6,14 +6,13 @@ import platform
 import random
 import sys
 from collections.abc import Callable, Iterable
-from functools import lru_cache
-from importlib.metadata import distributions
 from pathlib import Path
 from typing import TypeVar
 
 import torch
 
 from probes.digest import blake3_hex, canonical
+from probes.provenance.packages import python_version
 from probes.run_directory.manifest import EnvironmentRecord, RandomRecord
 
 T = TypeVar("T")
@@ -61,17 +60,17 @@ def environment(devices: Iterable[torch.device], world: int, unknown: dict[str, 
     )
 
 
-def python_version() -> str:
-    """Implementation and version of Python."""
-    return f"{platform.python_implementation()} {platform.python_version()}"
-
-
 def device_name(device: torch.device) -> str:
     """Kind of a device; of a CUDA device its model and compute capability too."""
     if device.type != "cuda":
         return device.type
     major, minor = torch.cuda.get_device_capability(device)
     return f"cuda {torch.cuda.get_device_name(device)} {major}.{minor}"
+
+
+def current_device() -> str:
+    """The device that a program uses by default: the first CUDA device where there is one, else the CPU."""
+    return device_name(torch.device("cuda", 0)) if torch.cuda.is_available() else "cpu"
 
 
 def _numpy_version() -> str | None:
@@ -107,31 +106,6 @@ def generators() -> RandomRecord:
     return RandomRecord(torch_seed=torch.initial_seed(), digests=digests)
 
 
-def packages() -> dict[str, str]:
-    """Installed distributions and their versions, without those that others carry within themselves.
-
-    setuptools puts its own on `sys.path` once something imports it, as torch's compiler does: whether they are listed
-    would then depend on what a program has run before.
-    """
-    return dict(_packages(tuple((place, _changed(place)) for place in sys.path)))
-
-
-@lru_cache(maxsize=1)
-def _packages(_places: tuple[tuple[str, int], ...]) -> dict[str, str]:
-    """What `packages` lists; parsing a hundred descriptions takes 0.1 s, so it is done again only where a folder has changed."""
-    found = (distribution for distribution in distributions() if "_vendor" not in Path(str(distribution.locate_file(""))).parts)
-    tables = [distribution.metadata for distribution in found]  # each access parses the file anew
-    return dict(sorted((table["Name"], table["Version"]) for table in tables if table["Name"] and table["Version"]))
-
-
-def _changed(place: str) -> int:
-    """When something was last put into a folder of `sys.path`; -1 where there is none."""
-    try:
-        return Path(place).stat().st_mtime_ns
-    except OSError:
-        return -1
-
-
 def machine() -> str:
     """Operating system, its version and the processor; no name of the host."""
     processor = platform.processor()
@@ -140,3 +114,7 @@ def machine() -> str:
         lines = listing.read_text(errors="replace").splitlines()
         processor = next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), processor)
     return f"{platform.system()} {platform.release()}, {processor or platform.machine()}"
+
+
+if __name__ == "__main__":  # `proof`, which never imports torch, asks a child process
+    print(current_device())

@@ -96,7 +96,7 @@ def test_a_second_dtype_has_to_be_chosen(tmp_path: Path) -> None:
 def test_a_dtype_that_changes_between_epochs_has_to_be_chosen(tmp_path: Path) -> None:
     Recording(tmp_path, 0).take(np.zeros(2, "<f4")).sealed()
     Recording(tmp_path, 1).take(np.ones(2, "<f2")).sealed()
-    with pytest.raises(AmbiguousSeries, match="float16 and float32"):
+    with pytest.raises(AmbiguousSeries, match="`float16` and `float32`"):
         probes.open(tmp_path)["acts", "fc1"].numpy()
 
 
