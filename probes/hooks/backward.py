@@ -49,7 +49,7 @@ class GradHook:
         if self.tap.broken:
             return
         try:
-            self.tap.put(self.recorder, grad if self.reshape is None else grad.reshape(self.reshape), self, self.call, backward)
+            self.recorder.put(grad if self.reshape is None else grad.reshape(self.reshape), self, self.call, backward)
         except Exception as error:  # the hook boundary: a failing probe must not change training
             self.tap.failed(error, grad)
 

@@ -100,11 +100,10 @@ class PreForwardHook(ModuleHook):
     def look(self, taps: Sequence[Tap], inputs: object, call: int, recompute: bool) -> None:
         """Hand the inputs to the taps on values; those of a recompute were taken in the first pass."""
         for tap in taps:
-            if tap.wants(call):
-                if recompute:
-                    tap.account.skip("recompute")
-                else:
-                    tap.take(inputs, call)
+            if not recompute:
+                tap.take(inputs, call)
+            elif tap.wants(call):
+                tap.account.skip("recompute")
 
     def unbind(self, inputs: Any, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
         """Named inputs as the module was called with them."""

@@ -20,13 +20,12 @@ class TensorTap(Tap):
     it: after unscaling, clipping and averaging over processes.
     """
 
-    __slots__ = ("editor", "holder", "known", "name", "offered", "stage", "times")
+    __slots__ = ("editor", "holder", "known", "name", "stage", "times")
 
     editor: Editor | None
     holder: weakref.ref[torch.nn.Module]
     known: int | None
     name: str
-    offered: bool
     stage: str
     times: tuple[int, int]
 
@@ -36,7 +35,6 @@ class TensorTap(Tap):
         self.name = name
         self.stage = stage
         self.editor = None
-        self.offered = False  # whether an optimizer that holds the parameter has stepped in the step that is open
         self.known = None
         self.times = (-1, 0)
         return self
@@ -57,7 +55,7 @@ class TensorTap(Tap):
         """Store a tensor."""
         self.account.fired += 1
         if isinstance(value, Tensor):
-            self.put(self.recorder(self.root), value, self.moment, 0, self.time())
+            self.recorder(self.root).put(value, self.moment, 0, self.time())
 
     def wants(self, call: int) -> bool:
         """Whether the step that is open is due."""
@@ -85,9 +83,13 @@ class TensorTap(Tap):
         tensor = self.tensor
         if not self.wants(0):
             return
-        self.offered = True
+        self.absence = "not reached"
         if tensor is not None and tensor.grad is not None:
             self.take(tensor.grad, 0)
+
+    def end_step(self) -> None:
+        """Begin to wait for the next step of an optimizer that holds the parameter; only `final` needs one."""
+        self.absence = "no optimizer step"
 
     def on_data(self) -> None:
         """The first call of a step is about to run."""

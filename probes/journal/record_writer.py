@@ -15,8 +15,8 @@ from probes.digest import Buffer
 from probes.errors import StorageError
 from probes.host import free_words
 from probes.journal.raw_file import RawFile, write_rest
-from probes.journal.record import FIXED, HEADER_BYTES, NO_DIGEST, Kind, extent_place, link, pack_fields, place, seal_header
-from probes.journal.write_buffer import Gather
+from probes.journal.record import HEADER_BYTES, NO_DIGEST, Kind, extent_place, link, pack_fields, place, seal_header
+from probes.journal.write_buffer import WriteBuffer
 
 _LEAST_AHEAD = 1 << 20
 _MOST_AHEAD = 16 << 20
@@ -51,7 +51,7 @@ class RecordLog:
         self._unsettled = False
 
     def append(
-        self, kind: Kind, checked: Sequence[Buffer], rest: Sequence[Buffer] = (), flags: int = 0, taken: Gather | None = None
+        self, kind: Kind, checked: Sequence[Buffer], rest: Sequence[Buffer] = (), flags: int = 0, taken: WriteBuffer | None = None
     ) -> int:
         """Write one record behind the last.
 
@@ -88,8 +88,7 @@ class RecordLog:
         self._unsettled = False
         if taken is not None:
             taken.framed += entries
-            taken.row = FIXED.size
-            taken.fill = 0
+            taken.clear()
         return body
 
     @property

@@ -8,75 +8,92 @@ from collections.abc import Sequence
 from probes.digest import Buffer
 from probes.journal.record import ENTRY, FIXED, PAYLOAD_ALIGNMENT, payload_start
 
-_MOST_PLACES = 1024
+_MOST_VIEWS = 1024
 _READABLE = 0x100  # PyBUF_READ
 # A PyDLL call keeps the GIL.
 _view = ctypes.PyDLL(None).PyMemoryView_FromMemory
 _view.argtypes = (ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int)
 _view.restype = ctypes.py_object
 
-_pack_fixed = FIXED.pack_into
+_pack_fixed, _pack_entry = FIXED.pack_into, ENTRY.pack_into
+_ENTRY_BYTES = ENTRY.size
 _PADDING = tuple(bytes(n) for n in range(PAYLOAD_ALIGNMENT))
 _BYTES_PER_ROW = 256  # of payload; a buffer of smaller captures is full when its table is
 _FEWEST_ROWS = 64
 
 
-_places: dict[tuple[int, int], memoryview] = {}
+_views: dict[int, memoryview] = {}
 
 
 def memory(address: int, nbytes: int) -> memoryview:
-    """Bytes that stand in this process's memory, to be read; they are not kept alive."""
-    view = _places.get((address, nbytes))
-    if view is None:  # an allocator gives the values of every step the same few places
-        if len(_places) >= _MOST_PLACES:
-            _places.clear()
-        view = _places[address, nbytes] = _view(address, nbytes, _READABLE)
+    """A read-only view of bytes in this process's memory; it does not keep them alive."""
+    view = _views.get(address)
+    if view is None or len(view) != nbytes:  # an allocator gives the values of every step the same few addresses
+        if len(_views) >= _MOST_VIEWS:
+            _views.clear()
+        view = _views[address] = _view(address, nbytes, _READABLE)
     return view
 
 
-class Gather:
+class WriteBuffer:
     """A table of captures and the payloads of the small ones, in memory that is allocated once.
 
-    Captures are written to it without a method call in between, which is a good part of what one costs.
-
     Attributes:
-        table: the fixed part of a frame, then its entries.
-        row: where the next entry goes in `table`.
-        last_row: the last place where there is room for one.
-        payload: the payloads.
-        fill: bytes of payloads so far.
         room: bytes of payloads that fit.
-        framed: how many captures were here whose frame stands in the file.
+        framed: how many captures were here whose frame is in the file.
     """
 
-    __slots__ = ("_rows", "fill", "framed", "last_row", "payload", "room", "row", "table")
+    __slots__ = ("_fill", "_last_row", "_payload", "_row", "_rows", "_table", "framed", "room")
 
     def __init__(self, buffer_bytes: int) -> None:
         self.room = buffer_bytes // PAYLOAD_ALIGNMENT * PAYLOAD_ALIGNMENT
-        self.payload = memoryview(bytearray(self.room))
-        self.table = bytearray(FIXED.size + max(buffer_bytes // _BYTES_PER_ROW, _FEWEST_ROWS) * ENTRY.size)
-        self._rows = memoryview(self.table)
-        self.last_row = len(self.table) - ENTRY.size
-        self.row = FIXED.size
-        self.fill = 0
+        self._payload = memoryview(bytearray(self.room))
+        self._table = bytearray(FIXED.size + max(buffer_bytes // _BYTES_PER_ROW, _FEWEST_ROWS) * ENTRY.size)
+        self._rows = memoryview(self._table)
+        self._last_row = len(self._table) - ENTRY.size
+        self._row = FIXED.size  # where the next entry goes in the table
+        self._fill = 0  # bytes of payloads so far
         self.framed = 0
 
     @property
     def entries(self) -> int:
         """How many captures are in the table."""
-        return (self.row - FIXED.size) // ENTRY.size
+        return (self._row - FIXED.size) // ENTRY.size
+
+    @property
+    def full(self) -> bool:
+        """Whether the table has no row left."""
+        return self._row > self._last_row
+
+    def copy(self, descriptor: int, flags: int, step: int, microstep: int, call: int, backward: int, address: int, nbytes: int) -> bool:
+        """Enter a small capture and copy its `nbytes` bytes at `address`; False where it does not fit."""
+        start, row = self._fill, self._row
+        if nbytes > self.room - start or row > self._last_row:
+            return False
+        if nbytes:
+            view = _views.get(address)
+            self._payload[start : start + nbytes] = view if view is not None and len(view) == nbytes else memory(address, nbytes)
+        _pack_entry(self._table, row, descriptor, flags, step, microstep, call, backward, start)
+        self._fill = (start + nbytes + 7) & -8
+        self._row = row + _ENTRY_BYTES
+        return True
+
+    def enter(self, descriptor: int, flags: int, step: int, microstep: int, call: int, backward: int, offset: int) -> None:
+        """Enter a large capture that fits, whose payload is at `offset` in the file."""
+        _pack_entry(self._table, self._row, descriptor, flags, step, microstep, call, backward, offset)
+        self._row += _ENTRY_BYTES
 
     def clear(self) -> None:
-        """Forget what was gathered."""
-        self.row = FIXED.size
-        self.fill = 0
+        """Forget all captures."""
+        self._row = FIXED.size
+        self._fill = 0
 
     def frame(self, step: int, phase: int, global_step: int, annex: bytes) -> tuple[Sequence[Buffer], Sequence[Buffer]]:
-        """The checked part of a frame of all that is here, and the rest of it; views that the next capture overwrites."""
-        row, fill = self.row, self.fill
-        _pack_fixed(self.table, 0, step, phase, (row - FIXED.size) // ENTRY.size, len(annex), global_step)
+        """The checked part of a frame of all captures, and the rest of it; views that the next capture overwrites."""
+        row, fill = self._row, self._fill
+        _pack_fixed(self._table, 0, step, phase, self.entries, len(annex), global_step)
         rows = self._rows[:row]
-        payload = (self.payload[:fill],) if fill else ()
+        payload = (self._payload[:fill],) if fill else ()
         if not annex:
             return (rows,), payload
         lead = row + len(annex)

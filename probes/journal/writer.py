@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import struct
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,22 +13,17 @@ from probes.clock import SeriesKey
 from probes.digest import canonical
 from probes.errors import StorageError
 from probes.host import boot_id
-from probes.journal.lane import Lane, lane
 from probes.journal.raw_file import RawFile, sync_directory
-from probes.journal.record import ENTRY, FIXED, FORMAT, EntryFlag, FrameFlag, Kind
+from probes.journal.record import FIXED, FORMAT, EntryFlag, FrameFlag, Kind
 from probes.journal.record_writer import RecordLog, refusal
-from probes.journal.turns import Turns, alone
 from probes.journal.validate import descriptor_fault
-from probes.journal.write_buffer import Gather, memory
+from probes.journal.write_buffer import WriteBuffer, memory
 
 DURABILITIES = ("process", "power")
 LARGE_BYTES = 128 * 1024  # below it, a copy and a share of a frame are cheaper than a page and a system call of its own
 SMALLEST_BUFFER = 4096
 
 _INLINE = int(EntryFlag.INLINE)
-_ENTRY_BYTES = ENTRY.size
-
-_pack_entry = ENTRY.pack_into
 
 
 class Journal:
@@ -41,20 +36,21 @@ class Journal:
 
     Attributes:
         path: the file.
-        turns: who may touch it.
     """
 
     def __init__(self, log: RecordLog, *, durability: str, buffer_bytes: int) -> None:
         self.path = log.path
         self._log = log
         self._power = durability == "power"
-        self._gather = Gather(buffer_bytes)
-        self._large = min(LARGE_BYTES, buffer_bytes)
+        self._buffer = WriteBuffer(buffer_bytes)
+        self._large = min(LARGE_BYTES, self._buffer.room)
         self._descriptors = 0
         self._phases: dict[str, int] = {}
         self._committed = 0
         self._void = False
-        self.turns = Turns()
+        # Gradients arrive on the threads of autograd. Re-entrant: a signal handler that closes the run while a capture is
+        # being copied must not wait for its own thread.
+        self._lock = threading.RLock()
 
     @classmethod
     def create(
@@ -116,14 +112,13 @@ class Journal:
     @property
     def captures(self) -> int:
         """Captures taken so far; those of aborted steps do not count."""
-        return self._gather.framed + self._gather.entries
+        return self._buffer.framed + self._buffer.entries
 
     @property
     def pending(self) -> bool:
         """Whether a commit would make anything safe."""
-        return self._gather.row != FIXED.size or self._gather.framed != self._committed
+        return self._buffer.entries > 0 or self._buffer.framed != self._committed
 
-    @alone
     def descriptor(
         self,
         key: SeriesKey,
@@ -152,15 +147,18 @@ class Journal:
             StorageError: the file cannot be written.
             ValueError: dtype, shape, names or labels are not what a file can hold.
         """
-        number = self._descriptors
-        about = {"id": number, "key": key._asdict(), "dtype": dtype, "shape": shape, "dims": dims}
-        late = {} if epoch is None else {"epoch": epoch}
-        text = canonical({**about, "coords": coords, "attrs": attrs, **late})
+        about = {"id": 0, "key": key._asdict(), "dtype": dtype, "shape": shape, "dims": dims, "coords": coords, "attrs": attrs}
+        if epoch is not None:
+            about["epoch"] = epoch
+        text = canonical(about)
         if fault := descriptor_fault(json.loads(text)):  # else the whole journal would be refused when it is sealed
             raise ValueError(f"the series {key} cannot be stored: that would be {fault}")
-        self._tell_void()
-        self._log.append(Kind.DESCRIPTOR, (text,))
-        self._descriptors = number + 1
+        with self._lock:
+            number = self._descriptors
+            text = canonical({**about, "id": number})
+            self._tell_void()
+            self._log.append(Kind.DESCRIPTOR, (text,))
+            self._descriptors = number + 1
         return number
 
     def add(self, descriptor: int, step: int, microstep: int, call: int, backward: int, address: int, nbytes: int, flags: int = 0) -> None:
@@ -180,57 +178,23 @@ class Journal:
             ValueError: address 0 with bytes to read (a fake tensor, or freed storage).
             StorageError: the file cannot be written.
         """
-        if 0 < nbytes < self._large and address:
-            source = memory(address, nbytes)
-            gather = self._gather
-            start = gather.fill
-            place = slice(start, start + nbytes)
-            row = gather.row
-            # From here until the entry is packed nothing is called or allocated that could let others in; see `Turns`.
-            if not self.turns.held and gather.fill == start and nbytes <= gather.room - start and row <= gather.last_row:
-                gather.payload[place] = source
-                gather.fill = (start + nbytes + 7) & -8
-                gather.row = row + _ENTRY_BYTES
-                try:
-                    _pack_entry(gather.table, row, descriptor, flags | _INLINE, step, microstep, call, backward, start)
-                except struct.error:
-                    gather.fill, gather.row = start, row
-                    raise
-                return
-        self._add(descriptor, step, microstep, call, backward, address, nbytes, flags)
-
-    def lane(self, descriptor: int, like: Any) -> Lane | None:
-        """The short way for tensors like one, where they are small.
-
-        Args:
-            descriptor: what `descriptor` returned.
-            like: a dense tensor on the host.
-        """
-        return lane(self._gather, self.turns, descriptor, like) if 0 < like.nbytes < self._large else None
-
-    @alone
-    def _add(self, descriptor: int, step: int, microstep: int, call: int, backward: int, address: int, nbytes: int, flags: int) -> None:
-        """Take a capture that is large, has no room, or has to wait for its turn."""
         if not address and nbytes:
             raise ValueError(f"a capture of {nbytes} bytes has no memory behind it (address 0)")
-        gather = self._gather
-        small = nbytes < self._large
-        source = memory(address, nbytes) if nbytes else b""
-        if gather.row > gather.last_row or (small and gather.fill + nbytes > gather.room):
-            self._flush()
-        start = stop = gather.fill
-        if small:
-            stop = (start + nbytes + 7) & -8
-            gather.payload[start : start + nbytes] = source
-            flags |= _INLINE
-        else:
-            self._tell_void()
-            start = self._log.append(Kind.EXTENT, (), (source,))
-        _pack_entry(gather.table, gather.row, descriptor, flags, step, microstep, call, backward, start)
-        gather.fill = stop
-        gather.row += _ENTRY_BYTES
+        with self._lock:
+            if nbytes < self._large:
+                while not self._buffer.copy(descriptor, flags | _INLINE, step, microstep, call, backward, address, nbytes):
+                    self._flush()
+            else:
+                offset = self._write_large(address, nbytes)
+                self._buffer.enter(descriptor, flags, step, microstep, call, backward, offset)
 
-    @alone
+    def _write_large(self, address: int, nbytes: int) -> int:
+        """Write a large capture with one system call, and return its offset in the file."""
+        if self._buffer.full:
+            self._flush()
+        self._tell_void()
+        return self._log.append(Kind.EXTENT, (), (memory(address, nbytes),))
+
     def commit(self, phase: str, step: int, global_step: int, annex: Mapping[str, Any] | None = None) -> None:
         """Make everything since the last commit safe, in the sense of the journal's durability.
 
@@ -243,25 +207,25 @@ class Journal:
         Raises:
             StorageError: the file cannot be written or synced; nothing new is committed.
         """
-        number = self._phases.get(phase)
-        if number is None:
-            number = len(self._phases)
-            annex = {**(annex or {}), "phases": {str(number): phase}}
-        self._write_frame(FrameFlag.COMMIT, step, number, global_step, canonical(annex) if annex else b"")
-        self._phases[phase] = number
-        if self._power:
-            self._log.sync()
-        self._log.commits += 1
-        self._committed = self._gather.framed
+        with self._lock:
+            number = self._phases.get(phase)
+            if number is None:
+                number = len(self._phases)
+                annex = {**(annex or {}), "phases": {str(number): phase}}
+            self._write_frame(FrameFlag.COMMIT, step, number, global_step, canonical(annex) if annex else b"")
+            self._phases[phase] = number
+            if self._power:
+                self._log.sync()
+            self._log.commits += 1
+            self._committed = self._buffer.framed
 
-    @alone
     def abort(self) -> None:
         """Make everything since the last commit void; never fails, as the file hears of it with the next record."""
-        self._void = self._void or self._gather.framed != self._committed
-        self._gather.clear()
-        self._gather.framed = self._committed
+        with self._lock:
+            self._void = self._void or self._buffer.framed != self._committed
+            self._buffer.clear()
+            self._buffer.framed = self._committed
 
-    @alone
     def end(self, complete: bool, reason: str, closing: Mapping[str, Any]) -> None:
         """Say how the epoch ended, wait until all is on the device, and close; what was not committed is void.
 
@@ -269,26 +233,27 @@ class Journal:
             StorageError: the file cannot be written or synced; it is still open, and `close` closes it.
         """
         text = canonical({"complete": complete, "reason": reason, "closing": closing})
-        self.abort()
-        if not self._power:
+        with self._lock:
+            self.abort()
+            if not self._power:
+                self._log.sync()
+                self._log.append(Kind.SYNC, ())
+            self._log.append(Kind.END, (text,))
             self._log.sync()
-            self._log.append(Kind.SYNC, ())
-        self._log.append(Kind.END, (text,))
-        self._log.sync()
-        self._log.close()
+            self._log.close()
 
-    @alone
     def close(self) -> None:
         """Give the file back without a word; committed steps stay, a second call does nothing."""
-        self._log.close()
+        with self._lock:
+            self._log.close()
 
     def _flush(self) -> None:
         self._write_frame(FrameFlag(0), 0, 0, 0, b"")
 
     def _write_frame(self, flags: FrameFlag, step: int, phase: int, global_step: int, annex: bytes) -> None:
         self._tell_void()
-        checked, rest = self._gather.frame(step, phase, global_step, annex)
-        self._log.append(Kind.FRAME, checked, rest, flags, self._gather)
+        checked, rest = self._buffer.frame(step, phase, global_step, annex)
+        self._log.append(Kind.FRAME, checked, rest, flags, self._buffer)
 
     def _tell_void(self) -> None:
         """Tell the file of an abort before anything else is appended."""

@@ -25,7 +25,6 @@ from probes.plan import Binding, Node, Plan, Tree
 from probes.plan.compiled import region
 from probes.plan.drift import node_of, renew
 from probes.plan.memory import counters, device_of
-from probes.runner.hanger import Hanger
 from probes.runner.schedule import Schedule, within
 from probes.runner.trigger import TriggeredRecorder, TriggerWatch
 
@@ -72,13 +71,17 @@ class Live:
         self.hooks: list[ForwardHook | PreForwardHook] = []
         self.inside = {binding.index for binding in plan.bindings if region(self.trees[binding.model], binding.module) is not None}
         self.compiled = bool(self.inside)
+        for index in self.inside:
+            self.taps[index].absence = "compiled away"
+        for final in self.finals:
+            final.end_step()
         self.scheduled = self._by_gate()
 
-    def _by_gate(self) -> list[tuple[Gate, list[tuple[Tap, str]]]]:
-        """The taps of each schedule, with the reason that stands for a step in which one did not fire."""
-        found: dict[Gate, list[tuple[Tap, str]]] = defaultdict(list)
-        for index, tap in enumerate(self.taps):
-            found[tap.gate].append((tap, "compiled away" if index in self.inside else "not reached"))
+    def _by_gate(self) -> list[tuple[Gate, list[Tap]]]:
+        """The taps of each schedule."""
+        found: dict[Gate, list[Tap]] = defaultdict(list)
+        for tap in self.taps:
+            found[tap.gate].append(tap)
         return list(found.items())
 
     def _tap(self, binding: Binding) -> Tap:
@@ -180,16 +183,6 @@ class Live:
             elif binding.index not in self.stood:
                 chosen.append((binding, tap))
         self.passing = self._hooks(chosen)
-        self._hang()
-
-    def _hang(self) -> None:
-        """Let the hooks of the epoch hang only in steps that are due, unless something is compiled."""
-        if self.compiled or compiled.in_use():
-            return
-        hangers: dict[Gate, Hanger] = {}
-        for hook, handle in zip(self.hooks[len(self.hooks) - len(self.passing) :], self.passing, strict=True):
-            hangers.setdefault(hook.gate, Hanger(hook.gate)).add(handle)
-        self.schedule.hangers = list(hangers.values())
 
     def bind_late(self) -> None:
         """Register the hooks of parameters that have got their shape in the call that has returned."""
@@ -252,7 +245,6 @@ class Live:
         """Take the hooks of an epoch off the model."""
         self.armed.settle()
         self.arrive()
-        self.schedule.hangers.clear()
         for handle in self.handles:
             handle.remove()
         self.handles.clear()
@@ -289,35 +281,20 @@ class Live:
                 grad.end_step()
         for gate, taps in self.scheduled:
             if gate.due:
-                _step_over(taps)
-        for tap in self.finals:
-            tap.offered = False
+                for tap in taps:
+                    if not tap.broken:
+                        tap.account.step_over(tap.absence)
+        for final in self.finals:
+            final.end_step()
 
     def arrive(self) -> None:
         """Store the captures that are on their way from an accelerator."""
-        try:
-            self.moment.pinned.drain()
-        except Exception as error:  # as in a hook: a disk or a device that fails must not change training
-            self.on_failure(self.taps[0], error)
+        self.moment.pinned.drain()
 
     def settle(self) -> None:
         """At an epoch's end: what was armed and whose graph is gone was not used by the loss."""
         for tap in self.grads:
             tap.account.settle()
-
-
-def _step_over(taps: list[tuple[Tap, str]]) -> None:
-    """Count a step that was due in the books of every tap that works; with each the reason where it did not fire."""
-    for tap, absence in taps:
-        account = tap.account
-        if tap.broken:
-            continue
-        if account.fired == account.mark:
-            unused = isinstance(tap, TensorTap) and tap.root == "grad" and tap.stage == "final" and not tap.offered
-            account.step_over("no optimizer step" if unused else absence)
-        else:  # `step_over` without its calls: this is done for every tap and step
-            account.expected += 1
-            account.mark = account.fired
 
 
 def _turn(binding: Binding, tap: Tap) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from probes.hooks.capture.run_state import AnyGate, Gate, Within
-from probes.runner.hanger import Hanger
 from probes.spec import When
 from probes.spec.when import Range
 
@@ -13,14 +12,12 @@ class Schedule:
 
     Attributes:
         due: whether any schedule wants the step that is open.
-        hangers: the hooks that hang only while their gate is open.
     """
 
     def __init__(self, rank: int) -> None:
         self.rank = rank
         self.gates: dict[When, Gate] = {}
         self.unions: dict[tuple[int, ...], AnyGate] = {}
-        self.hangers: list[Hanger] = []
         self.due = False
         self._covered: list[tuple[Gate, Range | None]] = []
         self._epoch = -1
@@ -76,9 +73,6 @@ class Schedule:
     def _settle(self) -> None:
         for union in self.unions.values():
             union.settle()
-        for hanger in self.hangers:
-            if hanger.hung is not hanger.gate.due:
-                hanger.follow()
 
 
 def within(when: When) -> Within | None:

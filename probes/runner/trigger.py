@@ -210,6 +210,8 @@ class TriggeredRecorder(Recorder):
 
     __slots__ = ("binding", "waiting_writer", "watch")
 
+    counts = False  # a capture is counted when the trigger writes it
+
     def __init__(
         self,
         watch: TriggerWatch,
@@ -233,8 +235,6 @@ class TriggeredRecorder(Recorder):
         """Check whether a value is finite, and buffer it."""
         self.watch.look(self.binding, self.key.leaf, tensor, at, call, backward)
         super().put(tensor, at, call, backward)
-        self.account.written -= 1  # it waits, and is counted when it is written
-        self.account.nbytes -= self.nbytes
 
 
 def _is_gradient(binding: Binding) -> bool:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import ctypes
 import os
 import random
+import struct
 import subprocess
 import sys
 import threading
@@ -282,3 +283,25 @@ def test_a_series_that_no_file_can_hold_is_refused_at_once_and_harms_no_other(tm
     journal.commit("train", 0, 0)
     journal.end(True, "", {})
     assert len(scan(journal.path).captures) == 1
+
+
+def test_a_number_that_does_not_fit_in_an_entry_stores_nothing(tmp_path: Path) -> None:
+    journal = Journal.create(tmp_path / "a.journal", HEAD)
+    number = journal.descriptor(SeriesKey("acts", "layer", "output", "train"), "uint8", (4,), None, {}, {})
+    memory = ctypes.create_string_buffer(b"abcd", 4)
+    with pytest.raises(struct.error):
+        journal.add(number, 1 << 32, 0, 0, 0, ctypes.addressof(memory), 4)
+    assert journal.captures == 0
+    journal.add(number, 7, 0, 0, 0, ctypes.addressof(memory), 4)
+    journal.commit("train", 7, 7)
+    found, payloads = read(journal.path)
+    assert payloads == [[b"abcd"]]
+    assert found.captures["step"].tolist() == [7]
+
+
+@pytest.mark.parametrize("buffer_bytes", [4099, 4103])
+def test_a_capture_as_large_as_an_uneven_buffer_is_stored(tmp_path: Path, buffer_bytes: int) -> None:
+    taker = Taker(tmp_path / "a.journal", buffer_bytes=buffer_bytes)
+    taker.add(b"\1" * (buffer_bytes - 1))
+    taker.commit()
+    assert read(taker.journal.path)[1] == taker.acknowledged

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -42,3 +43,37 @@ def test_after_the_run_the_model_carries_no_hook(tmp_path: Path) -> None:
         model(torch.ones(1, 2))
     assert not model._forward_pre_hooks
     assert not model._forward_hooks
+
+
+def forward_spec(**when: Any) -> dict[str, Any]:
+    return {"version": 1, "probes": {"p": {"hook": "forward", "modules": ["0"], "when": when}}}
+
+
+def test_hooks_stay_on_a_module_in_a_step_that_is_not_due(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    counts = []
+    with attach(model, forward_spec(steps={"every": 3}), out=tmp_path / "run") as run:
+        for _ in run.steps(range(4)):
+            model(torch.ones(1, 2))
+            counts.append(len(model[0]._forward_hooks))
+    assert counts == [1] * 4
+
+
+def test_a_module_called_outside_the_model_after_a_step_that_is_not_due_is_captured(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Sequential(nn.Linear(2, 2), nn.ReLU()))
+    spec = {"version": 1, "probes": {"p": {"hook": "forward", "modules": ["0.0"], "when": {"steps": {"at": [0, 2]}}}}}
+    with attach(model, spec, out=tmp_path / "run") as run:
+        for step in run.steps(range(3)):
+            (model if step < 2 else model[0])(torch.ones(1, 2))
+    assert [capture.clock.step for capture in probes.open(tmp_path / "run")["p", "0.0"]] == [0, 2]
+
+
+def test_a_hook_of_the_user_that_comes_later_runs_after_ours(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    with attach(model, forward_spec(steps={"every": 2}), out=tmp_path / "run") as run:
+        for step in run.steps(range(3)):
+            model(torch.ones(1, 2))
+            if step == 1:
+                model[0].register_forward_hook(lambda _module, _args, output: torch.zeros_like(output))
+    values = probes.open(tmp_path / "run")["p", "0"].numpy()
+    assert (values[1] == values[0]).all()

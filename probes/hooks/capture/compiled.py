@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from probes.hooks.pre_forward import PreForwardHook
 
 is_compiling = torch.compiler.is_compiling
-is_dynamo_compiling = torch.compiler.is_dynamo_compiling
 is_exporting = getattr(torch.compiler, "is_exporting", is_compiling)  # torch before 2.7 cannot tell the two apart
 
 

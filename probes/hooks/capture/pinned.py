@@ -18,8 +18,15 @@ ROOM = 64 << 20
 SMALL = 64 * 1024  # below it, starting a copy costs more than the copy
 ALIGNMENT = 64
 
-Store = Callable[[int, int], None]
-"""Takes the address and the number of the bytes of a capture that has arrived."""
+
+class Arriving(Protocol):
+    """A capture that is being copied."""
+
+    def store(self, address: int, nbytes: int) -> None:
+        """Take the bytes, which are valid for the time of the call."""
+
+    def failed(self, error: Exception) -> None:
+        """The bytes do not arrive."""
 
 
 class Device(Protocol):
@@ -57,14 +64,14 @@ class Sent(NamedTuple):
     """A capture on its way.
 
     Attributes:
-        start: where its bytes will stand in the pinned memory.
+        start: offset of its bytes in the pinned memory.
         nbytes: how many there are.
-        store: what is done with them.
+        capture: takes them.
     """
 
     start: int
     nbytes: int
-    store: Store
+    capture: Arriving
 
 
 class Pinned:
@@ -85,7 +92,7 @@ class Pinned:
         self._memory: Tensor | None = None
         self._fill = 0
         self._sent: list[Sent | None] = []  # in the order of the hooks; None stands for the next of the small ones
-        self._small: list[tuple[Tensor, Store]] = []
+        self._small: list[tuple[Tensor, Arriving]] = []
         self._small_bytes = 0
         self._marks: dict[torch.device, Callable[[], None]] = {}
 
@@ -98,12 +105,12 @@ class Pinned:
             return False
         return tensor.nbytes == 0 or tensor.data_ptr() != 0  # storage that was freed has a size, but no place
 
-    def send(self, tensor: Tensor, store: Store, *, fresh: bool = False) -> None:
-        """Begin to bring a capture over; it is stored by `drain`.
+    def send(self, tensor: Tensor, capture: Arriving, *, fresh: bool = False) -> None:
+        """Start to copy a capture to the host; `drain` stores it.
 
         Args:
             tensor: dense, on an accelerator, owned by the model; no reference is kept unless it is fresh.
-            store: called with its bytes, which are valid for the time of the call.
+            capture: takes the bytes.
             fresh: whether nobody else will write to the tensor.
         """
         needed = _padded(tensor.nbytes)
@@ -111,50 +118,67 @@ class Pinned:
             self.early += 1
             self.drain()
         if tensor.nbytes < SMALL:
-            self._small.append((tensor if fresh and tensor.is_contiguous() else tensor.clone(memory_format=torch.contiguous_format), store))
+            self._small.append(
+                (tensor if fresh and tensor.is_contiguous() else tensor.clone(memory_format=torch.contiguous_format), capture)
+            )
             self._small_bytes += needed
             self._sent.append(None)
             return
-        self._sent.append(self._begin(tensor, store))
+        self._sent.append(self._begin(tensor, capture))
 
-    def _begin(self, tensor: Tensor, store: Store) -> Sent:
-        memory = self._memory if self._memory is not None else self.device.host(self.room)
-        self._memory = memory
+    def _begin(self, tensor: Tensor, capture: Arriving) -> Sent:
         start, nbytes = self._fill, tensor.nbytes
-        if nbytes:
-            target = memory[start : start + nbytes].view(tensor.dtype).view(tensor.shape)
+        self._fill = start + _padded(nbytes)
+        self._copy(tensor, start)
+        return Sent(start, nbytes, capture)
+
+    def _copy(self, tensor: Tensor, start: int) -> None:
+        if self._memory is None:
+            self._memory = self.device.host(self.room)
+        if tensor.nbytes:
+            target = self._memory[start : start + tensor.nbytes].view(tensor.dtype).view(tensor.shape)
             self.device.copy(target, tensor)
             self._marks[tensor.device] = self.device.mark(tensor)
-        self._fill = start + _padded(nbytes)
-        return Sent(start, nbytes, store)
 
     def drain(self) -> None:
-        """Wait for what was sent, and store it in the order in which the hooks saw it.
+        """Wait for all captures that were sent, and store them in the order in which the hooks saw them.
 
-        Raises:
-            StorageError: of the first that could not be stored; the others are dropped.
+        A capture that cannot be copied or stored is told so; the others are stored.
         """
         if not self._sent:
             return
+        try:
+            sent = self._arrived()
+        except Exception as error:  # as in a hook: a device that fails must not change training
+            lost = [capture for _, capture in self._small] + [one.capture for one in self._sent if one is not None]
+            self._clear()
+            for capture in lost:
+                capture.failed(error)
+            return
+        base = self._memory.data_ptr() if self._memory is not None else 0
+        self._clear()
+        for start, nbytes, capture in sent:
+            capture.store(base + start, nbytes)
+
+    def _arrived(self) -> list[Sent]:
+        """All captures that were sent, after the wait for the devices."""
         small = iter(self._gathered())
         sent = [one if one is not None else next(small) for one in self._sent]
         for wait in self._marks.values():
             wait()
-        memory = self._memory
-        self._clear()
-        base = memory.data_ptr() if memory is not None else 0
-        for start, nbytes, store in sent:
-            store(base + start, nbytes)
+        return sent
 
     def _gathered(self) -> list[Sent]:
-        """Begin to bring the small ones over: one copy for each device."""
+        """Start to copy the small captures: one copy for each device."""
         found: list[Sent | None] = [None] * len(self._small)
         for device in dict.fromkeys(tensor.device for tensor, _ in self._small):
-            own = [(at, tensor, store) for at, (tensor, store) in enumerate(self._small) if tensor.device == device]
+            own = [(at, tensor, capture) for at, (tensor, capture) in enumerate(self._small) if tensor.device == device]
             packed = torch.cat([tensor.reshape(-1).view(torch.uint8) for _, tensor, _ in own])
-            start = self._begin(packed, _nowhere).start
-            for at, tensor, store in own:
-                found[at] = Sent(start, tensor.nbytes, store)
+            start = self._fill
+            self._fill += _padded(packed.nbytes)
+            self._copy(packed, start)
+            for at, tensor, capture in own:
+                found[at] = Sent(start, tensor.nbytes, capture)
                 start += tensor.nbytes
         return [one for one in found if one is not None]
 
@@ -165,7 +189,3 @@ class Pinned:
 
 def _padded(nbytes: int) -> int:
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
-
-
-def _nowhere(_address: int, _nbytes: int) -> None:
-    """The packed ones are stored one by one."""

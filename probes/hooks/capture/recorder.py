@@ -12,10 +12,8 @@ from probes.clock import SeriesKey
 from probes.component import Transform, TransformFn
 from probes.hooks.capture.account import Account
 from probes.hooks.capture.run_state import Moment, Writer
-from probes.journal.lane import Lane
-from probes.journal.writer import Journal
 from probes.signature import Signature
-from probes.tensors import DTYPE_NAMES, NotCapturable, components, local, placement, unwrapped
+from probes.tensors import DTYPE_NAMES, Composite, NotCapturable, components, local, placement, unwrapped
 
 STRIDED = torch.strided
 LATE = 1  # journal flag: the capture's step was committed before it arrived
@@ -83,6 +81,16 @@ class Pipeline:
         return value, self.signatures[key]
 
 
+class Owner(Protocol):
+    """A binding, as its recorders know it."""
+
+    def recorder(self, leaf: str) -> Recorder:
+        """The recorder of a leaf."""
+
+    def failed(self, error: Exception, value: object) -> None:
+        """Count a value that could not be captured."""
+
+
 class Recorder:
     """Stores the captures of one leaf of one binding.
 
@@ -90,9 +98,11 @@ class Recorder:
         account: the books of the binding; replaced at every epoch.
         writer: where captures of the current descriptor go, in epochs and phases that are `moment`'s.
         phase: their phase.
-        lane: the short way for tensors like the one before, of that writer and phase; None where there is none.
         nbytes: bytes of each.
+        owner: the binding that this is a recorder of.
     """
+
+    counts = True  # whether a capture that the writer has taken counts as written
 
     __slots__ = (
         "account",
@@ -104,9 +114,9 @@ class Recorder:
         "dtype",
         "key",
         "known",
-        "lane",
         "moment",
         "nbytes",
+        "owner",
         "phase",
         "pipeline",
         "shape",
@@ -129,9 +139,9 @@ class Recorder:
         self.pipeline = Pipeline(transforms, dims) if transforms else None
         self.dims = dims
         self.coords: Signature | None = None
+        self.owner: Owner
         self.writer: Writer | None = None
         self.add: Callable[..., None] = nowhere
-        self.lane: Lane | None = None
         self.dtype: torch.dtype | None = None
         self.shape: torch.Size | None = None
         self.phase = ""
@@ -148,72 +158,71 @@ class Recorder:
             call: call of the module within the outermost call.
             backward: how often this arming has fired before.
         """
-        lane = self.lane
+        origin = tensor
+        if self.pipeline is not None:
+            origin = unwrapped(tensor)
+            tensor = self.transformed(origin, self.pipeline)
         moment = self.moment
-        if (
-            lane is not None
-            and moment.writer is self.writer
-            and at.phase == self.phase
-            and (at is moment or (at.step == moment.step and at.epoch == moment.epoch))
-            and lane(tensor, at.step, at.microstep, call, backward)
-        ):
+        address = 0
+        try:
+            # A tensor like the one before needs no descriptor and no copy. Sparse, nested and wrapped tensors raise here.
+            if (
+                tensor.dtype is self.dtype
+                and type(tensor) is Tensor
+                and tensor.is_cpu
+                and tensor.is_contiguous()
+                and not tensor.is_neg()
+                and tensor.shape == self.shape
+                and moment.writer is self.writer
+                and at.phase == self.phase
+                and at.epoch == moment.epoch
+            ):
+                address = tensor.data_ptr()
+        except RuntimeError:
+            address = 0
+        if not address:
+            if self.pipeline is None:
+                origin = tensor = unwrapped(tensor)
+            if moment.pinned.takes(tensor):
+                self.describe(tensor, at)
+                moment.pinned.send(tensor, InFlight(self, at, call, backward), fresh=_apart(tensor, origin))
+                return
+            try:
+                tensor = self.dense(tensor)
+            except Composite as composite:
+                self.put_parts(composite, at, call, backward)
+                return
+            self.describe(tensor, at)
+            address = tensor.data_ptr()
+            if not address and self.nbytes:
+                raise NotCapturable("no data", "the tensor has a shape but no memory (a fake tensor, or its storage was freed)")
+        self.add(self.descriptor, at.step, at.microstep, call, backward, address, self.nbytes, 0 if at is moment else self.late(at))
+        if self.counts:
             account = self.account
             account.written += 1
             account.nbytes += self.nbytes
-            return
-        self.put_any(tensor, at, call, backward)
 
-    def put_any(self, tensor: Tensor, at: At, call: int, backward: int) -> None:
-        """Copy a tensor that is unlike the one before, transformed, or late."""
-        origin = tensor = unwrapped(tensor)
-        if self.pipeline is not None:
-            self.refuse_composite(tensor)
-            tensor, self.coords = self.pipeline(tensor)
-        if self.moment.pinned.takes(tensor):
-            self.send(tensor, at, call, backward, fresh=_apart(tensor, origin))
-            return
-        if (
-            not (type(tensor) is Tensor and tensor.is_cpu and tensor.layout is STRIDED and not tensor.is_nested and tensor.is_contiguous())
-            or tensor.is_quantized
-            or tensor.is_neg()
-            or tensor.is_conj()
-        ):
-            tensor = self.dense(tensor)
-        late = self.recall(tensor, at)
-        address = tensor.data_ptr()
-        nbytes = self.nbytes
-        if not address and nbytes:
-            raise NotCapturable("no data", "the tensor has a shape but no memory (a fake tensor, or its storage was freed)")
-        self.add(self.descriptor, at.step, at.microstep, call, backward, address, nbytes, late)
-        account = self.account
-        account.written += 1
-        account.nbytes += nbytes
+    def late(self, at: At) -> int:
+        """The journal's flag where the step of a capture was committed before the capture arrived."""
+        return 0 if at.step == self.moment.step and at.epoch == self.moment.epoch else LATE
 
-    def send(self, tensor: Tensor, at: At, call: int, backward: int, *, fresh: bool) -> None:
-        """Begin to bring a tensor over from an accelerator; it is stored when the step ends."""
-        late = self.recall(tensor, at)
-        add, descriptor, step, microstep = self.add, self.descriptor, at.step, at.microstep
+    def transformed(self, tensor: Tensor, pipeline: Pipeline) -> Tensor:
+        """The result of the transforms, which may share the tensor's memory.
 
-        def store(address: int, nbytes: int) -> None:
-            add(descriptor, step, microstep, call, backward, address, nbytes, late)
+        Raises:
+            NotCapturable: the tensor is in several pieces.
+        """
+        self.refuse_composite(tensor)
+        value, self.coords = pipeline(tensor)
+        return value
 
-        self.moment.pinned.send(tensor, store, fresh=fresh)
-        self.account.written += 1
-        self.account.nbytes += self.nbytes
-
-    def recall(self, tensor: Tensor, at: At) -> int:
-        """Make the descriptor of a tensor the current one; the journal's flags of a capture at this clock."""
-        moment = self.moment
-        live = at is moment  # a value of a forward; the clock of a gradient is that of its arming
-        if (
-            tensor.shape != self.shape
-            or tensor.dtype is not self.dtype
-            or moment.writer is not self.writer
-            or at.phase != self.phase
-            or not (live or at.epoch == moment.epoch)
-        ):
-            self.describe(tensor, at)
-        return 0 if live or (at.step == moment.step and at.epoch == moment.epoch) else LATE
+    def put_parts(self, composite: Composite, at: At, call: int, backward: int) -> None:
+        """Store the pieces of a sparse, nested or quantised tensor, each as a leaf below the tensor's own."""
+        for name, part in composite.parts.items():
+            piece = self.owner.recorder(f"{self.key.leaf}.{name}")
+            piece.attrs["tensor_layout"] = composite.layout
+            piece.dims = None
+            piece.put(part, at, call, backward)
 
     def refuse_composite(self, tensor: Tensor) -> None:
         """Refuse to transform a tensor that is in several pieces.
@@ -228,7 +237,16 @@ class Recorder:
             raise NotCapturable("no data", f"transforms take dense tensors, and {found}; without `transforms` each of these is captured")
 
     def dense(self, tensor: Tensor) -> Tensor:
-        """The dense tensor on the host whose bytes stand for `tensor`."""
+        """The dense tensor on the host whose bytes stand for `tensor`; the tensor itself where it is one."""
+        if (
+            type(tensor) is Tensor
+            and tensor.is_cpu
+            and tensor.layout is STRIDED
+            and not tensor.is_nested
+            and tensor.is_contiguous()
+            and not (tensor.is_quantized or tensor.is_neg() or tensor.is_conj())
+        ):
+            return tensor
         self.attrs.update(placement(tensor))
         tensor = local(tensor)
         return tensor if tensor.device.type == "cpu" else tensor.cpu()
@@ -264,12 +282,9 @@ class Recorder:
             )
         self.descriptor = self.known[name]
         self.nbytes = tensor.nbytes
-        # A late capture's descriptor is not remembered as the current one: the clock of the next differs.
-        self.dtype, self.shape, self.phase = (tensor.dtype, tensor.shape, at.phase) if late_epoch is None else (None, None, "")
-        taker = self.taker(writer)
-        # What it takes as it is: not what transforms are for, nor what may be conjugated.
-        direct = type(tensor) is Tensor and late_epoch is None and self.pipeline is None and not tensor.is_complex()
-        self.lane = taker.lane(self.descriptor, tensor) if direct and isinstance(taker, Journal) else None
+        # What has another clock or may be conjugated is looked at each time.
+        like = late_epoch is None and not tensor.is_complex()
+        self.dtype, self.shape, self.phase = (tensor.dtype, tensor.shape, at.phase) if like else (None, None, "")
 
     def names(self, tensor: Tensor) -> tuple[str, ...] | None:
         """The names of the stored tensor's axes.
@@ -284,6 +299,33 @@ class Recorder:
                 f"has {tensor.ndim}: {tuple(tensor.shape)}"
             )
         return names
+
+
+class InFlight:
+    """A capture that is being copied from an accelerator; it is stored, and counted, when its bytes have arrived."""
+
+    __slots__ = ("_add", "_entry", "_flags", "_recorder")
+
+    def __init__(self, recorder: Recorder, at: At, call: int, backward: int) -> None:
+        self._recorder = recorder
+        self._add = recorder.add
+        self._entry = (recorder.descriptor, at.step, at.microstep, call, backward)
+        self._flags = recorder.late(at)
+
+    def store(self, address: int, nbytes: int) -> None:
+        """Write the bytes that have arrived; a failure is counted at the binding whose capture it was."""
+        try:
+            self._add(*self._entry, address, nbytes, self._flags)
+        except Exception as error:  # as in a hook: a disk that fails must not change training
+            self.failed(error)
+            return
+        if self._recorder.counts:
+            self._recorder.account.written += 1
+            self._recorder.account.nbytes += nbytes
+
+    def failed(self, error: Exception) -> None:
+        """Count the capture as lost."""
+        self._recorder.owner.failed(error, None)
 
 
 def _apart(tensor: Tensor, origin: Tensor) -> bool:

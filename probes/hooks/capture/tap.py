@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from torch import Tensor
 
 from probes.hooks.capture.account import Account
-from probes.hooks.capture.recorder import At, Recorder
+from probes.hooks.capture.recorder import Recorder
 from probes.hooks.capture.run_state import Gate, Moment, Within
 from probes.hooks.capture.tracing import is_transformed
-from probes.tensors import Composite, LeafNotFound, NotCapturable, describe, follow, leaves, opaque
+from probes.tensors import LeafNotFound, NotCapturable, describe, follow, leaves, opaque
 
 MakeRecorder = Callable[[str], Recorder]
 
@@ -28,10 +28,25 @@ class Tap:
 
     Attributes:
         original: whether the value is seen before the spec's edits.
+        absence: the reason for a due step in which the hook did not fire.
         broken: whether the probe failed and was switched off.
     """
 
-    __slots__ = ("account", "broken", "gate", "keys", "make", "moment", "on_failure", "original", "recorders", "root", "single", "within")
+    __slots__ = (
+        "absence",
+        "account",
+        "broken",
+        "gate",
+        "keys",
+        "make",
+        "moment",
+        "on_failure",
+        "original",
+        "recorders",
+        "root",
+        "single",
+        "within",
+    )
 
     def __init__(
         self,
@@ -56,6 +71,7 @@ class Tap:
         self.single: Recorder | None = None
         self.broken = False
         self.original = False
+        self.absence = "not reached"
 
     def open_books(self, account: Account) -> None:
         """Count into a fresh account from now on."""
@@ -77,6 +93,7 @@ class Tap:
         found = self.recorders.get(leaf)
         if found is None:
             found = self.recorders[leaf] = self.make(leaf)
+            found.owner = self
         return found
 
     def parts(self, value: object) -> Iterator[tuple[Recorder, Tensor]]:
@@ -95,23 +112,8 @@ class Tap:
             if not found and "*" not in self.keys:
                 raise LeafNotFound(f"`{path}` is {describe(member)}, which holds no tensor")
 
-    def put(self, recorder: Recorder, tensor: Tensor, at: At, call: int, backward: int) -> None:
-        """Store a tensor, or the pieces of one that is in several."""
-        try:
-            recorder.put(tensor, at, call, backward)
-        except Composite as composite:
-            self.put_parts(recorder, composite, at, call, backward)
-
-    def put_parts(self, recorder: Recorder, composite: Composite, at: At, call: int, backward: int) -> None:
-        """Store the pieces of a sparse, nested or quantised tensor, each as a leaf below the tensor's own."""
-        for name, part in composite.parts.items():
-            piece = self.recorder(f"{recorder.key.leaf}.{name}")
-            piece.attrs["tensor_layout"] = composite.layout
-            piece.dims = None
-            piece.put(part, at, call, backward)
-
     def take(self, value: object, call: int) -> None:
-        """Do what the binding does with a value; a failure never leaves the hook."""
+        """Do what the binding does with a value of a call that is due; a failure never leaves the hook."""
         try:
             self.handle(value, call)
         except Exception as error:  # the hook boundary: a failing probe must not change training
@@ -137,16 +139,25 @@ class ValueTap(Tap):
 
     __slots__ = ()
 
-    def handle(self, value: object, call: int) -> None:
-        """Store every tensor of the value."""
-        self.account.fired += 1
-        if type(value) is Tensor and not self.keys:
-            single = self.single
-            if single is None:
-                single = self.single = self.recorder(self.root)
-            self.put(single, value, self.moment, call, 0)
+    def take(self, value: object, call: int) -> None:
+        """Store every tensor of the value, where this call is due; a failure never leaves the hook."""
+        if not self.gate.due or self.broken or not (self.within is None or self.wants(call)):
             return
+        self.account.fired += 1
+        try:
+            if type(value) is Tensor and not self.keys:
+                recorder = self.single
+                if recorder is None:
+                    recorder = self.single = self.recorder(self.root)
+                recorder.put(value, self.moment, call, 0)
+            else:
+                self.handle(value, call)
+        except Exception as error:  # the hook boundary: a failing probe must not change training
+            self.failed(error, value)
+
+    def handle(self, value: object, call: int) -> None:
+        """Store every tensor of a nested value."""
         if self.account.opaque is None:
             self.account.opaque = {path: kind for at, member in follow(value, self.keys, self.root) for path, kind in opaque(member, at)}
         for recorder, tensor in self.parts(value):
-            self.put(recorder, tensor, self.moment, call, 0)
+            recorder.put(tensor, self.moment, call, 0)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import probes
+from probes.errors import RunError
 from probes.hooks.capture.pinned import SMALL, Pinned
 
 
@@ -39,8 +40,18 @@ class Slow:
         self.queue.clear()
 
 
-def kept(seen: list[bytes]) -> Callable[[int, int], None]:
-    return lambda address, nbytes: seen.append(ctypes.string_at(address, nbytes))
+class Kept:
+    """A capture whose bytes are appended to a list."""
+
+    def __init__(self, seen: list[bytes], errors: list[Exception] | None = None) -> None:
+        self.seen = seen
+        self.errors = errors if errors is not None else []
+
+    def store(self, address: int, nbytes: int) -> None:
+        self.seen.append(ctypes.string_at(address, nbytes))
+
+    def failed(self, error: Exception) -> None:
+        self.errors.append(error)
 
 
 def raw(tensor: Tensor) -> bytes:
@@ -53,7 +64,7 @@ def test_nothing_is_waited_for_before_the_step_ends() -> None:
     large, small = torch.randn(SMALL), torch.randn(3, 5)
     expected = [raw(large), raw(small), raw(large * 2)]
     for tensor in (large, small, large * 2):
-        pinned.send(tensor, kept(seen))
+        pinned.send(tensor, Kept(seen))
     large.zero_()
     small.zero_()
     assert (device.waits, seen) == (0, [])
@@ -66,7 +77,7 @@ def test_small_captures_come_over_in_one_copy_and_in_order() -> None:
     pinned = Pinned(device)
     tensors = [torch.randn(10, dtype=torch.float64), torch.randn(7).half(), torch.tensor(True), torch.empty(0), torch.randn(4, 6).T]
     for tensor in tensors:
-        pinned.send(tensor, kept(seen), fresh=True)
+        pinned.send(tensor, Kept(seen), fresh=True)
     pinned.drain()
     assert (device.copies, seen) == (1, [raw(tensor) for tensor in tensors])
 
@@ -76,7 +87,7 @@ def test_a_step_with_more_than_there_is_room_for_waits_once_and_loses_nothing() 
     pinned = Pinned(device, room=4 * SMALL)
     tensors = [torch.randn(SMALL // 4) for _ in range(7)]
     for tensor in tensors:
-        pinned.send(tensor, kept(seen))
+        pinned.send(tensor, Kept(seen))
     pinned.drain()
     pinned.drain()
     assert (pinned.early, seen) == (1, [raw(tensor) for tensor in tensors])
@@ -108,3 +119,43 @@ def test_a_run_stores_what_the_device_brings_over(tmp_path: Path, size: int) -> 
     assert all((capture.value == x.numpy()).all() for capture, x in zip(stored["p", "0"], values, strict=True))
     assert stored["s", "0"].numpy().shape == (3, 10)
     assert device.waits == 3
+
+
+class Broken(Slow):
+    """A device whose copies never arrive."""
+
+    def finish(self) -> None:
+        raise RuntimeError("device lost")
+
+
+def test_a_copy_that_does_not_arrive_is_lost_for_every_capture_of_the_step() -> None:
+    seen, errors = list[bytes](), list[Exception]()
+    pinned = Pinned(Broken())
+    for tensor in (torch.ones(SMALL), torch.ones(3)):
+        pinned.send(tensor, Kept(seen, errors))
+    pinned.drain()
+    pinned.drain()
+    assert (seen, [str(error) for error in errors]) == ([], ["device lost"] * 2)
+
+
+def refuse(*_args: object) -> None:
+    raise ValueError("bytes refused")
+
+
+def test_a_copy_that_cannot_be_stored_is_counted_at_its_own_probe(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Identity(), nn.Identity())
+    modules = {"first": "0", "broken": "1", "last": "0"}
+    spec = {"version": 1, "probes": {name: {"hook": "forward", "modules": [path]} for name, path in modules.items()}}
+    run = probes.attach(model, {**spec, "on_error": "raise"}, out=tmp_path / "r")
+    run.moment.pinned = Everything(Slow())
+
+    def train() -> None:
+        with run:
+            for step in run.steps(range(3)):
+                model(torch.ones(4 + step))
+                run.live.taps[1].recorders["output"].add = refuse
+
+    with pytest.raises(RunError, match="probe `broken` on `1` failed"):
+        train()
+    assert [(row.probe, row.captures) for row in run.summary().rows] == [("first", 2), ("broken", 1), ("last", 2)]
+    assert [row.note for row in run.summary().rows[::2]] == ["", ""]
