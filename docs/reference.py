@@ -22,7 +22,7 @@ from probes.error_codes import FILES, MODEL, PROOF, SPEC, YAML, Code
 from probes.errors import SpecError
 from probes.spec import load_text
 from probes.spec.layout import FIRST
-from probes.spec.models import Clock, Defaults, Expect, Limits, Probe, Provenance, Spec, Tolerance
+from probes.spec.models import Defaults, Expect, Limits, Probe, Provenance, Spec, StepRule, Tolerance
 from probes.spec.schema import spec_schema
 from probes.spec.when import Range, Trigger, When
 
@@ -54,7 +54,7 @@ PARTS: dict[str, tuple[type[BaseModel], str]] = {
     "A range": (Range, "each coordinate of `when`"),
     "A trigger": (Trigger, "`when.trigger`"),
     "What must come true": (Expect, "`expect` of a probe and of `defaults`"),
-    "The clock": (Clock, "`clock`"),
+    "The clock": (StepRule, "`clock`"),
     "Defaults": (Defaults, "`defaults`"),
     "Limits": (Limits, "`limits`"),
     "Provenance": (Provenance, "`provenance`"),

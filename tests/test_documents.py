@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from probes.spec import Probe, Range, Spec, When, load_text
-from probes.spec.models import Clock, Expect, Limits, Provenance, Tolerance
+from probes.spec.models import Expect, Limits, Provenance, StepRule, Tolerance
 from probes.value_path import HOOK_OF
 from tests.pages import PAGES, ROOT, script
 
@@ -40,7 +40,7 @@ def test_every_spec_of_the_examples_is_one(spec: Path) -> None:
 
 def test_the_reference_names_every_key() -> None:
     text = (ROOT / "docs" / "spec.md").read_text(encoding="utf-8")
-    parts = (Spec, Probe, When, Range, Clock, Expect, Limits, Provenance, Tolerance)
+    parts = (Spec, Probe, When, Range, StepRule, Expect, Limits, Provenance, Tolerance)
     keys = {field.alias or name for part in parts for name, field in part.model_fields.items()}
     missing = {word for word in {*keys, *HOOK_OF} if not re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", text)}
     assert not missing

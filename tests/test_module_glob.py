@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from probes.module_glob import Pattern, PatternError
+from probes.module_glob import GlobError, ModuleGlob
 
 GPT = ["", "transformer", "transformer.wte", "transformer.h", "lm_head"] + [
     f"transformer.h.{block}{part}"
@@ -38,33 +38,33 @@ GPT = ["", "transformer", "transformer.wte", "transformer.h", "lm_head"] + [
     ],
 )
 def test_globs_choose_modules_of_a_model(pattern: str, count: int) -> None:
-    glob = Pattern(pattern)
+    glob = ModuleGlob(pattern)
     assert sum(glob.matches(path) for path in GPT) == count
 
 
 def test_two_stars_in_the_middle_are_zero_levels_too() -> None:
-    assert Pattern("a.**.b").matches("a.b")
-    assert Pattern("**.a").matches("a")
+    assert ModuleGlob("a.**.b").matches("a.b")
+    assert ModuleGlob("**.a").matches("a")
 
 
 def test_two_stars_at_the_end_are_one_level_at_least() -> None:
-    assert not Pattern("a.**").matches("a")
-    assert Pattern("a.**").matches("a.b.c")
+    assert not ModuleGlob("a.**").matches("a")
+    assert ModuleGlob("a.**").matches("a.b.c")
 
 
 def test_a_backslash_quotes() -> None:
-    assert Pattern(r"a\*").matches("a*")
-    assert not Pattern(r"a\*").matches("ab")
-    assert Pattern(r"a\*").is_exact
+    assert ModuleGlob(r"a\*").matches("a*")
+    assert not ModuleGlob(r"a\*").matches("ab")
+    assert ModuleGlob(r"a\*").is_exact
 
 
 @pytest.mark.parametrize(("pattern", "exact"), [("a.b", True), ("", True), ("a.*", False), ("{a,b}", False), ("a?", False), ("**", False)])
 def test_exact_patterns_are_told_apart(pattern: str, exact: bool) -> None:
-    assert Pattern(pattern).is_exact == exact
+    assert ModuleGlob(pattern).is_exact == exact
 
 
 def test_an_exact_pattern_names_its_path() -> None:
-    assert Pattern(r"a.b\?").exact == "a.b?"
+    assert ModuleGlob(r"a.b\?").exact == "a.b?"
 
 
 @pytest.mark.parametrize(
@@ -86,20 +86,20 @@ def test_an_exact_pattern_names_its_path() -> None:
     ],
 )
 def test_what_is_no_pattern_is_refused_at_its_place(pattern: str, offset: int) -> None:
-    with pytest.raises(PatternError) as caught:
-        Pattern(pattern)
+    with pytest.raises(GlobError) as caught:
+        ModuleGlob(pattern)
     assert caught.value.offset == offset
 
 
 def test_a_pattern_has_a_limited_length_and_number_of_alternatives() -> None:
-    with pytest.raises(PatternError):
-        Pattern("a" * 2000)
-    with pytest.raises(PatternError):
-        Pattern("{a,b}" * 11)
+    with pytest.raises(GlobError):
+        ModuleGlob("a" * 2000)
+    with pytest.raises(GlobError):
+        ModuleGlob("{a,b}" * 11)
 
 
 def test_no_pattern_is_slow() -> None:
-    glob, path = Pattern(".".join(["**", "*a*a*a*a*a*b"] * 20)), ".".join(["a" * 60] * 60)
+    glob, path = ModuleGlob(".".join(["**", "*a*a*a*a*a*b"] * 20)), ".".join(["a" * 60] * 60)
     began = time.perf_counter()
     assert not glob.matches(path)
     assert time.perf_counter() - began < 1
@@ -107,4 +107,4 @@ def test_no_pattern_is_slow() -> None:
 
 @given(st.text("ab*?", max_size=8).filter(lambda text: "**" not in text and text), st.text("ab", min_size=1, max_size=8))
 def test_within_a_level_a_glob_is_what_fnmatch_says(pattern: str, name: str) -> None:
-    assert Pattern(pattern).matches(name) == fnmatchcase(name, pattern)
+    assert ModuleGlob(pattern).matches(name) == fnmatchcase(name, pattern)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from probes.errors import Problem, nearest
-from probes.module_glob import Pattern
+from probes.module_glob import ModuleGlob
 from probes.plan.tree import Node, Tree, canonical, join
 from probes.signature import Signature
 from probes.spec import LoadedSpec, Probe
@@ -33,7 +33,7 @@ class Draft:
         where = self.loaded.locate(("probes", self.name, *path))
         self.notes.append(replace(where, code=code, message=f"probe `{self.name}`: {message}", hint=""))
 
-    def exact(self, text: str, pattern: Pattern, key: str, index: int) -> Node | None:
+    def exact(self, text: str, pattern: ModuleGlob, key: str, index: int) -> Node | None:
         """The module that a text names itself, or None after noting why not."""
         path = pattern.exact
         node = self.tree.nodes.get(path) or self.tree.nodes.get(canonical(path))

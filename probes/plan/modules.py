@@ -13,7 +13,7 @@ from torch.nn import Module
 
 from probes.errors import nearest
 from probes.hooks.memory import MEMORY
-from probes.module_glob import Pattern
+from probes.module_glob import ModuleGlob
 from probes.plan.draft import Draft, Target
 from probes.plan.tree import Node
 from probes.signature import Signature
@@ -31,10 +31,10 @@ def module_targets(draft: Draft) -> Iterator[Target]:
 def _modules(draft: Draft) -> Iterable[tuple[Node, bool]]:
     probe = draft.probe
     types = _types(draft)
-    excluded = [Pattern(text) for text in probe.exclude]
+    excluded = [ModuleGlob(text) for text in probe.exclude]
     found: dict[str, tuple[Node, bool]] = {}
     for index, text in enumerate(probe.modules):
-        pattern = Pattern(text)
+        pattern = ModuleGlob(text)
         if pattern.is_exact:
             node = draft.exact(text, pattern, "modules", index)
             if node is not None:
@@ -102,7 +102,7 @@ def _what_there_is(draft: Draft) -> str:
 
 
 def _below(draft: Draft, text: str) -> list[str]:
-    pattern = Pattern(text)
+    pattern = ModuleGlob(text)
     return [path for path in draft.tree.nodes if pattern.matches(path)]
 
 

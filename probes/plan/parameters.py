@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from probes.errors import nearest
-from probes.module_glob import Pattern
+from probes.module_glob import ModuleGlob
 from probes.plan.draft import Draft, Target
 from probes.plan.tree import canonical, join
 from probes.signature import Signature
@@ -24,8 +24,8 @@ def tensor_targets(draft: Draft) -> Iterator[Target]:
         if ":" in text:
             yield from _referenced(draft, text, index)
             continue
-        pattern = Pattern(text)
-        excluded = [Pattern(other) for other in draft.probe.exclude]
+        pattern = ModuleGlob(text)
+        excluded = [ModuleGlob(other) for other in draft.probe.exclude]
         paths = [pattern.exact] if pattern.is_exact else [path for path in known if pattern.matches(path)]
         paths = [path for path in paths if not any(other.matches(path) for other in excluded)]
         if not paths:
@@ -86,7 +86,7 @@ def _is_fully_sharded(draft: Draft, path: str) -> bool:
 def _referenced(draft: Draft, text: str, index: int) -> Iterator[Target]:
     """The gradient of a module's value: `block:output` is `grad_output` of `block`, `block:input.x` its total."""
     reference = Reference.parse(text)
-    node = draft.exact(reference.module, Pattern(reference.module), "tensors", index)
+    node = draft.exact(reference.module, ModuleGlob(reference.module), "tensors", index)
     if node is None:
         return
     roots = {"output": "grad_output", "input": "grad_input_total"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from probes.errors import UsageError, nearest
-from probes.module_glob import Pattern, levels_of
+from probes.module_glob import ModuleGlob, levels_of
 from probes.plan.binding import Plan
 from probes.plan.modules import isinstance_of
 from probes.plan.tree import Node, Tree
@@ -49,12 +49,12 @@ def _misses(probe: Probe, tree: Tree, node: Node) -> Iterator[str]:
         yield f"{node.kind} has no `forward` of its own and never fires"
     if node.scripted:
         yield "it is a ScriptModule, which takes no hooks"
-    matching = [text for text in probe.modules if Pattern(text).matches(node.path)]
+    matching = [text for text in probe.modules if ModuleGlob(text).matches(node.path)]
     if not matching:
         yield from (f"`{text}` does not match: {_parting(text, node.path)}" for text in probe.modules)
         return
     for text in probe.exclude:
-        if Pattern(text).matches(node.path):
+        if ModuleGlob(text).matches(node.path):
             yield f"`{matching[0]}` matches, but `exclude: {text}` leaves it out"
     if probe.types and not isinstance_of(node.module, _known(probe)):
         bases = ", ".join(base.__name__ for base in type(node.module).__mro__[:-2])
@@ -73,6 +73,6 @@ def _parting(text: str, path: str) -> str:
     for place, (one, level) in enumerate(zip(wanted, levels, strict=False)):
         if one == "**":
             break
-        if not Pattern(one).matches(level):
+        if not ModuleGlob(one).matches(level):
             return f"level {place + 1} is `{level}`, and it asks for `{one}`"
     return f"nothing below `{'.'.join(wanted[: wanted.index('**')]) or 'the root'}` fits `{'.'.join(wanted[wanted.index('**') + 1 :])}` so"

@@ -9,7 +9,7 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from probes.errors import Problem, SpecError, StorageError, nearest
-from probes.spec.yaml.reader import Document, Mark, Path, read
+from probes.spec.yaml.reader import Document, Mark, Path, read_partly
 from probes.spec.yaml.scalars import kind_of
 
 Files = list[tuple[str, str]]
@@ -51,17 +51,23 @@ def gather(text: bytes, name: str, folder: FilePath | None, files: Files) -> Doc
 
 def _gather(text: bytes, name: str, folder: FilePath | None, files: Files, above: tuple[FilePath, ...]) -> Document:
     files.append((name, hashlib.sha256(text).hexdigest()))
-    document = read(text, name)
+    document = read_partly(text, name)
     if not isinstance(document.data, dict):
         message = f"the top level must be a mapping, found {kind_of(document.data)}"
         raise SpecError([problem(document, (), "not-a-mapping", message, "begin with `version: 1`")])
     bases = document.data.pop("extends", [])
     if not isinstance(bases, list) or not all(isinstance(base, str) for base in bases):
-        hint = f"write [{bases}]" if isinstance(bases, str) else ""
-        raise SpecError([problem(document, ("extends",), "wrong-type", "`extends` must be a list of file names", hint)])
-    merged = Document({})
+        hint = f"write [{bases}]" if isinstance(bases, str) and bases else ""
+        document.refuse(("extends",), problem(document, ("extends",), "wrong-type", "`extends` must be a list of file names", hint))
+        raise SpecError(document.problems)
+    merged, missing = Document({}), list[Problem]()
     for index, base in enumerate(bases):
-        merge(merged, _base(document, base, ("extends", index), folder, files, above))
+        try:
+            merge(merged, _base(document, base, ("extends", index), folder, files, above))
+        except SpecError as error:  # without one of its files nothing can be said of the rest of a spec
+            missing += error.problems
+    if missing:
+        raise SpecError([*document.problems, *missing])
     merge(merged, document)
     return merged
 
@@ -111,6 +117,8 @@ def preset_path(name: str) -> FilePath | None:
 def merge(base: Document, over: Document) -> None:
     """Lay one document over another: mappings key by key, anything else is replaced, with its places."""
     base.data = _merged(base, over, base.data, over.data, ())
+    base.problems += over.problems
+    base.unreadable |= over.unreadable
     base.values.setdefault((), next(iter(over.values.values()), Mark("", 0, 0, 0, "")))
 
 
@@ -138,6 +146,7 @@ def forget_places(document: Document, value: Any, path: Path) -> None:
     for place in paths(value, path):
         document.keys.pop(place, None)
         document.values.pop(place, None)
+        document.unreadable.discard(place)
 
 
 def copy_places(source: Document, goal: Document, value: Any, at: Path, to: Path) -> None:
@@ -147,6 +156,8 @@ def copy_places(source: Document, goal: Document, value: Any, at: Path, to: Path
         for known, mine in ((source.keys, goal.keys), (source.values, goal.values)):
             if path in known:
                 mine[place] = known[path]
+        if path in source.unreadable:
+            goal.unreadable.add(place)
 
 
 def lay_defaults(document: Document) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from probes.spec.comments import Entry, Node, Written, written
-from probes.spec.known import part_at
+from probes.spec.key_hints import part_at
 from probes.spec.models import Spec
 from probes.spec.yaml.reader import Document, Path, read
 

@@ -10,15 +10,16 @@ from hashlib import sha256
 from pathlib import Path as FilePath
 from typing import Any
 
-from pydantic import ValidationError
-
 from probes.digest import blake3_hex, canonical
 from probes.errors import Problem, SpecError, StorageError, UsageError, nearest
 from probes.plugins import granted
 from probes.spec.compose import file_bytes, gather, lay_defaults, preset_names, preset_path, problem
-from probes.spec.explain import shown, translate
-from probes.spec.models import AMONG_THEMSELVES, VERSION, Spec
+from probes.spec.cross_checks import faults_of
+from probes.spec.key_hints import meant_key
+from probes.spec.models import VERSION, Spec
 from probes.spec.override import override
+from probes.spec.partial import PartialSpec
+from probes.spec.translate import placed, shown, translate
 from probes.spec.variables import substitute
 from probes.spec.yaml.reader import Document, Mark, Path
 
@@ -156,10 +157,10 @@ def load_text(text: bytes, name: str, folder: FilePath | None, overrides: Sequen
     document = gather(text, name, folder, files)
     override(document, overrides)
     _version(document)
-    problems = substitute(document)
+    substitute(document)
     lay_defaults(document)
     document.data.setdefault("name", _stem(name))
-    spec = _validated(document, problems)
+    spec = _validated(document)
     return LoadedSpec(spec, text, name, tuple(files), tuple(overrides), folder, document)
 
 
@@ -173,7 +174,7 @@ def _stem(name: str) -> str:
 def _version(document: Document) -> None:
     """Refuse another version before anything else: its keys may mean something else."""
     version = document.data.get("version")
-    if version is None or (type(version) is int and version == VERSION):
+    if version is None or ("version",) in document.unreadable or (type(version) is int and version == VERSION):
         return
     if type(version) is int and version > VERSION:
         message = f"spec version {version} is newer than this program supports ({VERSION})"
@@ -182,36 +183,16 @@ def _version(document: Document) -> None:
     raise SpecError([problem(document, ("version",), "wrong-version", message, "write `version: 1`")])
 
 
-def _validated(document: Document, problems: list[Problem]) -> Spec:
-    try:
-        spec = Spec.model_validate(document.data)
-    except ValidationError as error:
-        known = {found.path for found in problems}
-        found = [*translate(document, error), *_among_the_rest(document, error)]
-        problems = problems + [one for one in found if one.path not in known]  # `${x}` without a value is no pattern either
-        raise SpecError(_sorted(problems)) from None
+def _validated(document: Document) -> Spec:
+    """The spec of a document; faults between keys are reported together with those within them."""
+    if () in document.unreadable:
+        raise SpecError(_sorted(document.problems))
+    partial = PartialSpec(document, meant_key)
+    faults = [placed(document, fault) for fault in faults_of(partial.spec)]
+    problems = [*document.problems, *translate(document, partial.entries), *faults]
     if problems:
         raise SpecError(_sorted(problems))
-    return spec
-
-
-def _among_the_rest(document: Document, error: ValidationError) -> list[Problem]:
-    """What does not go together among the parts that are right by themselves, where others are not."""
-    broken = {entry["loc"][:2] for entry in error.errors(include_url=False) if entry["type"] != "faults"}
-    if any(loc[:1] in [(), ("sinks",), ("models",), ("allow_edits",)] or loc == ("probes",) for loc in broken):
-        return []  # the rest depends on what is broken
-    rest = {key: value for key, value in document.data.items() if key == "probes" or not any(loc[0] == key for loc in broken)}
-    rest["probes"] = {name: probe for name, probe in rest["probes"].items() if ("probes", name) not in broken}
-    try:
-        Spec.model_validate(rest, context=AMONG_THEMSELVES)
-    except ValidationError as further:
-        return [one for one in translate(document, further) if one.path != "probes" and not _about_all(one)]
-    return []
-
-
-def _about_all(found: Problem) -> bool:
-    """Whether a problem may not be one once the broken probes are mended: they may use the sink that nobody uses."""
-    return found.code == "no-effect" and found.path.startswith("sinks.")
+    return partial.spec
 
 
 def _sorted(problems: list[Problem]) -> list[Problem]:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import Field, ValidationInfo, model_validator
+from pydantic import Field
 
 from probes.component import Edit, Sink, Transform
 from probes.record_options import RecordOptions
-from probes.spec.agreement import probe_faults, spec_faults
-from probes.spec.amount import Amount
-from probes.spec.fault import refuse
 from probes.spec.kinds import KindOf
-from probes.spec.text import Class, Dims, Dtype, Name, Patterns, Sinks, Tensors, Types, Values
+from probes.spec.texts import DTYPED, NAMED, Amount, Class, Dims, Dtype, Name, Patterns, Sinks, Tensors, Types, Values
 from probes.spec.when import Part, When
 from probes.value_path import NATURAL, ValuePath
 
 VERSION = 1
-AMONG_THEMSELVES = "validate what the parts are to each other, not what is in each"
 
 Transforms = Annotated[tuple[Annotated[Transform, KindOf("transform")], ...], Field(strict=False)]
 SinkOf = Annotated[Sink | RecordOptions, KindOf("sink")]
@@ -25,7 +21,7 @@ Hook = Literal["tensor", "forward", "pre-forward", "backward"]
 Stage = Literal["increment", "accumulated", "final"]
 
 
-class Clock(Part):
+class StepRule(Part):
     """What a step and an epoch are where the loop does not say so itself."""
 
     step: Annotated[Literal["optimizer", "batch", "forward"], Field(description="what ends a training step")] = "optimizer"
@@ -70,12 +66,6 @@ class Probe(Part):
             return tuple(ValuePath.parse(text) for text in self.values)
         return (ValuePath(NATURAL[self.hook or "tensor"]),)
 
-    @model_validator(mode="after")
-    def _agrees(self, info: ValidationInfo) -> Self:
-        if info.context != AMONG_THEMSELVES:
-            refuse(probe_faults(self))
-        return self
-
 
 class Defaults(Part):
     """What every probe without an edit starts from; the schedule is merged key by key, lists are replaced."""
@@ -115,19 +105,21 @@ class Spec(Part):
     version: Annotated[Literal[1], Field(description="version of the spec's format")]
     name: Annotated[Name, Field(description="name of the run's directory; the file's stem without it")] = "spec"
     about: Annotated[str, Field(description="what the spec is for")] = ""
-    models: Annotated[dict[Name, Class] | None, Field(description="name -> class of each model, where several are probed")] = None
-    clock: Annotated[Clock, Field(description="what a step and an epoch are")] = Clock()
+    models: Annotated[dict[str, Class] | None, NAMED, Field(description="name -> class of each model, where several are probed")] = None
+    clock: Annotated[StepRule, Field(description="what a step and an epoch are")] = StepRule()
     defaults: Annotated[Defaults | None, Field(description="what every probe without an edit starts from")] = None
-    probes: Annotated[dict[Name, Probe], Field(min_length=1, description="the probes by name")]
+    probes: Annotated[dict[str, Probe], NAMED, Field(min_length=1, description="the probes by name")]
     allow_edits: Annotated[bool, Field(description="without it any `edit` is refused")] = False
-    sinks: Annotated[dict[Name, SinkOf], Field(description="where captures go; one hdf5 sink without it")] = Field(default_factory=dict)
+    sinks: Annotated[dict[str, SinkOf], NAMED, Field(description="where captures go; one hdf5 sink without it")] = Field(
+        default_factory=dict
+    )
     limits: Annotated[Limits, Field(description="bounds on what a run may take")] = Limits()
     durability: Annotated[
         Literal["process", "power"], Field(description="what a committed step survives: a killed process, or a power cut")
     ] = "process"
     on_error: Annotated[Literal["disable", "raise"], Field(description="what happens when a capturing probe fails")] = "disable"
     provenance: Annotated[Provenance, Field(description="what is written down of where the run comes from")] = Provenance()
-    tolerance: Annotated[dict[Dtype, Tolerance], Field(description="for diff and replay, by dtype")] = Field(default_factory=dict)
+    tolerance: Annotated[dict[Dtype, Tolerance], DTYPED, Field(description="for diff and replay, by dtype")] = Field(default_factory=dict)
 
     @property
     def record(self) -> RecordOptions:
@@ -148,8 +140,3 @@ class Spec(Part):
         """Whether the captures of a probe are stored: an entry of `sinks` that it names is the record, or none is declared."""
         chosen = self.probes[probe].sinks or (*self.sinks,)
         return not chosen or self.probes[probe].edit is not None or not self.reading_sinks.keys() >= {*chosen}
-
-    @model_validator(mode="after")
-    def _agrees(self) -> Self:
-        refuse(spec_faults(self))
-        return self

@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 from probes.spec.models import VERSION, Spec
-from probes.spec.rules import with_rules
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 VARIABLE = {"type": "string", "pattern": r"^\$\{[^}]+\}$", "description": "a variable of `vars`"}
@@ -28,14 +27,15 @@ def spec_schema() -> dict[str, Any]:
         "$defs": {**parts, "Variable": VARIABLE},
         "properties": _composed(schema["properties"]),
     }
-    return with_rules(whole)
+    return {**whole, "if": {"not": {"required": ["extends"]}}, "then": {"required": ["version", "probes"]}}
 
 
 def _composed(properties: dict[str, Any]) -> dict[str, Any]:
     """The keys of a spec and those that composition takes away."""
     plain = {"anyOf": [{"type": kind} for kind in ("string", "number", "boolean")]}
-    names = {"description": "files or presets that this one goes on from", "type": "array", "items": {"type": "string"}}
-    variables = {"description": "what `${name}` stands for in texts", "type": "object", "additionalProperties": plain}
+    file = {"type": "string", "pattern": r"^(?!/)"}
+    names = {"description": "files or presets that this spec extends", "type": "array", "items": file}
+    variables = {"description": "values that texts use as `${name}`", "type": "object", "additionalProperties": plain}
     version = {"description": properties["version"]["description"], "const": VERSION}
     return {**properties, "version": version, "extends": names, "vars": variables}
 

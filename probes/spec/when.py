@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
-
-def once(members: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The members of a list, of which none may stand in it twice."""
-    for index, member in enumerate(members):
-        if member in members[:index]:
-            context = {"member": str(member), "at": (index,), "hint": "name it once"}
-            raise PydanticCustomError("no_effect", "'{member}' stands twice in this list, which has no effect", context)
-    return members
-
-
-Names = Annotated[tuple[str, ...], Field(strict=False), AfterValidator(once)]
+Phase = Annotated[str, WithJsonSchema({"type": "string", "not": {"enum": ["all", ""]}})]
+Names = Annotated[tuple[Phase, ...], Field(strict=False, json_schema_extra={"uniqueItems": True, "minItems": 1})]
 Count = Annotated[int, Field(ge=0)]
-Counts = Annotated[tuple[Count, ...], AfterValidator(once)]
+Counts = tuple[Count, ...]
 Positive = Annotated[int, Field(ge=1)]
 
 
@@ -31,10 +21,6 @@ class Part(BaseModel):
     )
 
 
-def _refused(message: str, key: str, hint: str, code: Literal["range", "phases"] = "range") -> PydanticCustomError:
-    return PydanticCustomError(code, "{text}", {"text": message, "at": (key,) if key else (), "hint": hint})
-
-
 class Range(Part):
     """Which numbers are chosen: those of `at`, or the others' combination.
 
@@ -42,27 +28,19 @@ class Range(Part):
     two, all of the range.
     """
 
-    at: Annotated[Counts | None, Field(strict=False, description="exactly these numbers")] = None
+    at: Annotated[
+        Counts | None, Field(strict=False, json_schema_extra={"uniqueItems": True, "minItems": 1}, description="exactly these numbers")
+    ] = None
     from_: Annotated[Count | None, Field(alias="from", description="the first number of the range; 0 without it")] = None
     until: Annotated[Positive | None, Field(description="the first number after the range")] = None
     every: Annotated[Positive | None, Field(description="each n-th number, counted from `from`")] = None
     first: Annotated[Positive | None, Field(description="the first n numbers, counted from `from`")] = None
 
-    @model_validator(mode="after")
-    def _meant(self) -> Self:
-        others = [name for name in ("from", "until", "every", "first") if getattr(self, "from_" if name == "from" else name) is not None]
-        if self.at is not None and others:
-            raise _refused(f"`at` stands alone; it says everything `{others[0]}` could", others[0], f"leave `{others[0]}` out")
-        if self.at is None and not others:
-            raise _refused("an empty range chooses nothing", "", "for all numbers leave the key out")
-        if self.at is not None and not self.at:
-            raise _refused("`at` is empty, so nothing is ever chosen", "at", "name numbers, or switch the probe off: `enabled: false`")
-        first = self.from_ or 0
-        if self.until is not None and self.until <= first:
-            raise _refused(f"`until` ({self.until}) is not after `from` ({first}); it is exclusive", "until", f"write {first + 1} or more")
-        if self.every == 1 and self.first is not None:
-            raise _refused("`first` has no effect beside `every: 1`, which chooses every number", "first", "leave one of the two out")
-        return self
+    @property
+    def given(self) -> list[str]:
+        """The keys that stand beside `at`."""
+        known = {"from": self.from_, "until": self.until, "every": self.every, "first": self.first}
+        return [name for name, value in known.items() if value is not None]
 
     @property
     def is_all(self) -> bool:
@@ -110,15 +88,6 @@ class When(Part):
     ranks: Annotated[Range | None, Field(description="which processes")] = None
     trigger: Annotated[Trigger | None, Field(description="keep captures only around an event")] = None
 
-    @model_validator(mode="after")
-    def _named(self) -> Self:
-        if not self.phases:
-            raise _refused("`phases` is empty, so the probe is never due", "phases", "write [train], or leave it out", "phases")
-        if "all" in self.phases or "" in self.phases:
-            wrong = "all" if "all" in self.phases else ""
-            raise _refused(f"'{wrong}' is not a phase; name them", "phases", "write [train, eval]", "phases")
-        return self
-
     def covers(self, epoch: int, phase: str | None, rank: int) -> bool:
         """Whether anything can be due in this epoch, phase (None for any) and process."""
         return (
@@ -127,10 +96,10 @@ class When(Part):
             and (self.ranks is None or self.ranks.includes(rank))
         )
 
-    def includes_step(self, step: int) -> bool:
-        """Whether a step is wanted, given that the schedule covers its epoch and phase."""
-        return self.steps is None or self.steps.includes(step)
-
     def includes_call(self, microstep: int, call: int) -> bool:
         """Whether a call is wanted, given that its step is."""
         return (self.microsteps is None or self.microsteps.includes(microstep)) and (self.calls is None or self.calls.includes(call))
+
+
+RANGES = tuple(name for name in When.model_fields if name not in ("phases", "trigger"))
+"""The keys of a schedule that hold a range."""

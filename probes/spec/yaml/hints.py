@@ -43,9 +43,14 @@ def missing(name: str, source: str, column: int, below: str) -> str:
         return f"put a space behind the colon: {name.replace(':', ': ', 1)}"
     if after in (",", "}", "]") and not before.endswith(":"):
         return "a pattern or a text that begins with `{` or `?` must be quoted"
-    if after in ("", "#") and below.strip() and _indent(below) == _indent(source):
-        return f"give a value, or leave the key out; what belongs to `{name}` is indented further than it"
-    return "give a value, or leave the key out"
+    if is_misindented(source, column, below):
+        return f"write a value, or remove the key; what belongs to `{name}` must be indented further"
+    return "write a value, or remove the key"
+
+
+def is_misindented(source: str, column: int, below: str) -> bool:
+    """Whether the line below a key without a value is indented as far as the key, so that it was probably meant to be its value."""
+    return source[column : column + NEAR].lstrip()[:1] in ("", "#") and bool(below.strip()) and _indent(below) == _indent(source)
 
 
 def _indent(line: str) -> int:

@@ -16,7 +16,7 @@ from yaml import events as ev
 
 from probes.errors import MissingExtra, Problem, SpecError
 from probes.printable import invisible
-from probes.spec.yaml.hints import cause, missing
+from probes.spec.yaml.hints import cause, is_misindented, missing
 from probes.spec.yaml.scalars import kind_of, plain
 
 MAX_BYTES = 1 << 20
@@ -56,11 +56,20 @@ class Document:
         data: mappings, lists, texts, whole numbers, finite numbers and booleans.
         keys: path -> place of the key (or of the list's item).
         values: path -> place of the value.
+        problems: what is wrong with it so far.
+        unreadable: the paths at which something is wrong.
     """
 
     data: Any = None
     keys: dict[Path, Mark] = field(default_factory=dict)
     values: dict[Path, Mark] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+    unreadable: set[Path] = field(default_factory=set)
+
+    def refuse(self, path: Path, problem: Problem) -> None:
+        """Note a problem; what stands at its path cannot be read."""
+        self.problems.append(problem.at(path=".".join(map(str, path))))
+        self.unreadable.add(path)
 
     def at(self, path: Path, *, key: bool = False) -> Mark | None:
         """The place of a path, or of the nearest thing above it that has one."""
@@ -81,7 +90,7 @@ class Refusal(Exception):
 
 
 def read(text: bytes, file: str) -> Document:
-    """Read one YAML document.
+    """Read one YAML document in which nothing is wrong.
 
     Args:
         text: the bytes of the file.
@@ -89,6 +98,23 @@ def read(text: bytes, file: str) -> Document:
 
     Raises:
         SpecError: it is not plain YAML of the allowed kind; every problem that does not hide others is listed.
+        MissingExtra: PyYAML was built without libyaml.
+    """
+    document = read_partly(text, file)
+    if document.problems:
+        raise SpecError(sorted(document.problems, key=lambda problem: (problem.line, problem.column)))
+    return document
+
+
+def read_partly(text: bytes, file: str) -> Document:
+    """Read one YAML document; single values and keys that are wrong are among its problems.
+
+    Args:
+        text: the bytes of the file.
+        file: its name, for messages.
+
+    Raises:
+        SpecError: it cannot be read to its end.
         MissingExtra: PyYAML was built without libyaml.
     """
     try:
@@ -143,7 +169,6 @@ class _Reader:
         self.lines = text.split("\n")
         self.document = Document()
         self.nodes = 0
-        self.problems: list[Problem] = []
         self.events = self._events(text)
 
     def read(self) -> Document:
@@ -151,16 +176,13 @@ class _Reader:
 
         Raises:
             Refusal: reading cannot go on.
-            SpecError: there are problems that do not keep us from reading on.
         """
         first = next(self.events, None)
         if first is None or isinstance(first, ev.StreamEndEvent):
             raise Refusal(Problem("empty-file", "the file is empty; a spec needs at least `version` and `probes`", file=self.file))
         self.document.data = self._node(first, (), 0)
-        if self.problems:
-            raise SpecError(sorted(self.problems, key=lambda problem: (problem.line, problem.column)))
         after = next(self.events, None)
-        if after is not None and not isinstance(after, ev.StreamEndEvent):
+        if not self.document.problems and after is not None and not isinstance(after, ev.StreamEndEvent):
             raise self._refuse("second-document", "a second document begins here; one spec per file", after, "remove `---`")
         return self.document
 
@@ -201,7 +223,7 @@ class _Reader:
             raise self._refuse("tag", f"tag '{shown}' is not allowed; specs hold plain data only", event, "remove it")
         self.document.values.setdefault(path, self._mark(event))
         if isinstance(event, ev.ScalarEvent):
-            return self._scalar(event) if event.value or event.style in QUOTED else self._nothing(event, path)
+            return self._scalar(event, path) if event.value or event.style in QUOTED else self._nothing(event, path)
         if depth >= MAX_DEPTH:
             raise self._refuse("too-deep", f"nested deeper than {MAX_DEPTH} levels", event)
         if isinstance(event, ev.SequenceStartEvent):
@@ -221,11 +243,12 @@ class _Reader:
         for event in self.events:
             if isinstance(event, ev.MappingEndEvent):
                 return found
-            name = self._key(event, start)
+            name = self._key(event, path)
             place = (*path, name)
             if name in found:
                 first = self.document.keys[place].line
-                self._note("duplicate-key", f"key `{name}` stands here and in line {first}", event, "merge the two, or rename one")
+                message = f"duplicate key `{name}`; it is already in line {first}"
+                self._note(place, "duplicate-key", message, event, "merge the two, or rename one")
             else:
                 self.document.keys[place] = self._mark(event)
             value = next(self.events)
@@ -244,11 +267,16 @@ class _Reader:
         mark = event.start_mark
         ends = self._line(mark.line)[mark.column : mark.column + 80].lstrip()[:1] in ("", "#")
         below = next((line for index in range(mark.line + 1, len(self.lines)) if (line := self._line(index)).strip()), "") if ends else ""
-        hint = missing(str(path[-1]) if path else "", self._line(mark.line), mark.column, below)
-        self._note("null", "there is no value here", event, hint)
+        source = self._line(mark.line)
+        hint = missing(str(path[-1]) if path else "", source, mark.column, below)
+        if is_misindented(source, mark.column, below):
+            self.document.unreadable.add(path[:-1])  # what was meant to be below the key is beside it now
+        elif path and ":" in str(path[-1]):
+            self.document.unreadable.add((*path[:-1], str(path[-1]).partition(":")[0]))
+        self._note(path, "null", "the value is missing", event, hint)
         return ""
 
-    def _key(self, event: Any, start: Any) -> str:
+    def _key(self, event: Any, path: Path) -> str:
         self.nodes += 1
         if isinstance(event, ev.AliasEvent):
             raise self._refuse("alias", f"`*{event.anchor}` is an alias, which specs do not have", event, f'quote it: "*{event.anchor}"')
@@ -257,15 +285,15 @@ class _Reader:
             raise self._refuse("key-not-text", "a key must be a text", event, hint)
         if event.value == "<<" and event.implicit[0]:
             raise self._refuse("merge-key", "`<<` is a merge key, which specs do not have", event, "use `defaults` or `extends`")
-        value = self._scalar(event, key=True)
-        if not isinstance(value, str):
-            self._note(
-                "key-not-text", f"key `{event.value}` is read as {kind_of(value)}; keys are texts", event, f'quote it: "{event.value}"'
-            )
-            return str(event.value)
-        return value
+        place = (*path, str(event.value))
+        value = self._scalar(event, place, key=True)
+        if isinstance(value, str):
+            return value
+        message = f"key `{event.value}` is read as {kind_of(value)}; a key must be a text"
+        self._note(place, "key-not-text", message, event, f'quote it: "{event.value}"')
+        return str(event.value)
 
-    def _scalar(self, event: Any, *, key: bool = False) -> Any:
+    def _scalar(self, event: Any, path: Path, *, key: bool = False) -> Any:
         text: str = event.value
         if len(text) > MAX_SCALAR:
             raise self._refuse("scalar-too-long", f"a value has {len(text)} characters; at most {MAX_SCALAR} are allowed", event)
@@ -277,20 +305,16 @@ class _Reader:
             return text
         if text in ("", "~", "null", "Null", "NULL"):
             if not key:
-                self._note("null", f"`{text}` is a null; specs have none", event, "give a value, or leave the key out")
+                self._note(path, "null", f"`{text}` is a null, which specs do not allow", event, "write a value, or remove the key")
             return text
         if text.lower() in LOOKS_BOOLEAN and not key:
-            self._note(
-                "looks-boolean",
-                f"`{text}` is a text here, but a boolean in other YAML",
-                event,
-                f'write true or false, or quote it: "{text}"',
-            )
+            message = f"`{text}` is a text here, but a boolean for other YAML readers"
+            self._note(path, "looks-boolean", message, event, f'write true or false, or quote it: "{text}"')
             return text
         try:
             return plain(text)
         except ValueError as error:
-            self._note("bad-number", str(error), event, "")
+            self._note(path, "bad-number", str(error), event, "")
             return text
 
     # Places
@@ -312,8 +336,8 @@ class _Reader:
         mark = self._mark(event)
         return Problem(code, message, hint, mark.file, mark.line, mark.column, mark.width, mark.source)
 
-    def _note(self, code: str, message: str, event: Any, hint: str) -> None:
-        self.problems.append(self._problem(code, message, event, hint))
+    def _note(self, path: Path, code: str, message: str, event: Any, hint: str) -> None:
+        self.document.refuse(path, self._problem(code, message, event, hint))
 
     def _refuse(self, code: str, message: str, event: Any, hint: str = "") -> Refusal:
         return Refusal(self._problem(code, message, event, hint))

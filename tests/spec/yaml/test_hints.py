@@ -19,8 +19,8 @@ from probes.spec.yaml.reader import read
         ("a: [x, [b].d]\n", 1, 'must be quoted: "[b].d"'),
         ("a: [{0..3}]\n", 1, "begins with `{` or `?` must be quoted"),
         ("a: [?.b]\n", 1, "begins with `{` or `?` must be quoted"),
-        ("a:\nb: 1\n", 1, "what belongs to `a` is indented further"),
-        ("a:\n", 1, "give a value, or leave the key out"),
+        ("a:\nb: 1\n", 1, "what belongs to `a` must be indented further"),
+        ("a:\n", 1, "write a value, or remove the key"),
         ('a: "\\d"\n', 1, "write two backslashes"),
         ("a: [b]]\n", 1, "there is a `]` too many"),
         ("a: 1\rb: 2\r", 1, "LF or CRLF"),
@@ -36,7 +36,7 @@ def test_what_was_meant_is_said_where_it_stands(text: str, line: int, hint: str)
 
 def test_every_cause_that_is_not_known_stays_not_yaml() -> None:
     assert cause("something new", "a: b", 3) == ("not-yaml", "")
-    assert missing("", "", 0, "") == "give a value, or leave the key out"
+    assert missing("", "", 0, "") == "write a value, or remove the key"
 
 
 def test_a_long_line_of_braces_takes_no_time() -> None:

@@ -1,19 +1,18 @@
-"""What pydantic found, in our words and at the place in the YAML."""
+"""Problems of a spec: pydantic's errors and faults between keys, in plain words and at their places in the YAML."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
-
-from pydantic import ValidationError
 
 from probes.error_codes import CODES
 from probes.errors import Problem, nearest
 from probes.spec.compose import problem
-from probes.spec.fault import Fault
-from probes.spec.known import MISTAKEN, hint_for
+from probes.spec.cross_checks import Fault
+from probes.spec.key_hints import HOOKS_MEANT, hint_for
 from probes.spec.models import VERSION
-from probes.spec.when import When
+from probes.spec.when import RANGES
 from probes.spec.yaml.reader import Document, Path
 from probes.spec.yaml.scalars import kind_of
 
@@ -30,7 +29,6 @@ TYPES = {
     "model_attributes_type": "a mapping",
     "mapping_type": "a mapping",
 }
-RANGES = [name for name in When.model_fields if name not in ("phases", "trigger")]
 NAMED = ("probes", "sinks", "models", "vars")
 BOUNDS = {
     "greater_than_equal": ("ge", "{} or more"),
@@ -40,10 +38,19 @@ BOUNDS = {
 }
 
 
-def translate(document: Document, error: ValidationError) -> list[Problem]:
-    """Every problem of a validation; a typo, which shows as a missing and an unknown key, once."""
-    found = [one for entry in error.errors(include_url=False) for one in _Entry(document, entry).problems()]
-    return _without_echoes(_joined(found))
+def translate(document: Document, entries: Iterable[tuple[Path, Any]]) -> list[Problem]:
+    """The problems that pydantic found.
+
+    Args:
+        document: where the spec stands.
+        entries: the place of each error in the document, and what `ValidationError.errors` says of it.
+    """
+    return _joined([_Entry(document, path, entry).problem() for path, entry in entries])
+
+
+def placed(document: Document, fault: Fault) -> Problem:
+    """A fault between keys as a problem."""
+    return problem(document, fault.at, fault.code, fault.message, fault.hint, key=fault.key)
 
 
 class _Entry:
@@ -51,30 +58,26 @@ class _Entry:
 
     Args:
         document: where the spec stands.
-        entry: what `ValidationError.errors` tells of it.
+        path: its place.
+        entry: what `ValidationError.errors` says of it.
     """
 
-    def __init__(self, document: Document, entry: Any) -> None:
+    def __init__(self, document: Document, path: Path, entry: Any) -> None:
         self.document = document
         self.kind: str = entry["type"]
         self.context: dict[str, Any] = entry.get("ctx", {})
         self.loc: tuple[Any, ...] = tuple(entry["loc"])
-        self.path = (*_in_document(document.data, self.loc), *self.context.get("at", ()))
+        self.path = (*path, *self.context.get("at", ()))
         self.value = entry.get("input")
         self.text: str = entry["msg"]
 
-    def problems(self) -> list[Problem]:
-        """What is wrong, in our words."""
-        if self.kind == "faults":
-            return [self._fault(fault) for fault in self.context["faults"]]
+    def problem(self) -> Problem:
+        """What is wrong, in plain words."""
         if self.kind == "missing":
-            return [self._missing(str(self.loc[-1]))]
+            return self._missing(str(self.loc[-1]))
         if self.kind == "extra_forbidden":
-            return [self._unknown(str(self.loc[-1]))]
-        return [self._value()]
-
-    def _fault(self, fault: Fault) -> Problem:
-        return problem(self.document, (*self.path, *fault.at), fault.code, fault.message, fault.hint, key=fault.key)
+            return self._unknown(str(self.path[-1]))
+        return self._value()
 
     def _missing(self, name: str) -> Problem:
         message = f"key `{name}` is missing" + (f" in {self._part(self.path)}" if self.path else "")
@@ -84,7 +87,7 @@ class _Entry:
 
     def _unknown(self, name: str) -> Problem:
         above = self.path[:-1]
-        hint = hint_for(name, self.document.data, self.loc[:-1])
+        hint = hint_for(name, self.document.data, above)
         message = f"`{name}` is not a key of {self._part(above)}"
         return problem(self.document, self.path, "unknown-key", message, hint, key=True)
 
@@ -103,7 +106,7 @@ class _Entry:
             return self._at("wrong-type", f"{_named(self.path)} must be {TYPES[self.kind]}, got {given}", hint)
         if self.kind == "literal_error":
             allowed = [part.strip().strip("'") for part in self.context["expected"].replace(" or ", ", ").split(",")]
-            hint = MISTAKEN.get(str(self.value)) or nearest(str(self.value), allowed)
+            hint = HOOKS_MEANT.get(str(self.value)) or nearest(str(self.value), allowed)
             return self._at("bad-choice", f"{given} is not one of {', '.join(allowed)}", hint)
         if self.kind in BOUNDS:
             key, words = BOUNDS[self.kind]
@@ -119,16 +122,6 @@ class _Entry:
         return problem(self.document, self.path, code, message, hint, key="[key]" in self.loc)
 
 
-def _in_document(data: Any, loc: tuple[Any, ...]) -> Path:
-    """A pydantic location as a path of the document: what stands in no file, such as `[key]` or a member of a union, is left out."""
-    path: list[str | int] = []
-    for part in loc:
-        if (isinstance(data, dict) and part in data) or (isinstance(data, list) and isinstance(part, int) and part < len(data)):
-            path.append(part)
-            data = data[part]
-    return tuple(path)
-
-
 def _joined(found: list[Problem]) -> list[Problem]:
     """The problems, with the ways in which one value fits no member of a union as one problem."""
     by_place: dict[tuple[str, int, int, str], Problem] = {}
@@ -142,20 +135,6 @@ def _joined(found: list[Problem]) -> list[Problem]:
         head, got, rest = before.message.rpartition(", got ")
         by_place[key] = before.at(message=f"{head} or {allowed}{got}{rest}")
     return list(by_place.values())
-
-
-def _without_echoes(found: list[Problem]) -> list[Problem]:
-    """The problems, without the missing keys whose misspelling is among the unknown ones."""
-    unknown: dict[str, list[Problem]] = {}
-    for one in found:
-        if one.code == "unknown-key":
-            unknown.setdefault(one.path.rpartition(".")[0], []).append(one)
-    return [one for one in found if one.code != "missing-key" or not _misspelled(one, unknown)]
-
-
-def _misspelled(missing: Problem, unknown: dict[str, list[Problem]]) -> bool:
-    above, _, wanted = missing.path.rpartition(".")
-    return any(f"`{wanted}`" in one.hint or nearest(one.path.rpartition(".")[2], [wanted]) for one in unknown.get(above, []))
 
 
 def _dotted(path: Path) -> str:

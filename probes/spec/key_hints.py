@@ -2,52 +2,70 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import Any, get_args
 
 from pydantic import BaseModel
 
 from probes.component import Component
-from probes.errors import nearest
 from probes.registry import component, kinds
 from probes.spec.models import Defaults, Probe, Spec
 from probes.spec.when import When
+from probes.spec.yaml.reader import Path
 
 FAMILIES = {"transforms": "transform", "edit": "edit", "sinks": "sink"}
-MISTAKEN = {
+HOOKS_MEANT = {
     "forward_pre": "write `pre-forward`",
     "forward-pre": "write `pre-forward`",
     "pre_forward": "write `pre-forward`",
     "full_backward": "write `backward`; it never uses a full backward hook",
-    "module": "write `modules`, a list",
-    "layers": "write `modules`, a list",
-    "value": "write `values`, a list",
-    "tensor": "write `tensors`, a list",
-    "transform": "write `transforms`, a list",
-    "sink": "write `sinks`, a list",
-    "edits": "write `allow_edits: true`",
 }
-"""What people write who know another tool, or who guess, and what to write instead."""
+"""Names of hooks in PyTorch and in other tools, and what to write instead."""
+
+KEYS_MEANT = {
+    "module": "modules",
+    "layers": "modules",
+    "value": "values",
+    "tensor": "tensors",
+    "transform": "transforms",
+    "sink": "sinks",
+    "edits": "allow_edits",
+}
+"""Keys that people write who know another tool, or who guess, and the keys that they mean."""
 
 
-def hint_for(name: str, data: Any, loc: tuple[Any, ...]) -> str:
+def hint_for(name: str, data: Any, path: Path) -> str:
     """What to write in place of an unknown key.
 
     Args:
         name: the key.
         data: the whole spec as plain data.
-        loc: where the part that holds the key is, as pydantic tells it.
+        path: the part that holds the key.
     """
-    part = part_at(data, loc)
+    part = part_at(data, path)
     known = keys_of(part)
     if part in (Probe, Defaults) and (name in keys_of(When) or f"{name}s" in keys_of(When)):
         return f"write it below `when`: `when: {{{name if name in keys_of(When) else f'{name}s'}: ...}}`"
     if part is Defaults and name in keys_of(Probe):
-        return f"write it in each probe; `defaults` hold {', '.join(known)}"
-    meant = MISTAKEN.get(name, "")
-    if meant and any(f"`{key}" in meant for key in known):
-        return meant
-    plural = next((f"write `{key}`" for key in known if key in (f"{name}s", name.removesuffix("s"))), "")
-    return plural or nearest(name, known) or (f"known: {', '.join(known)}" if known else "")
+        return f"write it in each probe; `defaults` can have {', '.join(known)}"
+    meant = _meant(name, known)
+    if meant and KEYS_MEANT.get(name) == meant:
+        return "write `allow_edits: true`" if meant == "allow_edits" else f"write `{meant}`, a list"
+    if meant in (f"{name}s", name.removesuffix("s")):
+        return f"write `{meant}`"
+    return f"did you mean `{meant}`?" if meant else f"known: {', '.join(known)}" if known else ""
+
+
+def meant_key(name: str, data: Any, path: Path) -> str:
+    """The key that an unknown one probably stands for; empty where none is near."""
+    return _meant(name, keys_of(part_at(data, path)))
+
+
+def _meant(name: str, known: list[str]) -> str:
+    if KEYS_MEANT.get(name) in known:
+        return KEYS_MEANT[name]
+    plural = next((key for key in known if key in (f"{name}s", name.removesuffix("s"))), "")
+    return plural or next(iter(get_close_matches(name, known, 1)), "")
 
 
 def keys_of(part: type[BaseModel] | None) -> list[str]:
