@@ -40,9 +40,14 @@ def captures(folder: Path, x: torch.Tensor) -> Iterator[Row]:
         last = [run.seconds(BLOCK) for _ in range(20)]
     base = median(first)
     grown = interval([seconds / base for seconds in last])
-    yield Row(TOPIC, "a capture after 10⁶, in captures after 10³", grown, "x", "<= 1.15", 1, GROWN)
+    yield Row(TOPIC, "a capture after 10⁶ captures, divided by one after 10³", grown, "x", "<= 1.15", 1, GROWN)
     yield Row(
-        TOPIC, "resident memory of the training process after 10⁶ captures, in that after 10⁴", _one(after / before), "x", "<= 1.05", 1
+        TOPIC,
+        "resident memory of the training process after 10⁶ captures, divided by that after 10⁴",
+        _one(after / before),
+        "x",
+        "<= 1.05",
+        1,
     )
 
 
@@ -56,7 +61,9 @@ def modules(folder: Path, x: torch.Tensor) -> Row:
             },
             31,
         )
-    return Row(TOPIC, "a capture of 5,000 probed modules, in captures of 10", ratios(found, "many", "few"), "x", "<= 1.15", 0.9, MANY)
+    return Row(
+        TOPIC, "a capture with 5,000 probed modules, divided by one with 10", ratios(found, "many", "few"), "x", "<= 1.15", 0.9, MANY
+    )
 
 
 def epochs(folder: Path, x: torch.Tensor) -> Iterator[Row]:
@@ -70,7 +77,9 @@ def epochs(folder: Path, x: torch.Tensor) -> Iterator[Row]:
                 marks[epoch] = [resident(os.getpid()), *map(resident, children())]
     for place, (before, after) in enumerate(zip(marks[20], marks[100], strict=True)):
         who = "the sealer" if place else "the training process"
-        yield Row(TOPIC, f"resident memory of {who} after 100 epochs, in that after 20", _one(after / before), "x", "<= 1.05", 1, GROWN)
+        yield Row(
+            TOPIC, f"resident memory of {who} after 100 epochs, divided by that after 20", _one(after / before), "x", "<= 1.05", 1, GROWN
+        )
 
 
 def resident(process: int) -> int:

@@ -104,21 +104,27 @@ def rows(folder: Path) -> Iterator[Row]:
     for modules, rows in found.items():
         floor = ratios(rows, "raw", "no-op", "bare")
         note = (
-            f"The floor is {floor.median:.1f} ({floor.low:.1f} to {floor.high:.1f}): hooks that do nothing but copy their 4 KiB, "
-            "pack one entry and write once a step. The rest is Python: whether this is a plain tensor of the dtype, shape and device "
-            "of the last one, which call of which step it is, and the books. The step itself, with the clock's two hooks and the commit, "
-            f"is {step:.0f} of a no-op hook, which few modules share."
+            f"The measured minimum is {floor.median:.1f} ({floor.low:.1f} to {floor.high:.1f}): hooks that only copy their 4 KiB, "
+            "pack one entry and write once per step. The rest is Python code: it checks that the value is a plain tensor with the dtype, "
+            "shape and device of the last one, determines call and step, and counts. The two hooks of the clock and the commit cost as "
+            f"much as {step:.0f} no-op hooks per step; with few modules, their share is large."
         )
         append = ratios(rows, "append", "raw", "bare")
-        rival = f"The same hooks without our checks and books, as above, are {append.median:.0f} times cheaper than the append."
-        where = f"{modules} modules a step"
-        yield Row(topic, f"what it adds to a call, {where}, in no-op forward hooks", due[modules], "x", "<= 4", 3.8, note)
+        rival = f"The same hooks without checks and counters are {append.median:.0f} times cheaper than the append."
+        where = f"{modules} modules per step"
+        yield Row(topic, f"time added to a call, {where}, divided by no-op forward hooks", due[modules], "x", "<= 4", 3.8, note)
         yield Row(
-            topic, f"h5py append in the hook, {where}, in captures of ours", ratios(rows, "append", "due", "bare"), "x", ">= 20", 21, rival
+            topic,
+            f"h5py append in the hook, {where}, divided by a capture with `probes`",
+            ratios(rows, "append", "due", "bare"),
+            "x",
+            ">= 20",
+            21,
+            rival,
         )
-    rest = "What is left are the clock's own two hooks on the root, and taking ours down and hanging them up."
+    rest = "The rest is the two hooks of the clock on the root, and the removal and registration of the hooks of the probes."
     for name, text in (
-        ("not due", "a probe that is not due in this step, in no-op hooks"),
-        ("elsewhere", "a probe of another phase, in no-op hooks"),
+        ("not due", "a probe that is not due in this step, divided by no-op hooks"),
+        ("elsewhere", "a probe of another phase, divided by no-op hooks"),
     ):
         yield Row(topic, text, ratios(found[MODULES], name, "no-op", "bare"), "x", "<= 1.2", 0.9, rest)

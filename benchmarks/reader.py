@@ -78,7 +78,7 @@ def slices(folder: Path, size: int) -> Iterator[Row]:
                 work(place)
         found = by_turns({name: partial(one, work, cycle(places), {}) for name, work in ways.items()}, TURNS // size)
     for name, bar in (("sel(step=).numpy()", ">= 0.9"), ("series[i].value", ">= 0.9"), ("h5py", "")):
-        label = f"a step of {size} MiB out of {TOTAL // 1024} GiB, `{name}`, in the speed of a NumPy memmap"
+        label = f"a step of {size} MiB out of {TOTAL // 1024} GiB, `{name}`, speed relative to a NumPy memmap"
         yield Row(TOPIC, label, ratios(found, "memmap", name), "x", bar, 0.92 if bar else 0.6, SLICE)
 
 
@@ -88,7 +88,7 @@ def opening(folder: Path) -> Iterator[Row]:
     millis = interval([row["few"] * 1e3 for row in found])
     yield Row(
         TOPIC,
-        f"opening a run of 300 epochs, in openings of one of 10 ({median(millis):.2g} ms)",
+        f"opening a run of 300 epochs, divided by opening one of 10 ({median(millis):.2g} ms)",
         ratios(found, "many", "few"),
         "x",
         "<= 1.1",

@@ -22,7 +22,7 @@ from benchmarks.turns import by_turns, ratios, seconds
 
 STEPS = 12
 TURNS = 7
-TOPIC = "The same captures otherwise, in captures of ours (more is slower)"
+TOPIC = "Alternatives: time divided by the time of `probes` for the same captures (above 1: slower than `probes`)"
 PACKAGES = {"nnsight": "nnsight", "torchlens": "torchlens", "msprobe": "mindstudio-probe"}
 SUFFIXES = {"nnsight": ", torch.save at the end", "torchlens": ", kept in memory", "msprobe": ""}
 
@@ -103,7 +103,7 @@ RIVALS: dict[str, Callable[[Path, Tensor], float]] = {
     "h5py append in the hook": appended,
     "h5py append in the hook, gzip": partial(appended, compression="gzip"),
     "one torch.save for each tensor": saved,
-    "statistics for a tracker, in `stats` of ours": watched,
+    "statistics for a tracker, divided by `stats` of `probes`": watched,
 }
 
 

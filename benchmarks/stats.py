@@ -20,7 +20,7 @@ from probes.transforms.kernels.moments import ROW, moments
 ELEMENTS = {"1 MiB": 1 << 18, "16 MiB": 1 << 22}
 WORKING_SET = 96 << 20
 BARS = {torch.float32: 6, torch.float16: 10, torch.bfloat16: 10}
-TOPIC = "`stats`, in float32 sums of as many elements"
+TOPIC = "`stats`, divided by a float32 sum of the same number of elements"
 
 
 def readings(values: Tensor) -> None:

@@ -16,8 +16,8 @@ ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
 FIGURES = Path(__file__).with_name("figures.json")
 BEGIN, END = "<!-- benchmarks: written by `make bench` -->", "<!-- end of benchmarks -->"
-ASKED = ("The same captures otherwise", "Whole job", "Start")  # how the topics begin that stand in the open
-COLUMNS = ("what", "median", "95 % of it", "bar", "met", "expected")
+ASKED = ("Alternatives", "Whole job", "Start")  # how the topics begin that stand in the open
+COLUMNS = ("measurement", "median", "95 % interval", "goal", "met", "expected")
 
 
 def section(figures: dict[str, Any]) -> str:
@@ -27,7 +27,7 @@ def section(figures: dict[str, Any]) -> str:
     rest = [row for row in rows if row not in asked]
     met, bars = sum(row.met is True for row in rows), sum(row.met is not None for row in rows)
     folded = (
-        f"<details>\n<summary>All the parts: {len(rest)} figures; {met} of {bars} bars are met</summary>\n\n{table(rest)}\n</details>\n"
+        f"<details>\n<summary>All measurements: {len(rest)} figures; {met} of {bars} goals are met</summary>\n\n{table(rest)}\n</details>\n"
     )
     return f"{_machine(figures['machine'])}\n\n{table(asked)}\n{folded if rest else ''}"
 
@@ -50,8 +50,9 @@ def table(rows: Sequence[Row]) -> str:
 def _machine(machine: dict[str, str]) -> str:
     known = ", ".join(f"{name} {value}" for name, value in machine.items() if name not in ("date", "cpu"))
     return (
-        f"Measured on {machine['date']} on {machine['cpu']}; {known}; one torch thread, CPU only. Ratios of medians over turns in one "
-        "run; a bar is met where the interval reaches it. `expected` was written down before it was measured first."
+        f"Measured on {machine['date']} on {machine['cpu']}; {known}; one torch thread, CPU only. A number without a unit is a "
+        "ratio: the variants run by turns in one process, and `median` is the median over the turns. A goal is met if the interval reaches "
+        "it. `expected` is the estimate before the first measurement."
     )
 
 

@@ -32,7 +32,7 @@ class Case(NamedTuple):
 CASES = (
     Case(
         "the process is killed",
-        "every committed step is readable; `probes recover` seals it as incomplete",
+        "every committed step is readable; `probes recover` seals the epoch as incomplete",
         ("SIGKILL of the training", "SIGKILL at random"),
     ),
     Case(
@@ -52,16 +52,20 @@ CASES = (
         ("disk full", "EDQUOT"),
     ),
     Case(
-        "the disk fails, or writes only a part",
-        "the same; partial writes are undone or completed",
+        "the disk fails, or a write is partial",
+        "as for a full disk; partial writes are undone or completed",
         ("EIO", "fsync fails", "every n-th write"),
     ),
     Case("the disk is slow", "hooks wait", ("a slow disk",)),
     Case("SIGTERM, Ctrl-C, `sys.exit`, an exception", "the run ends within five seconds; committed steps are kept", ("ends early",)),
-    Case("two runs use one directory", "the second is refused; the first is not affected", ("two runs",)),
-    Case("a sealed file is damaged", "`probes verify` reports the place, or the values read are unchanged", ("mutants",)),
-    Case("a file or a journal is hostile", "refused with an error code; no other file is opened", ("crafted", "journals")),
-    Case("an epoch is huge", "memory stays constant in training", ("captures in one epoch", "sealing")),
+    Case("two runs use one directory", "the second ends with an error; the first continues", ("two runs",)),
+    Case("a sealed file is damaged", "`probes verify` reports the place, or the damage changes no value", ("mutants",)),
+    Case("a file or a journal is malicious", "the reader refuses it with an error code and opens no other file", ("crafted", "journals")),
+    Case(
+        "an epoch has 1,000,000 captures, or more bytes than memory",
+        "the memory of the training process stays constant; the sealer needs less memory than the file has bytes",
+        ("captures in one epoch", "sealing"),
+    ),
 )
 
 

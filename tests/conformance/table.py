@@ -19,7 +19,7 @@ HEADER = (
 
 SUMMARY_HEADER = (
     "| compared with hooks written by hand | models | modules | inputs and outputs with the same bits | gradients with the same bits "
-    "| other bits, or missing | trainings changed | hooks left behind |\n|---|---|---|---|---|---|---|---|"
+    "| values with other bits or missing | changed trainings | hooks left on the model |\n|---|---|---|---|---|---|---|---|"
 )
 SUMMARY = re.compile(r"^\| compared with hooks written by hand .*?(?=^$)", re.MULTILINE | re.DOTALL)
 

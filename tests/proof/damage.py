@@ -289,7 +289,7 @@ def tried(run: Path) -> Counter[str]:
 def table(counts: Counter[str]) -> str:
     """The counts as they stand in the README; every one is found, or a test fails."""
     rows = [f"| {kind} | {counts[kind]:,} | {counts[kind]:,} |" for kind in KINDS]
-    return "\n".join(["| done to a sealed run, one at a time | tried | found |", "|---|---|---|", *rows]) + "\n"
+    return "\n".join(["| damage to a sealed run, one at a time | tried | found |", "|---|---|---|", *rows]) + "\n"
 
 
 def main() -> None:
@@ -297,7 +297,7 @@ def main() -> None:
     room = Path(tempfile.mkdtemp())
     try:
         readme, text = ROOT / "README.md", table(tried(sealed(room / "run")))
-        page = re.sub(r"\| done to a sealed run.*?\n(?=\n)", text, readme.read_text(encoding="utf-8"), flags=re.DOTALL)
+        page = re.sub(r"\| damage to a sealed run.*?\n(?=\n)", text, readme.read_text(encoding="utf-8"), flags=re.DOTALL)
         readme.write_text(page, encoding="utf-8")
     finally:
         shutil.rmtree(room)
