@@ -19,6 +19,8 @@ def seen_calls(truth: Truth, log: dict[str, Any]) -> dict[str, list[list[dict[st
 
     Where several models are captured under one clock, the outermost calls into any of them.
     """
+    if truth.captured is None:
+        return {phase: [] for phase in PHASES}
     calls = [call for call in log["calls"] if not call["traced"]]
     found = [tree_of(*named, calls, log) for named in (truth.captured, *truth.others)]
     return by_phase(calls, log, found, set(log["trees"][found[0]]["paths"].get(truth.target, ())))
@@ -103,7 +105,7 @@ def rows_of(slot: Slot, call: int, seen: dict[str, Any], probe: str) -> Iterator
 def captured_rows(run: Path, probe: str, target: str) -> dict[str, list[Row]]:
     """What a probe did capture, by phase: clock and digest, sorted."""
     rows: dict[str, list[Row]] = {}
-    for series in probes.open(run).series if run.exists() else ():
+    for series in probes.open(run).series if is_run(run) else ():
         key = series.key
         if (key.probe, key.target) != (probe, target):
             continue
@@ -117,9 +119,14 @@ def captured_rows(run: Path, probe: str, target: str) -> dict[str, list[Row]]:
     return {phase: sorted(found) for phase, found in rows.items()}
 
 
+def is_run(folder: Path) -> bool:
+    """Whether anything was recorded there."""
+    return (folder / "run.json").exists()
+
+
 def files(folder: Path) -> dict[str, str]:
-    """The files that a program left, with digests of them."""
-    found = [path for path in sorted(folder.rglob("*")) if path.is_file() and "__pycache__" not in path.parts]
+    """The files that a program left, with digests of them; not those of a run in `runs`."""
+    found = [path for path in sorted(folder.rglob("*")) if path.is_file() and not {"__pycache__", "runs"} & {*path.parts}]
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in found}
 
 

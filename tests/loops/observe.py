@@ -42,10 +42,10 @@ def tensors(value: Any, name: str = "") -> dict[str, Tensor]:
 
 
 def in_tracer(values: Any) -> bool:
-    """Whether a call is made by jit, export, fx or functorch, and computes nothing that a program goes on with."""
+    """Whether a call is made by jit, export, fx or functorch, or by a backward that computes layers again: no call of the program's."""
     if torch._C._get_tracing_state() is not None or torch._C._functorch.peek_interpreter_stack() is not None:
         return True
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or torch._C._current_graph_task_id() != -1:
         return True
     fake = {"FakeTensor", "FunctionalTensor", "Proxy"}
     return any(type(each).__name__ in fake for each in _flat(values))
@@ -118,28 +118,25 @@ class Watch:
 
     def _number(self, module: nn.Module) -> int:
         if id(module) not in self._numbers:
-            self._numbers[id(module)] = len(self._kept)
-            self._kept.append(module)
             self._look_around(module)
         return self._numbers[id(module)]
 
     def _look_around(self, module: nn.Module) -> None:
         """Find the trees that a module not seen before belongs to, also those whose root is never called."""
         known = {id(root) for root in self._roots}
-        for found in [each for each in gc.get_objects() if isinstance(each, nn.Module)]:
-            if id(found) not in known and any(each is module for each in found.modules()):
+        above = [each for each in gc.get_objects() if isinstance(each, nn.Module) and any(below is module for below in each.modules())]
+        for found in dict.fromkeys(below for each in above for below in each.modules()):
+            if id(found) not in known and (found is module or next(found.children(), None) is not None):
                 self._roots.append(found)
                 self.trees.append({"root": found, "class": type(found).__name__, "paths": {}, "numbers": set()})
         for tree in self.trees:
             for path, each in tree["root"].named_modules():
-                if id(each) not in self._numbers:
-                    self._numbers[id(each)] = len(self._kept)
+                number = self._numbers.setdefault(id(each), len(self._kept))
+                if number == len(self._kept):
                     self._kept.append(each)
-                tree["paths"].setdefault(path, [])
-                number = self._numbers[id(each)]
                 if number not in tree["numbers"]:
                     tree["numbers"].add(number)
-                    tree["paths"][path].append(number)
+                    tree["paths"].setdefault(path, []).append(number)
 
     def write(self, log: str) -> None:
         """Put down what was seen; nothing in a child of the program."""

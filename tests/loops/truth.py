@@ -7,6 +7,10 @@ The docstring is a title, a line of dashes, and YAML:
     train: [3, [2, 2, 1]]    # an epoch each: how many steps of one microstep, or the microsteps of each step
     eval: [1, 1]
     incomplete: [1]          # epochs that must not be complete
+    says: [update]           # words that stderr must hold
+    code: 3                  # exit code of the script alone; `exit: 1`: of `probes run`, where it is another
+    refused: [instance]      # it must be refused with exit code 2 and these words
+    spec: {clock: {...}}     # keys of the spec; `gradient_phases: [eval]`: where gradients are due, `gradients: false`: nowhere
     cases: {update: {...}}   # the same script with another spec: each overrides what stands above
 
 A negative number of microsteps is a step that is dropped, since its body raised or was left; it counts as a step.
@@ -69,9 +73,9 @@ class Truth:
         return SCRIPTS / f"{self.style}.py"
 
     @property
-    def captured(self) -> tuple[str, int]:
-        """Class of the model, and which instance of it in the order of first calls."""
-        return named(str(self.data["captured"]))
+    def captured(self) -> tuple[str, int] | None:
+        """Class of the model, and which instance of it in the order of first calls; None where nothing is captured."""
+        return named(self.data["captured"]) if self.data["captured"] else None
 
     @property
     def others(self) -> list[tuple[str, int]]:

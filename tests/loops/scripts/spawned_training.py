@@ -1,0 +1,41 @@
+"""All training happens in children of `torch.multiprocessing.spawn`.
+---
+group: tools
+captured: null
+exit: 1
+says: [spawn]
+table:
+  step: none; the program trains in processes that are not captured
+  epoch: none
+  phase: none
+why: Children that are started anew are not captured; that is said, with the way out, and a run that captured nothing ends with 1.
+"""
+
+import torch
+import torch.multiprocessing as mp
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(3, 1)
+
+    def forward(self, x):
+        return self.fc(x)
+
+
+def work(rank, steps):
+    torch.manual_seed(rank)
+    net = Net()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        net(torch.randn(2, 3)).square().mean().backward()
+        optimizer.step()
+    torch.save(net.state_dict(), f"rank-{rank}.pt")
+
+
+if __name__ == "__main__":
+    mp.spawn(work, args=(2,), nprocs=1)
+    print("done")
