@@ -1,20 +1,20 @@
-"""Cutting a series into chunks and compressing them; the filters of the HDF5 library are never run."""
+"""Compress the chunks of a dataset, and decode them, with the Python packages of the codecs; no filter of the HDF5 library runs."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
 
-from probes.capture_file.filters import BLOSC2, GZIP, SHUFFLE, ZSTD
-from probes.errors import UsageError
+from probes.errors import FileRefused, UsageError
 from probes.optional_package import import_optional
 
+GZIP, SHUFFLE, ZSTD, BLOSC2 = 1, 2, 32015, 32026  # registered numbers of HDF5 filters
 LARGEST_CHUNK = 256 * 1024
 GZIP_LEVEL = 4
 ZSTD_LEVEL = 3
@@ -90,16 +90,16 @@ def _shuffled(data: bytes, itemsize: int) -> bytes:
     return np.frombuffer(data, np.uint8).reshape(-1, itemsize).T.tobytes()
 
 
-def _gzip() -> Compression:
+def _gzip_compression() -> Compression:
     return Compression(((SHUFFLE, ()), (GZIP, (GZIP_LEVEL,))), lambda data, itemsize: zlib.compress(_shuffled(data, itemsize), GZIP_LEVEL))
 
 
-def _zstd() -> Compression:
+def _zstd_compression() -> Compression:
     compressor = import_optional("zstandard", "zstd", "compression `zstd`").ZstdCompressor(level=ZSTD_LEVEL)
     return Compression(((SHUFFLE, ()), (ZSTD, (ZSTD_LEVEL,))), lambda data, itemsize: compressor.compress(_shuffled(data, itemsize)))
 
 
-def _blosc2() -> Compression:
+def _blosc2_compression() -> Compression:
     blosc2 = import_optional("blosc2", "blosc2", "compression `blosc2`")
 
     def encode(data: bytes, itemsize: int) -> bytes:
@@ -108,4 +108,89 @@ def _blosc2() -> Compression:
     return Compression(((BLOSC2, (2, 0, 0, 0)),), encode)
 
 
-_MAKERS: dict[str, Callable[[], Compression | None]] = {"none": lambda: None, "gzip": _gzip, "zstd": _zstd, "blosc2": _blosc2}
+_MAKERS: dict[str, Callable[[], Compression | None]] = {
+    "none": lambda: None,
+    "gzip": _gzip_compression,
+    "zstd": _zstd_compression,
+    "blosc2": _blosc2_compression,
+}
+
+
+class ChunkFilter(NamedTuple):
+    """One step of a dataset's pipeline.
+
+    Attributes:
+        code: registered number of the filter.
+        values: its settings.
+    """
+
+    code: int
+    values: tuple[int, ...]
+
+
+def decode(data: bytes, filters: Sequence[ChunkFilter], size: int) -> bytes:
+    """Undo a pipeline of filters.
+
+    Args:
+        data: a chunk as stored.
+        filters: in the order in which they were applied.
+        size: bytes of the chunk before any filter; no step may give more.
+
+    Raises:
+        FileRefused: `damaged`, or `shape-bomb` where a chunk would expand beyond `size`.
+        MissingExtra: the codec's package is not installed.
+    """
+    for step in reversed(filters):
+        data = FILTERS[step.code](data, step.values, size)
+    return data
+
+
+def _decode_gzip(data: bytes, values: tuple[int, ...], size: int) -> bytes:
+    stream = zlib.decompressobj()
+    try:
+        out = stream.decompress(data, size + 1)  # one more, so that the end of a chunk of just this size is seen
+    except zlib.error as error:
+        raise FileRefused("damaged", f"a gzip chunk cannot be decoded: {error}") from error
+    if len(out) > size:
+        raise FileRefused("shape-bomb", f"a gzip chunk expands beyond its {size} bytes")
+    if not stream.eof:
+        raise FileRefused("damaged", "a gzip chunk has no end")
+    return out
+
+
+def _decode_shuffle(data: bytes, values: tuple[int, ...], size: int) -> bytes:
+    width = values[0] if values else 1
+    if width < 1:
+        raise FileRefused("damaged", "a chunk was shuffled by elements of no bytes")
+    whole = len(data) // width * width
+    return np.frombuffer(data[:whole], np.uint8).reshape(width, -1).T.tobytes() + data[whole:]
+
+
+def _decode_zstd(data: bytes, values: tuple[int, ...], size: int) -> bytes:
+    zstandard = import_optional("zstandard", "zstd", "data that is compressed with `zstd`")
+    try:
+        if zstandard.get_frame_parameters(data).content_size > size:
+            raise FileRefused("shape-bomb", f"a zstd chunk expands beyond its {size} bytes")
+        return bytes(zstandard.ZstdDecompressor().decompress(data, max_output_size=size))
+    except zstandard.ZstdError as error:
+        raise FileRefused("damaged", f"a zstd chunk cannot be decoded: {error}") from error
+
+
+def _decode_blosc2(data: bytes, values: tuple[int, ...], size: int) -> bytes:
+    blosc2 = import_optional("blosc2", "blosc2", "data that is compressed with `blosc2`")
+    try:
+        if blosc2.get_cbuffer_sizes(data)[0] > size:
+            raise FileRefused("shape-bomb", f"a blosc2 chunk expands beyond its {size} bytes")
+        return bytes(blosc2.decompress2(data))
+    except (RuntimeError, ValueError, TypeError) as error:
+        if isinstance(error, FileRefused):
+            raise
+        raise FileRefused("damaged", f"a blosc2 chunk cannot be decoded: {error}") from error
+
+
+FILTERS: dict[int, Callable[[bytes, tuple[int, ...], int], bytes]] = {
+    GZIP: _decode_gzip,
+    SHUFFLE: _decode_shuffle,
+    ZSTD: _decode_zstd,
+    BLOSC2: _decode_blosc2,
+}

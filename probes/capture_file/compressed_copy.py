@@ -8,7 +8,7 @@ from math import prod
 from probes.capture_file.codecs import Compression, chunks
 from probes.capture_file.grouped import Series
 from probes.capture_file.layout import Layout, Place
-from probes.capture_file.transfer import payloads
+from probes.capture_file.payload_copy import payloads
 from probes.digest import BlockDigests
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from probes.capture_file.storage import Array, Storage
+from probes.capture_file.hdf5_storage import Array, Storage
 from probes.errors import FileRefused, StorageError
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"

@@ -14,6 +14,7 @@ from probes.clock import SeriesKey
 from probes.errors import ProbesError, StorageError
 from probes.proof.finding import CheckedFile, Finding, Verdict
 from probes.proof.verify import verify
+from probes.run_directory.subprocess_command import command
 
 MEMORY = 2 << 30  # beyond the largest file, which is mapped into memory
 SECONDS_PER_GIB = 30
@@ -38,7 +39,7 @@ def verify_untrusted(path: str | Path, *, anchor: str | None = None, sha256: boo
     if not place.exists():
         raise StorageError(f'"{place}" does not exist')
     request = {"path": str(place), "anchor": anchor, "sha256": sha256}
-    done = subprocess.run([sys.executable, "-m", "probes.proof.untrusted", json.dumps(request)], capture_output=True, check=False)
+    done = subprocess.run(command("probes.proof.untrusted", json.dumps(request)), capture_output=True, check=False)
     if done.returncode == 0:
         return _verdict(json.loads(done.stdout))
     if done.returncode == 2:

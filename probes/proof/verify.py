@@ -17,11 +17,10 @@ from probes.proof.file_hash import Hashes, hashes, prefix_hex
 from probes.proof.finding import CheckedFile, Finding, Verdict
 from probes.proof.ledgers import LedgerCheck, check_anchor, check_ledger, head_of
 from probes.proof.verify_file import Inspection
-from probes.run_directory.file_name import CONTINUED
+from probes.run_directory.file_name import CONTINUED, manifest_name
 from probes.run_directory.ledger import Entry, current
 from probes.run_directory.listing import is_run, newest_run
 from probes.run_directory.manifest import Manifest, written
-from probes.run_directory.past import manifest_name
 
 FACTS = ("epoch", "attempt", "rank", "captures_root", "epoch_root", "reason")
 

@@ -13,8 +13,8 @@ import numpy as np
 from pydantic import ValidationError
 
 from probes.capture_file.hdf5_read import Group
+from probes.capture_file.read import SealedFile, SealedPart
 from probes.capture_file.roots import root_of_epoch
-from probes.capture_file.sealed import SealedFile, SealedPart
 from probes.capture_file.series_part import sizes
 from probes.clock import SeriesKey
 from probes.digest import ALGORITHM, blake3_hex, canonical, captures_root

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import NamedTuple
 
 from probes.errors import UsageError
@@ -55,3 +56,17 @@ def parse_stem(name: str) -> Stem:
         raise UsageError(f'"{name}" is not the name of a journal; they are called like epoch-0003.journal or epoch-0003.a2.journal')
     epoch, attempt, segment, rank = found.groups()
     return Stem(int(epoch), int(attempt or 1), int(segment or 0), None if rank is None else int(rank))
+
+
+def manifest_name(attempt: int = 1, rank: int | None = None) -> str:
+    """The name of the manifest of one start: `run.json`, then `run.a2.json`; of ranks but the first `run.rank-0001.json`."""
+    again = f".a{attempt}" if attempt > 1 else ""
+    return f"run{again}{f'.rank-{rank:04d}' if rank else ''}.json"
+
+
+def count_starts(directory: Path, rank: int | None = None) -> int:
+    """Count the starts of a run by the manifests in its directory."""
+    attempt = 0
+    while (directory / manifest_name(attempt + 1, rank)).exists():
+        attempt += 1
+    return attempt

@@ -8,6 +8,7 @@ import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,47 @@ class Entry(BaseModel):
 def line(entry: Entry) -> bytes:
     """An entry as it stands in the ledger, without the end of the line."""
     return canonical(entry.model_dump())
+
+
+@dataclass(frozen=True)
+class SealedFileInfo:
+    """A sealed file that has a line in the ledger.
+
+    Attributes:
+        journal: name of the journal it was built of.
+        file: name of the file, in the run directory.
+        epoch: number of the epoch.
+        attempt: attempt at the epoch, from 1.
+        rank: rank of the process.
+        segment: number of the segment; None where the epoch is one file.
+        complete: whether the epoch came to its end.
+        reason: why not.
+        captures: how many captures it holds.
+        bytes: its size.
+        file_blake3: BLAKE3 of its bytes.
+        captures_root: digest of everything captured.
+        epoch_root: digest of that together with what it came from.
+        head: hash of its line in the ledger, when it was written.
+        seconds: how long it took.
+        repeated: whether it had been sealed before, and only the journal was left to be removed.
+    """
+
+    journal: str
+    file: str
+    epoch: int
+    attempt: int
+    rank: int
+    segment: int | None
+    complete: bool
+    reason: str
+    captures: int
+    bytes: int
+    file_blake3: str
+    captures_root: str
+    epoch_root: str
+    head: str
+    seconds: float
+    repeated: bool
 
 
 class Ledger:

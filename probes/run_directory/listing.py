@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from probes.capture_file.sealed import SealedFile
+from probes.capture_file.read import SealedFile
 from probes.capture_file.series_name import Address
 from probes.capture_file.series_part import Part
 from probes.capture_file.unsealed import UnsealedFile

@@ -7,7 +7,7 @@ from typing import Any
 
 from probes.journal.writer import Journal
 from probes.run_directory.file_name import CONTINUED, Stem
-from probes.run_directory.receipt import Sealed
+from probes.run_directory.ledger import SealedFileInfo
 from probes.run_directory.sealer_process import Sealer
 
 GATHER_BYTES = 1 << 20  # gathering more in memory than this does not make commits cheaper
@@ -49,7 +49,7 @@ class Recording:
         self.options = {"compression": compression, "spare": True, "run_id": head.get("run_id")}
         self.sealer = Sealer(directory)
         self.journal: Journal | None = None
-        self.sealed: list[Sealed] = []
+        self.sealed: list[SealedFileInfo] = []
         self._stem = Stem(0)
         self._starts: dict[str, int] = {}
         self._steps = 0

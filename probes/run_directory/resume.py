@@ -1,55 +1,98 @@
-"""Putting the directory of a run in order for another start of it.
+"""Find out what earlier starts of a run have written, so that a new start continues it.
 
-`python -m probes.run_directory.resume RUN_DIR [RANK]` prints what the run came to, as JSON.
+The training process starts a child for it, `python -m probes.run_directory.resume RUN_DIR [RANK]`, because it never opens an
+HDF5 file itself. The child seals the journals that are left and prints its answer as JSON.
 """
 
 from __future__ import annotations
 
+import json
+import subprocess
 import sys
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from probes.digest import canonical
 from probes.errors import ProbesError, StorageError
-from probes.run_directory.file_name import Stem
-from probes.run_directory.listing import Directory
-from probes.run_directory.past import Past, starts
-from probes.run_directory.recover import DAMAGE, settle
+from probes.run_directory.file_name import Stem, count_starts
+from probes.run_directory.subprocess_command import command
 
 
-def look(directory: Path, rank: int | None = None) -> Past:
-    """What a run came to before this start; what was left unsealed is sealed first.
+@dataclass(frozen=True)
+class PreviousAttempts:
+    """The results of the earlier starts of a run.
 
-    Raises:
-        StorageError: something in it is damaged.
-        FileRefused: the ledger, or a sealed file, is not what it should be.
+    Attributes:
+        attempt: number of this start, which its files carry; 1 for the first.
+        next_epoch: the first epoch that is not complete.
+        steps: steps by phase of every earlier epoch.
+        sealed: files that were sealed only now.
     """
 
-    def ours(stem: Stem) -> bool:
+    attempt: int = 1
+    next_epoch: int = 0
+    steps: Mapping[int, Mapping[str, int]] = field(default_factory=dict)
+    sealed: tuple[str, ...] = ()
+
+
+def previous_attempts(directory: Path, rank: int | None) -> PreviousAttempts:
+    """Seal what is left in a directory that this process has claimed, and read what is in it; a child does both.
+
+    Args:
+        directory: the run directory.
+        rank: rank of this process, where the launch has several; the files of other ranks are not touched.
+
+    Raises:
+        StorageError: a file in it is damaged.
+    """
+    words = [str(directory), *([] if rank is None else [str(rank)])]
+    done = subprocess.run(command("probes.run_directory.resume", *words), stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    if done.returncode:
+        last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
+        raise StorageError(f'cannot read the run directory "{directory}": {"".join(last) or f"exit status {done.returncode}"}')
+    answer: dict[str, Any] = json.loads(done.stdout)
+    if "error" in answer:
+        raise StorageError(f'cannot resume the run "{directory}": {answer["error"]}')
+    steps = {int(epoch): dict(counts) for epoch, counts in answer["steps"].items()}
+    return PreviousAttempts(int(answer["attempt"]), int(answer["next_epoch"]), steps, tuple(answer["sealed"]))
+
+
+def read_attempts(directory: Path, rank: int | None = None) -> PreviousAttempts:
+    """Seal the journals that are left, and read the results of all earlier starts; the child's half.
+
+    Raises:
+        StorageError: a file in the directory is damaged.
+        FileRefused: the ledger, or a sealed file, is not what it should be.
+    """
+    # Both import h5py, which the training process must not.
+    from probes.run_directory.listing import Directory
+    from probes.run_directory.recover import DAMAGE, settle
+
+    def has_our_rank(stem: Stem) -> bool:
         return stem.rank == rank
 
-    recovery = settle(directory, ours)
+    recovery = settle(directory, has_our_rank)
     if recovery.damaged:
         lines = [f"{one.file}: {one.message}" for one in recovery.findings if one.action in DAMAGE]
-        raise StorageError(f"{'; '.join(lines)}; `probes recover {directory}` says more")
+        raise StorageError(f"{'; '.join(lines)}; `probes recover {directory}` shows details")
     files = Directory(directory)
-    mine = [found for found in files.current if found.rank == (rank or 0)]
     steps: dict[int, dict[str, int]] = {}
-    for found in mine:  # of segments, the last tells the steps of all
+    for found in (found for found in files.current if found.rank == (rank or 0)):  # the last segment has the steps of all
         steps[found.epoch] = dict((files.file(found.name).document("closing") or {}).get("steps") or {})
     states = {one.epoch: one.state for one in files.attempts if one.current and one.rank == (rank or 0)}
-    open_epochs = [epoch for epoch, state in states.items() if state != "complete"]
-    next_epoch = min(open_epochs, default=max(states, default=-1) + 1)
+    incomplete = [epoch for epoch, state in states.items() if state != "complete"]
+    next_epoch = min(incomplete, default=max(states, default=-1) + 1)
     sealed = tuple(one.file for one in recovery.findings if one.action == "sealed")
-    return Past(starts(directory, rank) + 1, next_epoch, steps, sealed)
+    return PreviousAttempts(count_starts(directory, rank) + 1, next_epoch, steps, sealed)
 
 
 def main(words: list[str]) -> None:
     """Answer the training process."""
     try:
-        past = look(Path(words[0]), int(words[1]) if words[1:] else None)
-        answer: dict[str, Any] = {**asdict(past), "steps": {str(epoch): counts for epoch, counts in past.steps.items()}}
+        found = read_attempts(Path(words[0]), int(words[1]) if words[1:] else None)
+        answer: dict[str, Any] = {**asdict(found), "steps": {str(epoch): counts for epoch, counts in found.steps.items()}}
     except ProbesError as error:
         answer = {"error": str(error)}
     sys.stdout.buffer.write(canonical(answer) + b"\n")

@@ -18,23 +18,22 @@ from pathlib import Path
 from time import monotonic, perf_counter, sleep
 from typing import Any
 
-from probes.capture_file.build import Built, Passed, build, nowhere
 from probes.capture_file.codecs import Compression, compression
 from probes.capture_file.hdf5_read import open_file
+from probes.capture_file.write import Built, Passed, build, nowhere
 from probes.digest import canonical, file_hex
 from probes.errors import FileRefused, ProbesError, StorageError
 from probes.host import free_words
 from probes.journal.scan import Scan, scan
 from probes.run_directory.file_name import Stem, parse_stem
-from probes.run_directory.ledger import Entry, Ledger
+from probes.run_directory.ledger import Entry, Ledger, SealedFileInfo
 from probes.run_directory.publish import publish
-from probes.run_directory.receipt import Sealed
 
 TEMPORARY = ".tmp"
 PATIENCE = 60.0  # seconds for another process to let go of a journal
 
 
-def seal(journal: Path, run_dir: Path, options: Mapping[str, Any] | None = None, passed: Passed = nowhere) -> Sealed:
+def seal(journal: Path, run_dir: Path, options: Mapping[str, Any] | None = None, passed: Passed = nowhere) -> SealedFileInfo:
     """Seal one journal. Killed anywhere, the same call made again comes to the same file and one line in the ledger.
 
     Args:
@@ -64,7 +63,7 @@ class Seals:
         self._ledgers: dict[str, Ledger] = {}
         self._spares: set[Path] = set()
 
-    def seal(self, name: str, options: Mapping[str, Any] | None = None, passed: Passed = nowhere) -> Sealed:
+    def seal(self, name: str, options: Mapping[str, Any] | None = None, passed: Passed = nowhere) -> SealedFileInfo:
         """Seal one journal, given by its name in the directory; see `seal`."""
         began = perf_counter()
         wanted = {"compression": "none", "spare": False, **(options or {})}
@@ -81,8 +80,8 @@ class Seals:
             if is_there:
                 self._end(journal, stem, before, bool(wanted["spare"]))
             passed("dropped")
-        facts = entry.model_dump(include=set(Sealed.__dataclass_fields__))
-        return Sealed(journal=name, head=entry.digest, seconds=perf_counter() - began, repeated=before is not None, **facts)
+        facts = entry.model_dump(include=set(SealedFileInfo.__dataclass_fields__))
+        return SealedFileInfo(journal=name, head=entry.digest, seconds=perf_counter() - began, repeated=before is not None, **facts)
 
     def close(self) -> None:
         """Remove the journals that were kept to be written over."""

@@ -15,7 +15,7 @@ from time import monotonic
 from typing import IO, Any
 
 from probes.digest import canonical
-from probes.run_directory.receipt import Sealed
+from probes.run_directory.ledger import SealedFileInfo
 from probes.run_directory.subprocess_command import command
 
 MOST_WAITING = 2
@@ -71,7 +71,7 @@ class Sealer:
         self._errors: IO[bytes] | None = None
         self._orders: list[_Order] = []
         self._received = b""
-        self._finished: list[Sealed] = []
+        self._finished: list[SealedFileInfo] = []
         self._still = False
         self._most_waiting = MOST_WAITING
 
@@ -102,14 +102,14 @@ class Sealer:
         """Let `submit` wait for nothing any more, as the program is being ended."""
         self._most_waiting = sys.maxsize
 
-    def poll(self) -> list[Sealed]:
+    def poll(self) -> list[SealedFileInfo]:
         """What was sealed since the last call; never waits."""
         if not self._is_fork():
             self._receive(0.0)
         finished, self._finished = self._finished, []
         return finished
 
-    def drain(self, timeout: float | None = None) -> list[Sealed]:
+    def drain(self, timeout: float | None = None) -> list[SealedFileInfo]:
         """Wait until everything is sealed, and let the child go.
 
         Args:
@@ -206,7 +206,7 @@ class Sealer:
         if "error" in answer:
             self.failures.append(Failure(answer["journal"], answer["error"]))
         else:
-            self._finished.append(Sealed(**answer))
+            self._finished.append(SealedFileInfo(**answer))
 
     def _bury(self) -> None:
         """The child has died: try the journal it died of once more, and those behind it for the first time."""

@@ -20,8 +20,8 @@ from probes.hooks.capture.model_copies import clean_copies
 from probes.hooks.capture.run_state import Moment
 from probes.plan import Plan
 from probes.run_directory.claim import release
-from probes.run_directory.past import Past
 from probes.run_directory.recording import Recording
+from probes.run_directory.resume import PreviousAttempts
 from probes.runner.entry import Entry, phase_of
 from probes.runner.forks import follow
 from probes.runner.ids import plain_ids
@@ -44,11 +44,13 @@ class Run:
         timeline: the run's clock.
     """
 
-    def __init__(self, plan: Plan, recording: Recording, past: Past | None = None, *, automatic: bool = False, rank: int = 0) -> None:
+    def __init__(
+        self, plan: Plan, recording: Recording, past: PreviousAttempts | None = None, *, automatic: bool = False, rank: int = 0
+    ) -> None:
         self.plan = plan
         self.directory: Path = recording.directory
         self.recording = recording
-        self.past = past or Past()
+        self.past = past or PreviousAttempts()
         self.moment = Moment(rank)
         self.schedule = Schedule(rank)
         clock = plan.loaded.spec.clock

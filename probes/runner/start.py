@@ -16,8 +16,9 @@ from probes.plan import Plan
 from probes.provenance.collect import Script, collect
 from probes.run_directory.claim import claim_name, claim_of, in_use, release, take
 from probes.run_directory.create import claim, default_directory, new_run_id, publish
+from probes.run_directory.file_name import manifest_name
 from probes.run_directory.manifest import Manifest, written
-from probes.run_directory.past import Past, ask, manifest_name
+from probes.run_directory.resume import PreviousAttempts, previous_attempts
 from probes.runner.room import Room
 
 SPEC = "spec.yaml"
@@ -57,7 +58,7 @@ class Start(NamedTuple):
 
     directory: Path
     head: dict[str, Any]
-    past: Past
+    past: PreviousAttempts
 
 
 def begin(plan: Plan, wanted: Wanted) -> Start:
@@ -80,7 +81,7 @@ def begin(plan: Plan, wanted: Wanted) -> Start:
     else:
         claim(directory, run_id, part())
     try:
-        past = ask(directory, part()) if before is not None else Past()
+        past = previous_attempts(directory, part()) if before is not None else PreviousAttempts()
         return Start(directory, _publish(plan, wanted, directory, run_id, past, before), past)
     except BaseException:
         release(directory, part())
@@ -105,7 +106,7 @@ def _claim_again(directory: Path, run_id: str, take_over: bool) -> None:
     take(directory, run_id, part(), take_over=take_over)
 
 
-def _publish(plan: Plan, wanted: Wanted, directory: Path, run_id: str, past: Past, before: Manifest | None) -> dict[str, Any]:
+def _publish(plan: Plan, wanted: Wanted, directory: Path, run_id: str, past: PreviousAttempts, before: Manifest | None) -> dict[str, Any]:
     """Write the manifest, the spec and the changes of the code; what a journal's HEAD says of them."""
     provenance = collect(
         plan.trees,

@@ -13,7 +13,7 @@ import pytest
 
 import probes
 from probes.capture_file.hdf5_read import open_file
-from probes.capture_file.sealed import SealedFile
+from probes.capture_file.read import SealedFile
 from probes.errors import FileRefused, StorageError
 from tests.journal import handmade
 

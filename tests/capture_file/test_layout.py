@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from probes.capture_file.layout import RESERVED
-from probes.capture_file.sealed import SealedFile
+from probes.capture_file.read import SealedFile
 from probes.capture_file.series_name import Address, group_name
 from probes.signature import DTYPES
 from tests.run_directory.epochs import ACTS, Shot, payloads, sealed, stored, zoo

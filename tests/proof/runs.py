@@ -17,9 +17,9 @@ from torch import nn
 from probes.clock import SeriesKey
 from probes.journal.writer import Journal
 from probes.provenance.collect import Script, collect
+from probes.run_directory.file_name import manifest_name
 from probes.run_directory.ledger import Ledger
 from probes.run_directory.manifest import Manifest, identity
-from probes.run_directory.past import manifest_name
 from probes.run_directory.seal import seal
 from tests.proof.origin import SPEC, loaded, tree
 

@@ -10,7 +10,7 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
-from probes.capture_file.sealed import SealedFile
+from probes.capture_file.read import SealedFile
 from probes.capture_file.series_name import Address
 from probes.clock import SeriesKey
 from probes.journal.writer import Journal

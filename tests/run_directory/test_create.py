@@ -112,7 +112,7 @@ def test_what_the_hooks_waited_for_is_recorded(tmp_path: Path) -> None:
     ):
         for x in run.steps([torch.ones(1, 2)] * 3):
             model(x)
-    from probes.capture_file.sealed import SealedFile
+    from probes.capture_file.read import SealedFile
 
     waited = json.loads(json.dumps(SealedFile(tmp_path / "r" / "epoch-0000.h5").document("closing")))["waited"]
     assert set(waited) == {"journal_seconds", "sealer_seconds"}

@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 
 from probes.capture_file import codecs as compression
-from probes.capture_file.sealed import SealedFile
+from probes.capture_file.read import SealedFile
 from probes.capture_file.series_name import Address
 from probes.digest import canonical, file_hex
 from probes.errors import FileRefused, MissingExtra, StorageError, UsageError
 from probes.journal.writer import Journal
-from probes.run_directory.ledger import Ledger
-from probes.run_directory.seal import Sealed, seal
+from probes.run_directory.ledger import Ledger, SealedFileInfo
+from probes.run_directory.seal import seal
 from tests.run_directory.epochs import ACTS, CLOSING, MANIFEST, Shot, begin, fill, names, payloads, sealed, stored, write, zoo
 
 blake3 = pytest.importorskip("blake3", reason="blake3 is not installed").blake3
@@ -35,7 +35,7 @@ def fresh(directory: Path, name: str) -> Path:
     return made
 
 
-def seal_zoo(directory: Path, shots: Sequence[Shot] | None = None, options: dict[str, Any] | None = None, **journal: Any) -> Sealed:
+def seal_zoo(directory: Path, shots: Sequence[Shot] | None = None, options: dict[str, Any] | None = None, **journal: Any) -> SealedFileInfo:
     annexes = {0: {"ids": [1, 2], "gaps": [["acts", "fc", "output", "train", "frozen", 2]]}}
     path = write(directory, zoo() if shots is None else shots, annexes=annexes, **journal)
     return seal(path, directory, options)

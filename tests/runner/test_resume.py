@@ -17,8 +17,8 @@ from torch import nn
 import probes
 from probes.errors import StorageError, UsageError
 from probes.proof.in_toto import statement
-from probes.run_directory.past import Past, manifest_name
-from probes.run_directory.resume import look
+from probes.run_directory.file_name import manifest_name
+from probes.run_directory.resume import PreviousAttempts, read_attempts
 
 SPEC = {"version": 1, "name": "r", "probes": {"p": {"modules": ["0"], "values": ["output", "grad_output"]}}}
 TRAINING = """
@@ -35,6 +35,7 @@ with probes.attach(model, spec, out=out) as run:
         for index, x in enumerate(run.steps([torch.full((3, 4), float(i)) for i in range(6)])):
             model(x).sum().backward()
             if (epoch, index) == (last, step):
+                run.recording.drain()  # the epochs before are sealed, however slow the machine is
                 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -116,7 +117,7 @@ def test_the_loop_may_go_back_to_an_earlier_epoch_and_an_incomplete_attempt_does
 def test_a_directory_without_a_run_is_begun(tmp_path: Path) -> None:
     model = net()
     run = probes.attach(model, SPEC, out=tmp_path / "r", resume=True)
-    assert (run.past, run.next_epoch) == (Past(), 0)
+    assert (run.past, run.next_epoch) == (PreviousAttempts(), 0)
     assert train(run, model, 1) == [0]
 
 
@@ -165,7 +166,7 @@ def test_a_damaged_run_is_not_gone_on_with(tmp_path: Path) -> None:
     model = net()
     train(probes.attach(model, SPEC, out=tmp_path / "r"), model, 2)
     (tmp_path / "r" / "epoch-0000.h5").unlink()
-    with pytest.raises(StorageError, match=r"cannot be resumed: epoch-0000.h5: it is in the ledger, but not in the directory"):
+    with pytest.raises(StorageError, match=r"cannot resume the run .*: epoch-0000.h5: it is in the ledger, but not in the directory"):
         probes.attach(model, SPEC, out=tmp_path / "r", resume=True)
 
 
@@ -184,4 +185,4 @@ def test_third_starts_have_a_third_manifest(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "r" / "run.a3.json").read_text())["run_id"] == probes.open(tmp_path / "r").manifest["run_id"]
     subjects = statement(probes.verify(tmp_path / "r", sha256=True))["subject"]
     assert {"run.json", "run.a2.json", "run.a3.json", "spec.yaml", "ledger.jsonl"} <= {subject["name"] for subject in subjects}
-    assert look(tmp_path / "r") == Past(4, 3, {0: {"train": 6}, 1: {"train": 6}, 2: {"train": 6}}, ())
+    assert read_attempts(tmp_path / "r") == PreviousAttempts(4, 3, {0: {"train": 6}, 1: {"train": 6}, 2: {"train": 6}}, ())

@@ -13,7 +13,7 @@ import probes
 from probes.digest import blake3_hex, canonical
 from probes.errors import SpecError
 from probes.run_directory.recover import recover
-from probes.run_directory.resume import look
+from probes.run_directory.resume import read_attempts
 from tests.runner.test_resume import SPEC, killed, net, train
 
 CUT: dict[str, Any] = {**SPEC, "sinks": {"c": {"kind": "hdf5", "seal": {"steps": 4}}}}
@@ -50,7 +50,7 @@ def test_only_the_last_segment_ends_the_epoch(tmp_path: Path) -> None:
     assert probes.open(tmp_path / "r").state == {0: "unsealed"}
     assert "epoch-0000.s0002.h5" in [finding.file for finding in recover(tmp_path / "r").findings]
     assert probes.open(tmp_path / "r").state == {0: "incomplete"}
-    assert look(tmp_path / "r").next_epoch == 0
+    assert read_attempts(tmp_path / "r").next_epoch == 0
 
 
 def test_a_run_that_died_between_two_segments_is_incomplete_and_says_so(tmp_path: Path) -> None:

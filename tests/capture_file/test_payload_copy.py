@@ -11,8 +11,8 @@ from blake3 import blake3
 from hypothesis import given
 from hypothesis import strategies as st
 
-from probes.capture_file import transfer
-from probes.capture_file.transfer import BlockHashes
+from probes.capture_file import payload_copy
+from probes.capture_file.payload_copy import BlockHashes
 from probes.digest import BLOCK_BYTES, blocks
 from tests.run_directory.epochs import ACTS, Shot, payloads, sealed, stored
 
@@ -46,8 +46,8 @@ def test_no_size_of_the_window_changes_the_file(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     sealed(tmp_path / "a", shots)
-    monkeypatch.setattr(transfer, "WINDOW", window)
-    monkeypatch.setattr(transfer, "WIDE_WINDOW", window)
+    monkeypatch.setattr(payload_copy, "WINDOW", window)
+    monkeypatch.setattr(payload_copy, "WIDE_WINDOW", window)
     cut = sealed(tmp_path / "b", shots)
     for size in (0, 1, 100, 5000, 200_000):
         key = ACTS._replace(target=f"m{size}")

@@ -15,9 +15,9 @@ from probes.capture_file.codecs import Compression
 from probes.capture_file.compressed_copy import compress
 from probes.capture_file.grouped import Series, arrange
 from probes.capture_file.layout import FORMAT, Layout, Place
+from probes.capture_file.payload_copy import transfer, write_all
 from probes.capture_file.roots import Gap, gaps_text, merge_gaps, root_of_epoch
 from probes.capture_file.series_name import escape
-from probes.capture_file.transfer import transfer, write_all
 from probes.digest import ALGORITHM, Buffer, canonical, captures_root, series_hex, shape_row
 from probes.journal.scan import Scan
 

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from probes.capture_file.dtype_decode import bits_dtype
 from probes.capture_file.hdf5_read import Group, open_file
+from probes.capture_file.hdf5_storage import Array
 from probes.capture_file.series_name import Address, escape, parse_group
 from probes.capture_file.series_part import CLOCKS, StepIds, Steps, sizes, uniform
-from probes.capture_file.storage import Array
 from probes.clock import SeriesKey
 from probes.errors import FileRefused
 from probes.signature import DTYPES, Coord

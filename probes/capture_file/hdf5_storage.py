@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from probes.capture_file.filters import FILTERS, Filter, decode
+from probes.capture_file.codecs import FILTERS, ChunkFilter, decode
 from probes.errors import FileRefused
 
 LARGEST = 1 << 62
@@ -61,7 +61,7 @@ class Contiguous:
 class Chunked:
     """A dataset in chunks, each found through the HDF5 library and decoded here."""
 
-    def __init__(self, storage: Storage, filters: tuple[Filter, ...]) -> None:
+    def __init__(self, storage: Storage, filters: tuple[ChunkFilter, ...]) -> None:
         self.shape = storage.shape
         self.dtype = storage.dtype
         self._storage = storage
@@ -208,8 +208,8 @@ class Storage:
             raise self.refuse("shape-bomb", f"declares {declared} chunks and stores {stored}")
         return Chunked(self, filters)
 
-    def _filter(self, index: int) -> Filter:
+    def _filter(self, index: int) -> ChunkFilter:
         code, _, values, _ = self._properties.get_filter(index)
         if code not in FILTERS:
             raise self.refuse("unknown-filter", f"is stored through the unknown filter {code}; known: {', '.join(map(str, FILTERS))}")
-        return Filter(code, tuple(values))
+        return ChunkFilter(code, tuple(values))

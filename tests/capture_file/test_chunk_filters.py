@@ -5,7 +5,7 @@ from contextlib import suppress
 import numpy as np
 import pytest
 
-from probes.capture_file.filters import BLOSC2, GZIP, SHUFFLE, ZSTD, Filter, decode
+from probes.capture_file.codecs import BLOSC2, GZIP, SHUFFLE, ZSTD, ChunkFilter, decode
 from probes.errors import FileRefused, MissingExtra
 
 DATA = np.arange(1000, dtype="<f4").tobytes()
@@ -21,13 +21,13 @@ def encoded(code: int, data: bytes) -> bytes:
 
 @pytest.mark.parametrize("code", [GZIP, ZSTD, BLOSC2])
 def test_a_chunk_is_decoded_to_what_it_was(code: int) -> None:
-    assert decode(encoded(code, DATA), [Filter(code, ())], len(DATA)) == DATA
+    assert decode(encoded(code, DATA), [ChunkFilter(code, ())], len(DATA)) == DATA
 
 
 @pytest.mark.parametrize("code", [GZIP, ZSTD, BLOSC2])
 def test_a_chunk_that_expands_beyond_its_size_is_refused_before_it_does(code: int) -> None:
     with pytest.raises(FileRefused) as refused:
-        decode(encoded(code, bytes(1 << 22)), [Filter(code, ())], 1 << 10)
+        decode(encoded(code, bytes(1 << 22)), [ChunkFilter(code, ())], 1 << 10)
     assert refused.value.code == "shape-bomb"
 
 
@@ -35,7 +35,7 @@ def test_a_chunk_that_expands_beyond_its_size_is_refused_before_it_does(code: in
 @pytest.mark.parametrize("data", [b"", b"no codec wrote this", b"\x28\xb5\x2f\xfd"])
 def test_bytes_that_no_codec_wrote_are_refused(code: int, data: bytes) -> None:
     with pytest.raises(FileRefused) as refused:
-        decode(data, [Filter(code, ())], 1 << 10)
+        decode(data, [ChunkFilter(code, ())], 1 << 10)
     assert refused.value.code == "damaged"
 
 
@@ -46,12 +46,12 @@ def test_a_flipped_bit_in_a_chunk_raises_nothing_but_refusals(code: int) -> None
         damaged = bytearray(sound)
         damaged[position] ^= 0x10
         with suppress(FileRefused):
-            decode(bytes(damaged), [Filter(code, ())], len(DATA))
+            decode(bytes(damaged), [ChunkFilter(code, ())], len(DATA))
 
 
 def test_filters_are_undone_from_the_last_to_the_first() -> None:
     shuffled = np.frombuffer(DATA, np.uint8).reshape(-1, 4).T.tobytes()
-    assert decode(zlib.compress(shuffled), [Filter(SHUFFLE, (4,)), Filter(GZIP, (4,))], len(DATA)) == DATA
+    assert decode(zlib.compress(shuffled), [ChunkFilter(SHUFFLE, (4,)), ChunkFilter(GZIP, (4,))], len(DATA)) == DATA
 
 
 @pytest.mark.parametrize(("code", "package"), [(ZSTD, "zstandard"), (BLOSC2, "blosc2")])
@@ -59,9 +59,9 @@ def test_a_missing_codec_is_named_with_what_installs_it(code: int, package: str,
     data = encoded(code, DATA)
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingExtra, match="torch-probes"):
-        decode(data, [Filter(code, ())], len(DATA))
+        decode(data, [ChunkFilter(code, ())], len(DATA))
 
 
 def test_elements_of_no_bytes_are_refused() -> None:
     with pytest.raises(FileRefused, match="shuffled by elements of no bytes"):
-        decode(b"1234", [Filter(SHUFFLE, (0,))], 4)
+        decode(b"1234", [ChunkFilter(SHUFFLE, (0,))], 4)
