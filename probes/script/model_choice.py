@@ -146,7 +146,7 @@ class TreeWithParameters:
 
 def choice_for(loaded: LoadedSpec) -> ModelChoice:
     """The way of choosing that a spec asks for."""
-    classes = loaded.spec.models
+    classes = {name: selector.class_ for name, selector in loaded.spec.model_selectors.items()}
     return ModelsByClass(classes) if classes else FittingTree(loaded)
 
 

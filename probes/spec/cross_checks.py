@@ -16,7 +16,7 @@ from probes.errors import nearest
 from probes.module_glob import ModuleGlob
 from probes.record_options import RecordOptions
 from probes.sinks.kernels.run_file import name_fault as file_name_fault
-from probes.spec.models import Defaults, Probe, Spec
+from probes.spec.models import Defaults, ModelSelector, Probe, Spec
 from probes.spec.partial import Unreadable, readable, readable_items
 from probes.spec.texts import name_fault
 from probes.spec.when import RANGES, Range, When
@@ -362,9 +362,10 @@ def _known_model(spec: Spec, model: str | None, at: tuple[str, ...]) -> Faults:
 
 
 def _model_of_several(spec: Spec, probe: Probe) -> Faults:
-    if spec.models and probe.model is None:
+    models = spec.models or {}
+    if probe.model is None and (len(models) > 1 or (models and any(other.model is not None for other in spec.probes.values()))):
         message = "the spec declares several models, and the probe names none of them"
-        yield Fault("no-model", message, (), f"add `model: {next(iter(spec.models))}`", key=True)
+        yield Fault("no-model", message, (), f"add `model: {next(iter(models))}`", key=True)
 
 
 def _edit_allowed(spec: Spec, probe: Probe) -> Faults:
@@ -391,6 +392,14 @@ def _names(key: str) -> Callable[[Spec], Faults]:
                 yield Fault("name", message, (key, name), key=True)
 
     return rule
+
+
+def _one_selection(spec: Spec) -> Faults:
+    for name, selector in readable_items(spec.models or {}):
+        if isinstance(selector, ModelSelector) and selector.instance is not None:
+            for key in [key for key in ("trained", "instances") if getattr(selector, key) is not None]:
+                message = f"`{key}` has no effect with `instance`, which selects one instance"
+                yield Fault("no-effect", message, ("models", name, key), f"remove `instance` or `{key}`", key=True)
 
 
 def _one_record(spec: Spec) -> Faults:
@@ -485,6 +494,7 @@ SPEC_RULES: Rules = (
     _names("probes"),
     _names("sinks"),
     _names("models"),
+    _one_selection,
     _one_record,
     _one_sink_for_each_file,
     _sinks_in_use,

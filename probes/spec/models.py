@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag
 
 from probes.component import Edit, Sink, Transform
 from probes.record_options import RecordOptions
@@ -27,6 +27,32 @@ class StepRule(Part):
     step: Annotated[Literal["optimizer", "batch", "forward"], Field(description="what ends a training step")] = "optimizer"
     epoch_steps: Annotated[int | None, Field(ge=1, description="training steps of an epoch, for loops without passes over a loader")] = None
     model: Annotated[Name | None, Field(description="the model whose optimizer counts, where there are several")] = None
+
+
+class ModelSelector(Part):
+    """Which module of a script a model of the spec is, where its class alone does not say so."""
+
+    class_: Annotated[Class, Field(alias="class", description="name of the class, or of one that it is derived from")]
+    instance: Annotated[
+        int | None, Field(ge=0, description="which instance of the class, counted from 0 in the order of their first calls")
+    ] = None
+    trained: Annotated[
+        Literal[True] | None, Field(description="the instance whose parameters an optimizer steps; without such a step the run fails")
+    ] = None
+    instances: Annotated[
+        Literal["all"] | None, Field(description="record every instance that is trained, the further ones as runs of their own")
+    ] = None
+
+
+def _selector_tag(value: object) -> str:
+    """Which member of the union a value of `models` is read as."""
+    return "mapping" if isinstance(value, dict | ModelSelector) else "name"
+
+
+Model = Annotated[
+    Annotated[Class, Tag("name")] | Annotated[ModelSelector, Tag("mapping")],
+    Discriminator(_selector_tag),
+]
 
 
 class Expect(Part):
@@ -105,7 +131,11 @@ class Spec(Part):
     version: Annotated[Literal[1], Field(description="version of the spec's format")]
     name: Annotated[Name, Field(description="name of the run's directory; the file's stem without it")] = "spec"
     about: Annotated[str, Field(description="what the spec is for")] = ""
-    models: Annotated[dict[str, Class] | None, NAMED, Field(description="name -> class of each model, where several are probed")] = None
+    models: Annotated[
+        dict[str, Model] | None,
+        NAMED,
+        Field(description="name -> class of each model, if several are probed or several modules fit; or a mapping that says which"),
+    ] = None
     clock: Annotated[StepRule, Field(description="what a step and an epoch are")] = StepRule()
     defaults: Annotated[Defaults | None, Field(description="what every probe without an edit starts from")] = None
     probes: Annotated[dict[str, Probe], NAMED, Field(min_length=1, description="the probes by name")]
@@ -120,6 +150,14 @@ class Spec(Part):
     on_error: Annotated[Literal["disable", "raise"], Field(description="what happens when a capturing probe fails")] = "disable"
     provenance: Annotated[Provenance, Field(description="what is written down of where the run comes from")] = Provenance()
     tolerance: Annotated[dict[Dtype, Tolerance], DTYPED, Field(description="for diff and replay, by dtype")] = Field(default_factory=dict)
+
+    @property
+    def model_selectors(self) -> dict[str, ModelSelector]:
+        """Which module each model of the spec is; empty where the spec names none."""
+        return {
+            name: model if isinstance(model, ModelSelector) else ModelSelector.model_validate({"class": model})
+            for name, model in (self.models or {}).items()
+        }
 
     @property
     def record(self) -> RecordOptions:

@@ -105,7 +105,8 @@ class _Entry:
             hint = _type_hint(TYPES[self.kind], self.value, name)
             return self._at("wrong-type", f"{_named(self.path)} must be {TYPES[self.kind]}, got {given}", hint)
         if self.kind == "literal_error":
-            allowed = [part.strip().strip("'") for part in self.context["expected"].replace(" or ", ", ").split(",")]
+            expected = self.context["expected"].replace(" or ", ", ").replace("True", "true")
+            allowed = [part.strip().strip("'") for part in expected.split(",")]
             hint = HOOKS_MEANT.get(str(self.value)) or nearest(str(self.value), allowed)
             return self._at("bad-choice", f"{given} is not one of {', '.join(allowed)}", hint)
         if self.kind in BOUNDS:
