@@ -28,9 +28,6 @@ EXPECTED: dict[str, Any] = {version: json.loads((HERE / f"{version}.json").read_
 RUNS = [(version, name) for version in VERSIONS for name in EXPECTED[version]["runs"]]
 KILLED = [(version, name) for version, name in RUNS if EXPECTED[version]["runs"][name]["journals"]]
 SEALED = [place for place in RUNS if place not in KILLED]
-# Release 0.1.0 doubts these although nothing was changed: it counts the numbers of a complex capture where the file counts the
-# pairs. A release that verifies them takes the line away, and every release reads them.
-DOUBTED = {("v0.1.0", "ragged-complex"): "clock-edited"}
 OTHER_BOOT = "99999999-8888-4777-8666-555555555555"
 CLOCK = ("epoch", "step", "global_step", "microstep", "call", "backward", "rank")
 
@@ -149,7 +146,7 @@ def test_tensors_of_every_dtype_come_back_to_torch_with_the_same_bits(corpus: Pa
         assert [sha256(row).hexdigest() for row in rows] == [capture[-1] for capture in wanted["captures"]]
 
 
-@pytest.mark.parametrize("place", [place for place in SEALED if place not in DOUBTED], ids=" ".join)
+@pytest.mark.parametrize("place", SEALED, ids=" ".join)
 def test_an_old_run_verifies_under_the_head_of_its_ledgers(corpus: Path, place: tuple[str, str]) -> None:
     wanted, path = expected(place), corpus.joinpath(*place)
     verdict = probes.verify(path, anchor=wanted["head"])
@@ -157,13 +154,6 @@ def test_an_old_run_verifies_under_the_head_of_its_ledgers(corpus: Path, place: 
     assert (verdict.anchored, verdict.head) == (True, wanted["head"])
     assert sorted([finding.file, finding.code] for finding in verdict.findings) == wanted["notes"]
     assert {file.file: [file.captures, file.captures_root] for file in verdict.files} == wanted["files"]
-
-
-@pytest.mark.parametrize("place", DOUBTED, ids=" ".join)
-def test_an_old_run_that_is_as_it_was_sealed_is_doubted(corpus: Path, place: tuple[str, str]) -> None:
-    verdict = probes.verify(corpus.joinpath(*place))
-    assert [finding.code for finding in verdict.findings] == [DOUBTED[place]]
-    assert {file.file: [file.captures, file.captures_root] for file in verdict.files} == expected(place)["files"]
 
 
 @pytest.mark.parametrize("version", VERSIONS)

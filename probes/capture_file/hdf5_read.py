@@ -23,6 +23,7 @@ SCALE_ATTRIBUTES = {
     b"REFERENCE_LIST": h5py.h5t.COMPOUND,
 }
 LARGEST_ATTRIBUTE = 1 << 20
+TRUNCATED = "truncated file"  # HDF5's own words: h5py raises OSError for this and for any other damage, without a number
 
 
 def open_file(path: Path) -> File:
@@ -96,7 +97,7 @@ class _Opened:
         except (FileRefused, StorageError):
             raise
         except (OSError, LookupError, ValueError, RuntimeError, TypeError, OverflowError, MemoryError) as error:
-            code = "truncated" if "truncated file" in str(error) else "damaged"
+            code = "truncated" if TRUNCATED in str(error) else "damaged"
             raise FileRefused(code, f'"{name}" of "{self.path}" cannot be read: {error}') from error
 
 
@@ -140,11 +141,16 @@ class Group:
 
     def text(self, name: str) -> str:
         """A scalar text dataset below this one."""
+        with self._file.refusing(self._below(name)):
+            return self.content(name).decode()
+
+    def content(self, name: str) -> bytes:
+        """The bytes of a scalar text dataset below this one, whether or not they are UTF-8."""
         array = self.array(name)
         if array.dtype.kind != "S" or array.shape:
             raise self._refuse("unsafe-type", name, "is not a text")
         with self._file.refusing(self._below(name)):
-            return bytes(array.read()[()]).decode()
+            return bytes(array.read()[()])
 
     def checking(self) -> AbstractContextManager[None]:
         """A context in which an error means that the group is damaged, and is raised as a refusal."""

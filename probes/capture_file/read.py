@@ -99,11 +99,11 @@ class SealedPart:
         self._names = set(group.names())
         self._attributes = group.attributes(without=FOR_OTHERS)
         if tuple(self._attributes.get(name) for name in SeriesKey._fields) != self.key:
-            raise self._damaged("is not the series that its name says")
+            raise FileRefused("series-renamed", f'"{group.name}" has attributes of another series than its name')
         self.dtype = self._dtype()
         self._values = self._array("values")
         if self._values.dtype != bits_dtype(self.dtype):
-            raise self._damaged(f"holds {self._values.dtype} for {self.dtype}")
+            raise FileRefused("dtype-changed", f'"{group.name}" holds `{self._values.dtype}`, which is not `{self.dtype}`')
         self.clocks = self._clocks(rank)
         self.steps = Steps(self.clocks)
         self.shapes = self._shapes()

@@ -15,7 +15,7 @@ PROOF: dict[str, Code] = {
     "bit-flip": Code("Bytes of a capture changed."),
     "step-missing": Code("Captures were removed from a series."),
     "step-added": Code("Captures were added to a series."),
-    "clock-edited": Code("The clock or the shape of captures changed; their bytes did not change."),
+    "clock-edited": Code("The name of a series, or the clock or the shape of its captures changed; the bytes did not change."),
     "dtype-changed": Code("The dtype of a series changed; its bytes did not change."),
     "digest-edited": Code("A digest stored in the file changed; the data that it covers did not change."),
     "attribute-edited": Code("An attribute changed."),

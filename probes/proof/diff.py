@@ -64,7 +64,7 @@ def diff(
         series=series,
         first=min(firsts, key=lambda one: order.capture(one.key, one.clock), default=None),
         gaps=_gaps(left, right),
-        provenance=provenance_differences(left.manifest, right.manifest),
+        origins=provenance_differences(left.manifest, right.manifest),
         tolerances={dtype: one._asdict() for dtype, one in tolerances.items()},
     )
 

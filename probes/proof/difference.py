@@ -143,7 +143,7 @@ class Difference:
         series: what was found of each series, in the plan's order.
         first: the first divergence by clock, then by the plan's order.
         gaps: what the runs say they lack, where they do not agree.
-        provenance: in what the provenance differs, likely causes first.
+        origins: in what the provenance differs, likely causes first.
         tolerances: the tolerances used, by dtype; dtypes without one were compared bit for bit.
     """
 
@@ -152,7 +152,7 @@ class Difference:
     series: tuple[SeriesDifference, ...]
     first: Divergence | None = None
     gaps: tuple[GapDifference, ...] = ()
-    provenance: tuple[ProvenanceDifference, ...] = ()
+    origins: tuple[ProvenanceDifference, ...] = ()
     tolerances: dict[str, dict[str, float]] = field(default_factory=dict)
 
     @property
@@ -187,7 +187,7 @@ class Difference:
             "first": divergence_dict(self.first),
             "tolerances": self.tolerances,
             "gaps": [plain(asdict(one) | {"key": one.key}) for one in self.gaps],
-            "origins": [asdict(one) for one in self.provenance],
+            "origins": [asdict(one) for one in self.origins],
             "series": [one.as_dict() for one in self.series],
         }
 

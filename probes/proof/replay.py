@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from pydantic import ValidationError
 
+from probes.capture_file.read import SealedFile
 from probes.errors import FileRefused, RunError, StorageError, UsageError
 from probes.proof.diff import diff
 from probes.proof.difference import Difference
-from probes.proof.verify_file import Inspection
 from probes.provenance.code import GitUnknown, repository, with_home
 from probes.provenance.packages import packages, python_version
 from probes.provenance.redact import REDACTED
@@ -199,7 +199,7 @@ def _spec(run: Path, manifest: Manifest, room: Path) -> Path:
         written.write_bytes((run / "spec.yaml").read_bytes())
         return written
     for path in sorted(run.glob("epoch-*.h5")):
-        text = Inspection.text_of(path, "resolved")
+        text = SealedFile(path).root.content("resolved")
         if sha256(text).hexdigest() == manifest.spec.resolved_sha256:
             written.write_bytes(text)
             return written

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import islice
-from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from probes.capture_file.read import SealedPart
 from probes.capture_file.series_part import Part, shape_of, sizes
-from probes.clock import SeriesKey
 from probes.digest import BLOCK_BYTES, Hasher, blocks, series_hex, shape_row
 from probes.proof.finding import Finding
 from probes.signature import DTYPES
@@ -20,18 +20,46 @@ _SLICE_BYTES = 4 << 20
 MOST_STEPS = 16
 
 
-class StoredDigests(NamedTuple):
-    """What a file says of a series, beside its captures.
+@dataclass(frozen=True)
+class SeriesDigests:
+    """The digests of one series, computed from its bytes and as its file states them.
 
     Attributes:
-        digest: the series digest.
-        blocks: (blocks, 32) the digests of its blocks.
-        lost: how many captures the file lacks altogether, or has too many where negative; 0 where that is not known.
+        part: the series.
+        ends: as `block_ends` gives them.
+        blocks: (blocks, 32) digests of the blocks, computed.
+        stored_blocks: the same, as the file states them.
+        computed: the series digest, computed.
+        stored: the series digest that the file states.
     """
 
-    digest: str
+    part: SealedPart
+    ends: list[int]
     blocks: NDArray[np.uint8]
-    lost: int
+    stored_blocks: NDArray[np.uint8]
+    computed: str
+    stored: str
+
+    @classmethod
+    def of(cls, part: SealedPart, stored: str, has_read: Callable[[int], None]) -> SeriesDigests:
+        """Read every byte of a series.
+
+        Args:
+            part: the series.
+            stored: the series digest that the file states.
+            has_read: takes how many bytes were read, so that memory can be released.
+
+        Raises:
+            FileRefused: the series cannot be read.
+        """
+        ends = block_ends(part)
+        blocks = block_digests(part, ends, has_read)
+        return cls(part, ends, blocks, part.block_digests, digest_of(part, blocks), stored)
+
+    @property
+    def blocks_agree(self) -> bool:
+        """Whether the stored block digests are the computed ones."""
+        return np.array_equal(self.blocks, self.stored_blocks)
 
 
 def block_ends(part: Part) -> list[int]:
@@ -51,7 +79,7 @@ def block_digests(part: Part, ends: list[int], has_read: Callable[[int], None]) 
     Args:
         part: the series.
         ends: as `block_ends` gives them.
-        has_read: told how many bytes were read, so that memory can be let go.
+        has_read: takes how many bytes were read, so that memory can be released.
     """
     digests = bytearray()
     start = 0
@@ -95,64 +123,66 @@ def digest_of(part: Part, digests: NDArray[np.uint8], dtype: str | None = None) 
     return series_hex(part.key, dtype or part.dtype, len(part.clocks), clock_table(part), shape_table(part), digests.tobytes())
 
 
-def check_series(file: str, part: Part, stated: StoredDigests, has_read: Callable[[int], None]) -> tuple[str, list[Finding]]:
-    """Verify a series.
+def stored_digest_changes(file: str, series: SeriesDigests) -> Iterator[Finding]:
+    """What changed in a series whose captures are covered by an intact captures root: only stored digests can have."""
+    if series.stored != series.computed or not series.blocks_agree:
+        key = series.part.key
+        yield Finding("digest-edited", file, f"`{key}`: a stored digest changed, the captures did not", key)
+
+
+def changes(file: str, series: SeriesDigests, lost: int) -> list[Finding]:
+    """What changed in a series.
 
     Args:
         file: name of the file, for the findings.
-        part: the series.
-        stated: what the file says of it.
-        has_read: told how many bytes were read.
-
-    Returns:
-        The digest computed from its bytes, and what is wrong; empty where it is as it was sealed.
+        series: the digests of the series.
+        lost: how many captures the whole file lacks, or has too many where negative; 0 where that is not known.
     """
-    ends = block_ends(part)
-    found = block_digests(part, ends, has_read)
-    digest = digest_of(part, found)
-    whole = found.shape == stated.blocks.shape and bool((found == stated.blocks).all())
-    if digest == stated.digest:
-        return digest, [] if whole else [_finding("digest-edited", file, part.key, "block digests changed, the bytes did not")]
-    if found.shape == stated.blocks.shape and digest_of(part, stated.blocks) == stated.digest:
-        return digest, list(_flips(file, part, ends, found, stated.blocks))
-    return digest, [_other(file, part, ends, found, stated, whole)]
+    if series.computed == series.stored:
+        return list(stored_digest_changes(file, series))
+    stored = series.stored_blocks
+    if series.blocks.shape == stored.shape and digest_of(series.part, stored) == series.stored:
+        return list(_changed_blocks(file, series))
+    return [_other_change(file, series, lost)]
 
 
-def _flips(file: str, part: Part, ends: list[int], found: NDArray[np.uint8], stated: NDArray[np.uint8]) -> Iterator[Finding]:
+def _changed_blocks(file: str, series: SeriesDigests) -> Iterator[Finding]:
     """One finding for each block whose bytes changed."""
-    for block in np.flatnonzero((found != stated).any(axis=1)).tolist():
-        start, end = ends[block - 1] if block else 0, ends[block]
+    part = series.part
+    for block in np.flatnonzero((series.blocks != series.stored_blocks).any(axis=1)).tolist():
+        start, end = series.ends[block - 1] if block else 0, series.ends[block]
         steps = int(part.clocks["step"][start:end].min()), int(part.clocks["step"][start:end].max())
         where = f"step {steps[0]}" if steps[0] == steps[1] else f"steps {steps[0]} to {steps[1]}"
-        range_note = "" if end - start == 1 else f" (captures {start} to {end - 1}, one block of {BLOCK_BYTES // 1024} KiB)"
-        yield Finding("bit-flip", file, f"{part.key}: bytes changed in {where}{range_note}", part.key, steps)
+        block_note = "" if end - start == 1 else f" (captures {start} to {end - 1}, one block of {BLOCK_BYTES // 1024} KiB)"
+        yield Finding("bit-flip", file, f"`{part.key}`: bytes changed in {where}{block_note}", part.key, steps)
 
 
-def _other(file: str, part: Part, ends: list[int], found: NDArray[np.uint8], stated: StoredDigests, whole: bool) -> Finding:
-    """What changed where neither bytes nor digests alone did."""
-    if whole:
-        meant = _other_dtype(part, found, stated.digest)
-        if meant:
-            return _finding("dtype-changed", file, part.key, f"is read as {part.dtype}, and was captured as {meant}")
-    if stated.lost > 0 or (stated.lost == 0 and len(ends) < len(stated.blocks)):
+def _other_change(file: str, series: SeriesDigests, lost: int) -> Finding:
+    """What changed where the bytes of single blocks do not explain it."""
+    part, stored = series.part, series.stored_blocks
+    key = part.key
+    captured = _other_dtype(series) if series.blocks_agree else ""
+    if captured:
+        return Finding("dtype-changed", file, f"`{key}` is stored as `{part.dtype}`, and was captured as `{captured}`", key)
+    if lost > 0 or (lost == 0 and len(series.ends) < len(stored)):
         steps = _missing_steps(part)
-        return Finding("step-missing", file, f"{part.key}: captures were taken out{_named(steps)}", part.key, _span(steps))
-    if stated.lost < 0 or len(ends) > len(stated.blocks):
-        return _finding("step-added", file, part.key, "captures were added")
-    if whole:
-        return _finding("clock-edited", file, part.key, "steps, calls or shapes of its captures were changed")
-    first = int(np.flatnonzero((found != stated.blocks).any(axis=1))[0])
-    start = ends[first - 1] if first else 0
-    steps_of_block = int(part.clocks["step"][start]), int(part.clocks["step"][ends[first] - 1])
-    message = f"{part.key}: bytes from step {steps_of_block[0]} on, and its digests or clocks, were changed"
-    return Finding("bit-flip", file, message, part.key, steps_of_block)
+        named = f": step {', '.join(map(str, steps))} is missing" if steps else ""
+        return Finding("step-missing", file, f"`{key}`: captures were removed{named}", key, (steps[0], steps[-1]) if steps else None)
+    if lost < 0 or len(series.ends) > len(stored):
+        return Finding("step-added", file, f"`{key}`: captures were added", key)
+    if series.blocks_agree:
+        return Finding("clock-edited", file, f"`{key}`: its name, or steps, calls or shapes of its captures changed", key)
+    first = int(np.flatnonzero((series.blocks != stored).any(axis=1))[0])
+    start = series.ends[first - 1] if first else 0
+    of_block = int(part.clocks["step"][start]), int(part.clocks["step"][series.ends[first] - 1])
+    return Finding("bit-flip", file, f"`{key}`: bytes changed from step {of_block[0]} on, and its digests or clocks too", key, of_block)
 
 
-def _other_dtype(part: Part, found: NDArray[np.uint8], digest: str) -> str:
-    """The dtype of the same size under which the digest holds, or an empty text."""
-    size = DTYPES[part.dtype].itemsize
+def _other_dtype(series: SeriesDigests) -> str:
+    """The dtype of the same size under which the stored digest holds, or an empty text."""
+    part, size = series.part, DTYPES[series.part.dtype].itemsize
     alike = (name for name, kind in DTYPES.items() if kind.itemsize == size and name != part.dtype)
-    return next((name for name in alike if digest_of(part, found, name) == digest), "")
+    return next((name for name in alike if digest_of(part, series.blocks, name) == series.stored), "")
 
 
 def _missing_steps(part: Part) -> list[int]:
@@ -163,15 +193,3 @@ def _missing_steps(part: Part) -> list[int]:
     known, spacing = set(steps.tolist()), int(np.gcd.reduce(np.diff(steps)))
     missing = (step for step in range(int(steps[0]), int(steps[-1]), spacing) if step not in known)
     return list(islice(missing, MOST_STEPS))
-
-
-def _named(steps: list[int]) -> str:
-    return f": it lacks step {', '.join(map(str, steps))}" if steps else ""
-
-
-def _span(steps: list[int]) -> tuple[int, int] | None:
-    return (steps[0], steps[-1]) if steps else None
-
-
-def _finding(code: str, file: str, key: SeriesKey, message: str, **more: Any) -> Finding:
-    return Finding(code, file, f"{key} {message}" if code in ("dtype-changed",) else f"{key}: {message}", key, **more)

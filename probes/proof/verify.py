@@ -16,7 +16,7 @@ from probes.errors import StorageError, UsageError
 from probes.proof.file_hash import Hashes, hashes, prefix_hex
 from probes.proof.finding import CheckedFile, Finding, Verdict
 from probes.proof.ledgers import LedgerCheck, check_anchor, check_ledger, head_of
-from probes.proof.verify_file import Inspection
+from probes.proof.verify_file import FileVerification, verify_file
 from probes.run_directory.file_name import CONTINUED, manifest_name
 from probes.run_directory.ledger import Entry, current
 from probes.run_directory.listing import is_run, newest_run
@@ -171,7 +171,7 @@ class _Verification:
         path = self._directory / name
         entry = next((entry for entry in reversed(self._entries) if entry.file == name), None)
         hashing = self._thread.submit(hashes, path, self._sha256) if entry or self._sha256 else None
-        inspected = Inspection(path)
+        inspected = verify_file(path, entry.captures if entry else None)
         found = _result(hashing)
         mine = list(inspected.findings)
         mine += self._origin(entry, inspected, found.blake3)
@@ -191,7 +191,7 @@ class _Verification:
         )
         return _File(checked, str(inspected.attributes.get("run_id", "")))
 
-    def _against(self, entry: Entry, path: Path, found: Inspection, digest: str, mine: list[Finding]) -> Iterator[Finding]:
+    def _against(self, entry: Entry, path: Path, found: FileVerification, digest: str, mine: list[Finding]) -> Iterator[Finding]:
         """A file against its line in the ledger; what is plainer than what was found inside takes its place."""
         size = path.stat().st_size
         other = next((one for one in self._entries if one.file_blake3 == digest and one.file != entry.file), None)
@@ -210,7 +210,7 @@ class _Verification:
         elif not mine:
             yield Finding("file-changed", entry.file, "captures and texts are intact, but other bytes are not those that the ledger lists")
 
-    def _line(self, entry: Entry, found: Inspection) -> Iterator[Finding]:
+    def _line(self, entry: Entry, found: FileVerification) -> Iterator[Finding]:
         """A line of the ledger against a file whose hash it has: where they differ, the line was edited."""
         facts = {name: found.attributes.get(name) for name in FACTS}
         facts |= {"captures": found.captures, "complete": bool(found.attributes.get("complete"))}
@@ -222,7 +222,7 @@ class _Verification:
         if wrong:
             yield Finding("ledger-edited", entry.file, f"its line in the ledger states another {' and '.join(wrong)} than the file has")
 
-    def _origin(self, entry: Entry | None, found: Inspection, digest: str) -> list[Finding]:
+    def _origin(self, entry: Entry | None, found: FileVerification, digest: str) -> list[Finding]:
         """Whether the manifest in a file is that of the start which wrote it."""
         if not self._manifests or not found.manifest:
             return []
@@ -251,7 +251,7 @@ def _run_of(manifest: dict[str, Any]) -> list[object]:
     return [manifest.get("format"), manifest.get("run_id"), spec.get("identity") if isinstance(spec, dict) else None]
 
 
-def _notes(found: Inspection) -> Iterator[Finding]:
+def _notes(found: FileVerification) -> Iterator[Finding]:
     """What is no damage, and worth knowing."""
     if found.attributes and not found.attributes.get("complete") and found.attributes.get("reason") != CONTINUED:
         yield Finding("incomplete", found.name, f"the epoch did not come to its end: {found.attributes.get('reason') or 'no reason given'}")

@@ -1,48 +1,40 @@
-"""Verifying one sealed file from what stands in it: structure, captures, texts and roots."""
+"""Verify one sealed file from its own content: structure, captures, texts and roots."""
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
-from hashlib import sha256
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import ValidationError
 
 from probes.capture_file.hdf5_read import Group
-from probes.capture_file.read import SealedFile, SealedPart
+from probes.capture_file.read import LABELS, SealedFile, SealedPart
 from probes.capture_file.roots import root_of_epoch
 from probes.capture_file.series_part import sizes
 from probes.clock import SeriesKey
 from probes.digest import ALGORITHM, blake3_hex, canonical, captures_root
 from probes.errors import FileRefused
 from probes.proof.finding import CODES, Finding
-from probes.proof.series_check import StoredDigests, check_series
-from probes.run_directory.manifest import Manifest, identity
+from probes.proof.manifest_check import TEXTS, check_origin
+from probes.proof.series_check import SeriesDigests, changes, stored_digest_changes
+from probes.signature import DTYPES
 
-# Texts of the file, and what it is called when one changed.
-TEXTS = {"spec": "spec-edited", "resolved": "spec-edited", "manifest": "manifest-edited", "closing": "epoch-root", "gaps": "gaps-edited"}
 COLUMNS = ("epoch", "microstep", "call", "backward")
 OF_LAYOUT = {"stacked": set[str](), "concatenated": {"row_size"}, "ragged": {"offset", "shape", "axis"}}
 OF_IDS = {"step", "row_size", "sample_id", "sample"}
-DIGESTS = frozenset({"digest", "described"})
+UNDESCRIBED = frozenset({"digest", "described"})
 RELEASE_BYTES = 64 << 20
-SEARCHED = 4096
-_WRONG_TYPE = re.compile(r'" holds \w+ for \w+$')
 UNKNOWN_STEP = np.uint64((1 << 64) - 1)
 
 Gap = tuple[SeriesKey, str, int]
-Row = tuple[SeriesKey, str, str]
 
 
-class Inspection:
-    """One file, verified; the work is done when it is made.
-
-    Args:
-        path: the file.
+@dataclass
+class FileVerification:
+    """What the verification of one file found.
 
     Attributes:
         name: of the file.
@@ -52,254 +44,197 @@ class Inspection:
         captures_root: as computed; empty where it could not be.
         epoch_root: likewise.
         manifest: the manifest in it, as plain data.
-        spec: the spec in it.
-        gaps: what was due and is not there, with reasons and counts.
+        gaps: captures that were due and are missing, with reasons and counts.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.name = path.name
-        self.findings: list[Finding] = []
-        self.attributes: dict[str, Any] = {}
-        self.captures = 0
-        self.captures_root = self.epoch_root = ""
-        self.manifest: dict[str, Any] = {}
-        self.spec = b""
-        self.gaps: list[Gap] = []
-        self._read = self._unread = 0
-        try:
-            self._file = SealedFile(path)
-            self.attributes = self._file.attributes
-            with self._file.root.checking():  # whatever a changed byte makes of a type or a number
-                self._inspect()
-        except FileRefused as refused:
-            self._refused(refused)
+    name: str
+    findings: list[Finding] = field(default_factory=list)
+    attributes: dict[str, Any] = field(default_factory=dict)
+    captures: int = 0
+    captures_root: str = ""
+    epoch_root: str = ""
+    manifest: dict[str, Any] = field(default_factory=dict)
+    gaps: list[Gap] = field(default_factory=list)
 
-    @staticmethod
-    def text_of(path: Path, name: str) -> bytes:
-        """A text dataset of a sealed file, nothing else of which is looked at."""
-        return SealedFile(path).root.text(name).encode()
 
-    def _inspect(self) -> None:
-        if self.attributes.get("digest_algorithm") != ALGORITHM:
-            self._find("algorithm", f'digests are said to be of "{self.attributes.get("digest_algorithm")}"; this format has {ALGORITHM}')
-        self._described("the root", self._file.root.name, self.attributes)
-        texts = self._texts()
-        self._members(self._file.root, {"captures", *TEXTS}, {"steps"})
-        self._ids()
-        parts = list(self._parts())
-        self.captures = sum(len(part.clocks) for _, part in parts)
-        closing, gaps = _json(texts.get("closing")), _gaps(texts.get("gaps"))
-        self.gaps = gaps or []
-        lost = self._claimed(closing) - self.captures
-        stated, found = self._series(parts, lost)
-        self._root(stated, found, gaps, lost)
-        self._origin(texts, closing)
+def verify_file(path: Path, captures: int | None = None) -> FileVerification:
+    """Verify a sealed file.
 
-    def _texts(self) -> dict[str, bytes]:
-        texts = {}
-        for name in TEXTS:
-            try:
-                if name in self._file.root:
-                    texts[name] = self._file.root.text(name).encode()
-            except FileRefused as refused:
-                garbled = "codec can't decode" in str(refused)
-                self._find(TEXTS[name] if garbled else "damaged", f"`{name}` is not UTF-8" if garbled else str(refused))
-        self.spec = texts.get("spec", b"")
-        found = _json(texts.get("manifest"))
-        self.manifest = found if isinstance(found, dict) else {}
-        return texts
+    Args:
+        path: the file.
+        captures: how many captures the ledger lists for it; None where there is no ledger.
 
-    def _members(self, group: Group, needed: set[str], allowed: set[str]) -> None:
-        """Note what a group lacks, and what it holds that was not sealed."""
+    Returns:
+        What was found. It is a finding, too, that the file cannot be opened.
+    """
+    found = FileVerification(path.name)
+    check = _FileCheck(found, captures)
+    try:
+        file = SealedFile(path)
+        found.attributes = file.attributes
+        with file.root.checking():  # whatever a changed byte makes of a type or a number
+            check.run(file)
+    except FileRefused as refused:
+        check.refused(refused)
+    return found
+
+
+class _FileCheck:
+    """Fills a `FileVerification`, one area of the file after the other."""
+
+    def __init__(self, found: FileVerification, listed: int | None) -> None:
+        self._found, self._listed = found, listed
+        self._bytes_read = 0
+        self._unread = 0
+
+    def run(self, file: SealedFile) -> None:
+        found = self._found
+        if found.attributes.get("digest_algorithm") != ALGORITHM:
+            named = found.attributes.get("digest_algorithm")
+            self._find("algorithm", f"the file names the digest algorithm `{named}`; this format has `{ALGORITHM}`")
+        if not _is_described(found.attributes):
+            self._find("attribute-edited", "an attribute of the root group changed")
+        texts = {name: file.root.content(name) for name in TEXTS if name in file.root}
+        found.manifest = _object(texts.get("manifest"))
+        closing, gaps = _object(texts.get("closing")), _gaps(texts.get("gaps"))
+        found.gaps = gaps or []
+        self._members(file.root, {"captures", *TEXTS}, {"steps"})
+        self._sample_ids(file)
+        self._captures(file, gaps)
+        found.findings += check_origin(found.name, texts, found.manifest, found.attributes)
+        complete = bool(found.attributes.get("complete"))
+        found.epoch_root = root_of_epoch(found.manifest, closing, found.captures_root, found.captures, complete)
+        if not found.findings and found.epoch_root != found.attributes.get("epoch_root"):
+            self._find("epoch-root", "the origin or the end of the epoch differs from what the epoch root covers")
+
+    def refused(self, refused: FileRefused, series: SeriesKey | None = None) -> None:
+        """Note that the file, or a series of it, cannot be read."""
+        code = refused.code if refused.code in CODES else "damaged"
+        self._find(code, str(refused).partition(": ")[2], series)
+
+    def _members(self, group: Group, needed: set[str], allowed: set[str]) -> bool:
+        """Note objects that are missing from a group or were not sealed; whether all that are needed are there."""
         there = set(group.names())
         place = group.name.rstrip("/")
         for name in sorted(needed - there):
-            self._find("missing-object", f'"{place}/{name}" is not there')
+            self._find("missing-object", f"`{place}/{name}` is missing")
         for name in sorted(there - needed - allowed):
-            self._find("extra-object", f'"{place}/{name}" was not sealed')
+            self._find("extra-object", f"`{place}/{name}` was not sealed")
+        return needed <= there
 
-    def _ids(self) -> None:
-        if "steps" not in self._file.root:
-            return
-        steps = self._file.root.group("steps")
-        for name in steps.names():
-            self._members(steps.group(name), OF_IDS, set())
+    def _sample_ids(self, file: SealedFile) -> None:
+        if "steps" in file.root:
+            steps = file.root.group("steps")
+            for name in steps.names():
+                self._members(steps.group(name), OF_IDS, set())
 
-    def _parts(self) -> Iterator[tuple[Group, SealedPart]]:
-        """Every series that can be read."""
-        if "captures" not in self._file.root:
+    def _captures(self, file: SealedFile, gaps: list[Gap] | None) -> None:
+        """Verify every series against the captures root; where that fails, against its own digests."""
+        found = self._found
+        series = [(group, digests) for group, part in self._parts(file) if (digests := self._digests(file, group, part)) is not None]
+        found.captures_root = captures_root([(one.part.key, one.part.dtype, one.computed) for _, one in series], gaps or [])
+        sealed = found.captures_root == found.attributes.get("captures_root")
+        lost = self._listed - found.captures if self._listed is not None else 0
+        for group, one in series:
+            found.findings += stored_digest_changes(found.name, one) if sealed else changes(found.name, one, lost)
+            found.findings += self._columns(group, one.part)
+        if sealed or self._unread or found.findings:
             return
-        captures = self._file.root.group("captures")
+        if self._listed is None:
+            self._find("captures-root", "the series and gaps of the file are not those that the captures root covers")
+        elif lost > 0:
+            self._find("missing-object", f"a series is missing: {lost} captures fewer than the ledger lists")
+        elif lost < 0:
+            self._find("extra-object", f"a series was added: {-lost} captures more than the ledger lists")
+        else:
+            self._find("gaps-edited", "the list of gaps, or the list of series, changed")
+
+    def _parts(self, file: SealedFile) -> Iterator[tuple[Group, SealedPart]]:
+        """Every series that can be opened."""
+        if "captures" not in file.root:
+            return
+        captures = file.root.group("captures")
         self._class_only(captures, "NXentry")
         for probe in captures.names():
             try:
                 self._class_only(captures.group(probe), "NXcollection")
             except FileRefused as refused:
-                self._refused(refused)
-        for address, (probe, name) in self._addresses().items():
+                self.refused(refused)
+        for address, (probe, name) in self._addresses(file).items():
             try:
                 group = captures.group(probe).group(name)
-                self._shape_of_group(group)
-                yield group, self._file.part(address)
+                if not self._is_whole(group):
+                    self._unread += 1
+                    continue
+                part = file.part(address)
             except FileRefused as refused:
-                self._refused(refused, address.key)
                 self._unread += 1
+                self.refused(refused, address.key)
+            else:
+                self._found.captures += len(part.clocks)
+                yield group, part
 
-    def _addresses(self) -> dict[Any, tuple[str, str]]:
+    def _addresses(self, file: SealedFile) -> dict[Any, tuple[str, str]]:
         try:
-            return self._file.addresses
+            return file.addresses
         except FileRefused as refused:
-            self._refused(refused)
+            self.refused(refused)
             return {}
 
     def _class_only(self, group: Group, name: str) -> None:
         if group.attributes() != {"NX_class": name}:
-            self._find("attribute-edited", f'"{group.name}" has other attributes than it was sealed with')
+            self._find("attribute-edited", f"an attribute of `{group.name}` changed")
 
-    def _shape_of_group(self, group: Group) -> None:
-        """Note objects of a series that are missing or too many, and whether it stands under its own name."""
+    def _is_whole(self, group: Group) -> bool:
+        """Whether a series has every object of its layout; what is missing or too many is noted."""
         attributes = group.attributes()
         columns = {name for name in COLUMNS if name not in attributes}
         axes = set(attributes.get("axes") or ()) - {"step"}
         needed = {"values", "step", "global_step", "block_digest", "block", "digest_byte"}
-        self._members(group, needed | columns | axes | OF_LAYOUT.get(str(attributes.get("layout")), set()), set())
+        labels = {name for name in group.names() if name.startswith(LABELS)}
+        return self._members(group, needed | columns | axes | OF_LAYOUT.get(str(attributes.get("layout")), set()), labels)
 
-    def _series(self, parts: list[tuple[Group, SealedPart]], lost: int) -> tuple[list[Row], list[Row]]:
-        """Verify every series; returns their rows of the captures root, as stated and as computed."""
-        stated, computed = [], []
-        for group, part in parts:
-            attributes = group.attributes()
-            says = StoredDigests(str(attributes.get("digest")), part.block_digests, lost)
-            try:
-                digest, wrong = check_series(self.name, part, says, self._has_read)
-                wrong = wrong or list(self._columns(group, part))
-            except FileRefused as refused:
-                self._refused(refused, part.key)
-                self._unread += 1
-                continue
-            self.findings += self._plainest(part.key, wrong, self._is_described(attributes))
-            stated.append((part.key, part.dtype, says.digest))
-            computed.append((part.key, part.dtype, digest))
-        return stated, computed
+    def _digests(self, file: SealedFile, group: Group, part: SealedPart) -> SeriesDigests | None:
+        """Read all bytes of a series; None where they cannot be read."""
 
-    def _plainest(self, key: SeriesKey, wrong: list[Finding], described: bool) -> list[Finding]:
-        """What is wrong with a series, by its plainest name: an edited attribute moves its clocks, key or dtype too."""
-        found = [one.code for one in wrong]
-        if not described and "dtype-changed" not in found:
-            wrong = [one for one in wrong if one.code != "clock-edited"]
-            return [*wrong, Finding("attribute-edited", self.name, f"an attribute of {key} changed", key)]
-        if "clock-edited" in found and not self._is_known(key):
-            return [Finding("series-renamed", self.name, f"{key} is no series of this spec and model", key)]
-        return wrong
+        def has_read(size: int) -> None:
+            self._bytes_read += size
+            if self._bytes_read >= RELEASE_BYTES:
+                self._bytes_read = 0
+                file.release()
 
-    def _is_known(self, key: SeriesKey) -> bool:
-        """Whether the manifest has the probe of a series, and its module or tensor."""
+        attributes = group.attributes()
+        if not _is_described(attributes):
+            self._find("attribute-edited", f"an attribute of `{part.key}` changed", part.key)
         try:
-            found = Manifest.model_validate(self.manifest)
-        except ValidationError:
-            return True
-        targets = {module.path for model in found.models for module in model.modules}
-        targets |= {tensor.name for model in found.models for tensor in model.tensors}
-        return key.probe in found.spec.probes and key.target in targets
+            return SeriesDigests.of(part, str(attributes.get("digest")), has_read)
+        except FileRefused as refused:
+            self._unread += 1
+            self.refused(refused, part.key)
+            return None
 
     def _columns(self, group: Group, part: SealedPart) -> Iterator[Finding]:
-        """What follows from the clocks and shapes, and stands in the file for other readers."""
+        """Check the columns that follow from clocks and shapes, and are in the file for other readers."""
         known = part.clocks["global_step"] != UNKNOWN_STEP
         ahead = part.clocks["global_step"].astype(np.int64) - part.clocks["step"].astype(np.int64)
         odd = np.flatnonzero(known & (ahead != ahead[known.argmax()])) if known.any() else known
         if len(odd) and len(np.unique(part.clocks["epoch"])) == 1:
             step = int(part.clocks["step"][odd[0]])
-            yield Finding("clock-edited", self.name, f"{part.key}: the global step of step {step} changed", part.key, (step, step))
+            message = f"`{part.key}`: the global step of step {step} changed"
+            yield Finding("clock-edited", self._found.name, message, part.key, (step, step))
         if "offset" in group:
-            lengths = sizes(part.shapes, part.dtype)
+            lengths = sizes(part.shapes, part.dtype) // DTYPES[part.dtype].lanes
             if not np.array_equal(group.array("offset").read(), np.cumsum(lengths) - lengths):
-                yield Finding("clock-edited", self.name, f"{part.key}: the offsets of its captures changed", part.key)
-
-    def _has_read(self, size: int) -> None:
-        self._read += size
-        if self._read >= RELEASE_BYTES:
-            self._read = 0
-            self._file.release()
-
-    def _claimed(self, closing: Any) -> int:
-        """How many captures the epoch root was made with; what is there where that cannot be told."""
-        known = str(self.attributes.get("captures_root"))
-        for distance in range(SEARCHED):
-            for count in {self.captures + distance, self.captures - distance}:
-                if count >= 0 and self._epoch_root(closing, known, count) == self.attributes.get("epoch_root"):
-                    return count
-        return self.captures
-
-    def _epoch_root(self, closing: Any, root: str, count: int) -> str:
-        ended = closing if isinstance(closing, dict) else {}
-        return root_of_epoch(self.manifest, ended, root, count, bool(self.attributes.get("complete")))
-
-    def _root(self, stated: list[Row], computed: list[Row], gaps: list[Gap] | None, lost: int) -> None:
-        known = self.attributes.get("captures_root")
-        self.captures_root = captures_root(computed, gaps or [])
-        root = captures_root(stated, gaps or [])
-        if root == known or self._unread or any(one.code in ("dtype-changed", "step-missing", "step-added") for one in self.findings):
-            return
-        if self.captures_root == known:
-            self.findings = [one for one in self.findings if one.code != "clock-edited"]
-            self._find("digest-edited", "a series digest was changed, what it is of was not")
-            return
-        for one in stated:
-            if captures_root([other for other in stated if other is not one], gaps or []) == known:
-                self._find("extra-object", f"{one[0]} was not sealed", one[0])
-                return
-        if lost > 0:
-            self._find("missing-object", f"a series is not there: {lost} captures less than when it was sealed")
-        elif gaps is None or (gaps and captures_root(stated, []) == known) or not any(not one.note for one in self.findings):
-            self._find("gaps-edited" if self._series_intact() else "captures-root", "the gaps, or which series there are, changed")
-
-    def _series_intact(self) -> bool:
-        return not any(one.series for one in self.findings)
-
-    def _origin(self, texts: dict[str, bytes], closing: Any) -> None:
-        """Spec, manifest and the epoch's end against the digests that cover them."""
-        found = None
-        if "manifest" in texts and not self.manifest:
-            self._find("manifest-edited", "the manifest is not a JSON object")
-        try:
-            found = Manifest.model_validate(self.manifest) if self.manifest else None
-        except ValidationError as error:
-            self._find("manifest-edited", f"the manifest does not fit its schema: {error.errors()[0]['msg']}")
-        if found is not None:
-            wrong = {name for name, value in identity(found) if value != getattr(found.identity, name)}
-            if wrong:
-                self._find("manifest-edited", f"the manifest states another {' and '.join(sorted(wrong))} than its tables have")
-            if found.rank != self.attributes.get("rank"):
-                self._find("manifest-edited", f"the manifest is of rank {found.rank}, the file of rank {self.attributes.get('rank')}")
-            if sha256(self.spec).hexdigest() != found.spec.sha256:
-                self._find("spec-edited", "the spec is not the one that the manifest names")
-            if sha256(texts.get("resolved", b"")).hexdigest() != found.spec.resolved_sha256:
-                self._find("spec-edited", "the resolved spec is not the one that the manifest names")
-        root = self._epoch_root(closing, self.captures_root, self.captures)
-        self.epoch_root = root
-        if not self.findings and root != self.attributes.get("epoch_root"):
-            self._find("epoch-root", "the origin or the end of the epoch is not what the epoch root was made of")
-
-    def _described(self, what: str, place: str, attributes: dict[str, Any]) -> None:
-        if not self._is_described(attributes):
-            self._find("attribute-edited", f'an attribute of {what} ("{place}") changed')
-
-    def _is_described(self, attributes: dict[str, Any]) -> bool:
-        rest = {name: value for name, value in attributes.items() if name not in DIGESTS}
-        return bool(blake3_hex(canonical(rest)) == attributes.get("described"))
-
-    def _refused(self, refused: FileRefused, series: SeriesKey | None = None) -> None:
-        code = refused.code if refused.code in CODES else "damaged"
-        if "not the series that its name says" in str(refused):
-            code = "series-renamed"
-        if _WRONG_TYPE.search(str(refused)):
-            code = "dtype-changed"
-        if code == "damaged" and self.findings and self.findings[-1].code == "missing-object":
-            return
-        self._find(code, str(refused).partition(": ")[2], series)
+                yield Finding("clock-edited", self._found.name, f"`{part.key}`: the offsets of its captures changed", part.key)
 
     def _find(self, code: str, message: str, series: SeriesKey | None = None) -> None:
-        self.findings.append(Finding(code, self.name, message, series))
+        self._found.findings.append(Finding(code, self._found.name, message, series))
+
+
+def _is_described(attributes: dict[str, Any]) -> bool:
+    """Whether the attributes of a group are those that its digest `described` covers."""
+    rest = {name: value for name, value in attributes.items() if name not in UNDESCRIBED}
+    return bool(blake3_hex(canonical(rest)) == attributes.get("described"))
 
 
 def _json(text: bytes | None) -> Any:
@@ -307,6 +242,11 @@ def _json(text: bytes | None) -> Any:
         return json.loads(text or b"null")
     except (ValueError, RecursionError):
         return None
+
+
+def _object(text: bytes | None) -> dict[str, Any]:
+    found = _json(text)
+    return found if isinstance(found, dict) else {}
 
 
 def _gaps(text: bytes | None) -> list[Gap] | None:

@@ -216,7 +216,7 @@ def test_what_differs_in_the_provenance_is_listed_likely_causes_first(tmp_path: 
     )
     write_run(tmp_path / "a", epochs=1)
     write_run(tmp_path / "b", epochs=1, origin=other)
-    places = [one.place for one in diff(tmp_path / "a", tmp_path / "b").provenance]
+    places = [one.place for one in diff(tmp_path / "a", tmp_path / "b").origins]
     assert places == ["random.torch_seed", "environment.threads", "packages.numpy"]
 
 
@@ -245,12 +245,12 @@ def test_generators_that_nobody_seeded_come_last_in_one_line_and_only_where_some
     write_run(tmp_path / "b", epochs=1, origin=other)
     write_run(tmp_path / "c", epochs=1, origin=other, change=lambda one, epoch: one._replace(bits=one.bits + 1))
     found = diff(tmp_path / "a", tmp_path / "c")
-    assert [one.place for one in found.provenance] == ["random.digests.torch", "random.digests.numpy", "random.digests.python"]
-    assert [bool(one.note) for one in found.provenance] == [False, True, True]
+    assert [one.place for one in found.origins] == ["random.digests.torch", "random.digests.numpy", "random.digests.python"]
+    assert [bool(one.note) for one in found.origins] == [False, True, True]
     line = "  random.digests.numpy, random.digests.python: not seeded alike; matters only where data or model draw from it"
     assert line in text(found).splitlines()
     same = diff(tmp_path / "a", tmp_path / "b")
-    assert [one.place for one in same.provenance] == [one.place for one in found.provenance]
+    assert [one.place for one in same.origins] == [one.place for one in found.origins]
     assert "not seeded alike" not in text(same) + markdown(same)
 
 
@@ -261,7 +261,7 @@ def test_a_changed_weight_is_named(tmp_path: Path) -> None:
     other = replaced(origin, models=(model.model_copy(update={"tensors": tensors}),))
     write_run(tmp_path / "a", epochs=1)
     write_run(tmp_path / "b", epochs=1, origin=other)
-    assert [one.place for one in diff(tmp_path / "a", tmp_path / "b").provenance] == ["models.weights.fc1.weight"]
+    assert [one.place for one in diff(tmp_path / "a", tmp_path / "b").origins] == ["models.weights.fc1.weight"]
 
 
 def test_a_journal_compares_with_the_file_it_becomes(tmp_path: Path) -> None:

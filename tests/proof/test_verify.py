@@ -189,7 +189,7 @@ EDITS: dict[str, tuple[Callable[[h5py.File], Any], set[str]]] = {
     "the block digests taken out": (lambda file: file.__delitem__("captures/acts/fc2:output/block_digest"), {"missing-object"}),
     "the spec taken out": (lambda file: file.__delitem__("spec"), {"missing-object", "spec-edited"}),
     "a renamed series": (_rename, {"series-renamed"}),
-    "a series renamed with care": (_forge_name, {"series-renamed"}),
+    "a series renamed with care": (_forge_name, {"clock-edited"}),
     "an edited attribute": (lambda file: set_text(file["captures/acts/fc2:output"], "hook", "backward"), {"attribute-edited"}),
     "an attribute added": (lambda file: set_text(file["captures/acts/fc2:output"], "about", "x"), {"attribute-edited"}),
     "an attribute taken out": (lambda file: file["captures/acts/fc2:output"].attrs.__delitem__("hook"), {"attribute-edited"}),

@@ -32,7 +32,7 @@ def text(found: Difference) -> str:
 def origin_lines(found: Difference) -> Iterator[str]:
     """Yield the differences in provenance; entries with the same note share a line, and equal runs have no notes."""
     noted: dict[str, list[str]] = {}
-    for one in found.provenance:
+    for one in found.origins:
         if one.note:
             noted.setdefault(one.note, []).append(one.place)
         else:
@@ -89,7 +89,7 @@ def markdown(found: Difference) -> str:
         lines += [f"\n... and {len(changed) - MANY} more series" if len(changed) > MANY else "", ""]
     if found.gaps:
         lines += ["Missing captures:", "", *(f"- {_cell(_gap(one))}" for one in found.gaps[:MANY]), ""]
-    differences = [one for one in found.provenance if not (one.note and found.same)]
+    differences = [one for one in found.origins if not (one.note and found.same)]
     if differences:
         lines += ["The runs differ in:", "", "| what | A | B |", "|---|---|---|"]
         lines += [f"| `{_cell(one.place)}` | {_cell(one.a)} | {_cell(one.b)}{_cell(_aside(one))} |" for one in differences[:MANY]]
