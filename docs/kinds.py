@@ -1,4 +1,4 @@
-"""Write docs/kinds.md, the reference of every transform, edit and sink, out of what their classes say of themselves.
+"""Write docs/kinds.md, the reference of every transform, edit and sink, out of the docstrings of their classes.
 
 Usage: python docs/kinds.py     (tests/test_documents.py compares)
 """
@@ -16,11 +16,21 @@ from probes.registry import component, kinds
 
 PAGE = Path(__file__).with_name("kinds.md")
 FAMILIES = {
-    "transform": ("Transforms", "Under `transforms` of a probe, in order: each turns what the one before made into something smaller."),
-    "edit": ("Edits", "Under `edit` of a probe, with `allow_edits: true`: rewrites the value in place of the model's own."),
-    "sink": ("Sinks", "Under `sinks`, by name."),
+    "transform": (
+        "Transforms",
+        "A list under `transforms` of a probe. Transforms run in order; the input of each is the output of the one before.",
+    ),
+    "edit": (
+        "Edits",
+        "One mapping under `edit` of a probe. An edit replaces a value of the model; the spec must have `allow_edits: true`.\n"
+        "See [edits](edits.md).",
+    ),
+    "sink": ("Sinks", "A mapping from names to sinks under `sinks`. See [sinks](sinks.md)."),
 }
-HEAD = "# Kinds\n\nWritten by `python docs/kinds.py` out of the classes; [the spec](spec.md) says where they stand.\n"
+HEAD = (
+    "# Kinds\n\nWritten by `python docs/kinds.py` from the docstrings of the classes. [The spec](spec.md) shows where to use them. Each\n"
+    "kind lists its keys, with the default in parentheses.\n"
+)
 
 
 def page() -> str:

@@ -22,7 +22,7 @@ class Segments(BaseModel):
 
 
 class RecordOptions(Component):
-    """Captures are stored in one HDF5 file per epoch.
+    """Stores captures in one HDF5 file per epoch.
 
     In a spec this is the entry of `sinks` with `kind: hdf5`. It is not a `Sink`: a sink gets numbers of committed steps, while
     captures go from the hook to the journal, and the sealer builds the HDF5 file from the journal.
@@ -33,9 +33,11 @@ class RecordOptions(Component):
     kind: Literal["hdf5"] = "hdf5"
     compression: Annotated[
         Literal["none", "gzip", "zstd", "blosc2"],
-        Field(description="zstd and blosc2 need their packages, and other readers of the files need a filter plug-in"),
+        Field(description="compression of values; zstd and blosc2 need extra packages here, and an HDF5 filter plug-in in other readers"),
     ] = "none"
-    seal: Annotated[Segments | None, Field(description="split an epoch into segments; without it an epoch is one file")] = None
+    seal: Annotated[
+        Segments | None, Field(description="split an epoch into segments, such as {steps: 5000}; default: one file per epoch")
+    ] = None
 
     def require_packages(self) -> None:
         """Check before step 0 that the packages are installed that the sealer needs at the end of the first epoch.

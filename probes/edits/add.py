@@ -18,12 +18,14 @@ if TYPE_CHECKING:
 
 
 class Add(Edit):
-    """Adds a number or a tensor that broadcasts to the value, times `scale`."""
+    """Adds a number or a tensor, times `scale`; the tensor must broadcast to the value."""
 
     kind: Literal["add"] = "add"
-    value: Annotated[float | None, Field(description="the number to add")] = None
-    from_: Annotated[EditSource | None, Field(alias="from", description="the tensor to add")] = None
-    scale: Annotated[float, Field(description="factor on what is added")] = 1.0
+    value: Annotated[float | None, Field(description="number to add")] = None
+    from_: Annotated[
+        EditSource | None, Field(alias="from", description="source of the tensor to add: {file: x.npy} or {run: DIR, probe: NAME}")
+    ] = None
+    scale: Annotated[float, Field(description="factor of the added number or tensor")] = 1.0
     at: At = None
 
     @model_validator(mode="after")

@@ -25,7 +25,7 @@ class Mixup(Edit):
     random: ClassVar[bool] = True
 
     kind: Literal["mixup"] = "mixup"
-    lam: Annotated[float | None, Field(ge=0, le=1, description="weight of each sample itself")] = None
+    lam: Annotated[float | None, Field(ge=0, le=1, description="weight of each sample; 1 - lam is the weight of its partner")] = None
     alpha: Annotated[float | None, Field(gt=0, description="parameter of the Beta distribution of the weight")] = None
     seed: Annotated[int, Field(ge=0, description="seed of the generator of this edit")] = 0
 

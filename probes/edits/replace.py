@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class Replace(Edit):
-    """Replaces the value, or the part at a position, by that of the source at the same position."""
+    """Replaces the value, or a part of it, by the same part of the source."""
 
     kind: Literal["replace"] = "replace"
-    from_: Annotated[EditSource, Field(alias="from", description="where the value comes from")]
+    from_: Annotated[EditSource, Field(alias="from", description="source of the new value: {file: x.npy} or {run: DIR, probe: NAME}")]
     at: At = None
 
     def begin(self, context: EditContext) -> EditFn:

@@ -18,7 +18,7 @@ class Scale(Edit):
     """Multiplies the value by a number."""
 
     kind: Literal["scale"] = "scale"
-    by: Annotated[float, Field(description="the factor")]
+    by: Annotated[float, Field(description="factor")]
     at: At = None
 
     def begin(self, context: EditContext) -> EditFn:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Zero(Edit):
-    """Sets the value, or a part of it, to zero; no gradient passes there."""
+    """Sets the value, or a part of it, to zero; the gradient of that part is zero too."""
 
     kind: Literal["zero"] = "zero"
     at: At = None

@@ -13,10 +13,10 @@ from probes.printable import invisible
 
 
 class Console(Sink):
-    """Prints small captures on the terminal (stderr), one line for each series and committed step: for people."""
+    """Prints small captures on the terminal (stderr), one line for each series and committed step."""
 
     kind: Literal["console"] = "console"
-    max_elements: int = Field(default=16, ge=1, le=256, description="Most elements of one capture; a larger one is refused.")
+    max_elements: int = Field(default=16, ge=1, le=256, description="Largest number of elements of a capture; a larger capture is refused.")
 
     def most_elements(self) -> int:
         """`max_elements`."""

@@ -22,8 +22,12 @@ BLOCK = 1 << 16
 def _inside(path: str) -> str:
     """Refuse a name with folders, or of a file that the run itself writes."""
     if not re.fullmatch(PATTERN, path):
-        message = '"{path}" is not a plain file name; the file lies in the run directory: letters, digits, _ and -, then .jsonl'
-        hint = "the ledger of the run has this name; write log.jsonl" if path.startswith("ledger") else "write a name such as log.jsonl"
+        message = '"{path}" is not a valid name of a file in the run directory: letters, digits, _ and -, then .jsonl'
+        hint = (
+            "this name is reserved for the ledger of the run; write log.jsonl"
+            if path.startswith("ledger")
+            else "write a name such as log.jsonl"
+        )
         raise PydanticCustomError("sink_path", message, {"path": path, "hint": hint})
     return path
 
@@ -32,14 +36,16 @@ Name = Annotated[str, AfterValidator(_inside), Field(json_schema_extra={"pattern
 
 
 class Jsonl(Sink):
-    """Writes small captures into a file of the run directory, one line of JSON for each committed step: for trackers and scripts.
+    """Appends small captures to a JSON Lines file in the run directory, one line per committed step, for trackers and scripts.
 
-    A line has `epoch`, `phase`, `step`, `global_step` and `values`, which maps `probe/target/leaf/label` to a number.
+    A line has `epoch`, `phase`, `step`, `global_step` and `values`; `values` maps `probe/target/leaf/label` to a number.
     """
 
     kind: Literal["jsonl"] = "jsonl"
-    path: Name = Field(default="log.jsonl", description="Name of the file in the run directory; no folders, and it ends in .jsonl.")
-    max_elements: int = Field(default=64, ge=1, le=4096, description="Most elements of one capture; a larger one is refused.")
+    path: Name = Field(default="log.jsonl", description="Name of the file in the run directory, without folders, ending in .jsonl.")
+    max_elements: int = Field(
+        default=64, ge=1, le=4096, description="Largest number of elements of a capture; a larger capture is refused."
+    )
 
     def most_elements(self) -> int:
         """`max_elements`."""

@@ -9,7 +9,7 @@ from probes.signature import FLOATS, INTEGERS, REAL_OF, Signature
 
 
 class Abs(Transform):
-    """Replaces every element by its magnitude, which is real for a complex one."""
+    """Replaces every element by its magnitude; the magnitude of a complex element is real."""
 
     kind: Literal["abs"] = "abs"
 

@@ -18,21 +18,22 @@ WIDEST = 1024
 
 
 class Accumulate(Accumulation):
-    """Adds up statistics over all values of an epoch, as float64, and gives one capture for each phase at the epoch's end.
+    """Computes statistics over all values of an epoch, in float64, and stores one capture for each phase at the end of the epoch.
 
-    Axes that are not in `dims` stay, behind a new one, `stat`. `moments` are count, nonfinite, mean, variance, min and max of each
-    place; `covariance` of one remaining axis is a row of counts, nonfinite and means each, then the matrix. `count` is how many
-    finite elements went in (for a covariance: samples with finite elements only), `nonfinite` how many were left out; variance and
-    covariance divide by the count (population), and are NaN where it is 0. Two captures merge into that of both by the counts.
+    The result has a new first axis `stat`, followed by the axes that are not in `dims`. `moments` are count, nonfinite, mean,
+    variance, min and max of each remaining element. `covariance` needs one remaining axis; its rows are the counts, the numbers of
+    non-finite elements, the means, and then the covariance matrix. `count` is the number of finite elements (for a covariance: of
+    samples without non-finite elements), `nonfinite` the number of excluded ones. Variance and covariance divide by the count
+    (population), and are NaN if the count is 0. The counts allow merging two captures.
 
-    The capture carries the clock of the last step that it holds. Steps that failed are not in it; an epoch that was killed has none.
-    Results do not depend on the number of threads.
+    The clock of the capture is that of the last step that it contains. Failed steps are not included; a killed epoch has no such
+    capture. Results do not depend on the number of threads.
     """
 
     kind: Literal["accumulate"] = "accumulate"
-    what: Literal["moments", "covariance"] = Field(default="moments", description="Which statistics.")
+    what: Literal["moments", "covariance"] = Field(default="moments", description="Statistics to compute.")
     dims: tuple[str | int, ...] | None = Field(
-        default=None, min_length=1, description="Names or numbers of the axes to add up over, beside time; without it, all."
+        default=None, min_length=1, description="Names or numbers of the axes to reduce, in addition to time; default: all."
     )
 
     def out(self, signature: Signature) -> Signature:

@@ -36,10 +36,10 @@ DtypeName = Literal[
 
 
 class Cast(Transform):
-    """Converts every element to another dtype, rounding as torch does; towards an integer, fractions are cut off."""
+    """Converts every element to another dtype with the rounding of torch; a conversion to an integer truncates."""
 
     kind: Literal["cast"] = "cast"
-    dtype: DtypeName = Field(description="Name of the dtype to store, torch's without `torch.`.")
+    dtype: DtypeName = Field(description="Dtype to store, as in torch without `torch.`, such as `float16`.")
 
     def out(self, signature: Signature) -> Signature:
         """The same axes with the new dtype.

@@ -22,17 +22,17 @@ TAKEN = {
 
 
 class Einops(Transform):
-    """Applies an einops pattern: without `reduction` it moves, splits and joins axes, with one it also reduces those that vanish.
+    """Applies an einops pattern: moves, splits and merges axes; with `reduction`, also reduces the axes that are missing in the result.
 
-    The names right of the arrow become the names of the axes; those of a joined axis `(h w)` are joined to `h_w`.
+    The names to the right of the arrow become the names of the axes; a merged axis `(h w)` is named `h_w`.
     """
 
     kind: Literal["einops"] = "einops"
     pattern: str = Field(description="The pattern, such as `batch channel y x -> batch channel`.")
     reduction: Literal["mean", "sum", "max", "min", "prod"] | None = Field(
-        default=None, description="How axes that do not stand right of the arrow are reduced."
+        default=None, description="Reduction of the axes that are missing to the right of the arrow."
     )
-    sizes: dict[str, PositiveInt] = Field(default={}, description="Sizes of axes that the value alone does not tell.")
+    sizes: dict[str, PositiveInt] = Field(default={}, description="Sizes of axes for a split such as `(h w) -> h w`, such as {h: 8}.")
 
     @model_validator(mode="after")
     def _pattern_is_sound(self) -> Einops:
@@ -42,10 +42,12 @@ class Einops(Transform):
             raise PydanticCustomError("einops_pattern", "{reason}", {"reason": str(error)}) from None
         gone = [name for name in left if name not in right]
         checks = {
-            "`{names}` stands right of the arrow only; `einops` here makes no new axes": [name for name in right if name not in left],
-            "`{names}` vanishes; name a `reduction`: mean, sum, max, min or prod": [] if self.reduction else gone,
-            "`sizes` names `{names}`, which the pattern does not": [name for name in self.sizes if name not in left],
-            "`sizes` cannot name `{names}`, a word the einops library keeps to itself; rename the axis": [
+            "`{names}` is only to the right of the arrow; `einops` cannot add axes": [name for name in right if name not in left],
+            "`{names}` is missing to the right of the arrow; add a `reduction`: mean, sum, max, min or prod": []
+            if self.reduction
+            else gone,
+            "`sizes` has `{names}`, but the pattern does not": [name for name in self.sizes if name not in left],
+            "`sizes` cannot contain `{names}`, a reserved word of the einops library; rename the axis": [
                 name for name in self.sizes if name in ("tensor", "pattern", "reduction")
             ],
         }
@@ -53,7 +55,7 @@ class Einops(Transform):
             if found:
                 raise PydanticCustomError("einops_axes", message, {"names": "`, `".join(found)})
         if self.reduction and not gone:
-            raise PydanticCustomError("einops_reduction", "`reduction` has no effect: every axis stands right of the arrow too")
+            raise PydanticCustomError("einops_reduction", "`reduction` has no effect: every axis is also to the right of the arrow")
         return self
 
     def out(self, signature: Signature) -> Signature:

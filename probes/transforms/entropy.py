@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 class Entropy(Transform):
     """Reduces an axis that holds a distribution, such as the keys of an attention map, to its Shannon entropy in nats.
 
-    float16 and bfloat16 are computed and stored as float32. Probabilities are taken as they are, without making them add up to 1.
+    float16 and bfloat16 are computed and stored as float32. Probabilities are not normalized to a sum of 1.
     """
 
     kind: Literal["entropy"] = "entropy"
     dim: str | int = Field(default=-1, description="Name or number of the axis.")
     of: Literal["probabilities", "logits"] = Field(
-        default="probabilities", description="What the axis holds; of logits the softmax is taken first."
+        default="probabilities", description="Content of the axis; for logits, the softmax is computed first."
     )
 
     def out(self, signature: Signature) -> Signature:

@@ -14,7 +14,7 @@ BYTES = tuple(name for name in DTYPES if "qint" not in name and "quint" not in n
 
 
 class Fingerprint(Transform):
-    """Replaces a value by the BLAKE3 digest of its bytes in row-major order: equal digests, equal values, in 32 bytes.
+    """Replaces a value by the BLAKE3 digest of its bytes in row-major order: 32 bytes, equal for values with equal bytes.
 
     Dtype and shape are not part of the digest.
     """

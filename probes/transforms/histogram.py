@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class Histogram(Transform):
-    """Counts elements into equal bins between two bounds; what lies below, above, or is NaN has buckets of its own.
+    """Counts elements in bins of equal width between two bounds; elements below, above, and NaN have separate buckets.
 
-    The result has `bins` + 3 buckets: `under`, the bins, `over`, `nan`. A bin holds its lower edge, the last one its upper edge too.
-    Edges are compared exactly, in the precision of the value.
+    The result has `bins` + 3 buckets: `under`, the bins, `over`, `nan`. A bin includes its lower edge; the last bin also includes
+    its upper edge. Edges are compared exactly, in the precision of the value.
     """
 
     kind: Literal["histogram"] = "histogram"
@@ -31,7 +31,7 @@ class Histogram(Transform):
     def _range_ascends(self) -> Histogram:
         low, high = self.range
         if not low < high:
-            raise PydanticCustomError("empty_range", "`range` goes from low to high; the second number has to be the larger one")
+            raise PydanticCustomError("empty_range", "`range` must be [low, high] with low < high")
         return self
 
     @property

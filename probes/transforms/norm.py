@@ -21,9 +21,9 @@ class Norm(Transform):
     """
 
     kind: Literal["norm"] = "norm"
-    order: Literal["l0", "l1", "l2", "linf"] = Field(default="l2", description="Which norm.")
+    order: Literal["l0", "l1", "l2", "linf"] = Field(default="l2", description="Norm to compute.")
     dims: tuple[str | int, ...] | None = Field(
-        default=None, min_length=1, description="Names or numbers of the axes to reduce; without it, all."
+        default=None, min_length=1, description="Names or numbers of the axes to reduce; default: all."
     )
 
     def out(self, signature: Signature) -> Signature:

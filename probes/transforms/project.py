@@ -17,15 +17,15 @@ LARGEST = 1 << 28
 
 
 class Project(Transform):
-    """Projects an axis onto random directions, which nearly keeps lengths and angles; the axis is then called `component`.
+    """Projects an axis onto random directions, which approximately preserves lengths and angles; the axis is renamed to `component`.
 
-    The directions have components of +-1 / sqrt(size), taken from the BLAKE3 stream of seed and sizes: the same in every run,
+    The directions have components of +-1 / sqrt(size), drawn from the BLAKE3 stream of seed and sizes: the same in every run,
     release and device. float16 and bfloat16 are computed and stored as float32.
     """
 
     kind: Literal["project"] = "project"
     size: int = Field(gt=0, description="Number of directions.")
-    seed: int = Field(default=0, ge=0, description="Another seed gives other directions.")
+    seed: int = Field(default=0, ge=0, description="Seed of the directions.")
     dim: str | int = Field(default=-1, description="Name or number of the axis.")
 
     def out(self, signature: Signature) -> Signature:

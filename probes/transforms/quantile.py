@@ -16,14 +16,14 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class Quantile(Transform):
-    """Replaces one axis, or the whole value, by its quantiles, interpolated linearly between neighbours.
+    """Replaces one axis, or the whole value, by its quantiles, interpolated linearly between neighbors.
 
-    float16 and bfloat16 are computed and stored as float32. Where there is a NaN, or nothing, every quantile is NaN.
+    float16 and bfloat16 are computed and stored as float32. If the value contains NaN, or no elements, every quantile is NaN.
     """
 
     kind: Literal["quantile"] = "quantile"
     q: tuple[Share, ...] = Field(min_length=1, description="The quantiles, each between 0 and 1, such as [0.05, 0.5, 0.95].")
-    dim: str | int | None = Field(default=None, description="Name or number of the axis; without it, all elements together.")
+    dim: str | int | None = Field(default=None, description="Name or number of the axis; default: all elements together.")
 
     def out(self, signature: Signature) -> Signature:
         """An axis `quantile`, labelled with `q`.

@@ -15,20 +15,20 @@ if TYPE_CHECKING:
 
 
 class Quantize(Transform):
-    """Replaces floats by equidistant codes: code c stands for low + c * (high - low) / levels, and the highest code for NaN.
+    """Replaces floats by integer codes: code c means low + c * (high - low) / levels; the highest code means NaN.
 
     `levels` is 254 for 8 bits and 65534 for 16. Values outside the range get the code of the nearer bound.
     """
 
     kind: Literal["quantize"] = "quantize"
-    bits: Literal[8, 16] = Field(default=8, description="Bits of one code.")
-    range: tuple[float, float] = Field(description="What the lowest and the highest code stand for.")
+    bits: Literal[8, 16] = Field(default=8, description="Number of bits of a code.")
+    range: tuple[float, float] = Field(description="Values of code 0 and of code `levels`.")
 
     @model_validator(mode="after")
     def _range_ascends(self) -> Quantize:
         low, high = self.range
         if not low < high:
-            raise PydanticCustomError("empty_range", "`range` goes from low to high; the second number has to be the larger one")
+            raise PydanticCustomError("empty_range", "`range` must be [low, high] with low < high")
         return self
 
     def out(self, signature: Signature) -> Signature:

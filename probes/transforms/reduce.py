@@ -33,14 +33,14 @@ TAKEN: dict[str, tuple[str, ...]] = {
 class Reduce(Transform):
     """Reduces the given axes, or all of them, to one number.
 
-    `std` divides by the number of elements (population), `norm` is the root of the sum of squares, `any` and `all` tell whether
-    elements are not zero. Of no elements mean, std, max and min are NaN.
+    `std` divides by the number of elements (population), `norm` is the root of the sum of squares, `any` and `all` test for
+    elements that are not zero. Without elements, mean, std, max and min are NaN.
     """
 
     kind: Literal["reduce"] = "reduce"
-    op: Op = Field(description="What to compute over the reduced axes.")
+    op: Op = Field(description="Reduction to compute.")
     dims: tuple[str | int, ...] | None = Field(
-        default=None, min_length=1, description="Names or numbers of the axes to reduce; without it, all."
+        default=None, min_length=1, description="Names or numbers of the axes to reduce; default: all."
     )
 
     def out(self, signature: Signature) -> Signature:

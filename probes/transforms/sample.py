@@ -18,18 +18,16 @@ if TYPE_CHECKING:
 
 
 class Sample(Transform):
-    """Keeps elements at random positions, the same for every capture of equal size; all of them where there are no more than `size`.
+    """Keeps `size` elements at random positions, which are the same for all captures of equal shape; keeps all of a smaller value.
 
-    Without `dim` the value is flattened in row-major order first. Positions follow from `seed` and the size alone, are kept in
-    ascending order and none is taken twice.
+    Without `dim` the value is flattened in row-major order first. Positions depend only on `seed` and the number of
+    elements; they are distinct and in ascending order.
     """
 
     kind: Literal["sample"] = "sample"
-    size: int = Field(gt=0, description="How many elements, or indices of the axis, to keep.")
-    seed: int = Field(default=0, ge=0, description="Another seed gives other positions.")
-    dim: str | int | None = Field(
-        default=None, description="Name or number of the axis to take indices of; without it, of the flattened value."
-    )
+    size: int = Field(gt=0, description="Number of elements, or of indices of the axis, to keep.")
+    seed: int = Field(default=0, ge=0, description="Seed of the positions.")
+    dim: str | int | None = Field(default=None, description="Name or number of the axis to sample; default: the flattened value.")
 
     def out(self, signature: Signature) -> Signature:
         """One axis `sample`, or the axes of the input with one shortened.

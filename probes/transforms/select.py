@@ -12,25 +12,25 @@ from probes.signature import Coord, Signature, SignatureError
 
 
 class Select(Transform):
-    """Keeps one index, some indices or a range of one axis; an axis of which one index is kept is gone."""
+    """Keeps one index, several indices or a range of one axis; `index` removes the axis."""
 
     kind: Literal["select"] = "select"
     dim: str | int = Field(description="Name or number of the axis; negative numbers count from the last axis.")
-    index: int | None = Field(default=None, description="The one index to keep; negative numbers count from the end.")
-    indices: tuple[int, ...] | None = Field(default=None, min_length=1, description="The indices to keep, in this order.")
+    index: int | None = Field(default=None, description="Index to keep; negative numbers count from the end.")
+    indices: tuple[int, ...] | None = Field(default=None, min_length=1, description="Indices to keep, in this order.")
     from_: int | None = Field(default=None, alias="from", description="First index to keep; negative numbers count from the end.")
-    until: int | None = Field(default=None, description="First index not to keep any more; negative numbers count from the end.")
-    every: int | None = Field(default=None, gt=0, description="Keep every so manieth index, beginning with the first.")
+    until: int | None = Field(default=None, description="First index after the range; negative numbers count from the end.")
+    every: int | None = Field(default=None, gt=0, description="Keep every n-th index of the range, beginning with the first.")
 
     @model_validator(mode="after")
     def _one_way(self) -> Select:
         ranged = any(bound is not None for bound in (self.from_, self.until, self.every))
         if [self.index is not None, self.indices is not None, ranged].count(True) != 1:
             raise PydanticCustomError(
-                "one_selection", "`select` wants exactly one of `index`, `indices` and a range of `from`, `until`, `every`"
+                "one_selection", "`select` needs exactly one of `index`, `indices` and a range (`from`, `until`, `every`)"
             )
         if self.from_ is not None and self.until is not None and self.from_ >= self.until and (self.from_ < 0) == (self.until < 0):
-            raise PydanticCustomError("empty_range", "the range of `select` is empty; `until` has to be larger than `from`")
+            raise PydanticCustomError("empty_range", "the range of `select` is empty; `until` must be larger than `from`")
         return self
 
     def out(self, signature: Signature) -> Signature:

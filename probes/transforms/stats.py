@@ -13,9 +13,9 @@ STATS = ("count", "mean", "std", "min", "max", "l2", "zeros", "nan", "+inf", "-i
 class Stats(Transform):
     """Replaces a value by count, mean, std, min, max, l2, zeros, nan, +inf and -inf, as float64.
 
-    The last four are numbers of elements, `count` is the number of all of them. Mean, std, min, max and l2 (the root of the
-    sum of squares) are over finite elements and NaN where there are none, but l2 of none is 0. `std` divides by the number of
-    elements (population). The same value gives the same ten numbers whatever the number of threads.
+    `count` is the number of elements; `zeros`, `nan`, `+inf` and `-inf` are the numbers of such elements. Mean, std, min, max and l2
+    (the root of the sum of squares) cover the finite elements. Without finite elements they are NaN, except that l2 is 0. `std`
+    divides by the number of elements (population). The ten numbers do not depend on the number of threads.
     """
 
     kind: Literal["stats"] = "stats"

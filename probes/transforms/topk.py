@@ -16,13 +16,13 @@ ORDERED = ("uint8", "int8", "int16", "int32", "int64", *FLOATS)
 
 
 class Topk(Transform):
-    """Keeps the `size` largest elements along an axis, largest first, or where they are; the axis is then called `rank`.
+    """Keeps the `size` largest elements along an axis, or their indices, largest first; the axis is renamed to `rank`.
 
-    NaN counts as larger than anything. Among equal elements the first comes first. An axis that is shorter is kept whole.
+    NaN counts as larger than any number. Equal elements keep their order. A shorter axis is kept completely.
     """
 
     kind: Literal["topk"] = "topk"
-    size: int = Field(gt=0, description="How many elements to keep.")
+    size: int = Field(gt=0, description="Number of elements to keep.")
     dim: str | int = Field(default=-1, description="Name or number of the axis.")
     keep: Literal["values", "indices"] = Field(default="values", description="Store the elements, or their indices along the axis.")
     smallest: bool = Field(default=False, description="Keep the smallest elements instead, smallest first.")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 At = Annotated[
     dict[str, int] | None,
-    Field(min_length=1, description="positions by the names of the axes, such as {token: 7}; the whole value without it"),
+    Field(min_length=1, description="positions by axis name, such as {token: 7}; default: the whole value"),
 ]
 
 

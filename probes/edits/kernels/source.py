@@ -16,9 +16,9 @@ class EditSource(BaseModel):
     file: Annotated[str | None, Field(description="an .npy file, relative to the spec")] = None
     run: Annotated[str | None, Field(description="a run directory, relative to the spec")] = None
     probe: Annotated[str | None, Field(description="a probe of that run")] = None
-    target: Annotated[str | None, Field(description="its target; the edit's own without it")] = None
-    leaf: Annotated[str | None, Field(description="its leaf; the only one without it")] = None
-    phase: Annotated[str | None, Field(description="its phase; the only one without it")] = None
+    target: Annotated[str | None, Field(description="its target; default: the target of the edit")] = None
+    leaf: Annotated[str | None, Field(description="its leaf; default: the only one")] = None
+    phase: Annotated[str | None, Field(description="its phase; default: the only one")] = None
     epoch: Annotated[int, Field(ge=0, description="epoch of the capture")] = 0
     step: Annotated[int, Field(ge=0, description="step of the capture")] = 0
 
