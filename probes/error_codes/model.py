@@ -25,11 +25,11 @@ def _edited(wrong: str, right: str) -> tuple[str, str]:
 
 MODEL: dict[str, Code] = {
     "unknown-module": Code(
-        "The model has no module of this path; `probes tree` lists those it has.",
+        "The model has no module with this path; `probes tree` lists its modules.",
         *_probe("{hook: forward, modules: [classifer]}", "{hook: forward, modules: [classifier]}"),
     ),
     "module-without-forward": Code(
-        "The module is a container that is never called, so no hook on it would fire.",
+        "The module is a container without `forward`, so hooks on it never fire.",
         *_probe("{hook: forward, modules: [blocks]}", '{hook: forward, modules: ["blocks.*"]}'),
     ),
     "scripted-module": Code("Hooks do not work on a ScriptModule."),
@@ -38,22 +38,22 @@ MODEL: dict[str, Code] = {
         *_probe('{hook: forward, modules: ["block.*"]}', '{hook: forward, modules: ["blocks.*"]}'),
     ),
     "unknown-type": Code(
-        "No module of the model is of this class, or no imported module holds it.",
+        "The model has no module of this class, or the class is not in an imported Python module.",
         *_probe('{hook: forward, modules: ["**"], types: [Conv2D]}', '{hook: forward, modules: ["**"], types: [Conv2d]}'),
     ),
     "unknown-tensor": Code(
-        "The model has no parameter or buffer of this name.",
+        "The model has no parameter or buffer with this name.",
         *_probe("{hook: tensor, tensors: [classifier.wieght]}", "{hook: tensor, tensors: [classifier.weight]}"),
     ),
     "frozen-parameter": Code(
-        "The parameter has requires_grad=False, so no gradient ever reaches it.",
+        "The parameter has `requires_grad=False`, so it never gets a gradient.",
         *_probe("{hook: tensor, tensors: [frozen.weight]}", "{hook: tensor, tensors: [frozen.weight], values: [data]}"),
     ),
-    "sharded-parameter": Code("PyTorch calls no hook for one backward's part of the gradient of a parameter that `fully_shard` took over."),
-    "bad-reference": Code("A reference names the output or input of a module."),
-    "data-of-value": Code("`data` belongs to a parameter or a buffer, not to the value of a module."),
+    "sharded-parameter": Code("`stage: increment` is not possible for a parameter of `fully_shard`: PyTorch calls no hook for it."),
+    "bad-reference": Code("A value under `tensors` must be `module:output` or `module:input`."),
+    "data-of-value": Code("`data` is a value of parameters and buffers, not of `module:value`."),
     "unexpected-matches": Code(
-        "The number of targets is not what `expect.matches` says.",
+        "The number of targets differs from `expect.matches`.",
         *_probe(
             '{hook: forward, modules: ["blocks.*"], expect: {matches: 3}}', '{hook: forward, modules: ["blocks.*"], expect: {matches: 2}}'
         ),
@@ -63,7 +63,7 @@ MODEL: dict[str, Code] = {
         *_with("limits: {matches_per_probe: 1}", "limits: {matches_per_probe: 9}", '{hook: forward, modules: ["blocks.*"]}'),
     ),
     "transform-does-not-fit": Code(
-        "A transform cannot take the value it is given.",
+        "A transform cannot process its input.",
         *_probe(
             "{hook: forward, modules: [classifier], transforms: [{kind: stats}, {kind: select, dim: stat, index: 10}]}",
             "{hook: forward, modules: [classifier], transforms: [{kind: stats}, {kind: select, dim: stat, index: 1}]}",
@@ -77,52 +77,52 @@ MODEL: dict[str, Code] = {
         ),
     ),
     "too-large-for-sink": Code(
-        "A sink takes captures up to its limit of elements; put a transform before it that makes them smaller.",
+        "The captures have more elements than the limit of the sink; add a transform that makes them smaller.",
         *_with("sinks: {log: {kind: jsonl}}", "sinks: {captures: {kind: hdf5}}", "{hook: forward, modules: [classifier]}"),
     ),
-    "ring-too-large": Code("What waits in memory for a trigger is more than `limits.buffer_bytes` allows."),
+    "ring-too-large": Code("The captures that wait for a trigger need more memory than `limits.buffer_bytes`."),
     "memory-not-counted": Code(
-        "`memory` is asked of a model whose device counts no memory, or of a module that is compiled.",
+        "`memory` is not available on a device without memory counters, such as the CPU, or for a compiled module.",
         *_probe("{modules: [classifier], values: [memory]}", "{modules: [classifier], values: [output]}"),
     ),
-    "memory-peak": Code("A note: measuring memory resets the device's own peak counter."),
-    "fullgraph": Code("The value cannot be taken without a graph break, and the module is compiled with fullgraph=True."),
-    "fast-path": Code("A hook makes PyTorch use other kernels in `eval` than without it."),
+    "memory-peak": Code("note: the probe resets the peak memory counter of the device."),
+    "fullgraph": Code("The value needs a graph break, but the module is compiled with `fullgraph=True`."),
+    "fast-path": Code("note: with a hook, PyTorch uses other kernels in phase `eval` than without one."),
     "two-edits": Code(
-        "Two edits of one value would depend on their order.",
+        "Two probes edit one value; the result would depend on their order.",
         *_edited(
             "{modules: [frozen], values: [output], edit: {kind: zero}}\n  more: {modules: [frozen], values: [output], edit: {kind: zero}}",
             "{modules: [frozen], values: [output], edit: {kind: scale, by: 0.5}}",
         ),
     ),
-    "edit-source": Code("The capture or the file that an edit takes its tensor from cannot be read."),
+    "edit-source": Code("The source of an edit, a capture or a file, cannot be read."),
     "edit-of-data": Code(
-        "A parameter itself is not edited, only its gradient.",
+        "An edit cannot change a parameter, only its gradient.",
         *_edited(
             "{hook: tensor, tensors: [classifier.weight], values: [data], edit: {kind: zero}}",
             "{hook: tensor, tensors: [classifier.weight], edit: {kind: zero}}",
         ),
     ),
     "edit-too-late": Code(
-        "The gradient is edited at a stage where the optimizer has already used it.",
+        "The edit is at stage `final`, but the optimizer has already used this gradient.",
         *_edited(
             "{hook: tensor, tensors: [classifier.weight], stage: final, edit: {kind: zero}}",
             "{hook: tensor, tensors: [classifier.weight], stage: accumulated, edit: {kind: zero}}",
         ),
     ),
     "edit-of-gradients": Code(
-        "The edit is about gradients, and the probe is not.",
+        "The edit works on gradients only, but the value is not a gradient.",
         *_edited(
             "{hook: forward, modules: [classifier], edit: {kind: clip_norm, max_norm: 1}}",
             "{hook: backward, modules: [classifier], edit: {kind: clip_norm, max_norm: 1}}",
         ),
     ),
-    "no-model-fits": Code("No model that the script called fits the spec."),
-    "model-not-called": Code("A class named under `models` was never called."),
+    "no-model-fits": Code("The script called no model that fits the spec."),
+    "model-not-called": Code("The script never called a model of a class under `models`."),
     "captured-nothing": Code(
         "A probe captured nothing in the whole run.",
         *_probe("{hook: forward, modules: [unused]}", "{hook: forward, modules: [classifier]}"),
     ),
-    "missed-steps": Code("A target did not fire on every step on which it was due."),
+    "missed-steps": Code("A target did not fire in every due step."),
 }
 """A spec and a model, or a run, do not fit together."""

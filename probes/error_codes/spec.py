@@ -21,53 +21,58 @@ LEAST = "version: 1\nprobes:\n  acts: {hook: forward, modules: [fc1]}"
 
 YAML: dict[str, Code] = {
     "empty-file": Code("The file is empty or holds only comments.", "# nothing here", LEAST),
-    "too-large": Code("The file is larger than a spec may be."),
-    "not-utf-8": Code("The file is in another encoding than UTF-8."),
-    "invisible-character": Code("A character cannot be seen, so two texts that look alike would differ; or it is a control character."),
+    "too-large": Code("The file is larger than the limit for a spec."),
+    "not-utf-8": Code("The file is not UTF-8."),
+    "invisible-character": Code(
+        "The file contains an invisible character or a control character, so two texts that look equal would differ."
+    ),
     "tab-indentation": Code("YAML indents with spaces only."),
     "not-yaml": Code(
-        "YAML itself cannot read the file; often a quote or a bracket is not closed.",
+        "The file is not valid YAML; often a quote or a bracket is not closed.",
         *_acts("{hook: forward, modules: [fc1}", "{hook: forward, modules: [fc1]}"),
     ),
     "unquoted-glob": Code(
-        "A text that begins with `*` is an alias in YAML, so a pattern that does must be quoted.",
+        "In YAML, a text that begins with `*` is an alias, so put a pattern that begins with `*` in quotes.",
         *_acts("{hook: forward, modules: [**.conv]}", '{hook: forward, modules: ["**.conv"]}'),
     ),
     "unquoted-braces": Code(
-        "Braces and brackets begin mappings and lists in YAML, so a text with `${`, `{` or `[` in it must be quoted.",
+        "In YAML, `{` begins a mapping and `[` a list, so put a text that contains `${`, `{` or `[` in quotes.",
         *_acts("\n    hook: forward\n    modules: [${block}.conv]", '\n    hook: forward\n    modules: ["block1.conv"]'),
     ),
-    "second-document": Code("A line `---` begins a second document; a file holds one spec.", *_with("---", "name: one")),
-    "too-many-nodes": Code("The file holds more values than a spec may."),
-    "too-deep": Code("Lists or mappings are nested deeper than a spec may be."),
-    "scalar-too-long": Code("One text of the spec is longer than a text may be."),
+    "second-document": Code("A line `---` begins a second document; a file contains one spec.", *_with("---", "name: one")),
+    "too-many-nodes": Code("The file contains more values than the limit for a spec."),
+    "too-deep": Code("Lists or mappings are nested deeper than the limit for a spec."),
+    "scalar-too-long": Code("A text of the spec is longer than the limit."),
     "alias": Code(
-        "Aliases (`*name`) are a way to repeat parts that specs do not have: what stands in a spec is what is meant.",
+        "A spec cannot use aliases (`*name`); to repeat a part, use `defaults` or `extends`.",
         *_acts("{hook: forward, modules: [*conv]}", '{hook: forward, modules: ["*conv"]}'),
     ),
     "anchor": Code(
-        "Anchors (`&name`) are a way to repeat parts that specs do not have.",
+        "A spec cannot use anchors (`&name`); to repeat a part, use `defaults` or `extends`.",
         *_with("defaults: &d {when: {phases: [eval]}}", "defaults: {when: {phases: [eval]}}"),
     ),
-    "tag": Code("Tags (`!name`) make YAML build objects; a spec holds plain data only.", *_with("about: !!str yes", 'about: "yes"')),
+    "tag": Code(
+        "A spec cannot use tags (`!name`), with which YAML builds objects; it contains plain data only.",
+        *_with("about: !!str yes", 'about: "yes"'),
+    ),
     "merge-key": Code(
-        "`<<` merges mappings in other YAML; specs have `defaults` and `extends`.",
+        "A spec cannot use the merge key `<<`; use `defaults` or `extends`.",
         *_acts("{<<: {hook: forward}, modules: [fc1]}", "{hook: forward, modules: [fc1]}"),
     ),
     "duplicate-key": Code(
-        "A key stands twice in one mapping; other readers of YAML keep one of the two without a word.",
+        "A mapping contains a key twice; other YAML readers silently drop one of the two.",
         *_acts("{hook: forward, modules: [fc1], modules: [fc2]}", "{hook: forward, modules: [fc1, fc2]}"),
     ),
     "key-not-text": Code(
-        "A key is read as a number, a list or a mapping.",
+        "A key is a number, a list or a mapping in YAML; keys must be texts.",
         *_acts("{hook: forward, modules: [fc1], 1: x}", "{hook: forward, modules: [fc1]}"),
     ),
     "null": Code(
-        "A key has no value, or a null. Leaving a key out is the way to say nothing.",
+        "A key has no value or a null. Remove the key to use its default.",
         *_acts("{hook: forward, modules: [fc1], when: }", "{hook: forward, modules: [fc1]}"),
     ),
     "looks-boolean": Code(
-        "yes, no, on and off are booleans in YAML 1.1 and texts in 1.2; neither is meant for certain.",
+        "`yes`, `no`, `on` and `off` are booleans in YAML 1.1 and texts in YAML 1.2. Write `true`, `false`, or put the text in quotes.",
         *_acts("{hook: forward, modules: [fc1], enabled: on}", "{hook: forward, modules: [fc1], enabled: true}"),
     ),
     "bad-number": Code(
@@ -81,35 +86,35 @@ YAML: dict[str, Code] = {
 
 SPEC: dict[str, Code] = {
     "not-a-mapping": Code(
-        "The top level of a spec is a mapping of keys to values.",
+        "The top level of a spec must be a mapping of keys to values.",
         "- version: 1",
         LEAST,
     ),
     "newer-version": Code(
-        "The spec is of a version that came after this release.",
+        "The spec has a version that this release does not know.",
         "version: 2\nprobes:\n  acts: {hook: forward, modules: [fc1]}",
         LEAST,
     ),
     "wrong-version": Code(
-        "`version` is the whole number 1.",
+        "`version` must be the whole number 1.",
         'version: "1"\nprobes:\n  acts: {hook: forward, modules: [fc1]}',
         LEAST,
     ),
     "unknown-key": Code(
-        "There is no such key here; it is misspelled, or belongs elsewhere. Nothing in a spec is ignored.",
+        "The key does not exist at this place; it is misspelled, or belongs to another place. No key of a spec is ignored.",
         *_acts("{hook: forward, module: [fc1]}", "{hook: forward, modules: [fc1]}"),
     ),
-    "missing-key": Code("A key that must be there is not.", "version: 1\nname: one", LEAST),
+    "missing-key": Code("A required key is missing.", "version: 1\nname: one", LEAST),
     "wrong-type": Code(
-        "A value is of another type than its key takes; a list is a list even with one member.",
+        "The value has the wrong type for its key. Write a list with one member as a list.",
         *_acts("{hook: forward, modules: fc1}", "{hook: forward, modules: [fc1]}"),
     ),
     "bad-choice": Code(
-        "A key takes one of a few words, and this is none of them.",
+        "The value is not one of the words that the key allows.",
         *_acts("{hook: backwards, modules: [fc1]}", "{hook: backward, modules: [fc1]}"),
     ),
     "out-of-range": Code(
-        "A number is smaller or larger than it may be.",
+        "A number is below the minimum or above the maximum.",
         *_acts("{hook: forward, modules: [fc1], when: {steps: {every: 0}}}", "{hook: forward, modules: [fc1], when: {steps: {every: 1}}}"),
     ),
     "wrong-length": Code(
@@ -117,9 +122,9 @@ SPEC: dict[str, Code] = {
         "version: 1\nprobes: {}",
         LEAST,
     ),
-    "bad-value": Code("A value is refused by the component that takes it; the message says why."),
+    "bad-value": Code("The transform, edit or sink refuses the value; the message gives the reason."),
     "name": Code(
-        "Names of probes, sinks, models and axes are letters, digits, _ and -, begin with a letter and have at most 64 characters.",
+        "Names of probes, sinks, models and axes contain letters, digits, _ and -, begin with a letter and have at most 64 characters.",
         "version: 1\nprobes:\n  ../acts: {hook: forward, modules: [fc1]}",
         LEAST,
     ),
@@ -128,54 +133,52 @@ SPEC: dict[str, Code] = {
         *_acts('{hook: forward, modules: ["^layers[0-9]+"]}', '{hook: forward, modules: ["layers.{0..9}"]}'),
     ),
     "value-path": Code(
-        "A value is a root and keys joined by dots, such as output, output.1 or output.logits.",
+        "The value is not a root and keys, joined by dots, such as `output`, `output.1` or `output.logits`.",
         *_acts('{modules: [fc1], values: ["outputs"]}', '{modules: [fc1], values: ["output.0"]}'),
     ),
-    "dtype": Code(
-        "The name is not that of a dtype of torch.", *_with("tolerance: {float31: {rtol: 0.1}}", "tolerance: {float32: {rtol: 0.1}}")
-    ),
+    "dtype": Code("The name is not a dtype of torch.", *_with("tolerance: {float31: {rtol: 0.1}}", "tolerance: {float32: {rtol: 0.1}}")),
     "bytes": Code(
         "An amount of bytes is a number and a unit, or `unlimited`.",
         *_with("limits: {bytes_per_epoch: 2 gigs}", "limits: {bytes_per_epoch: 2 GiB}"),
     ),
     "range": Code(
-        "A schedule chooses nothing, or says one thing twice.",
+        "A range of `when` selects nothing, or combines keys that contradict each other.",
         *_acts(
             "{hook: forward, modules: [fc1], when: {steps: {at: [3], every: 2}}}",
             "{hook: forward, modules: [fc1], when: {steps: {at: [3]}}}",
         ),
     ),
     "phases": Code(
-        "`phases` names phases: train, eval, or names that the loop gives.",
+        "`phases` must be a list of phases: `train`, `eval`, or names from the loop.",
         *_acts("{hook: forward, modules: [fc1], when: {phases: [all]}}", "{hook: forward, modules: [fc1], when: {phases: [train, eval]}}"),
     ),
     "kind-missing": Code(
-        "A transform, an edit or a sink is a mapping whose `kind` says which.",
+        "A transform, an edit or a sink needs the key `kind`.",
         *_acts(
             "{hook: forward, modules: [fc1], transforms: [{dtype: float16}]}",
             "{hook: forward, modules: [fc1], transforms: [{kind: cast, dtype: float16}]}",
         ),
     ),
     "kind-unknown": Code(
-        "There is no such kind. A spec names kinds of a registry and never imports code.",
+        "The kind does not exist. A spec names kinds of a registry and never imports code.",
         *_acts(
             "{hook: forward, modules: [fc1], transforms: [{kind: os.system}]}",
             "{hook: forward, modules: [fc1], transforms: [{kind: stats}]}",
         ),
     ),
-    "plugin-not-allowed": Code("The kind comes from a plug-in. A spec alone never makes a program import one; `--allow-plugin KIND` does."),
-    "plugin-broken": Code("The plug-in of the kind cannot be imported, or does not bring what its entry point says."),
-    "no-place": Code("A probe names no modules and no tensors.", *_acts("{hook: forward}", "{hook: forward, modules: [fc1]}")),
+    "plugin-not-allowed": Code("The kind comes from a plug-in. A spec alone cannot import a plug-in; `--allow-plugin KIND` allows it."),
+    "plugin-broken": Code("The plug-in of the kind cannot be imported, or its entry point does not name a class of this kind."),
+    "no-place": Code("A probe has neither `modules` nor `tensors`.", *_acts("{hook: forward}", "{hook: forward, modules: [fc1]}")),
     "two-places": Code(
-        "A probe names both modules and tensors.", *_acts("{modules: [fc1], tensors: [fc1.weight]}", "{tensors: [fc1.weight]}")
+        "A probe has both `modules` and `tensors`.", *_acts("{modules: [fc1], tensors: [fc1.weight]}", "{tensors: [fc1.weight]}")
     ),
-    "no-hook": Code("A probe says neither which hook nor which values.", *_acts("{modules: [fc1]}", "{hook: forward, modules: [fc1]}")),
+    "no-hook": Code("A probe has neither `hook` nor `values`.", *_acts("{modules: [fc1]}", "{hook: forward, modules: [fc1]}")),
     "hook-and-place": Code(
-        "Hook `tensor` looks at `tensors`, every other hook at `modules`.",
+        "Hook `tensor` needs `tensors`; every other hook needs `modules`.",
         *_acts("{hook: tensor, modules: [fc1]}", "{hook: tensor, tensors: [fc1.weight]}"),
     ),
     "hook-and-value": Code(
-        "Each value is seen by one hook: input by pre-forward, output by forward, gradients by backward, grad and data by tensor.",
+        "The hook cannot capture the value: `pre-forward` is for inputs, `forward` for outputs, `backward` for their gradients.",
         *_acts("{hook: forward, modules: [fc1], values: [input]}", "{modules: [fc1], values: [input]}"),
     ),
     "value-and-place": Code(
@@ -183,11 +186,11 @@ SPEC: dict[str, Code] = {
         *_acts("{tensors: [fc1.weight], values: [output]}", "{tensors: [fc1.weight], values: [data]}"),
     ),
     "value-keys": Code(
-        "A parameter is one tensor, so there is nothing below its `grad` or `data`.",
+        "`grad` and `data` of a parameter are one tensor and have no keys.",
         *_acts("{tensors: [fc1.weight], values: [grad.0]}", "{tensors: [fc1.weight], values: [grad]}"),
     ),
     "no-effect": Code(
-        "A setting would be ignored where it stands.",
+        "A setting has no effect in this place.",
         *_acts("{hook: forward, modules: [fc1], stage: final}", "{hook: tensor, tensors: [fc1.weight], stage: final}"),
     ),
     "unknown-sink": Code(
@@ -195,99 +198,97 @@ SPEC: dict[str, Code] = {
         *_acts("{hook: forward, modules: [fc1], sinks: [capture]}", "{hook: forward, modules: [fc1], sinks: [captures]}"),
     ),
     "sink-path": Code(
-        "A sink writes to a file of its own in the run directory, and to no other place.",
+        "The `path` of a sink is not a file name in the run directory.",
         *_with("sinks: {log: {kind: jsonl, path: ../log.jsonl}}", "sinks: {log: {kind: jsonl, path: log.jsonl}}"),
     ),
-    "two-files": Code(
-        "Two sinks would write the same files.", *_with("sinks: {a: {kind: hdf5}, b: {kind: hdf5}}", "sinks: {a: {kind: hdf5}}")
-    ),
+    "two-files": Code("Two sinks write the same file.", *_with("sinks: {a: {kind: hdf5}, b: {kind: hdf5}}", "sinks: {a: {kind: hdf5}}")),
     "unknown-model": Code(
-        "A model is named that `models`, or the call, does not have.",
+        "The model is not under `models` of the spec, or is not in the call of `probes.attach`.",
         *_acts("{model: g, hook: forward, modules: [fc1]}", "{hook: forward, modules: [fc1]}"),
     ),
     "no-model": Code(
-        "A spec of several models must say of every probe which one it is about.",
+        "In a spec with several models, each probe needs the key `model`.",
         *_with("models: {g: Generator, d: Discriminator}", "name: one"),
     ),
     "all-disabled": Code(
-        "Every probe is switched off, so the run would capture nothing.",
+        "Every probe is disabled, so the run would capture nothing.",
         *_acts("{hook: forward, modules: [fc1], enabled: false}", "{hook: forward, modules: [fc1]}"),
     ),
     "edits-not-allowed": Code(
-        "A probe that rewrites what the model computes needs `allow_edits: true`, so that no reader can miss it.",
+        "A probe with an `edit` changes values of the model. The spec must have `allow_edits: true`.",
         *_acts(
             "{hook: forward, modules: [fc1], edit: {kind: scale, by: 2.0}}",
             "{hook: forward, modules: [fc1], edit: {kind: scale, by: 2.0}}\nallow_edits: true",
         ),
     ),
     "unknown-variable": Code(
-        "`${name}` stands for an entry of `vars`; environment variables are never read.",
+        "The variable `${name}` is not under `vars`. Environment variables are never read.",
         *_acts('{hook: forward, modules: ["${block}.conv"]}', '{hook: forward, modules: ["${block}.conv"]}\nvars: {block: features.2}'),
     ),
-    "unused-variable": Code(
-        "No text of the spec uses the variable, so setting it would change nothing.", *_with("vars: {block: features}", "name: one")
-    ),
+    "unused-variable": Code("No text of the spec uses the variable.", *_with("vars: {block: features}", "name: one")),
     "extends-without-file": Code(
-        "A spec that is not in a file has no folder that `extends` could start from.", *_with("extends: [common.yaml]", "name: one")
+        "`extends` is relative to the folder of the spec, but the spec is not in a file.", *_with("extends: [common.yaml]", "name: one")
     ),
     "missing-file": Code(
-        "A spec, or a file or preset that it extends, does not exist.", *_with('extends: ["preset:nothing"]', "name: one")
+        "The spec, or a file or preset under `extends`, does not exist.", *_with('extends: ["preset:nothing"]', "name: one")
     ),
-    "absolute-path": Code("`extends` is relative to the file it stands in, so that a spec means the same on every machine."),
-    "extends-cycle": Code("A file extends itself, or another that extends it in turn."),
-    "too-many-files": Code("More files are extended than a reader could follow."),
-    "bad-override": Code("`--set` takes the path of a key and a value."),
+    "absolute-path": Code(
+        "A path under `extends` is absolute. It must be relative to the file of the spec, so that the spec works on every machine."
+    ),
+    "extends-cycle": Code("A file extends itself, directly or through other files."),
+    "too-many-files": Code("`extends` leads to more files than the limit."),
+    "bad-override": Code("`--set` needs the path of a key and a value: PATH=VALUE."),
     "einops-pattern": Code(
-        "A pattern of einops is `axes before -> axes after`.",
+        "The pattern of `einops` is not `axes before -> axes after`.",
         *_acts(
             '{hook: forward, modules: [fc1], transforms: [{kind: einops, pattern: "b f"}]}',
             '{hook: forward, modules: [fc1], transforms: [{kind: einops, pattern: "b f -> f b"}]}',
         ),
     ),
     "einops-axes": Code(
-        "An axis vanishes without a reduction, appears from nowhere, or has a size without being named.",
+        "Without `reduction`, an axis is on one side of the arrow only; or `sizes` contains an axis that the pattern does not contain.",
         *_acts(
             '{hook: forward, modules: [fc1], transforms: [{kind: einops, pattern: "b f -> b"}]}',
             '{hook: forward, modules: [fc1], transforms: [{kind: einops, pattern: "b f -> b", reduction: mean}]}',
         ),
     ),
     "einops-reduction": Code(
-        "A reduction is named, but no axis vanishes.",
+        "`reduction` has no effect: every axis is on both sides of the arrow.",
         *_acts(
             '{hook: forward, modules: [fc1], transforms: [{kind: einops, pattern: "b f -> f b", reduction: mean}]}',
             '{hook: forward, modules: [fc1], transforms: [{kind: einops, pattern: "b f -> f b"}]}',
         ),
     ),
     "empty-range": Code(
-        "A range of a transform ends before it begins.",
+        "The range of a transform is empty: its end is not above its start.",
         *_acts(
             "{hook: forward, modules: [fc1], transforms: [{kind: histogram, bins: 4, range: [1.0, 0.0]}]}",
             "{hook: forward, modules: [fc1], transforms: [{kind: histogram, bins: 4, range: [0.0, 1.0]}]}",
         ),
     ),
     "one-selection": Code(
-        "`select` keeps one index, some indices, or a range: exactly one of the three.",
+        "`select` needs exactly one of `index`, `indices` and a range (`from`, `until`, `every`).",
         *_acts(
             "{hook: forward, modules: [fc1], transforms: [{kind: select, dim: 0}]}",
             "{hook: forward, modules: [fc1], transforms: [{kind: select, dim: 0, index: 0}]}",
         ),
     ),
     "add": Code(
-        "`add` takes a number or a source, exactly one of the two.",
+        "`add` needs exactly one of `value` and `from`.",
         *_acts(
             "{hook: forward, modules: [fc1], edit: {kind: add}}\nallow_edits: true",
             "{hook: forward, modules: [fc1], edit: {kind: add, value: 1.0}}\nallow_edits: true",
         ),
     ),
     "mixup": Code(
-        "`mixup` takes the weight itself or the parameter it is drawn with, exactly one of the two.",
+        "`mixup` needs exactly one of `lam` and `alpha`.",
         *_acts(
             "{hook: forward, modules: [fc1], edit: {kind: mixup}}\nallow_edits: true",
             "{hook: forward, modules: [fc1], edit: {kind: mixup, lam: 0.7}}\nallow_edits: true",
         ),
     ),
     "source": Code(
-        "A source is a file, or a run with a probe.",
+        "A source (`from`) needs a `file`, or a `run` and a `probe`.",
         *_acts(
             "{hook: forward, modules: [fc1], edit: {kind: replace, from: {run: runs/a}}}\nallow_edits: true",
             "{hook: forward, modules: [fc1], edit: {kind: replace, from: {run: runs/a, probe: acts}}}\nallow_edits: true",
