@@ -17,7 +17,7 @@ from benchmarks.row import Row
 from benchmarks.turns import by_turns, interval, ratios, seconds
 from probes.clock import SeriesKey
 from probes.journal.writer import Journal
-from probes.run_directory.seal import Seals
+from probes.run_directory.seal import JournalSealer
 
 KEY = SeriesKey("acts", "block", "output", "train")
 MIB = 1 << 20
@@ -34,7 +34,7 @@ def record(directory: Path, epochs: int, steps: int, size: int) -> Path:
     directory.mkdir(parents=True)
     (directory / "run.json").write_text("{}", encoding="utf-8")
     values = np.random.default_rng(0).normal(size=size // 4).astype("<f4")
-    seals = Seals(directory)
+    seals = JournalSealer(directory)
     for epoch in range(epochs):
         path = directory / f"epoch-{epoch:04d}.journal"
         journal = Journal.create(path, {"run_id": "r", "epoch": epoch, "attempt": 1, "rank": 0, "spec": "", "manifest": {}})

@@ -16,7 +16,7 @@ from probes.clock import SeriesKey
 from probes.digest import file_hex
 from probes.journal.writer import Journal
 from probes.run_directory import seal as sealing
-from probes.run_directory.sealer_process import Sealer
+from probes.run_directory.sealer_process import SealerProcess
 
 HEAD = {"run_id": "benchmark", "attempt": 1, "rank": 0, "global_step_start": {}, "manifest": {}, "spec": ""}
 PIECE = 1 << 20
@@ -82,7 +82,7 @@ def child(folder: Path, epochs: int = 40) -> list[float]:
     """Milliseconds from handing over a journal of 20 captures in 5 series until its result is there."""
     directory = folder / "child"
     directory.mkdir()
-    sealer, times = Sealer(directory), []
+    sealer, times = SealerProcess(directory), []
     for epoch in range(epochs):
         source = journal(directory, epoch, 5, 4, 6400)
         began = perf_counter()

@@ -22,7 +22,7 @@ from blake3 import blake3
 import probes
 from probes.clock import SeriesKey
 from probes.journal.writer import Journal
-from probes.run_directory.seal import Seals
+from probes.run_directory.seal import JournalSealer
 
 MIB = 1 << 20
 TURNS = 9
@@ -50,7 +50,7 @@ def record(directory: Path, total: int, size: int, seed: int = 0) -> Path:
         journal.add(descriptor, step, 0, 0, 0, values.ctypes.data, values.nbytes)
         journal.commit("train", step, step)
     journal.end(True, "", {})
-    Seals(directory).seal(path.name)
+    JournalSealer(directory).seal(path.name)
     return directory
 
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from math import prod
 
 from probes.capture_file.codecs import Compression, chunks
-from probes.capture_file.grouped import Series
-from probes.capture_file.layout import Layout, Place
+from probes.capture_file.grouped import JournalSeries
+from probes.capture_file.layout import Layout, PlacedSeries
 from probes.capture_file.payload_copy import payloads
 from probes.digest import BlockDigests
 
 
-def compress(source: int, layout: Layout, places: Sequence[Place], how: Compression) -> list[bytes]:
+def copy_compressed(source: int, layout: Layout, places: Sequence[PlacedSeries], how: Compression) -> list[bytes]:
     """Write the payloads of all series, chunk by chunk in canonical order.
 
     Args:
@@ -24,10 +24,10 @@ def compress(source: int, layout: Layout, places: Sequence[Place], how: Compress
     Returns:
         The block digests of each series.
     """
-    return [_compress(source, layout, place, how) for place in places]
+    return [_copy_series(source, layout, place, how) for place in places]
 
 
-def _compress(source: int, layout: Layout, place: Place, how: Compression) -> bytes:
+def _copy_series(source: int, layout: Layout, place: PlacedSeries, how: Compression) -> bytes:
     hashes = BlockDigests()
     payload = _Stream(_hashed(source, place.series, hashes))
     values = layout.values(place)
@@ -37,11 +37,11 @@ def _compress(source: int, layout: Layout, place: Place, how: Compression) -> by
         for corner, elements in chunks(values.shape, chunk):
             content = payload.take(elements * itemsize)
             values.write_direct_chunk(corner, how.encode(content.ljust(whole, b"\0"), itemsize))
-    payload.rest()
+    payload.finish()
     return hashes.finish()
 
 
-def _hashed(source: int, series: Series, hashes: BlockDigests) -> Iterator[bytes]:
+def _hashed(source: int, series: JournalSeries, hashes: BlockDigests) -> Iterator[bytes]:
     for index, size in enumerate(series.sizes.tolist()):
         hashes.begin(size)
         for piece in payloads(source, series, range(index, index + 1)):
@@ -66,7 +66,7 @@ class _Stream:
         self._left = data[size:]
         return data[:size]
 
-    def rest(self) -> None:
+    def finish(self) -> None:
         """Read on to the end; captures without bytes may stand there."""
         if self._left or any(self._pieces):
             raise AssertionError("BUG: the chunks of a series do not take all of its bytes")

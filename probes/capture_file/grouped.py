@@ -24,7 +24,7 @@ Table = NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Series:
+class JournalSeries:
     """One series of a journal.
 
     Attributes:
@@ -95,7 +95,7 @@ class Series:
 
 
 @dataclass(frozen=True)
-class _Draft:
+class _SeriesRows:
     """The descriptors of one (key, dtype), and the captures that have one of them."""
 
     key: SeriesKey
@@ -104,7 +104,7 @@ class _Draft:
     rows: Table
 
 
-def arrange(scan: Scan) -> tuple[Series, ...]:
+def group_by_series(scan: Scan) -> tuple[JournalSeries, ...]:
     """The series of a journal; one without captures is left out.
 
     Args:
@@ -122,7 +122,7 @@ def arrange(scan: Scan) -> tuple[Series, ...]:
     order = np.lexsort([*columns, when, which])
     starts = np.searchsorted(which[order], np.arange(len(keys) + 1))
     drafts = [
-        _Draft(key, dtype, members, captures[order[first:last]])
+        _SeriesRows(key, dtype, members, captures[order[first:last]])
         for (key, dtype, members), first, last in zip(keys, starts[:-1], starts[1:], strict=True)
         if last > first
     ]
@@ -146,7 +146,7 @@ def _number(scan: Scan) -> tuple[NDArray[np.intp], list[tuple[SeriesKey, str, li
     return numbers, found
 
 
-def _second_dtypes(drafts: list[_Draft], epochs: NDArray[Any]) -> set[int]:
+def _second_dtypes(drafts: list[_SeriesRows], epochs: NDArray[Any]) -> set[int]:
     """The drafts whose key another one has, with an earlier first capture."""
     by_key: dict[SeriesKey, list[int]] = {}
     for index, draft in enumerate(drafts):
@@ -158,12 +158,12 @@ def _second_dtypes(drafts: list[_Draft], epochs: NDArray[Any]) -> set[int]:
     return later
 
 
-def _first(draft: _Draft, epochs: NDArray[Any]) -> tuple[int, ...]:
+def _first(draft: _SeriesRows, epochs: NDArray[Any]) -> tuple[int, ...]:
     row = draft.rows[0]
     return (int(epochs[row["descriptor"]]), *(int(row[name]) for name in _CLOCK[1:]))
 
 
-def _series(draft: _Draft, scan: Scan, epochs: NDArray[Any], suffixed: bool) -> Series:
+def _series(draft: _SeriesRows, scan: Scan, epochs: NDArray[Any], suffixed: bool) -> JournalSeries:
     rows = draft.rows
     shapes, shape_of = _shapes(draft)
     clocks = np.empty(len(rows), _ROW)
@@ -173,7 +173,7 @@ def _series(draft: _Draft, scan: Scan, epochs: NDArray[Any], suffixed: bool) -> 
     clocks["rank"] = scan.head.get("rank", 0)
     first = draft.descriptors[0]
     dims = {tuple(about["dims"]) if about.get("dims") else None for about in draft.descriptors}
-    return Series(
+    return JournalSeries(
         key=draft.key,
         dtype=draft.dtype,
         suffix=draft.dtype if suffixed else "",
@@ -188,7 +188,7 @@ def _series(draft: _Draft, scan: Scan, epochs: NDArray[Any], suffixed: bool) -> 
     )
 
 
-def _shapes(draft: _Draft) -> tuple[tuple[tuple[int, ...], ...], NDArray[np.intp]]:
+def _shapes(draft: _SeriesRows) -> tuple[tuple[tuple[int, ...], ...], NDArray[np.intp]]:
     """The distinct shapes that captures have, sorted, and for each capture which one."""
     used, inverse = np.unique(draft.rows["descriptor"], return_inverse=True)
     by_id = {about["id"]: tuple(about["shape"]) for about in draft.descriptors}

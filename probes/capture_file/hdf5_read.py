@@ -13,7 +13,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from probes.capture_file.hdf5_storage import Array, Storage
+from probes.capture_file.hdf5_storage import DatasetStorage, StoredArray
 from probes.errors import FileRefused, StorageError
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
@@ -26,7 +26,7 @@ LARGEST_ATTRIBUTE = 1 << 20
 TRUNCATED = "truncated file"  # HDF5's own words: h5py raises OSError for this and for any other damage, without a number
 
 
-def open_file(path: Path) -> File:
+def open_file(path: Path) -> Hdf5File:
     """Open a capture file, trusting nothing in it.
 
     No plug-in of the HDF5 library is ever loaded, and nothing but `path` is opened. Others may have it open as well.
@@ -42,7 +42,7 @@ def open_file(path: Path) -> File:
         StorageError: there is no such file, or it may not be read.
     """
     _forbid_plugins()
-    opened = File(_Opened(path))
+    opened = Hdf5File(_OpenedObject(path))
     opened.check_format()
     return opened
 
@@ -68,7 +68,7 @@ def _map(path: Path) -> mmap.mmap:
         raise StorageError(f'"{path}" cannot be read: {error.strerror or error}') from error
 
 
-class _Opened:
+class _OpenedObject:
     """An open file: the handle of the HDF5 library beside a map of the bytes.
 
     Attributes:
@@ -101,14 +101,14 @@ class _Opened:
             raise FileRefused(code, f'"{name}" of "{self.path}" cannot be read: {error}') from error
 
 
-class Group:
+class Hdf5Group:
     """A group of a capture file.
 
     Attributes:
         name: path inside the file.
     """
 
-    def __init__(self, file: _Opened, identifier: Any, name: str) -> None:
+    def __init__(self, file: _OpenedObject, identifier: Any, name: str) -> None:
         self._file = file
         self._id = identifier
         self.name = name
@@ -124,20 +124,20 @@ class Group:
         with self._file.refusing(self.name):
             return bool(self._id.links.exists(name.encode()))
 
-    def group(self, name: str) -> Group:
+    def group(self, name: str) -> Hdf5Group:
         """A group below this one."""
         found = self._child(name)
         if not isinstance(found, h5py.h5g.GroupID):
             raise self._refuse("unsafe-type", name, "is not a group")
-        return Group(self._file, found, self._below(name))
+        return Hdf5Group(self._file, found, self._below(name))
 
-    def array(self, name: str) -> Array:
+    def array(self, name: str) -> StoredArray:
         """A dataset below this one, after the checks."""
         found = self._child(name)
         if not isinstance(found, h5py.h5d.DatasetID):
             raise self._refuse("unsafe-type", name, "is not a dataset")
         with self._file.refusing(self._below(name)):
-            return Storage(self._file.path, self._below(name), self._file.bytes, found).array()
+            return DatasetStorage(self._file.path, self._below(name), self._file.bytes, found).array()
 
     def text(self, name: str) -> str:
         """A scalar text dataset below this one."""
@@ -216,10 +216,10 @@ class Group:
         return FileRefused(code, f'"{self._below(name)}" of "{self._file.path}" {what}')
 
 
-class File(Group):
+class Hdf5File(Hdf5Group):
     """An open capture file, which is its own root group."""
 
-    def __init__(self, opened: _Opened) -> None:
+    def __init__(self, opened: _OpenedObject) -> None:
         super().__init__(opened, opened.root, "/")
 
     @property

@@ -23,7 +23,7 @@ BFLOAT16 = (15, 7, 8, 0, 7)  # sign position, exponent position and size, mantis
 Elements = NDArray[Any]
 
 
-class Array(Protocol):
+class StoredArray(Protocol):
     """A dataset that passed the checks.
 
     Attributes:
@@ -41,7 +41,7 @@ class Array(Protocol):
         """All of it, in its shape; may be a read-only view into the file."""
 
 
-class Contiguous:
+class ContiguousArray:
     """A dataset in one piece, read through the map of the file."""
 
     def __init__(self, contents: mmap.mmap | bytes, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int) -> None:
@@ -58,10 +58,10 @@ class Contiguous:
         return self._flat.reshape(self.shape)
 
 
-class Chunked:
+class ChunkedArray:
     """A dataset in chunks, each found through the HDF5 library and decoded here."""
 
-    def __init__(self, storage: Storage, filters: tuple[ChunkFilter, ...]) -> None:
+    def __init__(self, storage: DatasetStorage, filters: tuple[ChunkFilter, ...]) -> None:
         self.shape = storage.shape
         self.dtype = storage.dtype
         self._storage = storage
@@ -102,7 +102,7 @@ class Chunked:
         return np.frombuffer(data, self.dtype).reshape(self._chunk)
 
 
-class Storage:
+class DatasetStorage:
     """The checks of one dataset.
 
     Attributes:
@@ -123,7 +123,7 @@ class Storage:
         """Bytes that the shape declares."""
         return prod(self.shape) * self.dtype.itemsize
 
-    def array(self) -> Array:
+    def array(self) -> StoredArray:
         """The dataset, ready to be read.
 
         Raises:
@@ -137,8 +137,8 @@ class Storage:
         if layout == h5py.h5d.CHUNKED:
             return self._chunked()
         if layout == h5py.h5d.COMPACT:
-            return Contiguous(self._compact(), self.dtype, self.shape, 0)
-        return Contiguous(self._bytes, self.dtype, self.shape, self._offset())
+            return ContiguousArray(self._compact(), self.dtype, self.shape, 0)
+        return ContiguousArray(self._bytes, self.dtype, self.shape, self._offset())
 
     def raw_chunk(self, corner: tuple[int, ...]) -> tuple[bytes, int]:
         """The stored bytes of the chunk that begins at `corner`, and the mask of filters it was stored without."""
@@ -196,7 +196,7 @@ class Storage:
             self._id.read(h5py.h5s.ALL, h5py.h5s.ALL, out, kind)  # the stored type itself, so no bit is converted
         return out.tobytes()
 
-    def _chunked(self) -> Chunked:
+    def _chunked(self) -> ChunkedArray:
         filters = tuple(self._filter(index) for index in range(self._properties.get_nfilters()))
         self.chunk = self._properties.get_chunk()
         size = prod(self.chunk) * self.dtype.itemsize
@@ -206,7 +206,7 @@ class Storage:
         stored = self._id.get_num_chunks() if self.nbytes else declared
         if stored != declared or self._id.get_storage_size() > len(self._bytes):
             raise self.refuse("shape-bomb", f"declares {declared} chunks and stores {stored}")
-        return Chunked(self, filters)
+        return ChunkedArray(self, filters)
 
     def _filter(self, index: int) -> ChunkFilter:
         code, _, values, _ = self._properties.get_filter(index)

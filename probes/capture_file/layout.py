@@ -12,7 +12,7 @@ import numpy as np
 
 from probes.capture_file import hdf5_write
 from probes.capture_file.codecs import Compression
-from probes.capture_file.grouped import VARIABLE, Series
+from probes.capture_file.grouped import VARIABLE, JournalSeries
 from probes.digest import blake3_hex, blocks, canonical
 from probes.signature import DTYPES
 
@@ -28,7 +28,7 @@ _MANY = 100
 
 
 @dataclass(frozen=True)
-class Place:
+class PlacedSeries:
     """Where one series stands in the file.
 
     Attributes:
@@ -39,7 +39,7 @@ class Place:
         block_offset: where the block digests stand.
     """
 
-    series: Series
+    series: JournalSeries
     group: bytes
     offset: int | None
     block_ends: list[int]
@@ -93,7 +93,7 @@ class Layout:
             hdf5_write.attribute(self._captures, "NX_class", "NXentry")
         return self._captures
 
-    def add(self, series: Series) -> Place:
+    def add(self, series: JournalSeries) -> PlacedSeries:
         """Make the group of a series, and everything in it but payloads and digests."""
         probe, name = series.place
         if probe not in self._probes:
@@ -113,13 +113,13 @@ class Layout:
         ends = blocks(series.sizes.tolist())
         place = values.get_offset() if _is_contiguous(values) else None
         hdf5_write.text_attribute(group, "digest", _HEX)
-        return Place(series, f"captures/{probe}/{name}".encode(), place, ends, self._block_digests(group, len(ends)))
+        return PlacedSeries(series, f"captures/{probe}/{name}".encode(), place, ends, self._block_digests(group, len(ends)))
 
-    def values(self, place: Place) -> Any:
+    def values(self, place: PlacedSeries) -> Any:
         """The dataset of a series' payloads."""
         return h5py.h5d.open(self.root, place.group + b"/values")
 
-    def write_digest(self, place: Place, digest: str) -> None:
+    def write_digest(self, place: PlacedSeries, digest: str) -> None:
         """Give a series its digest."""
         group = h5py.h5g.open(self.root, place.group)
         hdf5_write.fill(h5py.h5a.open(group, b"digest"), digest)
@@ -151,7 +151,7 @@ class Layout:
         self.root = None
         self.handle.close()
 
-    def _values(self, group: Any, series: Series, step: Any) -> tuple[Any, list[str]]:
+    def _values(self, group: Any, series: JournalSeries, step: Any) -> tuple[Any, list[str]]:
         lanes = (DTYPES[series.dtype].lanes,) if DTYPES[series.dtype].lanes > 1 else ()
         first, names, shape = self._axes(group, series, step)
         kind = hdf5_write.value_type(series.dtype)
@@ -165,7 +165,7 @@ class Layout:
         hdf5_write.attach(values, *first, *scales)
         return values, names
 
-    def _axes(self, group: Any, series: Series, step: Any) -> tuple[list[Any], list[str], tuple[int, ...]]:
+    def _axes(self, group: Any, series: JournalSeries, step: Any) -> tuple[list[Any], list[str], tuple[int, ...]]:
         """Scales that exist, names of those to be made, and the sizes of all axes."""
         names = axis_names(series)
         if series.layout == "stacked":
@@ -183,7 +183,7 @@ class Layout:
         self._queue(shape, table.astype("<i8").tobytes())
         return [], ["element"], (int(elements.sum()),)
 
-    def _describe(self, group: Any, series: Series, axes: list[str]) -> None:
+    def _describe(self, group: Any, series: JournalSeries, axes: list[str]) -> None:
         about: dict[str, Any] = {**series.key._asdict(), "torch_dtype": series.dtype, "layout": series.layout}
         about |= {"NX_class": "NXdata", "signal": "values", "axes": axes} | series.constants
         if series.dims:
@@ -210,7 +210,7 @@ class Layout:
             self.columns.append((made.get_offset(), content))
 
 
-def axis_names(series: Series) -> list[str]:
+def axis_names(series: JournalSeries) -> list[str]:
     """Names of the axes of a capture as they stand in the file: those of the spec, or `dim_0` and so on.
 
     A name that is used twice, or that a variable of the file has, gets a number.

@@ -12,8 +12,8 @@ import numpy as np
 from blake3 import blake3
 from numpy.typing import NDArray
 
-from probes.capture_file.grouped import Series
-from probes.capture_file.layout import Place
+from probes.capture_file.grouped import JournalSeries
+from probes.capture_file.layout import PlacedSeries
 from probes.digest import Buffer, Hasher
 
 # Larger than a digest block, so that a capture which does not fit is a block of its own.
@@ -79,7 +79,7 @@ class BlockHashes:
             self._open[block] = (hasher, stop)
 
 
-def transfer(source: int, target: int, places: Sequence[Place]) -> list[bytes]:
+def copy_payloads(source: int, target: int, places: Sequence[PlacedSeries]) -> list[bytes]:
     """Copy the payloads of all series to their places.
 
     Args:
@@ -92,14 +92,14 @@ def transfer(source: int, target: int, places: Sequence[Place]) -> list[bytes]:
     """
     moves = _moves(places)
     hashes = [BlockHashes(place.block_ends) for place in places]
-    _Pass(source, target, moves, hashes).run()
+    _CopyPass(source, target, moves, hashes).run()
     for place, blocks in zip(places, hashes, strict=True):
         for block, captures in blocks.missing():
             blocks.settle(block, _hash(source, place.series, captures))
     return [blocks.all() for blocks in hashes]
 
 
-def payloads(source: int, series: Series, captures: range) -> Iterator[bytes]:
+def payloads(source: int, series: JournalSeries, captures: range) -> Iterator[bytes]:
     """The bytes of some captures of a series, one after the other, in pieces of at most 2 MiB."""
     sizes, offsets = series.sizes[captures.start : captures.stop].tolist(), series.offsets[captures.start : captures.stop].tolist()
     for size, offset in zip(sizes, offsets, strict=True):
@@ -115,7 +115,7 @@ def write_all(target: int, data: Buffer, offset: int) -> None:
         view, offset = view[taken:], offset + taken
 
 
-class _Pass:
+class _CopyPass:
     """One pass over a journal in windows, with one buffer."""
 
     def __init__(self, source: int, target: int, moves: NDArray[Any], hashes: list[BlockHashes]) -> None:
@@ -175,7 +175,7 @@ class _Pass:
         self._hashes[int(move["series"])].put(int(move["index"]), hasher.digest())
 
 
-def _moves(places: Sequence[Place]) -> NDArray[Any]:
+def _moves(places: Sequence[PlacedSeries]) -> NDArray[Any]:
     """Where each payload stands and goes, in the order of the journal."""
     parts = []
     for number, place in enumerate(places):
@@ -194,7 +194,7 @@ def _join(data: memoryview, starts: list[int], sizes: list[int]) -> Buffer:
     return b"".join([data[start : start + size] for start, size in zip(starts, sizes, strict=True)])
 
 
-def _hash(source: int, series: Series, captures: range) -> bytes:
+def _hash(source: int, series: JournalSeries, captures: range) -> bytes:
     hasher = blake3()
     for piece in payloads(source, series, captures):
         hasher.update(piece)

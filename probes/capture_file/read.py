@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probes.capture_file.dtype_decode import bits_dtype
-from probes.capture_file.hdf5_read import Group, open_file
-from probes.capture_file.hdf5_storage import Array
-from probes.capture_file.series_name import Address, escape, parse_group
-from probes.capture_file.series_part import CLOCKS, StepIds, Steps, sizes, uniform
+from probes.capture_file.hdf5_read import Hdf5Group, open_file
+from probes.capture_file.hdf5_storage import StoredArray
+from probes.capture_file.series_name import SeriesAddress, escape, parse_group
+from probes.capture_file.series_part import CLOCKS, StepColumn, StepIds, sizes, uniform
 from probes.clock import SeriesKey
 from probes.errors import FileRefused
 from probes.signature import DTYPES, Coord
@@ -43,14 +43,14 @@ class SealedFile:
         return self.root.attributes()
 
     @cached_property
-    def addresses(self) -> dict[Address, tuple[str, str]]:
+    def addresses(self) -> dict[SeriesAddress, tuple[str, str]]:
         """Every series of the file, and the names of its two groups; no series is touched."""
         if "captures" not in self.root:  # an epoch in which nothing was captured
             return {}
         captures = self.root.group("captures")
         return {parse_group(probe, name): (probe, name) for probe in captures.names() for name in captures.group(probe).names()}
 
-    def part(self, address: Address) -> SealedPart:
+    def part(self, address: SeriesAddress) -> SealedPart:
         """One series of the file."""
         probe, name = self.addresses[address]
         group = self.root.group("captures").group(probe).group(name)
@@ -93,7 +93,7 @@ class SealedFile:
 class SealedPart:
     """One series in a sealed file; see `Part`."""
 
-    def __init__(self, address: Address, group: Group, rank: int) -> None:
+    def __init__(self, address: SeriesAddress, group: Hdf5Group, rank: int) -> None:
         self.key = address.key
         self._group = group
         self._names = set(group.names())
@@ -105,7 +105,7 @@ class SealedPart:
         if self._values.dtype != bits_dtype(self.dtype):
             raise FileRefused("dtype-changed", f'"{group.name}" holds `{self._values.dtype}`, which is not `{self.dtype}`')
         self.clocks = self._clocks(rank)
-        self.steps = Steps(self.clocks)
+        self.steps = StepColumn(self.clocks)
         self.shapes = self._shapes()
         self.shape = uniform(self.shapes)
         self.dims = self._dims()
@@ -180,7 +180,7 @@ class SealedPart:
             raise self._damaged(f"has {len(column)} values in `{name}` for {count} captures")
         return column
 
-    def _array(self, name: str) -> Array:
+    def _array(self, name: str) -> StoredArray:
         if name not in self._names:
             raise self._damaged(f"has no `{name}`")
         return self._group.array(name)

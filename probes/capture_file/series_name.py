@@ -12,7 +12,7 @@ EMPTY = "%"
 SEPARATORS = frozenset("/%:@~")
 
 
-class Address(NamedTuple):
+class SeriesAddress(NamedTuple):
     """A series within one file.
 
     Attributes:
@@ -38,7 +38,7 @@ class Word(NamedTuple):
     dtype: str | None
 
 
-def parse_group(probe: str, name: str) -> Address:
+def parse_group(probe: str, name: str) -> SeriesAddress:
     """The address that the name of a group stands for.
 
     Args:
@@ -59,7 +59,7 @@ def parse_group(probe: str, name: str) -> Address:
         colon = ""
     if not colon:
         raise FileRefused("not-a-capture-file", f'"{probe}/{name}" is not the name of a series')
-    return Address(SeriesKey(probe, target, leaf, phase or "train"), dtype)
+    return SeriesAddress(SeriesKey(probe, target, leaf, phase or "train"), dtype)
 
 
 def parse_word(text: str) -> Word:

@@ -24,7 +24,7 @@ CLOCKS = np.dtype(
 )
 
 
-class Part(Protocol):
+class SeriesPart(Protocol):
     """One series in one file.
 
     Attributes:
@@ -45,7 +45,7 @@ class Part(Protocol):
     coords: dict[str, Coord]
     attrs: dict[str, Any]
     clocks: NDArray[Any]
-    steps: Steps
+    steps: StepColumn
     shapes: NDArray[np.int64]
     shape: tuple[int, ...] | None
 
@@ -56,7 +56,7 @@ class Part(Protocol):
         """
 
 
-class Steps:
+class StepColumn:
     """The column of steps of a part, apart from the other clocks, so that one step is found without reading all of them.
 
     Attributes:
@@ -94,7 +94,7 @@ def sizes(shapes: NDArray[np.int64], dtype: str) -> NDArray[np.int64]:
     """Stored elements of each capture; a complex number is two.
 
     Args:
-        shapes: as in `Part`.
+        shapes: as in `SeriesPart`.
         dtype: torch's name.
     """
     elements: NDArray[np.int64] = np.where(shapes < 0, 1, shapes).prod(axis=1, dtype=np.int64)
@@ -102,19 +102,19 @@ def sizes(shapes: NDArray[np.int64], dtype: str) -> NDArray[np.int64]:
 
 
 def distinct(shapes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The distinct rows of `Part.shapes`; one row at once where all are equal, as they mostly are."""
+    """The distinct rows of `SeriesPart.shapes`; one row at once where all are equal, as they mostly are."""
     if len(shapes) and (shapes == shapes[0]).all():
         return shapes[:1]
     return np.unique(shapes, axis=0)
 
 
 def uniform(shapes: NDArray[np.int64]) -> tuple[int, ...] | None:
-    """The shape of all captures where `Part.shapes` is one row, held once for all of them; else None."""
+    """The shape of all captures where `SeriesPart.shapes` is one row, held once for all of them; else None."""
     return shape_of(shapes[0]) if len(shapes) == 1 or (len(shapes) and not shapes.strides[0]) else None
 
 
 def shape_of(row: NDArray[np.int64]) -> tuple[int, ...]:
-    """The shape in one row of `Part.shapes`."""
+    """The shape in one row of `SeriesPart.shapes`."""
     return tuple(int(size) for size in row if size >= 0)
 
 

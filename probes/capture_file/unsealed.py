@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probes.capture_file.dtype_decode import bits_dtype
-from probes.capture_file.grouped import Series as Arranged
-from probes.capture_file.grouped import arrange
-from probes.capture_file.series_name import Address
-from probes.capture_file.series_part import CLOCKS, StepIds, Steps, uniform
+from probes.capture_file.grouped import JournalSeries as Arranged
+from probes.capture_file.grouped import group_by_series
+from probes.capture_file.series_name import SeriesAddress
+from probes.capture_file.series_part import CLOCKS, StepColumn, StepIds, uniform
 from probes.clock import SeriesKey
 from probes.errors import StorageError
 from probes.journal.scan import Scan, scan
@@ -39,11 +39,11 @@ class UnsealedFile:
         self.attributes |= {"complete": int(self._scan.trusted and bool(end.get("complete"))), "reason": end.get("reason", "")}
 
     @cached_property
-    def addresses(self) -> dict[Address, Arranged]:
+    def addresses(self) -> dict[SeriesAddress, Arranged]:
         """Every series of the journal, in canonical order."""
-        return {Address(series.key, series.suffix): series for series in arrange(self._scan)}
+        return {SeriesAddress(series.key, series.suffix): series for series in group_by_series(self._scan)}
 
-    def part(self, address: Address) -> UnsealedPart:
+    def part(self, address: SeriesAddress) -> UnsealedPart:
         """One series of the journal."""
         return UnsealedPart(self.addresses[address], self._bytes)
 
@@ -81,7 +81,7 @@ class UnsealedPart:
         for name in ("epoch", "step", "microstep", "call", "backward", "rank"):
             self.clocks[name] = series.clocks[name]
         self.clocks["global_step"] = series.global_steps
-        self.steps = Steps(self.clocks)
+        self.steps = StepColumn(self.clocks)
         self.shapes = series.shape_table()
         self.shape = uniform(self.shapes)
         self._bytes, self._kind = contents, bits_dtype(self.dtype)

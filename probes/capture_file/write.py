@@ -12,24 +12,24 @@ from pathlib import Path
 from typing import Any
 
 from probes.capture_file.codecs import Compression
-from probes.capture_file.compressed_copy import compress
-from probes.capture_file.grouped import Series, arrange
-from probes.capture_file.layout import FORMAT, Layout, Place
-from probes.capture_file.payload_copy import transfer, write_all
+from probes.capture_file.compressed_copy import copy_compressed
+from probes.capture_file.grouped import JournalSeries, group_by_series
+from probes.capture_file.layout import FORMAT, Layout, PlacedSeries
+from probes.capture_file.payload_copy import copy_payloads, write_all
 from probes.capture_file.roots import Gap, gaps_text, merge_gaps, root_of_epoch
 from probes.capture_file.series_name import escape
 from probes.digest import ALGORITHM, Buffer, canonical, captures_root, series_hex, shape_row
 from probes.journal.scan import Scan
 
-Passed = Callable[[str], None]
+OnProgress = Callable[[str], None]
 
 
-def nowhere(point: str) -> None:
+def ignore_progress(point: str) -> None:
     """Take no notice of a point."""
 
 
 @dataclass(frozen=True)
-class Built:
+class WrittenFile:
     """What was put into a file.
 
     Attributes:
@@ -49,7 +49,7 @@ class Built:
     epoch_root: str
 
 
-def build(scan: Scan, path: Path, compression: Compression | None = None, passed: Passed = nowhere) -> Built:
+def write_capture_file(scan: Scan, path: Path, compression: Compression | None = None, passed: OnProgress = ignore_progress) -> WrittenFile:
     """Build the file of a journal and wait until it is on the device; the same journal gives the same bytes.
 
     Args:
@@ -84,14 +84,16 @@ def _disk_error(error: RuntimeError) -> OSError:
     return OSError(number, os.strerror(number) if found else str(error).partition("\n")[0])
 
 
-def _fill(layout: Layout, scan: Scan, path: Path, compression: Compression | None, passed: Passed) -> Built:
-    series = arrange(scan)
+def _fill(layout: Layout, scan: Scan, path: Path, compression: Compression | None, passed: OnProgress) -> WrittenFile:
+    series = group_by_series(scan)
     gaps = _gaps(scan)
     places = [layout.add(one) for one in series]
     _add_rest(layout, scan, gaps)
     with _Files(scan.path, path) as files:
         passed("laid out")
-        blocks = compress(files.source, layout, places, compression) if compression else transfer(files.source, files.target, places)
+        blocks = (
+            copy_compressed(files.source, layout, places, compression) if compression else copy_payloads(files.source, files.target, places)
+        )
         for offset, content in _columns(layout, places, blocks):
             write_all(files.target, content, offset)
     passed("transferred")
@@ -173,27 +175,27 @@ def _sample_ids(scan: Scan) -> Iterator[tuple[str, list[int], list[list[Any]]]]:
         yield phase, [step for step, _ in rows], [ids for _, ids in rows]
 
 
-def _columns(layout: Layout, places: list[Place], blocks: list[bytes]) -> Iterator[tuple[int, Buffer]]:
+def _columns(layout: Layout, places: list[PlacedSeries], blocks: list[bytes]) -> Iterator[tuple[int, Buffer]]:
     yield from layout.columns
     for place, digests in zip(places, blocks, strict=True):
         yield place.block_offset, digests
 
 
-def _series_hex(series: Series, block_digests: bytes) -> str:
+def _series_hex(series: JournalSeries, block_digests: bytes) -> str:
     rows = [shape_row(shape) for shape in series.shapes]
     shapes = b"".join([rows[index] for index in series.shape_of.tolist()])
     return series_hex(series.key, series.dtype, series.count, series.clocks.tobytes(), shapes, block_digests)
 
 
-def _built(scan: Scan, series: tuple[Series, ...], digests: list[str], gaps: list[Gap]) -> Built:
+def _built(scan: Scan, series: tuple[JournalSeries, ...], digests: list[str], gaps: list[Gap]) -> WrittenFile:
     complete, reason = verdict(scan)
     captures = sum(one.count for one in series)
     root = captures_root([(one.key, one.dtype, digest) for one, digest in zip(series, digests, strict=True)], gaps)
     whole = root_of_epoch(scan.head.get("manifest") or {}, _closing(scan), root, captures, complete)
-    return Built(complete, reason, len(series), captures, root, whole)
+    return WrittenFile(complete, reason, len(series), captures, root, whole)
 
 
-def _root_attributes(scan: Scan, built: Built) -> dict[str, Any]:
+def _root_attributes(scan: Scan, built: WrittenFile) -> dict[str, Any]:
     head = scan.head
     return {
         "probes_format": FORMAT,

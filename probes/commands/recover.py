@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from probes.run_directory.recover import Finding, Recovery
+from probes.run_directory.recover import Recovery, RecoveryFinding
 from probes.run_directory.recover import recover as put_in_order
 
 
@@ -40,7 +40,7 @@ def _text(recovery: Recovery) -> str:
     return "\n".join(lines)
 
 
-def _line(finding: Finding) -> str:
+def _line(finding: RecoveryFinding) -> str:
     about = finding.message
     if finding.action in ("sealed", "finished"):
         state = "complete" if finding.complete else f"incomplete: {finding.message}"

@@ -23,14 +23,14 @@ class GradHook:
     __slots__ = ("account", "alias", "backward", "call", "epoch", "microstep", "phase", "recorder", "reshape", "step", "tap", "version")
 
     def __init__(self, tap: Tap, recorder: Recorder, call: int) -> None:
-        moment = tap.moment
+        state = tap.state
         self.tap = tap
         self.recorder = recorder
         self.account: Account = tap.account
-        self.epoch = moment.epoch
-        self.phase = moment.phase
-        self.step = moment.step
-        self.microstep = moment.microstep
+        self.epoch = state.epoch
+        self.phase = state.phase
+        self.step = state.step
+        self.microstep = state.microstep
         self.call = call
         self.backward = 0
         self.reshape: torch.Size | None = None
@@ -75,7 +75,7 @@ class GradHook:
             self.account.unused += 1
 
 
-class Armed:
+class ArmedHooks:
     """The tensor hooks that one step armed and that need a look at its end."""
 
     def __init__(self) -> None:
@@ -114,13 +114,13 @@ class GradTap(Tap):
 
     __slots__ = ("armed", "first", "module", "passes", "task")
 
-    armed: Armed
+    armed: ArmedHooks
     module: object
     task: int
     first: list[tuple[int, int, int]]
     passes: list[GradHook]
 
-    def begin(self, armed: Armed) -> GradTap:
+    def begin(self, armed: ArmedHooks) -> GradTap:
         """Give the tap the books of what is armed."""
         self.armed = armed
         self.module = None
@@ -129,7 +129,7 @@ class GradTap(Tap):
         self.passes = []
         return self
 
-    def take_from(self, module: object, value: object, call: int) -> None:
+    def take_output(self, module: object, value: object, call: int) -> None:
         """Arm a module's output; the module tells whether a view is its own."""
         self.module = module
         self.take(value, call)
@@ -142,7 +142,7 @@ class GradTap(Tap):
         recompute = task != -1
         if not torch.is_grad_enabled():
             if not recompute:
-                self.first.append((self.moment.step, self.moment.microstep, call))
+                self.first.append((self.state.step, self.state.microstep, call))
             return
         if recompute and (not self.first or (self.passes and task != self.task)):
             return  # non-reentrant checkpointing, on its own or within a reentrant one: the pass before carries the gradients
@@ -188,7 +188,7 @@ class GradTap(Tap):
 
     def hook(self, recorder: Recorder, call: int, recompute: bool) -> GradHook:
         """The tensor hook to arm."""
-        return Recomputed(self, recorder, call) if recompute else GradHook(self, recorder, call)
+        return RecomputedGradHook(self, recorder, call) if recompute else GradHook(self, recorder, call)
 
     def resolve(self) -> None:
         """Give the hooks of one recompute the clocks of the calls in the first pass that they repeat.
@@ -210,7 +210,7 @@ class GradTap(Tap):
         self.passes.clear()
 
 
-class Recomputed(GradHook):
+class RecomputedGradHook(GradHook):
     """A tensor hook armed in a recompute; the clock of the first pass is known when the first gradient comes."""
 
     __slots__ = ()

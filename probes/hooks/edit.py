@@ -13,7 +13,7 @@ from torch import Tensor
 from probes.component import Edit, EditContext
 from probes.errors import EditError
 from probes.hooks.backward import GradHook, GradTap
-from probes.hooks.capture.recorder import At
+from probes.hooks.capture.recorder import CaptureClock
 from probes.hooks.capture.tap import Tap
 from probes.signature import Signature, SignatureError
 from probes.tensors import DTYPE_NAMES, LeafNotFound, children, leaves
@@ -40,7 +40,7 @@ class Editor:
         self.begun: dict[tuple[torch.dtype, int], Any] = {}
         self.drawn: dict[str, Tensor] = {}
 
-    def __call__(self, value: Tensor, at: At, call: int) -> Tensor:
+    def __call__(self, value: Tensor, at: CaptureClock, call: int) -> Tensor:
         """The edited value: same shape, dtype and device, in the graph of `value`.
 
         Raises:
@@ -58,7 +58,7 @@ class Editor:
             raise EditError(f"{self.where}: edit `{self.edit.kind}` in epoch {at.epoch} step {at.step}: {error}") from error
         return self.checked(value, result, at)
 
-    def generator(self, at: At, call: int) -> torch.Generator:
+    def generator(self, at: CaptureClock, call: int) -> torch.Generator:
         """A generator whose draws follow from the seed and the clock alone."""
         generator = torch.Generator()
         seed = 0
@@ -67,7 +67,7 @@ class Editor:
         generator.manual_seed(seed)
         return generator
 
-    def checked(self, value: Tensor, result: object, at: At) -> Tensor:
+    def checked(self, value: Tensor, result: object, at: CaptureClock) -> Tensor:
         """The result of an edit.
 
         Raises:
@@ -112,7 +112,7 @@ class EditTap(Tap):
         self.account.fired += not recompute
 
         def change(leaf: Tensor) -> Tensor:
-            return self.editor(leaf, self.moment, call)
+            return self.editor(leaf, self.state, call)
 
         result = rebuilt(value, keys, change)
         if not recompute:
@@ -149,7 +149,7 @@ class EditTap(Tap):
     def record(self, call: int) -> None:
         """Store what the edit drew, under `edit.<name>`."""
         for name, tensor in self.editor.drawn.items():
-            self.recorder(f"edit.{name}").put(tensor, self.moment, call, 0)
+            self.recorder(f"edit.{name}").put(tensor, self.state, call, 0)
 
 
 def rebuilt(value: Any, keys: tuple[str, ...], change: Change) -> Any:

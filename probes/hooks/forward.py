@@ -8,7 +8,7 @@ from torch.nn import Module
 
 from probes.hooks.backward import GradTap
 from probes.hooks.capture.compiled import is_compiling, trace_output
-from probes.hooks.capture.run_state import Gate, ModuleHook, Moment
+from probes.hooks.capture.run_state import Gate, ModuleHook, RunState
 from probes.hooks.capture.tap import Tap
 from probes.hooks.capture.tracing import jit_tracing_state
 from probes.hooks.edit import EditTap, GradEditTap
@@ -22,7 +22,7 @@ def in_order(taps: Sequence[Tap]) -> tuple[tuple[Tap, ...], tuple[EditTap, ...],
     return tuple(tap for tap in values if tap.original), edits, tuple(tap for tap in values if not tap.original)
 
 
-def turn(tap: GradTap) -> int:
+def arming_order(tap: GradTap) -> int:
     """When a tensor hook is armed among those of one value: each sees what the ones before it made of the gradient."""
     return 0 if tap.original else 1 if isinstance(tap, GradEditTap) else 2
 
@@ -39,10 +39,10 @@ class ForwardHook(ModuleHook):
 
     __slots__ = ("edits", "grads", "originals", "traceable", "values", "wanted")
 
-    def __init__(self, target: str, moment: Moment, gate: Gate, taps: Sequence[Tap]) -> None:
-        super().__init__(target, moment, gate)
+    def __init__(self, target: str, state: RunState, gate: Gate, taps: Sequence[Tap]) -> None:
+        super().__init__(target, state, gate)
         self.originals, self.edits, self.values = in_order(taps)
-        self.grads = tuple(sorted((tap for tap in taps if isinstance(tap, GradTap)), key=turn))
+        self.grads = tuple(sorted((tap for tap in taps if isinstance(tap, GradTap)), key=arming_order))
         self.traceable = not self.edits and not self.grads
         self.wanted = first_keys(taps)
 
@@ -56,7 +56,7 @@ class ForwardHook(ModuleHook):
             return trace_output(self, module, args, output)
         if graph_task() != -1:
             return self.recompute(module, output, self.count())
-        if not self.moment.inside and not self.moment.stray(self.target):
+        if not self.state.inside and not self.state.stray(self.target):
             return None
         return self.serve(module, output, self.count())
 
@@ -79,7 +79,7 @@ class ForwardHook(ModuleHook):
             tap.take(output, call)
         for grad in self.grads:
             if grad.wants(call):
-                grad.take_from(module, output, call)
+                grad.take_output(module, output, call)
         return None if output is given else output
 
     def recompute(self, module: Module, output: object, call: int) -> object:
@@ -93,5 +93,5 @@ class ForwardHook(ModuleHook):
                 tap.account.skip("recompute")
         for grad in self.grads:
             if grad.gate.due and not grad.broken:
-                grad.take_from(module, output, call)
+                grad.take_output(module, output, call)
         return None if output is given else output

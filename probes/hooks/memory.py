@@ -33,23 +33,23 @@ class Counters(Protocol):
 
 
 @dataclass(eq=False)
-class Frame:
+class RunningCall:
     """A call that is running.
 
     Attributes:
-        stamp: the outermost call that it is part of.
+        outermost_call: the outermost call that it is part of.
         call: which call of its module within that.
         before: bytes allocated when it began.
         peak: the most that were allocated so far.
     """
 
-    stamp: int
+    outermost_call: int
     call: int
     before: int
     peak: int
 
 
-class Meter:
+class MemoryMeter:
     """Nested calls on one device: the peak of a call is also one of the calls around it.
 
     Args:
@@ -60,17 +60,17 @@ class Meter:
     def __init__(self, counters: Counters, device: torch.device) -> None:
         self.counters = counters
         self.device = device
-        self.running: list[Frame] = []
+        self.running: list[RunningCall] = []
 
-    def enter(self, stamp: int, call: int) -> Frame:
+    def enter(self, outermost_call: int, call: int) -> RunningCall:
         """A call begins."""
-        self.running = [frame for frame in self.running if frame.stamp == stamp]  # calls that raised are over
+        self.running = [frame for frame in self.running if frame.outermost_call == outermost_call]  # calls that raised are over
         self._look()
         now = self.counters.memory_allocated(self.device)
-        self.running.append(Frame(stamp, call, now, now))
+        self.running.append(RunningCall(outermost_call, call, now, now))
         return self.running[-1]
 
-    def leave(self, frame: Frame) -> tuple[int, int, int]:
+    def leave(self, frame: RunningCall) -> tuple[int, int, int]:
         """A call is over: bytes before it, what it left allocated beyond them, and the most beyond them while it ran."""
         self._look()
         after = self.counters.memory_allocated(self.device)
@@ -87,14 +87,14 @@ class Meter:
 class MemoryTap(Tap):
     """Captures what the calls of one module do to memory, by a hook on either side of its forward."""
 
-    __slots__ = ("frames", "meter", "module", "stamp", "times")
+    __slots__ = ("frames", "meter", "module", "outermost_call", "times")
 
-    def begin(self, module: Module, meter: Meter) -> Self:
+    def begin(self, module: Module, meter: MemoryMeter) -> Self:
         """Name the module, and the meter that all taps of a device share."""
         self.module = module
         self.meter = meter
-        self.frames: list[Frame] = []
-        self.stamp = self.times = -1
+        self.frames: list[RunningCall] = []
+        self.outermost_call = self.times = -1
         return self
 
     def attach(self) -> list[Any]:
@@ -106,18 +106,18 @@ class MemoryTap(Tap):
 
     def before(self) -> None:
         """The module is about to run."""
-        moment = self.moment
-        if not self.gate.due or is_compiling() or graph_task() != -1 or not moment.inside:
+        state = self.state
+        if not self.gate.due or is_compiling() or graph_task() != -1 or not state.inside:
             return
-        self.times = self.times + 1 if self.stamp == moment.stamp else 0
-        self.stamp = moment.stamp
+        self.times = self.times + 1 if self.outermost_call == state.outermost_call else 0
+        self.outermost_call = state.outermost_call
         if self.wants(self.times):
-            self.frames = [frame for frame in self.frames if frame.stamp == moment.stamp]
-            self.frames.append(self.meter.enter(moment.stamp, self.times))
+            self.frames = [frame for frame in self.frames if frame.outermost_call == state.outermost_call]
+            self.frames.append(self.meter.enter(state.outermost_call, self.times))
 
     def after(self) -> None:
         """The module has run."""
-        if self.frames and self.frames[-1].stamp == self.moment.stamp and not is_compiling() and graph_task() == -1:
+        if self.frames and self.frames[-1].outermost_call == self.state.outermost_call and not is_compiling() and graph_task() == -1:
             frame = self.frames.pop()
             self.account.fired += 1
             self.take(torch.tensor(self.meter.leave(frame)), frame.call)
@@ -130,7 +130,7 @@ class MemoryTap(Tap):
             recorder.dims, recorder.coords = MEMORY.dims, MEMORY
         elif recorder.pipeline is not None and not isinstance(recorder.pipeline, _Labelled):
             recorder.pipeline = _Labelled(recorder.pipeline.transforms, None)
-        recorder.put(value, self.moment, call, 0)
+        recorder.put(value, self.state, call, 0)
 
 
 class _Labelled(Pipeline):

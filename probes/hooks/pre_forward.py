@@ -11,10 +11,10 @@ from torch.nn import Module
 
 from probes.hooks.backward import GradTap
 from probes.hooks.capture.compiled import is_compiling, trace_inputs
-from probes.hooks.capture.run_state import Gate, ModuleHook, Moment
+from probes.hooks.capture.run_state import Gate, ModuleHook, RunState
 from probes.hooks.capture.tap import Tap
 from probes.hooks.capture.tracing import jit_tracing_state
-from probes.hooks.forward import first_keys, in_order, turn
+from probes.hooks.forward import arming_order, first_keys, in_order
 from probes.tensors import graph_task
 
 Args = tuple[Any, ...]
@@ -37,13 +37,13 @@ class PreForwardHook(ModuleHook):
 
     __slots__ = ("edits", "grads", "names", "originals", "rest", "shares", "traceable", "values", "wanted")
 
-    def __init__(self, target: str, moment: Moment, gate: Gate, taps: Sequence[Tap], module: Module) -> None:
-        super().__init__(target, moment, gate)
+    def __init__(self, target: str, state: RunState, gate: Gate, taps: Sequence[Tap], module: Module) -> None:
+        super().__init__(target, state, gate)
         self.names, self.rest = parameters_of(module)
         for tap in taps:
             tap.keys = self.named(tap.keys)
         self.originals, self.edits, self.values = in_order(taps)
-        grads = sorted((tap for tap in taps if isinstance(tap, GradTap)), key=turn)
+        grads = sorted((tap for tap in taps if isinstance(tap, GradTap)), key=arming_order)
         self.grads = tuple(tap for tap in grads if tap.root == "grad_input_total")
         self.shares = tuple(tap for tap in grads if tap.root == "grad_input")
         self.traceable = not self.edits and not grads
@@ -68,7 +68,7 @@ class PreForwardHook(ModuleHook):
         if jit_tracing_state() is not None:
             return None
         recompute = graph_task() != -1
-        if not self.moment.inside and not recompute and not self.moment.stray(self.target):
+        if not self.state.inside and not recompute and not self.state.stray(self.target):
             return None
         call = self.count()
         inputs = self.bind(args, kwargs)

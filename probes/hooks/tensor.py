@@ -55,17 +55,17 @@ class TensorTap(Tap):
         """Store a tensor."""
         self.account.fired += 1
         if isinstance(value, Tensor):
-            self.recorder(self.root).put(value, self.moment, 0, self.time())
+            self.recorder(self.root).put(value, self.state, 0, self.time())
 
     def wants(self, call: int) -> bool:
         """Whether the step that is open is due."""
-        return self.moment.open and super().wants(call)
+        return self.state.open and super().wants(call)
 
     def time(self) -> int:
         """How often the tap has fired in this step before."""
         step, times = self.times
-        times = times + 1 if step == self.moment.stamp_of_step else 0
-        self.times = (self.moment.stamp_of_step, times)
+        times = times + 1 if step == self.state.step_number else 0
+        self.times = (self.state.step_number, times)
         return times
 
     def on_increment(self, grad: Tensor | None) -> None:
@@ -116,9 +116,9 @@ class TensorTap(Tap):
     def edited(self, editor: Editor, grad: Tensor) -> Tensor:
         """The edited gradient; what was drawn is stored."""
         times = self.time()
-        result = editor(grad.detach(), self.moment, times)
+        result = editor(grad.detach(), self.state, times)
         for name, drawn in editor.drawn.items():
-            self.recorder(f"edit.{name}").put(drawn, self.moment, 0, times)
+            self.recorder(f"edit.{name}").put(drawn, self.state, 0, times)
         return result
 
     @property

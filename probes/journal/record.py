@@ -25,7 +25,7 @@ _FIELDS = Struct("<4sBBHQQI32s")
 _CHECK = Struct("<I")
 
 
-class Kind(IntEnum):
+class RecordKind(IntEnum):
     """What a record holds."""
 
     HEAD = 1
@@ -50,11 +50,11 @@ class EntryFlag(IntFlag):
     INLINE = 2
 
 
-class Header(NamedTuple):
+class RecordHeader(NamedTuple):
     """The fields of a record's header but for its check.
 
     Attributes:
-        kind: one of `Kind`.
+        kind: one of `RecordKind`.
         flags: `FrameFlag` of a frame, else 0.
         sequence: number of the record in its journal, from 0.
         length: bytes of the body.
@@ -75,7 +75,7 @@ class Header(NamedTuple):
 
 
 def pack_fields(kind: int, flags: int, sequence: int, length: int, checked: int, digest: bytes) -> bytes:
-    """A header without its check, for those in a hurry; the arguments are those of `Header`."""
+    """A header without its check, for those in a hurry; the arguments are those of `RecordHeader`."""
     return _FIELDS.pack(MAGIC, kind, flags, 0, sequence, length, checked, digest)
 
 
@@ -113,10 +113,10 @@ def seal_header(fields: bytes, check: int) -> bytes:
     return fields + _CHECK.pack(check)
 
 
-def parse_header(raw: Buffer) -> tuple[Header, int] | None:
+def parse_header(raw: Buffer) -> tuple[RecordHeader, int] | None:
     """A header and its check out of 64 bytes, or None where they cannot be one."""
     magic, kind, flags, reserved, sequence, length, checked, digest = _FIELDS.unpack_from(raw)
     if magic != MAGIC or reserved or checked > length:
         return None
     (check,) = _CHECK.unpack_from(raw, _FIELDS.size)
-    return Header(kind, flags, sequence, length, checked, digest), check
+    return RecordHeader(kind, flags, sequence, length, checked, digest), check

@@ -14,14 +14,14 @@ from blake3 import blake3
 
 from probes.digest import canonical
 from probes.errors import FileRefused
-from probes.journal.record import FORMAT, HEADER_BYTES, MAGIC, NO_DIGEST, Header, Kind, extent_place, link, parse_header, place
+from probes.journal.record import FORMAT, HEADER_BYTES, MAGIC, NO_DIGEST, RecordHeader, RecordKind, extent_place, link, parse_header, place
 
 _PIECE = 1 << 20
 _LOOK_AHEAD = 2 * 4096  # one read finds a record at either of its places, mostly with its table
 _LARGEST_TORN_HEAD = 64 << 20
 
 
-class Source:
+class JournalBytes:
     """Bounded reads of a file; a map would turn a file that shrinks meanwhile into a crash.
 
     Attributes:
@@ -87,7 +87,7 @@ class Record(NamedTuple):
         checked: the checked part of the body.
     """
 
-    header: Header
+    header: RecordHeader
     check: int
     body: int
     checked: bytes
@@ -98,7 +98,7 @@ class Record(NamedTuple):
         return self.body + self.header.length
 
 
-class Chain:
+class RecordReader:
     """The good records of a journal behind its HEAD, to be iterated over once.
 
     Attributes:
@@ -107,7 +107,7 @@ class Chain:
         torn: whether what follows it looks like a record that is not whole; known when the iteration is over.
     """
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: JournalBytes) -> None:
         record, self.head = _head(source)
         self.torn = False
         self._source = source
@@ -126,7 +126,7 @@ class Chain:
                 return
             self._last = record
             yield record
-            if record.header.kind == Kind.END:
+            if record.header.kind == RecordKind.END:
                 return
         # Behind the last record of a recycled journal stands what it held before, which says nothing.
         self.torn = self._source.size > max(self.end, self._recycled())
@@ -135,7 +135,7 @@ class Chain:
         end, seed, sequence = self.end, self._last.check, self._last.header.sequence + 1
         for offset in (place(end), extent_place(end)):
             record = _record(self._source, offset, seed, sequence)
-            if record and offset == (extent_place if record.header.kind == Kind.EXTENT else place)(end):
+            if record and offset == (extent_place if record.header.kind == RecordKind.EXTENT else place)(end):
                 return record
         return None
 
@@ -150,7 +150,7 @@ class Chain:
         return size if isinstance(size, int) else 0
 
 
-def _record(source: Source, offset: int, seed: int, sequence: int) -> Record | None:
+def _record(source: JournalBytes, offset: int, seed: int, sequence: int) -> Record | None:
     raw = source.read(offset, HEADER_BYTES)
     parsed = parse_header(raw) if len(raw) == HEADER_BYTES else None
     if parsed is None:
@@ -163,7 +163,7 @@ def _record(source: Source, offset: int, seed: int, sequence: int) -> Record | N
     return Record(header, check, body, checked) if link(seed, header.fields(), (checked,)) == check else None
 
 
-def _head(source: Source) -> tuple[Record, dict[str, Any]]:
+def _head(source: JournalBytes) -> tuple[Record, dict[str, Any]]:
     raw = source.read(0, HEADER_BYTES)
     if not MAGIC.startswith(raw[: len(MAGIC)]) and raw.strip(b"\0"):
         raise source.refused("not-a-journal", f"does not start with {MAGIC.decode()!r}")
@@ -178,12 +178,12 @@ def _head(source: Source) -> tuple[Record, dict[str, Any]]:
         record = _record(source, 0, crc32(bytes.fromhex(text["nonce"])), 0) if text else None
     except (KeyError, TypeError, ValueError):
         raise source.refused("not-a-journal", "has a HEAD without a nonce") from None
-    if text is None or record is None or record.header.kind != Kind.HEAD or record.header.checked != length:
+    if text is None or record is None or record.header.kind != RecordKind.HEAD or record.header.checked != length:
         raise _torn_head(source, "does not agree with its check")
     return record, text
 
 
-def _torn_head(source: Source, what: str) -> FileRefused:
+def _torn_head(source: JournalBytes, what: str) -> FileRefused:
     # A flipped bit in the HEAD of a good journal must not make it look as if nothing had ever been committed.
     if source.size <= _LARGEST_TORN_HEAD and source.read(HEADER_BYTES, source.size).find(MAGIC) < 0:
         return source.refused("journal-empty", "was cut off in its HEAD: nothing was committed to it")

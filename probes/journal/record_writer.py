@@ -15,7 +15,7 @@ from probes.digest import Buffer
 from probes.errors import StorageError
 from probes.host import free_words
 from probes.journal.raw_file import RawFile, write_rest
-from probes.journal.record import HEADER_BYTES, NO_DIGEST, Kind, extent_place, link, pack_fields, place, seal_header
+from probes.journal.record import HEADER_BYTES, NO_DIGEST, RecordKind, extent_place, link, pack_fields, place, seal_header
 from probes.journal.write_buffer import WriteBuffer
 
 _LEAST_AHEAD = 1 << 20
@@ -51,7 +51,7 @@ class RecordLog:
         self._unsettled = False
 
     def append(
-        self, kind: Kind, checked: Sequence[Buffer], rest: Sequence[Buffer] = (), flags: int = 0, taken: WriteBuffer | None = None
+        self, kind: RecordKind, checked: Sequence[Buffer], rest: Sequence[Buffer] = (), flags: int = 0, taken: WriteBuffer | None = None
     ) -> int:
         """Write one record behind the last.
 
@@ -69,7 +69,7 @@ class RecordLog:
             StorageError: the record does not stand in the file; all before it do.
         """
         self._settle()
-        offset = extent_place(self.end) if kind is Kind.EXTENT else place(self.end)
+        offset = extent_place(self.end) if kind is RecordKind.EXTENT else place(self.end)
         lead = sum(map(len, checked))
         length = lead + sum(map(len, rest))
         digest = _digest(rest) if self._digests and rest else NO_DIGEST

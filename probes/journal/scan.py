@@ -12,8 +12,8 @@ import numpy as np
 
 from probes.errors import FileRefused, StorageError
 from probes.host import boot_id
-from probes.journal.record import ENTRY, FIXED, EntryFlag, FrameFlag, Kind, payload_start
-from probes.journal.record_reader import Chain, Record, Source
+from probes.journal.record import ENTRY, FIXED, EntryFlag, FrameFlag, RecordKind, payload_start
+from probes.journal.record_reader import JournalBytes, Record, RecordReader
 from probes.journal.validate import LARGEST, annex_fault, descriptor_fault, end_fault, head_fault
 from probes.signature import DTYPES
 
@@ -79,9 +79,9 @@ def scan(path: Path, *, boot: str | None = None) -> Scan:
     try:
         descriptor = os.open(path, flags)
         try:
-            source = Source(path, descriptor)
-            chain = Chain(source)
-            content = _Content(source, chain.head)
+            source = JournalBytes(path, descriptor)
+            chain = RecordReader(source)
+            content = _ScannedRecords(source, chain.head)
             for record in chain:
                 content.take(record)
         finally:
@@ -91,7 +91,7 @@ def scan(path: Path, *, boot: str | None = None) -> Scan:
     return _scan(chain, content, boot_id() if boot is None else boot)
 
 
-def _scan(chain: Chain, content: _Content, boot: str) -> Scan:
+def _scan(chain: RecordReader, content: _ScannedRecords, boot: str) -> Scan:
     safe = chain.head.get("durability") == "power" or chain.head.get("boot_id") == boot
     commits = np.array(content.commits, COMMIT)
     kept = len(commits) if safe else content.synced
@@ -114,7 +114,7 @@ def _scan(chain: Chain, content: _Content, boot: str) -> Scan:
     )
 
 
-class _Frame(NamedTuple):
+class _FrameTable(NamedTuple):
     """The table of a frame, where the frame and its own payloads start, and where it stops."""
 
     table: bytes
@@ -123,10 +123,10 @@ class _Frame(NamedTuple):
     stop: int
 
 
-class _Content:
+class _ScannedRecords:
     """What the records read so far have said."""
 
-    def __init__(self, source: Source, head: dict[str, Any]) -> None:
+    def __init__(self, source: JournalBytes, head: dict[str, Any]) -> None:
         self.source = source
         self._refuse(head_fault(head))
         self.descriptors: list[dict[str, Any]] = []
@@ -136,23 +136,23 @@ class _Content:
         self.synced = 0
         self.end: dict[str, Any] | None = None
         self._sizes: list[int] = []
-        self._frames: list[_Frame] = []
-        self._pending: list[_Frame] = []
+        self._frames: list[_FrameTable] = []
+        self._pending: list[_FrameTable] = []
         self._rows = 0
 
     def take(self, record: Record) -> None:
         """Understand one more record."""
         match record.header.kind:
-            case Kind.FRAME:
+            case RecordKind.FRAME:
                 self._take_frame(record)
-            case Kind.DESCRIPTOR:
+            case RecordKind.DESCRIPTOR:
                 self._take_descriptor(self.source.json(record.checked))
-            case Kind.SYNC:
+            case RecordKind.SYNC:
                 self.synced = len(self.commits)
-            case Kind.END:
+            case RecordKind.END:
                 self.end = self.source.json(record.checked)
                 self._refuse(end_fault(self.end))
-            case Kind.EXTENT:
+            case RecordKind.EXTENT:
                 pass
             case kind:
                 raise self._inconsistent(f"a record of kind {kind}, which this format does not have there")
@@ -195,7 +195,7 @@ class _Content:
         if table_end + annex_bytes != len(checked):
             raise self._inconsistent("a frame whose table is not as long as it says")
         payloads = min(record.body + payload_start(len(checked)), record.stop)
-        self._pending.append(_Frame(checked[FIXED.size : table_end], record.body, payloads, record.stop))
+        self._pending.append(_FrameTable(checked[FIXED.size : table_end], record.body, payloads, record.stop))
         if flags == FrameFlag.ABORT:
             self._pending.clear()
         elif flags == FrameFlag.COMMIT:

@@ -14,7 +14,7 @@ from probes.digest import canonical
 from probes.errors import StorageError
 from probes.host import boot_id
 from probes.journal.raw_file import RawFile, sync_directory
-from probes.journal.record import FIXED, FORMAT, EntryFlag, FrameFlag, Kind
+from probes.journal.record import FIXED, FORMAT, EntryFlag, FrameFlag, RecordKind
 from probes.journal.record_writer import RecordLog, refusal
 from probes.journal.validate import descriptor_fault
 from probes.journal.write_buffer import WriteBuffer, memory
@@ -89,7 +89,7 @@ class Journal:
         own = {"format": FORMAT, "nonce": nonce.hex(), "boot_id": boot_id(), "durability": durability, "recycled_bytes": recycled}
         log = RecordLog(file, path, digests=durability == "power", nonce=nonce)
         try:
-            log.append(Kind.HEAD, (canonical({**head, **own}),))
+            log.append(RecordKind.HEAD, (canonical({**head, **own}),))
             _publish(log, spare if recycled else None)
         except BaseException as error:
             log.close()
@@ -157,7 +157,7 @@ class Journal:
             number = self._descriptors
             text = canonical({**about, "id": number})
             self._tell_void()
-            self._log.append(Kind.DESCRIPTOR, (text,))
+            self._log.append(RecordKind.DESCRIPTOR, (text,))
             self._descriptors = number + 1
         return number
 
@@ -193,7 +193,7 @@ class Journal:
         if self._buffer.full:
             self._flush()
         self._tell_void()
-        return self._log.append(Kind.EXTENT, (), (memory(address, nbytes),))
+        return self._log.append(RecordKind.EXTENT, (), (memory(address, nbytes),))
 
     def commit(self, phase: str, step: int, global_step: int, annex: Mapping[str, Any] | None = None) -> None:
         """Make everything since the last commit safe, in the sense of the journal's durability.
@@ -237,8 +237,8 @@ class Journal:
             self.abort()
             if not self._power:
                 self._log.sync()
-                self._log.append(Kind.SYNC, ())
-            self._log.append(Kind.END, (text,))
+                self._log.append(RecordKind.SYNC, ())
+            self._log.append(RecordKind.END, (text,))
             self._log.sync()
             self._log.close()
 
@@ -253,12 +253,12 @@ class Journal:
     def _write_frame(self, flags: FrameFlag, step: int, phase: int, global_step: int, annex: bytes) -> None:
         self._tell_void()
         checked, rest = self._buffer.frame(step, phase, global_step, annex)
-        self._log.append(Kind.FRAME, checked, rest, flags, self._buffer)
+        self._log.append(RecordKind.FRAME, checked, rest, flags, self._buffer)
 
     def _tell_void(self) -> None:
         """Tell the file of an abort before anything else is appended."""
         if self._void:
-            self._log.append(Kind.FRAME, (FIXED.pack(0, 0, 0, 0, 0),), (), FrameFlag.ABORT)
+            self._log.append(RecordKind.FRAME, (FIXED.pack(0, 0, 0, 0, 0),), (), FrameFlag.ABORT)
             self._void = False
 
 

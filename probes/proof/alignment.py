@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from probes.capture_file.series_name import Address
-from probes.capture_file.series_part import Part, shape_of, sizes
+from probes.capture_file.series_name import SeriesAddress
+from probes.capture_file.series_part import SeriesPart, shape_of, sizes
 from probes.clock import Clock, SeriesKey
 from probes.proof.compare import ToleranceBounds, equal, measure, shown
 from probes.proof.difference import Divergence, SeriesDifference
@@ -33,9 +33,9 @@ class ComparedRun:
         self._read = 0
 
     @cached_property
-    def places(self) -> dict[Group, dict[SeriesKey, list[tuple[str, Address]]]]:
+    def places(self) -> dict[Group, dict[SeriesKey, list[tuple[str, SeriesAddress]]]]:
         """Files and addresses by (epoch, rank) and series."""
-        found: dict[Group, dict[SeriesKey, list[tuple[str, Address]]]] = {}
+        found: dict[Group, dict[SeriesKey, list[tuple[str, SeriesAddress]]]] = {}
         for entry in self._directory.current:
             group = found.setdefault((entry.epoch, entry.rank), {})
             for address in self._directory.addresses(entry.name):
@@ -52,11 +52,11 @@ class ComparedRun:
         places = self.places.get(group, {}).get(key, []) if key is not None else []
         return CaptureTable(self, places)
 
-    def part(self, place: tuple[str, Address]) -> Part:
+    def part(self, place: tuple[str, SeriesAddress]) -> SeriesPart:
         """A series of a file."""
         return self._directory.part(*place)
 
-    def has_read(self, places: list[tuple[str, Address]], size: int) -> None:
+    def has_read(self, places: list[tuple[str, SeriesAddress]], size: int) -> None:
         """Count what was read, and let go of the pages of the files before they add up."""
         self._read += size
         if self._read >= RELEASE_BYTES:
@@ -76,7 +76,7 @@ class CaptureTable:
         at: (n,) its position in that part.
     """
 
-    def __init__(self, side: ComparedRun, places: list[tuple[str, Address]]) -> None:
+    def __init__(self, side: ComparedRun, places: list[tuple[str, SeriesAddress]]) -> None:
         self._side = side
         self._places = places
         self.parts = [side.part(place) for place in places]

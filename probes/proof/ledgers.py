@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from probes.digest import blake3_hex, canonical
 from probes.proof.finding import Finding
-from probes.run_directory.ledger import FIRST, FORMAT, Entry, split
+from probes.run_directory.ledger import FIRST, FORMAT, LedgerLine, split
 from probes.run_directory.ledger import line as line_of
 
 
@@ -26,7 +26,7 @@ class LedgerCheck(NamedTuple):
     """
 
     name: str
-    entries: tuple[Entry, ...]
+    entries: tuple[LedgerLine, ...]
     heads: tuple[str, ...]
     findings: tuple[Finding, ...]
 
@@ -36,23 +36,23 @@ def check_ledger(path: Path) -> LedgerCheck:
     name = path.name
     lines, rest = split(path.read_bytes())
     findings = [Finding("ledger-torn", name, f"the last {len(rest)} bytes are no whole line")] if rest else []
-    entries: list[Entry | None] = []
+    entries: list[LedgerLine | None] = []
     for number, line in enumerate(lines, 1):
         entry = _entry(name, number, line)
         if isinstance(entry, Finding):
             findings.append(entry)
-        entries.append(entry if isinstance(entry, Entry) else None)
+        entries.append(entry if isinstance(entry, LedgerLine) else None)
     heads = tuple(blake3_hex(line) for line in lines)
     findings += _links(name, entries, heads)
     return LedgerCheck(name, tuple(entry for entry in entries if entry is not None), heads, tuple(findings))
 
 
-def _entry(name: str, number: int, line: bytes) -> Entry | Finding:
+def _entry(name: str, number: int, line: bytes) -> LedgerLine | Finding:
     try:
         found = json.loads(line)
         if isinstance(found, dict) and str(found.get("format", FORMAT)) != FORMAT:
             return Finding("newer-format", name, f'line {number} has the format "{found["format"]}"; this release reads "{FORMAT}"')
-        entry = Entry.model_validate(found)
+        entry = LedgerLine.model_validate(found)
     except (ValueError, ValidationError, RecursionError):
         return Finding("ledger-edited", name, f"line {number} is not an entry of a ledger")
     if line_of(entry) != line:
@@ -60,7 +60,7 @@ def _entry(name: str, number: int, line: bytes) -> Entry | Finding:
     return entry
 
 
-def _links(name: str, entries: Sequence[Entry | None], heads: Sequence[str]) -> list[Finding]:
+def _links(name: str, entries: Sequence[LedgerLine | None], heads: Sequence[str]) -> list[Finding]:
     """Where the ledger is broken: lines in another order, lines that are not there, or a line that changed."""
     whole = [entry for entry in entries if entry is not None]
     indices = [entry.index for entry in whole]
@@ -81,7 +81,7 @@ def _links(name: str, entries: Sequence[Entry | None], heads: Sequence[str]) -> 
     return findings
 
 
-def _broken(name: str, number: int, entry: Entry, expected: int, before: str) -> Finding:
+def _broken(name: str, number: int, entry: LedgerLine, expected: int, before: str) -> Finding:
     if entry.index > expected and entry.previous != before:
         lost = f"{entry.index - expected} lines were taken out" if entry.index - expected > 1 else "a line was taken out"
         return Finding("ledger-line-missing", name, f"{lost} before line {number} ({entry.file})")

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probes.capture_file.read import SealedPart
-from probes.capture_file.series_part import Part, shape_of, sizes
+from probes.capture_file.series_part import SeriesPart, shape_of, sizes
 from probes.digest import BLOCK_BYTES, Hasher, blocks, series_hex, shape_row
 from probes.proof.finding import Finding
 from probes.signature import DTYPES
@@ -62,7 +62,7 @@ class SeriesDigests:
         return np.array_equal(self.blocks, self.stored_blocks)
 
 
-def block_ends(part: Part) -> list[int]:
+def block_ends(part: SeriesPart) -> list[int]:
     """For each digest block of a series the index behind its last capture."""
     kind = DTYPES[part.dtype]
     bytes_of = sizes(part.shapes, part.dtype) * (kind.itemsize // kind.lanes)
@@ -73,7 +73,7 @@ def block_ends(part: Part) -> list[int]:
     return blocks(bytes_of.tolist())
 
 
-def block_digests(part: Part, ends: list[int], has_read: Callable[[int], None]) -> NDArray[np.uint8]:
+def block_digests(part: SeriesPart, ends: list[int], has_read: Callable[[int], None]) -> NDArray[np.uint8]:
     """(blocks, 32) the digests of the blocks, computed from the bytes.
 
     Args:
@@ -101,7 +101,7 @@ def _digest(payload: memoryview, has_read: Callable[[int], None]) -> bytes:
     return hasher.digest()
 
 
-def clock_table(part: Part) -> bytes:
+def clock_table(part: SeriesPart) -> bytes:
     """The clock table that a series' digest covers."""
     table = np.zeros(len(part.clocks), _CLOCK)
     for name in _CLOCK.names or ():
@@ -109,7 +109,7 @@ def clock_table(part: Part) -> bytes:
     return table.tobytes()
 
 
-def shape_table(part: Part) -> bytes:
+def shape_table(part: SeriesPart) -> bytes:
     """The shape table that a series' digest covers."""
     if len(part.shapes) and (part.shapes == part.shapes[0]).all():
         return shape_row(shape_of(part.shapes[0])) * len(part.shapes)
@@ -118,7 +118,7 @@ def shape_table(part: Part) -> bytes:
     return b"".join(rows[index] for index in which.reshape(-1).tolist())
 
 
-def digest_of(part: Part, digests: NDArray[np.uint8], dtype: str | None = None) -> str:
+def digest_of(part: SeriesPart, digests: NDArray[np.uint8], dtype: str | None = None) -> str:
     """The digest of a series with some block digests, read as its own or another dtype."""
     return series_hex(part.key, dtype or part.dtype, len(part.clocks), clock_table(part), shape_table(part), digests.tobytes())
 
@@ -185,7 +185,7 @@ def _other_dtype(series: SeriesDigests) -> str:
     return next((name for name in alike if digest_of(part, series.blocks, name) == series.stored), "")
 
 
-def _missing_steps(part: Part) -> list[int]:
+def _missing_steps(part: SeriesPart) -> list[int]:
     """The first steps that break the regular spacing of a series; a changed number may make the gap endless."""
     steps = np.unique(part.clocks["step"]).astype(np.int64)
     if len(steps) < 2:

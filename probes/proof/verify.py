@@ -18,7 +18,7 @@ from probes.proof.finding import CheckedFile, Finding, Verdict
 from probes.proof.ledgers import LedgerCheck, check_anchor, check_ledger, head_of
 from probes.proof.verify_file import FileVerification, verify_file
 from probes.run_directory.file_name import CONTINUED, manifest_name
-from probes.run_directory.ledger import Entry, current
+from probes.run_directory.ledger import LedgerLine, current
 from probes.run_directory.listing import is_run, newest_run
 from probes.run_directory.manifest import Manifest, written
 
@@ -118,9 +118,9 @@ class _Verification:
                 self._find("superseded", entry.file, "another attempt at the epoch counts")
             seen.add(entry.file)
 
-    def _segments(self, entries: list[Entry]) -> None:
+    def _segments(self, entries: list[LedgerLine]) -> None:
         """Note epochs that do not have every segment."""
-        epochs: dict[tuple[int, int], dict[int, Entry]] = {}
+        epochs: dict[tuple[int, int], dict[int, LedgerLine]] = {}
         for entry in entries:
             epochs.setdefault((entry.epoch, entry.rank), {})[entry.segment or 0] = entry
         for segments in epochs.values():
@@ -191,7 +191,7 @@ class _Verification:
         )
         return _File(checked, str(inspected.attributes.get("run_id", "")))
 
-    def _against(self, entry: Entry, path: Path, found: FileVerification, digest: str, mine: list[Finding]) -> Iterator[Finding]:
+    def _against(self, entry: LedgerLine, path: Path, found: FileVerification, digest: str, mine: list[Finding]) -> Iterator[Finding]:
         """A file against its line in the ledger; what is plainer than what was found inside takes its place."""
         size = path.stat().st_size
         other = next((one for one in self._entries if one.file_blake3 == digest and one.file != entry.file), None)
@@ -210,7 +210,7 @@ class _Verification:
         elif not mine:
             yield Finding("file-changed", entry.file, "captures and texts are intact, but other bytes are not those that the ledger lists")
 
-    def _line(self, entry: Entry, found: FileVerification) -> Iterator[Finding]:
+    def _line(self, entry: LedgerLine, found: FileVerification) -> Iterator[Finding]:
         """A line of the ledger against a file whose hash it has: where they differ, the line was edited."""
         facts = {name: found.attributes.get(name) for name in FACTS}
         facts |= {"captures": found.captures, "complete": bool(found.attributes.get("complete"))}
@@ -222,7 +222,7 @@ class _Verification:
         if wrong:
             yield Finding("ledger-edited", entry.file, f"its line in the ledger states another {' and '.join(wrong)} than the file has")
 
-    def _origin(self, entry: Entry | None, found: FileVerification, digest: str) -> list[Finding]:
+    def _origin(self, entry: LedgerLine | None, found: FileVerification, digest: str) -> list[Finding]:
         """Whether the manifest in a file is that of the start which wrote it."""
         if not self._manifests or not found.manifest:
             return []

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from probes.capture_file.hdf5_read import Group
+from probes.capture_file.hdf5_read import Hdf5Group
 from probes.capture_file.read import LABELS, SealedFile, SealedPart
 from probes.capture_file.roots import root_of_epoch
 from probes.capture_file.series_part import sizes
@@ -112,7 +112,7 @@ class _FileCheck:
         code = refused.code if refused.code in CODES else "damaged"
         self._find(code, str(refused).partition(": ")[2], series)
 
-    def _members(self, group: Group, needed: set[str], allowed: set[str]) -> bool:
+    def _members(self, group: Hdf5Group, needed: set[str], allowed: set[str]) -> bool:
         """Note objects that are missing from a group or were not sealed; whether all that are needed are there."""
         there = set(group.names())
         place = group.name.rstrip("/")
@@ -149,7 +149,7 @@ class _FileCheck:
         else:
             self._find("gaps-edited", "the list of gaps, or the list of series, changed")
 
-    def _parts(self, file: SealedFile) -> Iterator[tuple[Group, SealedPart]]:
+    def _parts(self, file: SealedFile) -> Iterator[tuple[Hdf5Group, SealedPart]]:
         """Every series that can be opened."""
         if "captures" not in file.root:
             return
@@ -181,11 +181,11 @@ class _FileCheck:
             self.refused(refused)
             return {}
 
-    def _class_only(self, group: Group, name: str) -> None:
+    def _class_only(self, group: Hdf5Group, name: str) -> None:
         if group.attributes() != {"NX_class": name}:
             self._find("attribute-edited", f"an attribute of `{group.name}` changed")
 
-    def _is_whole(self, group: Group) -> bool:
+    def _is_whole(self, group: Hdf5Group) -> bool:
         """Whether a series has every object of its layout; what is missing or too many is noted."""
         attributes = group.attributes()
         columns = {name for name in COLUMNS if name not in attributes}
@@ -194,7 +194,7 @@ class _FileCheck:
         labels = {name for name in group.names() if name.startswith(LABELS)}
         return self._members(group, needed | columns | axes | OF_LAYOUT.get(str(attributes.get("layout")), set()), labels)
 
-    def _digests(self, file: SealedFile, group: Group, part: SealedPart) -> SeriesDigests | None:
+    def _digests(self, file: SealedFile, group: Hdf5Group, part: SealedPart) -> SeriesDigests | None:
         """Read all bytes of a series; None where they cannot be read."""
 
         def has_read(size: int) -> None:
@@ -213,7 +213,7 @@ class _FileCheck:
             self.refused(refused, part.key)
             return None
 
-    def _columns(self, group: Group, part: SealedPart) -> Iterator[Finding]:
+    def _columns(self, group: Hdf5Group, part: SealedPart) -> Iterator[Finding]:
         """Check the columns that follow from clocks and shapes, and are in the file for other readers."""
         known = part.clocks["global_step"] != UNKNOWN_STEP
         ahead = part.clocks["global_step"].astype(np.int64) - part.clocks["step"].astype(np.int64)

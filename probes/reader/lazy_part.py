@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from probes.capture_file.series_name import Address
-from probes.capture_file.series_part import Part, StepIds, Steps
-from probes.run_directory.listing import Directory, Entry
+from probes.capture_file.series_name import SeriesAddress
+from probes.capture_file.series_part import SeriesPart, StepColumn, StepIds
+from probes.run_directory.listing import Directory, ListedFile
 
 
 class LazyPart:
-    """A `Part` by its file and its address. What decides about a selection stays known after the file is closed.
+    """A `SeriesPart` by its file and its address. What decides about a selection stays known after the file is closed.
 
     Attributes:
         entry: the file.
     """
 
-    def __init__(self, directory: Directory, entry: Entry, address: Address) -> None:
+    def __init__(self, directory: Directory, entry: ListedFile, address: SeriesAddress) -> None:
         self.entry = entry
         self._address = address
         self._directory = directory
 
-    def part(self) -> Part:
+    def part(self) -> SeriesPart:
         """The part; the run directory decides how many files stay open."""
         return self._directory.part(self.entry.name, self._address)
 
@@ -32,11 +32,11 @@ class LazyPart:
 
     @cached_property
     def shape(self) -> tuple[int, ...] | None:
-        """The shape of every capture, or None where captures differ; see `Part.shape`."""
+        """The shape of every capture, or None where captures differ; see `SeriesPart.shape`."""
         return self.part().shape
 
     @cached_property
-    def steps(self) -> Steps:
+    def steps(self) -> StepColumn:
         """The step of every capture."""
         return self.part().steps
 

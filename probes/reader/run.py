@@ -16,7 +16,7 @@ from probes.errors import AmbiguousSeries, SeriesNotFound, StorageError, nearest
 from probes.reader.lazy_part import LazyPart
 from probes.reader.selection import Names, Numbers, Selection
 from probes.reader.series import Series
-from probes.run_directory.listing import Attempt, Directory, Entry, is_run, newest_run
+from probes.run_directory.listing import Attempt, Directory, ListedFile, is_run, newest_run
 
 
 def open(path: str | Path) -> RunReader:  # noqa: A001  # it is called probes.open
@@ -169,7 +169,7 @@ class RunReader:
         return f'<RunReader "{self.path}": {len(self.epochs)} epochs>'
 
     @cached_property
-    def _entries(self) -> tuple[Entry, ...]:
+    def _entries(self) -> tuple[ListedFile, ...]:
         chosen = self._selection
         return tuple(found for found in self._directory.current if chosen.has_file(found.epoch, found.rank))
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probes.capture_file.dtype_decode import bits_dtype, values
-from probes.capture_file.series_part import CLOCKS, Part, distinct, shape_of, sizes, stored_shape
+from probes.capture_file.series_part import CLOCKS, SeriesPart, distinct, shape_of, sizes, stored_shape
 from probes.clock import Clock, SeriesKey
 from probes.reader.lazy_part import LazyPart
 
@@ -105,7 +105,7 @@ class SelectedCaptures:
             for position in positions.tolist():
                 yield self._capture(part, position)
 
-    def _capture(self, part: Part, position: int) -> Capture:
+    def _capture(self, part: SeriesPart, position: int) -> Capture:
         shape = part.shape if part.shape is not None else shape_of(part.shapes[position])
         bits = np.array(part.elements(position, position + 1)).reshape(stored_shape(shape, part.dtype))
         epoch, *rest = part.clocks[position].item()

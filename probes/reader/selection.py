@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from probes.capture_file.series_part import Steps
+from probes.capture_file.series_part import StepColumn
 from probes.errors import UsageError
 
 Numbers = int | slice | Sequence[int] | None
@@ -62,7 +62,7 @@ class Selection(NamedTuple):
         """Whether the file of an epoch and a rank is meant."""
         return (self.epoch is None or _includes(self.epoch, epoch)) and (self.rank is None or _includes(self.rank, rank))
 
-    def positions(self, steps: Steps) -> NDArray[np.intp]:
+    def positions(self, steps: StepColumn) -> NDArray[np.intp]:
         """The positions of the steps that are meant, ascending."""
         if self.step is None:
             return np.arange(len(steps.column))

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probes.capture_file.dtype_decode import bits_dtype, values
-from probes.capture_file.series_name import Address
-from probes.capture_file.series_part import Part, stored_shape
+from probes.capture_file.series_name import SeriesAddress
+from probes.capture_file.series_part import SeriesPart, stored_shape
 from probes.clock import SeriesKey
 from probes.errors import AmbiguousSeries, RaggedSeries, SeriesNotFound
 from probes.reader import sample_ids
@@ -150,7 +150,7 @@ class Series:
     @property
     def word(self) -> str:
         """`probe/target:leaf[@phase]`, with `~dtype` where one was chosen; `RunReader.find` takes it."""
-        return str(Address(self.key, self.dtype if self._selection.dtype is not None else ""))
+        return str(SeriesAddress(self.key, self.dtype if self._selection.dtype is not None else ""))
 
     @property
     def dims(self) -> tuple[str, ...] | None:
@@ -222,7 +222,7 @@ class Series:
         return found
 
     @property
-    def _first(self) -> Part:
+    def _first(self) -> SeriesPart:
         return self._some.chosen[0][0].part()
 
     def _extent(self) -> str:

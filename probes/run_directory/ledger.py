@@ -23,7 +23,7 @@ FORMAT = "ledger.v1"
 FIRST = "0" * 64
 
 
-class Entry(BaseModel):
+class LedgerLine(BaseModel):
     """One line: a file that was sealed."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -51,7 +51,7 @@ class Entry(BaseModel):
         return blake3_hex(line(self))
 
 
-def line(entry: Entry) -> bytes:
+def line(entry: LedgerLine) -> bytes:
     """An entry as it stands in the ledger, without the end of the line."""
     return canonical(entry.model_dump())
 
@@ -120,15 +120,15 @@ class Ledger:
         if size != self._end:
             self.entries, self._end = _read(self.path)
 
-    def entry(self, file: str) -> Entry | None:
+    def entry(self, file: str) -> LedgerLine | None:
         """The line of a file."""
         return next((entry for entry in reversed(self.entries) if entry.file == file), None)
 
-    def append(self, facts: Mapping[str, Any]) -> Entry:
+    def append(self, facts: Mapping[str, Any]) -> LedgerLine:
         """Add a line and wait until it is on the device; a piece of a line left by a kill is cut off first.
 
         Args:
-            facts: the fields of `Entry` but `format`, `index`, `previous` and `supersedes`.
+            facts: the fields of `LedgerLine` but `format`, `index`, `previous` and `supersedes`.
 
         Raises:
             StorageError: the file cannot be written.
@@ -139,7 +139,7 @@ class Ledger:
                 with suppress(OSError):  # a file system without locks
                     fcntl.flock(descriptor, fcntl.LOCK_EX)
                 self.refresh()
-                entry = Entry(index=len(self.entries), previous=self.head, supersedes=self._superseded(facts), **facts)
+                entry = LedgerLine(index=len(self.entries), previous=self.head, supersedes=self._superseded(facts), **facts)
                 text = line(entry) + b"\n"
                 _write(descriptor, text, self._end)
                 os.fsync(descriptor)
@@ -162,28 +162,28 @@ class Ledger:
         return None if last.complete and not facts["complete"] else before.file
 
 
-def current(entries: Iterable[Entry]) -> dict[tuple[int, int, int | None], Entry]:
+def current(entries: Iterable[LedgerLine]) -> dict[tuple[int, int, int | None], LedgerLine]:
     """For each (epoch, rank, segment) the line that counts.
 
     It is that of the highest attempt at the epoch, but an incomplete one never takes the place of a complete one. An attempt
     in segments is complete where its last segment is.
     """
-    tries: dict[tuple[int, int], dict[int, list[Entry]]] = defaultdict(lambda: defaultdict(list))
+    tries: dict[tuple[int, int], dict[int, list[LedgerLine]]] = defaultdict(lambda: defaultdict(list))
     for entry in entries:
         tries[entry.epoch, entry.rank][entry.attempt].append(entry)
-    chosen: dict[tuple[int, int, int | None], Entry] = {}
+    chosen: dict[tuple[int, int, int | None], LedgerLine] = {}
     for attempts in tries.values():
         best = max(attempts, key=lambda attempt: (max(attempts[attempt], key=_segment).complete, attempt))
         chosen |= {(entry.epoch, entry.rank, entry.segment): entry for entry in attempts[best]}
     return chosen
 
 
-def _of_attempt(entries: Iterable[Entry], like: Entry) -> list[Entry]:
+def _of_attempt(entries: Iterable[LedgerLine], like: LedgerLine) -> list[LedgerLine]:
     """The lines of one attempt at an epoch."""
     return [entry for entry in entries if (entry.epoch, entry.rank, entry.attempt) == (like.epoch, like.rank, like.attempt)]
 
 
-def _segment(entry: Entry) -> int:
+def _segment(entry: LedgerLine) -> int:
     return entry.segment or 0
 
 
@@ -198,7 +198,7 @@ def _write(descriptor: int, text: bytes, end: int) -> None:
         raise
 
 
-def check(entries: list[Entry], anchor: str | None = None) -> None:
+def check(entries: list[LedgerLine], anchor: str | None = None) -> None:
     """Check the chain, and that it still holds the line an anchor was taken from.
 
     Args:
@@ -219,7 +219,7 @@ def check(entries: list[Entry], anchor: str | None = None) -> None:
         raise FileRefused("ledger-anchor", f'no line of the ledger has the hash "{anchor}": what it was taken from was cut off or changed')
 
 
-def _read(path: Path) -> tuple[list[Entry], int]:
+def _read(path: Path) -> tuple[list[LedgerLine], int]:
     """The lines of a ledger, and where the last whole one ends.
 
     Raises:
@@ -243,9 +243,9 @@ def split(content: bytes) -> tuple[list[bytes], bytes]:
     return lines, rest
 
 
-def _entry(path: Path, number: int, text: bytes) -> Entry:
+def _entry(path: Path, number: int, text: bytes) -> LedgerLine:
     try:
-        entry = Entry.model_validate(json.loads(text))
+        entry = LedgerLine.model_validate(json.loads(text))
     except (ValueError, ValidationError, RecursionError):
         raise FileRefused("ledger-line", f'line {number} of "{path}" is not an entry of a ledger') from None
     if line(entry) != text:

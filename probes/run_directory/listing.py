@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from probes.capture_file.read import SealedFile
-from probes.capture_file.series_name import Address
-from probes.capture_file.series_part import Part
+from probes.capture_file.series_name import SeriesAddress
+from probes.capture_file.series_part import SeriesPart
 from probes.capture_file.unsealed import UnsealedFile
 from probes.errors import FileRefused, StorageError, UsageError
 from probes.run_directory.file_name import parse_stem
@@ -23,7 +23,7 @@ KEPT_PARTS = 256
 UNSEALED = "unsealed"
 
 
-class Entry(NamedTuple):
+class ListedFile(NamedTuple):
     """One file of captures, as its name tells it.
 
     Attributes:
@@ -68,13 +68,13 @@ class Attempt(NamedTuple):
     current: bool
 
 
-def entry(name: str, complete: bool | None = None) -> Entry | None:
+def entry(name: str, complete: bool | None = None) -> ListedFile | None:
     """What the name of a file says, or None where it is not the name of a file of captures."""
     try:
         stem = parse_stem(name)
     except UsageError:
         return None
-    return Entry(stem.epoch, stem.rank or 0, stem.attempt, stem.segment, name, complete)
+    return ListedFile(stem.epoch, stem.rank or 0, stem.attempt, stem.segment, name, complete)
 
 
 def is_run(path: Path) -> bool:
@@ -93,19 +93,19 @@ class Directory:
         self.path = path
         self._root = path if path.is_dir() else path.parent
         self._open: OrderedDict[str, SealedFile | UnsealedFile] = OrderedDict()
-        self._addresses: dict[str, tuple[Address, ...]] = {}
-        self._parts: dict[tuple[str, Address], Part] = {}
+        self._addresses: dict[str, tuple[SeriesAddress, ...]] = {}
+        self._parts: dict[tuple[str, SeriesAddress], SeriesPart] = {}
 
     @cached_property
     def attempts(self) -> tuple[Attempt, ...]:
         """Every attempt at every epoch, superseded ones included."""
-        tries: dict[tuple[int, int], dict[int, list[Entry]]] = defaultdict(lambda: defaultdict(list))
+        tries: dict[tuple[int, int], dict[int, list[ListedFile]]] = defaultdict(lambda: defaultdict(list))
         for found in sorted(self._entries()):
             tries[found.epoch, found.rank][found.attempt].append(found)
         return tuple(attempt for key in sorted(tries) for attempt in _ranked(*key, tries[key], self))
 
     @cached_property
-    def current(self) -> tuple[Entry, ...]:
+    def current(self) -> tuple[ListedFile, ...]:
         """The files that count, by epoch, rank and segment."""
         names = {name for attempt in self.attempts if attempt.current for name in attempt.files}
         return tuple(sorted(found for found in self._entries() if found.name in names))
@@ -121,7 +121,7 @@ class Directory:
         self._open.move_to_end(name)
         return self._open[name]
 
-    def addresses(self, name: str) -> tuple[Address, ...]:
+    def addresses(self, name: str) -> tuple[SeriesAddress, ...]:
         """The series of a file; none where a journal was only just begun."""
         if name not in self._addresses:
             try:
@@ -132,7 +132,7 @@ class Directory:
                 self._addresses[name] = ()
         return self._addresses[name]
 
-    def part(self, name: str, address: Address) -> Part:
+    def part(self, name: str, address: SeriesAddress) -> SeriesPart:
         """A series of a file."""
         file = self.file(name)
         found = self._parts.get((name, address))
@@ -142,7 +142,7 @@ class Directory:
             found = self._parts[name, address] = file.part(address)
         return found
 
-    def is_complete(self, found: Entry) -> bool:
+    def is_complete(self, found: ListedFile) -> bool:
         """Whether an epoch came to its end; a file that no ledger names is asked itself."""
         if found.complete is None:
             return bool(self.addresses(found.name)) and bool(self.file(found.name).attributes["complete"])
@@ -164,19 +164,19 @@ class Directory:
             return path.read_text("utf-8")
         return self.file(self.current[0].name).spec() if self.current else ""
 
-    def _entries(self) -> Iterable[Entry]:
+    def _entries(self) -> Iterable[ListedFile]:
         return self._listed if self.path.is_dir() else self._single
 
     @cached_property
-    def _single(self) -> tuple[Entry, ...]:
+    def _single(self) -> tuple[ListedFile, ...]:
         file = self.file(self.path.name)
         found = file.attributes
         epoch, rank, attempt, segment = (int(found.get(name) or 0) for name in ("epoch", "rank", "attempt", "segment"))
         complete = bool(found.get("complete")) if isinstance(file, SealedFile) else None
-        return (Entry(epoch, rank, attempt, segment, self.path.name, complete),)
+        return (ListedFile(epoch, rank, attempt, segment, self.path.name, complete),)
 
     @cached_property
-    def _listed(self) -> tuple[Entry, ...]:
+    def _listed(self) -> tuple[ListedFile, ...]:
         """What the ledgers name, and journals that no ledger has overtaken; with neither, every file there is."""
         # The names first: a journal that is sealed between the two looks is then found twice, and not never.
         names = sorted(path.name for path in self._root.glob("epoch-*"))
@@ -188,7 +188,7 @@ class Directory:
         return tuple(sealed + journals) if ledgers or journals else tuple(there)
 
 
-def _ranked(epoch: int, rank: int, tries: dict[int, list[Entry]], directory: Directory) -> Iterator[Attempt]:
+def _ranked(epoch: int, rank: int, tries: dict[int, list[ListedFile]], directory: Directory) -> Iterator[Attempt]:
     """The attempts at one epoch; current is the highest, but an incomplete one never supersedes a complete one."""
 
     def weight(attempt: int) -> tuple[bool, int]:
@@ -201,7 +201,7 @@ def _ranked(epoch: int, rank: int, tries: dict[int, list[Entry]], directory: Dir
         yield Attempt(epoch, rank, attempt, tuple(found.name for found in entries), _state(entries), attempt == best)
 
 
-def _state(entries: list[Entry]) -> str:
+def _state(entries: list[ListedFile]) -> str:
     """The state of an attempt; of one in segments the last says whether the epoch came to its end."""
     if not all(found.sealed for found in entries):
         return UNSEALED
@@ -210,12 +210,12 @@ def _state(entries: list[Entry]) -> str:
     return "complete" if entries[-1].complete and _is_whole(entries) else "incomplete"
 
 
-def _is_whole(entries: list[Entry]) -> bool:
+def _is_whole(entries: list[ListedFile]) -> bool:
     """Whether no segment is left out."""
     return [found.segment for found in entries] in ([0], [*range(1, len(entries) + 1)])
 
 
-def _ledger(path: Path) -> Iterator[Entry]:
+def _ledger(path: Path) -> Iterator[ListedFile]:
     """The files that a ledger names. A last line without its end is not an entry."""
     lines, _ = split(path.read_bytes())
     for number, line in enumerate(lines, 1):

@@ -8,7 +8,7 @@ from typing import Any
 from probes.journal.writer import Journal
 from probes.run_directory.file_name import CONTINUED, Stem
 from probes.run_directory.ledger import SealedFileInfo
-from probes.run_directory.sealer_process import Sealer
+from probes.run_directory.sealer_process import SealerProcess
 
 GATHER_BYTES = 1 << 20  # gathering more in memory than this does not make commits cheaper
 
@@ -47,7 +47,7 @@ class Recording:
         self.buffer_bytes = buffer_bytes
         self.segment_steps = segment_steps
         self.options = {"compression": compression, "spare": True, "run_id": head.get("run_id")}
-        self.sealer = Sealer(directory)
+        self.sealer = SealerProcess(directory)
         self.journal: Journal | None = None
         self.sealed: list[SealedFileInfo] = []
         self._stem = Stem(0)
@@ -70,7 +70,7 @@ class Recording:
         self._steps += 1
         return self.segment_steps is not None and self._steps >= self.segment_steps
 
-    def roll(self) -> Journal:
+    def next_segment(self) -> Journal:
         """End the open segment and begin the next of the same epoch; what was not committed is void."""
         self.close(False, CONTINUED, {"segment": self._stem.segment})
         self._stem = self._stem._replace(segment=self._stem.segment + 1)

@@ -9,14 +9,14 @@ from pathlib import Path
 from probes.errors import FileRefused, ProbesError, StorageError
 from probes.run_directory.claim import claims
 from probes.run_directory.file_name import Stem, parse_stem
-from probes.run_directory.ledger import Entry, Ledger
-from probes.run_directory.seal import TEMPORARY, Seals
+from probes.run_directory.ledger import Ledger, LedgerLine
+from probes.run_directory.seal import TEMPORARY, JournalSealer
 
 DAMAGE = ("missing", "unlisted", "refused")
 
 
 @dataclass(frozen=True)
-class Finding:
+class RecoveryFinding:
     """One thing that was found.
 
     Attributes:
@@ -48,7 +48,7 @@ class Recovery:
     """
 
     directory: Path
-    findings: tuple[Finding, ...]
+    findings: tuple[RecoveryFinding, ...]
     heads: dict[str, str]
 
     @property
@@ -78,10 +78,10 @@ def recover(directory: Path, *, take_over: bool = False) -> Recovery:
     if not directory.is_dir():
         raise StorageError(f'"{directory}" is not a directory')
     _end_claims(directory, take_over)
-    return settle(directory)
+    return seal_leftovers(directory)
 
 
-def settle(directory: Path, ours: Callable[[Stem], bool] = lambda stem: True) -> Recovery:
+def seal_leftovers(directory: Path, ours: Callable[[Stem], bool] = lambda stem: True) -> Recovery:
     """What `recover` does, in a directory that the caller has claimed.
 
     Args:
@@ -91,7 +91,7 @@ def settle(directory: Path, ours: Callable[[Stem], bool] = lambda stem: True) ->
     Raises:
         FileRefused: the ledger is damaged.
     """
-    seals = Seals(directory)
+    seals = JournalSealer(directory)
     findings = [_recover(seals, directory / name) for name in sorted(_names(directory, ".journal", ours))]
     findings += _sweep(directory, ours)
     ledgers = {path.name: Ledger(path) for path in sorted(directory.glob("ledger*.jsonl"))}
@@ -123,35 +123,35 @@ def _stem(name: str) -> Stem | None:
         return None
 
 
-def _recover(seals: Seals, journal: Path) -> Finding:
+def _recover(seals: JournalSealer, journal: Path) -> RecoveryFinding:
     try:
         sealed = seals.seal(journal.name)
     except FileRefused as refused:
         if refused.code != "journal-empty":
-            return Finding(journal.name, "refused", str(refused))
+            return RecoveryFinding(journal.name, "refused", str(refused))
         journal.unlink()
-        return Finding(journal.name, "emptied", "it was only just begun: nothing was committed to it")
+        return RecoveryFinding(journal.name, "emptied", "it was only just begun: nothing was committed to it")
     except StorageError as error:
-        return Finding(journal.name, "refused", str(error))
+        return RecoveryFinding(journal.name, "refused", str(error))
     action = "finished" if sealed.repeated else "sealed"
-    return Finding(sealed.file, action, sealed.reason, complete=sealed.complete, captures=sealed.captures)
+    return RecoveryFinding(sealed.file, action, sealed.reason, complete=sealed.complete, captures=sealed.captures)
 
 
-def _sweep(directory: Path, ours: Callable[[Stem], bool]) -> Iterator[Finding]:
+def _sweep(directory: Path, ours: Callable[[Stem], bool]) -> Iterator[RecoveryFinding]:
     """Remove half-built files that no journal is left of."""
     for name in sorted(_names(directory, f".h5{TEMPORARY}", ours)):
         stem = _stem(name.removesuffix(TEMPORARY))
         if not (directory / f"{stem}.journal").exists():
             (directory / name).unlink()
-            yield Finding(name, "swept", "half a file, without a journal to finish it from")
+            yield RecoveryFinding(name, "swept", "half a file, without a journal to finish it from")
 
 
-def _compare(directory: Path, ledgers: dict[str, Ledger], ours: Callable[[Stem], bool]) -> Iterator[Finding]:
-    listed: dict[str, Entry] = {entry.file: entry for ledger in ledgers.values() for entry in ledger.entries}
+def _compare(directory: Path, ledgers: dict[str, Ledger], ours: Callable[[Stem], bool]) -> Iterator[RecoveryFinding]:
+    listed: dict[str, LedgerLine] = {entry.file: entry for ledger in ledgers.values() for entry in ledger.entries}
     entries = {name for name in listed if (stem := _stem(name)) is not None and ours(stem)}
     there = set(_names(directory, ".h5", ours))
     for name in sorted(there - entries):
         if not (directory / f"{_stem(name)}.journal").exists():
-            yield Finding(name, "unlisted", "it is not in the ledger, and no journal is there to build it of again")
+            yield RecoveryFinding(name, "unlisted", "it is not in the ledger, and no journal is there to build it of again")
     for name in sorted(entries - there):
-        yield Finding(name, "missing", "it is in the ledger, but not in the directory")
+        yield RecoveryFinding(name, "missing", "it is in the ledger, but not in the directory")

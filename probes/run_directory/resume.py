@@ -68,12 +68,12 @@ def read_attempts(directory: Path, rank: int | None = None) -> PreviousAttempts:
     """
     # Both import h5py, which the training process must not.
     from probes.run_directory.listing import Directory
-    from probes.run_directory.recover import DAMAGE, settle
+    from probes.run_directory.recover import DAMAGE, seal_leftovers
 
     def has_our_rank(stem: Stem) -> bool:
         return stem.rank == rank
 
-    recovery = settle(directory, has_our_rank)
+    recovery = seal_leftovers(directory, has_our_rank)
     if recovery.damaged:
         lines = [f"{one.file}: {one.message}" for one in recovery.findings if one.action in DAMAGE]
         raise StorageError(f"{'; '.join(lines)}; `probes recover {directory}` shows details")

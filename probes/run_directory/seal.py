@@ -20,20 +20,20 @@ from typing import Any
 
 from probes.capture_file.codecs import Compression, compression
 from probes.capture_file.hdf5_read import open_file
-from probes.capture_file.write import Built, Passed, build, nowhere
+from probes.capture_file.write import OnProgress, WrittenFile, ignore_progress, write_capture_file
 from probes.digest import canonical, file_hex
 from probes.errors import FileRefused, ProbesError, StorageError
 from probes.host import free_words
 from probes.journal.scan import Scan, scan
 from probes.run_directory.file_name import Stem, parse_stem
-from probes.run_directory.ledger import Entry, Ledger, SealedFileInfo
+from probes.run_directory.ledger import Ledger, LedgerLine, SealedFileInfo
 from probes.run_directory.publish import publish
 
 TEMPORARY = ".tmp"
 PATIENCE = 60.0  # seconds for another process to let go of a journal
 
 
-def seal(journal: Path, run_dir: Path, options: Mapping[str, Any] | None = None, passed: Passed = nowhere) -> SealedFileInfo:
+def seal(journal: Path, run_dir: Path, options: Mapping[str, Any] | None = None, passed: OnProgress = ignore_progress) -> SealedFileInfo:
     """Seal one journal. Killed anywhere, the same call made again comes to the same file and one line in the ledger.
 
     Args:
@@ -48,10 +48,10 @@ def seal(journal: Path, run_dir: Path, options: Mapping[str, Any] | None = None,
         FileRefused: the journal, or the ledger, is not what it should be.
         MissingExtra: the compression needs a package that is not installed.
     """
-    return Seals(run_dir).seal(journal.name, options, passed)
+    return JournalSealer(run_dir).seal(journal.name, options, passed)
 
 
-class Seals:
+class JournalSealer:
     """Seals the journals of one run directory, one after the other; its ledgers are kept in memory.
 
     Attributes:
@@ -63,7 +63,7 @@ class Seals:
         self._ledgers: dict[str, Ledger] = {}
         self._spares: set[Path] = set()
 
-    def seal(self, name: str, options: Mapping[str, Any] | None = None, passed: Passed = nowhere) -> SealedFileInfo:
+    def seal(self, name: str, options: Mapping[str, Any] | None = None, passed: OnProgress = ignore_progress) -> SealedFileInfo:
         """Seal one journal, given by its name in the directory; see `seal`."""
         began = perf_counter()
         wanted = {"compression": "none", "spare": False, **(options or {})}
@@ -88,7 +88,7 @@ class Seals:
         for spare in self._spares:
             spare.unlink(missing_ok=True)
 
-    def _build(self, journal: Path, stem: Stem, how: Compression | None, passed: Passed, run_id: str | None) -> dict[str, Any]:
+    def _build(self, journal: Path, stem: Stem, how: Compression | None, passed: OnProgress, run_id: str | None) -> dict[str, Any]:
         """Build the file of a journal; the facts for its line in the ledger."""
         path = self.directory / f"{stem}.h5"
         scanned = _scan(journal, stem)
@@ -97,7 +97,7 @@ class Seals:
             raise StorageError(f'"{journal}" is of another run than the one that is sealed')
         return _facts(path, scanned, _make(scanned, path, how, passed))
 
-    def _end(self, journal: Path, stem: Stem, before: Entry | None, keep: bool) -> None:
+    def _end(self, journal: Path, stem: Stem, before: LedgerLine | None, keep: bool) -> None:
         """Let go of a journal whose file has its line in the ledger."""
         if before is not None:
             _check_same(before, self.directory / f"{stem}.h5", _scan(journal, stem))
@@ -168,12 +168,12 @@ def _scan(journal: Path, stem: Stem) -> Scan:
     return scanned
 
 
-def _make(scanned: Scan, path: Path, how: Compression | None, passed: Passed) -> Built:
+def _make(scanned: Scan, path: Path, how: Compression | None, passed: OnProgress) -> WrittenFile:
     """Build the file and give it its name."""
     temporary = path.with_name(path.name + TEMPORARY)
     try:
         temporary.unlink(missing_ok=True)
-        built = build(scanned, temporary, how, passed)
+        built = write_capture_file(scanned, temporary, how, passed)
         passed("built")
         if path.exists():
             _check_unfinished(path, scanned)
@@ -194,7 +194,7 @@ def _reason(error: OSError, scanned: Scan) -> str:
     return f"{words} (about {scanned.good_bytes} bytes are needed, {free_words(scanned.path)})"
 
 
-def _facts(path: Path, scanned: Scan, built: Built) -> dict[str, Any]:
+def _facts(path: Path, scanned: Scan, built: WrittenFile) -> dict[str, Any]:
     """The fields of a line in the ledger; the file is read once more, which also checks what was written."""
     head = scanned.head
     return {
@@ -213,7 +213,7 @@ def _facts(path: Path, scanned: Scan, built: Built) -> dict[str, Any]:
     }
 
 
-def _check_same(entry: Entry, path: Path, scanned: Scan) -> None:
+def _check_same(entry: LedgerLine, path: Path, scanned: Scan) -> None:
     """Refuse to remove a journal whose file is entered in the ledger, but not there, or not built of it."""
     if not path.exists():
         raise StorageError(f'"{path}" is in the ledger, but not in the directory; the journal "{scanned.path}" is kept')
@@ -242,11 +242,11 @@ def main(directory: Path) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is meant for the training process; this one finishes its work
     answers = os.dup(1)
     os.dup2(2, 1)  # whatever a library prints is not an answer
-    with closing(Seals(directory)) as seals:
+    with closing(JournalSealer(directory)) as seals:
         _obey(seals, answers)
 
 
-def _obey(seals: Seals, answers: int) -> None:
+def _obey(seals: JournalSealer, answers: int) -> None:
     for line in sys.stdin.buffer:
         order = json.loads(line)
         if "quit" in order:

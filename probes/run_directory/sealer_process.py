@@ -29,7 +29,7 @@ _READ_BYTES = 1 << 16
 
 
 @dataclass(frozen=True)
-class Failure:
+class SealFailure:
     """A journal that could not be sealed; it is still there, for `probes recover`.
 
     Attributes:
@@ -42,7 +42,7 @@ class Failure:
 
 
 @dataclass
-class _Order:
+class _SealRequest:
     """A journal that was handed over and not answered for."""
 
     journal: str
@@ -50,7 +50,7 @@ class _Order:
     attempts: int = 1
 
 
-class Sealer:
+class SealerProcess:
     """Feeds journals to one child process, a fresh interpreter without torch; no thread and no lock.
 
     The child starts with the first journal. When it dies, it is started again, and the journal it died of is tried once
@@ -64,12 +64,12 @@ class Sealer:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.failures: list[Failure] = []
+        self.failures: list[SealFailure] = []
         self.waited_seconds = 0.0
         self._process = os.getpid()
         self._child: subprocess.Popen[bytes] | None = None
         self._errors: IO[bytes] | None = None
-        self._orders: list[_Order] = []
+        self._orders: list[_SealRequest] = []
         self._received = b""
         self._finished: list[SealedFileInfo] = []
         self._still = False
@@ -90,9 +90,9 @@ class Sealer:
             pass
         self.waited_seconds += monotonic() - began
         if len(self._orders) >= self._most_waiting:
-            self.failures.append(Failure(journal.name, _stands_still()))
+            self.failures.append(SealFailure(journal.name, _stands_still()))
             return
-        order = _Order(journal.name, dict(options or {}))
+        order = _SealRequest(journal.name, dict(options or {}))
         self._orders.append(order)
         if self._child is None:
             self._start()
@@ -126,7 +126,7 @@ class Sealer:
         late, self._orders = self._orders, []
         in_time = deadline is None or monotonic() < deadline
         why = _stands_still() if in_time else f"not sealed after {timeout} seconds; the sealer goes on by itself"
-        self.failures += [Failure(order.journal, why) for order in late]
+        self.failures += [SealFailure(order.journal, why) for order in late]
         self._release(wait=not late and timeout is None)
         return self.poll()
 
@@ -174,7 +174,7 @@ class Sealer:
         assert self._child.stdout is not None
         os.set_blocking(self._child.stdout.fileno(), False)
 
-    def _send(self, order: _Order | None) -> None:
+    def _send(self, order: _SealRequest | None) -> None:
         """Name a journal to the child; nothing means that it may go."""
         message = {"quit": True} if order is None else {"journal": order.journal, "options": order.options}
         if self._child is None or self._child.stdin is None:
@@ -204,7 +204,7 @@ class Sealer:
     def _answered(self, answer: dict[str, Any]) -> None:
         self._orders = [order for order in self._orders if order.journal != answer["journal"]]
         if "error" in answer:
-            self.failures.append(Failure(answer["journal"], answer["error"]))
+            self.failures.append(SealFailure(answer["journal"], answer["error"]))
         else:
             self._finished.append(SealedFileInfo(**answer))
 
@@ -213,7 +213,9 @@ class Sealer:
         status, words = self._release(wait=True)
         if self._orders and self._orders[0].attempts >= ATTEMPTS:
             order = self._orders.pop(0)
-            self.failures.append(Failure(order.journal, f"the sealer died of it twice, at last with status {status}: {words}".rstrip(": ")))
+            self.failures.append(
+                SealFailure(order.journal, f"the sealer died of it twice, at last with status {status}: {words}".rstrip(": "))
+            )
         elif self._orders:
             self._orders[0].attempts += 1
         if self._orders:

@@ -11,7 +11,7 @@ import torch
 from torch.nn import Module
 
 from probes.hooks.capture.model_copies import HookOfOurs
-from probes.hooks.capture.run_state import Moment
+from probes.hooks.capture.run_state import RunState
 from probes.hooks.capture.tracing import is_traced, is_transformed
 from probes.plan.tree import Node, Tree
 from probes.tensors import graph_task, in_backward
@@ -51,7 +51,7 @@ class Entry:
         moment: is told whether an outermost call is running.
     """
 
-    def __init__(self, trees: dict[str, Tree], moment: Moment, on_enter: Callable[[Module], None], on_leave: Callable[[], None]) -> None:
+    def __init__(self, trees: dict[str, Tree], moment: RunState, on_enter: Callable[[Module], None], on_leave: Callable[[], None]) -> None:
         self.trees = trees
         self.moment = moment
         self.on_enter = on_enter

@@ -8,7 +8,7 @@ from typing import Any
 
 from probes.errors import ProbesError, RunError, StorageError
 from probes.hooks.capture.account import Account
-from probes.hooks.capture.run_state import Moment
+from probes.hooks.capture.run_state import RunState
 from probes.hooks.capture.tap import Tap
 from probes.plan import Plan
 from probes.run_directory.recording import Recording
@@ -43,7 +43,7 @@ class Keeper:
     """
 
     def __init__(
-        self, plan: Plan, recording: Recording, moment: Moment, schedule: Schedule, on_epoch: Call, on_boundary: Call, **clock: Any
+        self, plan: Plan, recording: Recording, moment: RunState, schedule: Schedule, on_epoch: Call, on_boundary: Call, **clock: Any
     ) -> None:
         self.plan = plan
         self.recording = recording
@@ -74,7 +74,7 @@ class Keeper:
 
     def epoch_begins(self, epoch: int) -> None:
         """Open the journal, the books and the hooks of an epoch."""
-        self.accounts[epoch] = self.live.open_books()
+        self.accounts[epoch] = self.live.reset_counters()
         if not self.stopped:
             with self._storage():
                 starts = dict(self.timeline.totals)
@@ -142,7 +142,7 @@ class Keeper:
         """Go on with the epoch in another file."""
         writing, self.moment.writer = self.moment.writer is not None, None
         with self._storage():
-            journal = self.recording.roll()
+            journal = self.recording.next_segment()
             if writing:
                 self.moment.writer = self.sink_sessions.over(journal, self.moment.epoch, dict(self.timeline.totals))
 

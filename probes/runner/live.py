@@ -9,16 +9,16 @@ from functools import partial
 from typing import Any
 
 from probes.component import Accumulation
-from probes.hooks.backward import Armed, GradTap
+from probes.hooks.backward import ArmedHooks, GradTap
 from probes.hooks.capture import compiled
 from probes.hooks.capture.account import Account
 from probes.hooks.capture.accumulator import Accumulator
 from probes.hooks.capture.recorder import Recorder
-from probes.hooks.capture.run_state import Gate, Moment
+from probes.hooks.capture.run_state import Gate, RunState
 from probes.hooks.capture.tap import Tap, ValueTap
 from probes.hooks.edit import Editor, EditTap, GradEditTap
 from probes.hooks.forward import ForwardHook
-from probes.hooks.memory import MemoryTap, Meter
+from probes.hooks.memory import MemoryMeter, MemoryTap
 from probes.hooks.pre_forward import PreForwardHook
 from probes.hooks.tensor import TensorTap
 from probes.plan import Binding, Node, Plan, Tree
@@ -48,16 +48,16 @@ class Live:
         hooks: the hooks on modules that are registered.
     """
 
-    def __init__(self, plan: Plan, moment: Moment, schedule: Schedule, on_failure: Failure) -> None:
+    def __init__(self, plan: Plan, moment: RunState, schedule: Schedule, on_failure: Failure) -> None:
         self.plan = plan
         self.moment = moment
         self.schedule = schedule
         self.on_failure = on_failure
-        self.armed = Armed()
+        self.armed = ArmedHooks()
         self.trees: dict[str, Tree] = dict(plan.trees)
         self.watch = TriggerWatch(plan, moment, self.trees)
         self.editors: dict[str, dict[str, Editor]] = {}
-        self.meters: dict[Any, Meter] = {}
+        self.meters: dict[Any, MemoryMeter] = {}
         self.taps: list[Tap] = [self._tap(binding) for binding in plan.bindings]
         self.grads = [tap for tap in self.taps if isinstance(tap, GradTap)]
         self.tensors = [tap for tap in self.taps if isinstance(tap, TensorTap)]
@@ -108,10 +108,10 @@ class Live:
         self._edit(binding, tap)
         return tap
 
-    def _meter(self, binding: Binding) -> Meter:
+    def _meter(self, binding: Binding) -> MemoryMeter:
         """The meter of the device that a model is on."""
         device = device_of(self.trees[binding.model].model)
-        return self.meters.setdefault(device, Meter(counters(device), device))
+        return self.meters.setdefault(device, MemoryMeter(counters(device), device))
 
     def _edit(self, binding: Binding, tap: Tap) -> None:
         """Give a tap that rewrites its editor."""
@@ -141,10 +141,10 @@ class Live:
     def _node(self, binding: Binding) -> Node:
         return self.trees[binding.model].nodes[binding.module]
 
-    def open_books(self) -> list[Account]:
+    def reset_counters(self) -> list[Account]:
         """A fresh account for every binding."""
         for tap in self.taps:
-            tap.open_books(Account())
+            tap.reset_counters(Account())
         return [tap.account for tap in self.taps]
 
     def stand(self) -> None:

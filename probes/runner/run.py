@@ -17,7 +17,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from probes.errors import RunError, Stopped, UsageError
 from probes.hooks.capture.account import Account
 from probes.hooks.capture.model_copies import clean_copies
-from probes.hooks.capture.run_state import Moment
+from probes.hooks.capture.run_state import RunState
 from probes.plan import Plan
 from probes.run_directory.claim import release
 from probes.run_directory.recording import Recording
@@ -51,7 +51,7 @@ class Run:
         self.directory: Path = recording.directory
         self.recording = recording
         self.past = past or PreviousAttempts()
-        self.moment = Moment(rank)
+        self.moment = RunState(rank)
         self.schedule = Schedule(rank)
         clock = plan.loaded.spec.clock
         self.keeper = Keeper(

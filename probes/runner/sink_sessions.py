@@ -13,7 +13,7 @@ import torch
 from probes.clock import Clock, SeriesKey
 from probes.component import Number, Reading, Sink, SinkContext, SinkSession
 from probes.errors import RunError
-from probes.hooks.capture.run_state import Writer
+from probes.hooks.capture.run_state import CaptureWriter
 from probes.plan import Plan
 from probes.runner.capture_buffer import BufferedCapture, BufferingWriter
 from probes.signature import Coord
@@ -53,7 +53,7 @@ class SinkSessions:
         self.open: dict[str, SinkSession] | None = None
         self.writer: SinkWriter | None = None
 
-    def over(self, writer: Writer, epoch: int, starts: Mapping[str, int]) -> Writer:
+    def over(self, writer: CaptureWriter, epoch: int, starts: Mapping[str, int]) -> CaptureWriter:
         """A writer for an epoch: the given one where there are no sinks, else one that buffers captures for them too.
 
         Args:
@@ -143,7 +143,7 @@ class Route(NamedTuple):
 class SinkWriter(BufferingWriter):
     """Writes captures to the journal, and buffers those that a sink takes."""
 
-    def __init__(self, sessions: SinkSessions, journal: Writer, epoch: int, starts: dict[str, int]) -> None:
+    def __init__(self, sessions: SinkSessions, journal: CaptureWriter, epoch: int, starts: dict[str, int]) -> None:
         super().__init__()
         self.sessions = sessions
         self.journal = journal

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from probes.errors import UsageError
-from probes.hooks.capture.run_state import Moment
+from probes.hooks.capture.run_state import RunState
 from probes.runner.schedule import Schedule
 
 
@@ -97,7 +97,7 @@ class Timeline:
 
     def __init__(
         self,
-        moment: Moment,
+        moment: RunState,
         schedule: Schedule,
         listener: Listener,
         *,
@@ -221,7 +221,7 @@ class Timeline:
         """Number a step, set the moment to it and open its gates."""
         step.index = self.counts[step.phase]
         self.counts[step.phase] += 1
-        self.moment.stamp_of_step += 1
+        self.moment.step_number += 1
         self.resume(step)
 
     def resume(self, step: Step) -> None:
@@ -279,7 +279,7 @@ class Timeline:
             raise AssertionError("BUG: an outermost call without a step")
         step.microstep += 1
         self.moment.microstep = step.microstep
-        self.moment.stamp += 1
+        self.moment.outermost_call += 1
 
     def over(self, step: Step, phase: str) -> bool:
         """Whether a call of `phase` is the first after the open step."""

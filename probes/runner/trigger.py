@@ -12,8 +12,8 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from probes.component import Transform
 from probes.errors import Stopped
 from probes.hooks.capture.account import Account
-from probes.hooks.capture.recorder import At, Recorder
-from probes.hooks.capture.run_state import Moment, Writer
+from probes.hooks.capture.recorder import CaptureClock, Recorder
+from probes.hooks.capture.run_state import CaptureWriter, RunState
 from probes.plan import Binding, Plan, Tree
 from probes.runner.nonfinite import NonfiniteEvent, is_finite, numbers
 from probes.runner.scalers import Scalers
@@ -42,7 +42,7 @@ class TriggerWatch:
         error: what stops training.
     """
 
-    def __init__(self, plan: Plan, moment: Moment, trees: Mapping[str, Tree]) -> None:
+    def __init__(self, plan: Plan, moment: RunState, trees: Mapping[str, Tree]) -> None:
         self.plan = plan
         self.trees = trees
         self.moment = moment
@@ -82,7 +82,7 @@ class TriggerWatch:
 
     # In the hooks
 
-    def look(self, binding: Binding, leaf: str, tensor: Tensor, at: At, call: int, backward: int) -> None:
+    def look(self, binding: Binding, leaf: str, tensor: Tensor, at: CaptureClock, call: int, backward: int) -> None:
         """Check whether a value is finite; only the first of a step that is not counts.
 
         Args:
@@ -103,7 +103,7 @@ class TriggerWatch:
         else:
             self.found = finding
 
-    def _finding(self, binding: Binding, leaf: str, tensor: Tensor, at: At, times: tuple[int, int]) -> NonfiniteEvent:
+    def _finding(self, binding: Binding, leaf: str, tensor: Tensor, at: CaptureClock, times: tuple[int, int]) -> NonfiniteEvent:
         module = self.trees[binding.model].nodes[binding.module].module
         trigger = self.triggers[binding.name]
         return NonfiniteEvent(
@@ -157,7 +157,7 @@ class TriggerWatch:
         if self.error is not None:
             raise self.error
 
-    def end_step(self, writer: Writer | None, phase: str, step: int, keep: bool) -> bool:
+    def end_step(self, writer: CaptureWriter | None, phase: str, step: int, keep: bool) -> bool:
         """Write the waiting captures where the step had a value that is not finite.
 
         Args:
@@ -227,11 +227,11 @@ class TriggeredRecorder(Recorder):
         self.binding = binding
         self.waiting_writer = TriggerWriter(watch.buffer, self)
 
-    def taker(self, writer: Writer) -> Writer:
+    def writer_for(self, writer: CaptureWriter) -> CaptureWriter:
         """The buffer of the trigger in place of the journal."""
         return self.waiting_writer.over(writer)
 
-    def put(self, tensor: Tensor, at: At, call: int, backward: int) -> None:
+    def put(self, tensor: Tensor, at: CaptureClock, call: int, backward: int) -> None:
         """Check whether a value is finite, and buffer it."""
         self.watch.look(self.binding, self.key.leaf, tensor, at, call, backward)
         super().put(tensor, at, call, backward)

@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from probes.hooks.capture.recorder import LATE, Recorder
-from probes.hooks.capture.run_state import Moment, Writer
+from probes.hooks.capture.run_state import CaptureWriter, RunState
 from probes.runner.capture_buffer import BufferedCapture, BufferingWriter, Descriptor
 
 COPY_OVERHEAD = 256  # bytes that a waiting capture takes in addition to its payload
@@ -42,11 +42,11 @@ class TriggerWriter(BufferingWriter):
         self.buffer = buffer
         self.recorder = recorder
         self.window = buffer.windows[recorder.key.probe]
-        self.journal: Writer | None = None
-        self.numbered_by: Writer | None = None
+        self.journal: CaptureWriter | None = None
+        self.numbered_by: CaptureWriter | None = None
         self.numbers: dict[int, tuple[Descriptor, int]] = {}
 
-    def over(self, journal: Writer) -> TriggerWriter:
+    def over(self, journal: CaptureWriter) -> TriggerWriter:
         """The writer itself; descriptors that were made for another journal are dropped."""
         if journal is not self.journal:
             self.journal = journal
@@ -60,7 +60,7 @@ class TriggerWriter(BufferingWriter):
         epoch = self.buffer.moment.epoch if known is None else known
         self.buffer.take(WaitingCapture(self, epoch, capture, self.buffer.serial), self.window)
 
-    def number(self, waiting: WaitingCapture, writer: Writer, epoch: int) -> int:
+    def number(self, waiting: WaitingCapture, writer: CaptureWriter, epoch: int) -> int:
         """The number that a writer gives to the descriptor of a capture that is written in an epoch."""
         if writer is not self.numbered_by:
             self.numbered_by = writer
@@ -116,7 +116,7 @@ class TriggerBuffer:
         serial: number of the next capture.
     """
 
-    def __init__(self, moment: Moment, before: Mapping[str, int], limit: int) -> None:
+    def __init__(self, moment: RunState, before: Mapping[str, int], limit: int) -> None:
         self.moment = moment
         self.limit = limit
         self.windows = {probe: StepWindow(steps) for probe, steps in before.items()}
@@ -174,7 +174,7 @@ class TriggerBuffer:
         """Every capture that waits, in the order of capture."""
         return sorted((waiting for window in self.windows.values() for waiting in window.all()), key=attrgetter("serial"))
 
-    def write_out(self, writer: Writer, phase: str, step: int) -> dict[str, int]:
+    def write_out(self, writer: CaptureWriter, phase: str, step: int) -> dict[str, int]:
         """Write every waiting capture with its own clock, and empty the buffer.
 
         Args:
@@ -195,7 +195,7 @@ class TriggerBuffer:
         payload = sum(len(waiting.capture.payload) for waiting in written)
         return {"steps": len({*map(_step_of, written)}), "captures": len(written), "bytes": payload, "crowded_out": crowded}
 
-    def _write(self, waiting: WaitingCapture, writer: Writer, flags: int) -> None:
+    def _write(self, waiting: WaitingCapture, writer: CaptureWriter, flags: int) -> None:
         number = waiting.writer.number(waiting, writer, self.moment.epoch)
         capture = waiting.capture
         address = ctypes.cast(ctypes.c_char_p(capture.payload), ctypes.c_void_p).value or 0

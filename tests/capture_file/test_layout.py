@@ -14,7 +14,7 @@ import pytest
 
 from probes.capture_file.layout import RESERVED
 from probes.capture_file.read import SealedFile
-from probes.capture_file.series_name import Address, group_name
+from probes.capture_file.series_name import SeriesAddress, group_name
 from probes.signature import DTYPES
 from tests.run_directory.epochs import ACTS, Shot, payloads, sealed, stored, zoo
 
@@ -81,7 +81,7 @@ def test_a_value_without_axes_or_without_elements_is_kept(tmp_path: Path, shape:
     shots = [Shot(shape=shape, step=step) for step in range(2)]
     path = sealed(tmp_path, shots)
     assert stored(path) == payloads(shots)
-    assert SealedFile(path).part(Address(ACTS)).shapes.tolist() == [list(shape)] * 2
+    assert SealedFile(path).part(SeriesAddress(ACTS)).shapes.tolist() == [list(shape)] * 2
 
 
 def test_columns_that_do_not_vary_are_attributes(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_labels_and_attributes_of_a_series_are_kept(tmp_path: Path) -> None:
             attrs={"hook": "forward", "neutral": False, "transforms": [{"a": 1}]},
         )
     ]
-    part = SealedFile(sealed(tmp_path, shots)).part(Address(ACTS))
+    part = SealedFile(sealed(tmp_path, shots)).part(SeriesAddress(ACTS))
     assert part.coords == {"stat": ("mean", "größte")}
     assert part.attrs["hook"] == "forward"
     assert part.attrs["neutral"] == 0
@@ -159,7 +159,7 @@ def test_a_weird_name_is_found_again(tmp_path: Path, target: str) -> None:
     key = ACTS._replace(target=target, leaf="input.a/b", phase="warm@up")
     shots = [Shot(key=key)]
     path = sealed(tmp_path, shots)
-    assert list(SealedFile(path).addresses) == [Address(key)]
+    assert list(SealedFile(path).addresses) == [SeriesAddress(key)]
     assert stored(path, key) == payloads(shots)
     assert "/" not in group_name(key)
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from probes.capture_file.series_name import Address, escape, group_name, parse_group, parse_word
+from probes.capture_file.series_name import SeriesAddress, escape, group_name, parse_group, parse_word
 from probes.clock import SeriesKey
 from probes.errors import FileRefused
 
@@ -12,7 +12,7 @@ names = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 @given(names, names.filter(bool), names.filter(bool), st.sampled_from(["", "float16"]))
 def test_the_name_of_a_group_stands_for_one_series(target: str, leaf: str, phase: str, dtype: str) -> None:
     key = SeriesKey("acts", target, leaf, phase)
-    assert parse_group(escape("acts"), group_name(key, dtype)) == Address(key, dtype)
+    assert parse_group(escape("acts"), group_name(key, dtype)) == SeriesAddress(key, dtype)
 
 
 @pytest.mark.parametrize("name", ["fc1", "%ff:output", ""])
@@ -48,7 +48,7 @@ def test_a_group_name_says_which_series_it_is(target: str, leaf: str, phase: str
     key = SeriesKey("acts", target, leaf, phase or "train")
     for dtype in ("", "float8_e4m3fn"):
         name = group_name(key, dtype)
-        assert parse_group("acts", name) == Address(key, dtype)
+        assert parse_group("acts", name) == SeriesAddress(key, dtype)
         assert name not in (".", "..")
         assert "/" not in name
         assert "\0" not in name

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import probes
 from probes.errors import PlanError
-from probes.hooks.memory import Meter
+from probes.hooks.memory import MemoryMeter
 from probes.spec.compose import preset_folder
 
 DEVICE = torch.device("cpu")
@@ -86,7 +86,7 @@ def test_nested_calls_each_have_their_own_numbers(allocator: Allocator, tmp_path
 
 
 def test_a_peak_after_a_nested_call_is_the_outer_ones_alone(allocator: Allocator) -> None:
-    meter = Meter(allocator, DEVICE)
+    meter = MemoryMeter(allocator, DEVICE)
     outer = meter.enter(0, 0)
     inner = meter.enter(0, 0)
     allocator.take(5)
@@ -97,7 +97,7 @@ def test_a_peak_after_a_nested_call_is_the_outer_ones_alone(allocator: Allocator
 
 
 def test_a_call_that_raised_is_forgotten_with_the_next_outermost_call(allocator: Allocator) -> None:
-    meter = Meter(allocator, DEVICE)
+    meter = MemoryMeter(allocator, DEVICE)
     meter.enter(0, 0)
     allocator.take(7)
     frame = meter.enter(1, 0)

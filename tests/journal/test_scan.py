@@ -9,8 +9,8 @@ from zlib import crc32
 import pytest
 
 from probes.errors import FileRefused, StorageError
-from probes.journal.record import ENTRY, FIXED, FORMAT, NO_DIGEST, Header, Kind, link, place, seal_header
-from probes.journal.record_reader import Chain, Source
+from probes.journal.record import ENTRY, FIXED, FORMAT, NO_DIGEST, RecordHeader, RecordKind, link, place, seal_header
+from probes.journal.record_reader import JournalBytes, RecordReader
 from probes.journal.scan import Scan, scan
 from probes.journal.writer import Journal
 from tests.journal.journals import HEAD, Taker, read, steps
@@ -35,7 +35,7 @@ def small_journal(path: Path, durability: str, extent: bool = True) -> Taker:
 def spans(path: Path) -> list[tuple[int, int]]:
     """Where each record starts and stops."""
     descriptor = os.open(path, os.O_RDONLY)
-    chain = Chain(Source(path, descriptor))
+    chain = RecordReader(JournalBytes(path, descriptor))
     found = [(0, chain.end), *((record.body - 64, record.stop) for record in chain)]
     os.close(descriptor)
     return found
@@ -53,23 +53,23 @@ def forge(path: Path, records: list[tuple[int, bytes, bytes, int]], **head: obje
     """A journal of (kind, checked, rest, flags) that chains, whatever it says."""
     text = json.dumps({"format": FORMAT, "nonce": "00" * 16, "boot_id": "here", "durability": "process", "epoch": 0} | head).encode()
     raw, check = bytearray(), crc32(bytes(16))
-    for sequence, (kind, checked, rest, flags) in enumerate([(Kind.HEAD, text, b"", 0), *records]):
+    for sequence, (kind, checked, rest, flags) in enumerate([(RecordKind.HEAD, text, b"", 0), *records]):
         raw += bytes(place(len(raw)) - len(raw))
-        fields = Header(kind, flags, sequence, len(checked) + len(rest), len(checked), NO_DIGEST).fields()
+        fields = RecordHeader(kind, flags, sequence, len(checked) + len(rest), len(checked), NO_DIGEST).fields()
         check = link(check, fields, (checked,))
         raw += seal_header(fields, check) + checked + rest
     path.write_bytes(raw)
 
 
 def descriptor(**changes: object) -> tuple[int, bytes, bytes, int]:
-    return Kind.DESCRIPTOR, json.dumps(ABOUT | changes).encode(), b"", 0
+    return RecordKind.DESCRIPTOR, json.dumps(ABOUT | changes).encode(), b"", 0
 
 
 def frame(
     rows: list[tuple[int, ...]], annex: bytes = b'{"phases":{"0":"train"}}', phase: int = 0, flags: int = 1
 ) -> tuple[int, bytes, bytes, int]:
     table = b"".join(ENTRY.pack(*row) for row in rows)
-    return Kind.FRAME, FIXED.pack(0, phase, len(rows), len(annex), 0) + table + annex, bytes(64), flags
+    return RecordKind.FRAME, FIXED.pack(0, phase, len(rows), len(annex), 0) + table + annex, bytes(64), flags
 
 
 @pytest.mark.parametrize(("extent", "stride"), [(False, 1), (True, 17)])
@@ -127,7 +127,7 @@ def test_a_flipped_bit_in_headers_and_tables_of_a_process_journal_is_noticed(tmp
     path = taker.journal.path
     raw = path.read_bytes()
     descriptor = os.open(path, os.O_RDONLY)
-    checked = [(record.body - 64, record.body + record.header.checked) for record in Chain(Source(path, descriptor))]
+    checked = [(record.body - 64, record.body + record.header.checked) for record in RecordReader(JournalBytes(path, descriptor))]
     os.close(descriptor)
     for start, stop in checked:
         for at in range(start, stop):
@@ -248,10 +248,10 @@ ROW = (0, 2, 0, 0, 0, 0, 0)
         pytest.param([descriptor(), frame([ROW], annex=b'{"phases":[1]}')], id="phases that are no object"),
         pytest.param([descriptor(), frame([ROW], annex=b'{"phases":{"3":"x"}}')], id="phases out of order"),
         pytest.param([descriptor(), frame([ROW], flags=3)], id="a frame that commits and aborts"),
-        pytest.param([(Kind.FRAME, b"short", b"", 1)], id="a frame without its fixed part"),
-        pytest.param([(Kind.FRAME, FIXED.pack(0, 0, 1 << 31, 0, 0), b"", 1)], id="a table longer than the frame"),
-        pytest.param([(Kind.DESCRIPTOR, b"[" * 200_000, b"", 0)], id="text nested without end"),
-        pytest.param([(Kind.HEAD, b"{}", b"", 0)], id="a second head"),
+        pytest.param([(RecordKind.FRAME, b"short", b"", 1)], id="a frame without its fixed part"),
+        pytest.param([(RecordKind.FRAME, FIXED.pack(0, 0, 1 << 31, 0, 0), b"", 1)], id="a table longer than the frame"),
+        pytest.param([(RecordKind.DESCRIPTOR, b"[" * 200_000, b"", 0)], id="text nested without end"),
+        pytest.param([(RecordKind.HEAD, b"{}", b"", 0)], id="a second head"),
         pytest.param([(77, b"", b"", 0)], id="an unknown kind"),
     ],
 )
@@ -264,7 +264,7 @@ def test_a_journal_that_chains_but_lies_is_refused(tmp_path: Path, records: list
 
 @pytest.mark.parametrize("head", [{"nonce": 3}, {"nonce": "zz"}, {"nonce": "11" * 16}])
 def test_a_head_that_does_not_chain_is_refused(tmp_path: Path, head: dict[str, object]) -> None:
-    forge(tmp_path / "a", [(Kind.END, b"{}", b"", 0)], **head)
+    forge(tmp_path / "a", [(RecordKind.END, b"{}", b"", 0)], **head)
     with pytest.raises(FileRefused, match="not-a-journal"):
         scan(tmp_path / "a")
 
@@ -272,7 +272,7 @@ def test_a_head_that_does_not_chain_is_refused(tmp_path: Path, head: dict[str, o
 def test_a_length_beyond_the_file_ends_the_journal(tmp_path: Path) -> None:
     forge(tmp_path / "a", [])
     raw = (tmp_path / "a").read_bytes()
-    fields = Header(Kind.EXTENT, 0, 1, 1 << 62, 0, NO_DIGEST).fields()
+    fields = RecordHeader(RecordKind.EXTENT, 0, 1, 1 << 62, 0, NO_DIGEST).fields()
     (tmp_path / "a").write_bytes(raw + bytes(place(len(raw)) - len(raw)) + seal_header(fields, 0))
     assert scan(tmp_path / "a").state == "torn"
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import probes
-from probes.capture_file.series_part import CLOCKS, Steps
+from probes.capture_file.series_part import CLOCKS, StepColumn
 from probes.errors import SeriesNotFound, UsageError
 from tests.reader.recorded import counted
 
@@ -60,6 +60,6 @@ def clocks_of(steps: list[int]) -> NDArray[Any]:
 
 @given(st.lists(st.integers(0, 12), max_size=20), st.integers(0, 14), st.sampled_from([0, 1, 1 << 31, (1 << 32) - 13]), st.booleans())
 def test_a_step_is_found_wherever_it_stands(found: list[int], wanted: int, base: int, ascending: bool) -> None:
-    steps = Steps(clocks_of([base + step for step in (sorted(found) if ascending else found)]))
+    steps = StepColumn(clocks_of([base + step for step in (sorted(found) if ascending else found)]))
     expected = np.flatnonzero(steps.column == base + wanted)
     assert steps.at(base + wanted).tolist() == expected.tolist()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from probes.capture_file.read import SealedFile
-from probes.capture_file.series_name import Address
+from probes.capture_file.series_name import SeriesAddress
 from probes.clock import SeriesKey
 from probes.journal.writer import Journal
 from probes.run_directory.seal import seal
@@ -105,7 +105,7 @@ def sealed(directory: Path, shots: Iterable[Shot], compression: str = "none", **
 
 def stored(path: Path, key: SeriesKey = ACTS, dtype: str = "") -> list[bytes]:
     """The bytes of each capture of a series, in the order of the file, through our reader."""
-    part = SealedFile(path).part(Address(key, dtype))
+    part = SealedFile(path).part(SeriesAddress(key, dtype))
     return [part.elements(index, index + 1).tobytes() for index in range(len(part.clocks))]
 
 

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from probes.commands.recover import recover as command
 from probes.errors import StorageError
 from probes.run_directory.ledger import Ledger
-from probes.run_directory.recover import Finding, recover
+from probes.run_directory.recover import RecoveryFinding, recover
 from probes.run_directory.seal import seal
 from tests.run_directory.epochs import Shot, begin, fill, names, payloads, sealed, stored, write, zoo
 
@@ -49,8 +49,8 @@ def test_what_is_left_is_sealed(tmp_path: Path) -> None:
     fill(journal, [Shot(), Shot(step=1)])
     journal.close()
     findings = recover(tmp_path).findings
-    assert findings[0] == Finding("epoch-0004.h5", "sealed", "", complete=True, captures=2)
-    assert findings[1] == Finding("epoch-0005.h5", "sealed", "the process ended before the epoch did", complete=False, captures=2)
+    assert findings[0] == RecoveryFinding("epoch-0004.h5", "sealed", "", complete=True, captures=2)
+    assert findings[1] == RecoveryFinding("epoch-0005.h5", "sealed", "the process ended before the epoch did", complete=False, captures=2)
     assert [entry.file for entry in Ledger(tmp_path / "ledger.jsonl").entries] == ["epoch-0003.h5", "epoch-0004.h5", "epoch-0005.h5"]
     assert stored(tmp_path / "epoch-0005.h5") == payloads([Shot(), Shot(step=1)])
     assert not recover(tmp_path).findings

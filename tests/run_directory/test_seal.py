@@ -17,7 +17,7 @@ import pytest
 
 from probes.capture_file import codecs as compression
 from probes.capture_file.read import SealedFile
-from probes.capture_file.series_name import Address
+from probes.capture_file.series_name import SeriesAddress
 from probes.digest import canonical, file_hex
 from probes.errors import FileRefused, MissingExtra, StorageError, UsageError
 from probes.journal.writer import Journal
@@ -207,7 +207,7 @@ def test_a_large_epoch_needs_little_memory(tmp_path: Path) -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 6 << 20
-    part = SealedFile(tmp_path / "epoch-0003.h5").part(Address(ACTS))
+    part = SealedFile(tmp_path / "epoch-0003.h5").part(SeriesAddress(ACTS))
     assert part.elements(7, 8).tobytes() == shots[7].payload
 
 

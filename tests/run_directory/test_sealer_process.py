@@ -13,13 +13,13 @@ from time import monotonic, sleep
 import pytest
 
 from probes.run_directory.ledger import Ledger, check
-from probes.run_directory.sealer_process import Sealer
+from probes.run_directory.sealer_process import SealerProcess
 from tests.run_directory.epochs import Shot, payloads, stored, write
 
 
 @pytest.fixture
-def sealer(tmp_path: Path) -> Iterator[Sealer]:
-    made = Sealer(tmp_path)
+def sealer(tmp_path: Path) -> Iterator[SealerProcess]:
+    made = SealerProcess(tmp_path)
     yield made
     made.drain(20)
 
@@ -28,12 +28,12 @@ def epoch(directory: Path, number: int, size: int = 6) -> Path:
     return write(directory, [Shot(shape=(size,))], name=f"epoch-{number:04d}.journal", head={"epoch": number})
 
 
-def child(sealer: Sealer) -> int:
+def child(sealer: SealerProcess) -> int:
     assert sealer._child is not None
     return sealer._child.pid
 
 
-def test_epochs_are_sealed_beside_the_training_process(tmp_path: Path, sealer: Sealer) -> None:
+def test_epochs_are_sealed_beside_the_training_process(tmp_path: Path, sealer: SealerProcess) -> None:
     found = []
     for number in range(5):
         sealer.submit(epoch(tmp_path, number))
@@ -47,12 +47,12 @@ def test_epochs_are_sealed_beside_the_training_process(tmp_path: Path, sealer: S
 
 
 def test_no_child_is_started_for_a_run_without_epochs(tmp_path: Path) -> None:
-    sealer = Sealer(tmp_path)
+    sealer = SealerProcess(tmp_path)
     assert sealer.poll() == sealer.drain() == []
     assert sealer._child is None
 
 
-def test_one_child_seals_everything_and_is_gone_afterwards(tmp_path: Path, sealer: Sealer) -> None:
+def test_one_child_seals_everything_and_is_gone_afterwards(tmp_path: Path, sealer: SealerProcess) -> None:
     sealer.submit(epoch(tmp_path, 0))
     first = child(sealer)
     sealer.submit(epoch(tmp_path, 1))
@@ -62,7 +62,7 @@ def test_one_child_seals_everything_and_is_gone_afterwards(tmp_path: Path, seale
         os.kill(first, 0)
 
 
-def test_a_child_that_is_killed_is_started_again_and_nothing_is_lost(tmp_path: Path, sealer: Sealer) -> None:
+def test_a_child_that_is_killed_is_started_again_and_nothing_is_lost(tmp_path: Path, sealer: SealerProcess) -> None:
     sealer.submit(epoch(tmp_path, 0))
     os.kill(child(sealer), signal.SIGKILL)
     sealer.submit(epoch(tmp_path, 1))
@@ -78,17 +78,17 @@ def test_a_journal_that_kills_the_child_twice_is_reported_and_kept(tmp_path: Pat
     trap.mkdir()
     (trap / "sitecustomize.py").write_text("import os, sys\nif '-c' in sys.argv[:1]: os._exit(7)\n")
     monkeypatch.setenv("PYTHONPATH", str(trap))
-    sealer = Sealer(tmp_path)
+    sealer = SealerProcess(tmp_path)
     journal = epoch(tmp_path, 0)
     sealer.submit(journal)
     assert sealer.drain(20) == []
     (failure,) = sealer.failures
     assert failure.journal == journal.name
-    assert "died of it twice, at last with status 7" in failure.message
+    assert "ended twice on this journal, last with exit status 7" in failure.message
     assert journal.exists()
 
 
-def test_a_journal_that_cannot_be_sealed_does_not_stop_the_next(tmp_path: Path, sealer: Sealer) -> None:
+def test_a_journal_that_cannot_be_sealed_does_not_stop_the_next(tmp_path: Path, sealer: SealerProcess) -> None:
     bad = tmp_path / "epoch-0000.journal"
     bad.write_bytes(b"no journal" * 1000)
     sealer.submit(bad)
@@ -98,13 +98,15 @@ def test_a_journal_that_cannot_be_sealed_does_not_stop_the_next(tmp_path: Path, 
     assert "not-a-journal" in sealer.failures[0].message
 
 
-def test_an_unknown_compression_is_a_failure_and_not_a_crash(tmp_path: Path, sealer: Sealer) -> None:
+def test_an_unknown_compression_is_a_failure_and_not_a_crash(tmp_path: Path, sealer: SealerProcess) -> None:
     sealer.submit(epoch(tmp_path, 0), {"compression": "lzma"})
     assert sealer.drain() == []
     assert 'lzma" is not a compression' in sealer.failures[0].message
 
 
-def test_a_child_that_stands_still_is_not_waited_for_without_end(tmp_path: Path, sealer: Sealer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_that_stands_still_is_not_waited_for_without_end(
+    tmp_path: Path, sealer: SealerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("probes.run_directory.sealer_process.PATIENCE", 0.2)
     monkeypatch.setattr("probes.run_directory.sealer_process.LOOK_SECONDS", 0.1)
     sealer.submit(epoch(tmp_path, 0))
@@ -120,7 +122,7 @@ def test_a_child_that_stands_still_is_not_waited_for_without_end(tmp_path: Path,
     assert not (tmp_path / "epoch-0001.journal").exists()
 
 
-def test_a_stopped_child_does_not_hold_up_the_exit(tmp_path: Path, sealer: Sealer) -> None:
+def test_a_stopped_child_does_not_hold_up_the_exit(tmp_path: Path, sealer: SealerProcess) -> None:
     sealer.submit(epoch(tmp_path, 0))
     stopped = child(sealer)
     os.kill(stopped, signal.SIGSTOP)
@@ -137,14 +139,14 @@ def test_a_stopped_child_does_not_hold_up_the_exit(tmp_path: Path, sealer: Seale
     os.waitpid(stopped, 0)
 
 
-def test_the_journal_of_a_run_that_took_the_place_of_another_is_left_alone(tmp_path: Path, sealer: Sealer) -> None:
+def test_the_journal_of_a_run_that_took_the_place_of_another_is_left_alone(tmp_path: Path, sealer: SealerProcess) -> None:
     sealer.submit(epoch(tmp_path, 0), {"run_id": "the run before"})
     assert sealer.drain() == []
     assert "is of another run" in sealer.failures[0].message
     assert (tmp_path / "epoch-0000.journal").exists()
 
 
-def test_an_interrupt_does_not_reach_the_child(tmp_path: Path, sealer: Sealer) -> None:
+def test_an_interrupt_does_not_reach_the_child(tmp_path: Path, sealer: SealerProcess) -> None:
     sealer.submit(epoch(tmp_path, 0))
     sealer.submit(epoch(tmp_path, 1))
     while not sealer.poll():
@@ -155,7 +157,7 @@ def test_an_interrupt_does_not_reach_the_child(tmp_path: Path, sealer: Sealer) -
     assert sealer.failures == []
 
 
-def test_a_fork_of_the_training_process_leaves_the_child_alone(tmp_path: Path, sealer: Sealer) -> None:
+def test_a_fork_of_the_training_process_leaves_the_child_alone(tmp_path: Path, sealer: SealerProcess) -> None:
     sealer.submit(epoch(tmp_path, 0))
     sealer._process = -1
     assert sealer.poll() == sealer.drain() == []
@@ -197,7 +199,7 @@ def test_the_child_finishes_whatever_the_script_does_to_its_paths_and_however_it
     assert stored(run / "epoch-0000.h5") == payloads([Shot(shape=(6,))])
 
 
-def test_a_program_that_is_being_ended_waits_for_nothing(tmp_path: Path, sealer: Sealer) -> None:
+def test_a_program_that_is_being_ended_waits_for_nothing(tmp_path: Path, sealer: SealerProcess) -> None:
     sealer.submit(epoch(tmp_path, 0))
     os.kill(child(sealer), signal.SIGSTOP)
     sealer.hurry()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from probes.errors import UsageError
-from probes.hooks.capture.run_state import Moment
+from probes.hooks.capture.run_state import RunState
 from probes.runner.schedule import Schedule
 from probes.runner.timeline import Timeline
 
@@ -41,8 +41,8 @@ class Log:
         return [line for line in self.lines if "epoch" not in line and not line.startswith("end")]
 
 
-def timeline(**options: Any) -> tuple[Timeline, Log, Moment]:
-    log, moment = Log(), Moment()
+def timeline(**options: Any) -> tuple[Timeline, Log, RunState]:
+    log, moment = Log(), RunState()
     return Timeline(moment, Schedule(0), log, **options), log, moment
 
 

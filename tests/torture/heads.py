@@ -14,7 +14,7 @@ from zlib import crc32
 
 import numpy as np
 
-from probes.journal.record import HEADER_BYTES, Kind, extent_place, link, pack_fields, parse_header, place, seal_header
+from probes.journal.record import HEADER_BYTES, RecordKind, extent_place, link, pack_fields, parse_header, place, seal_header
 from tests.reader.recorded import KEY, Recording
 from tests.torture.power_loss import spread
 from tests.torture.report import SMALL, Effort, Row
@@ -117,7 +117,7 @@ def forge(records: list[Piece]) -> bytes:
     raw = bytearray()
     seed = crc32(_nonce(records[0][2]))
     for sequence, (kind, flags, body, checked) in enumerate(records):
-        at = extent_place(len(raw)) if kind == Kind.EXTENT else place(len(raw))
+        at = extent_place(len(raw)) if kind == RecordKind.EXTENT else place(len(raw))
         fields = pack_fields(kind, flags, sequence, len(body), checked, bytes(32))
         seed = link(seed, fields, (body[:checked],))
         raw += bytes(at - len(raw)) + seal_header(fields, seed) + body
@@ -133,7 +133,7 @@ def _nonce(head: bytes) -> bytes:
 
 def _mutated(records: list[Piece], chance: Random) -> list[Piece]:
     """One record of JSON changed: HEAD mostly, else a DESCRIPTOR or END."""
-    texts = [index for index, record in enumerate(records) if record[0] in (Kind.HEAD, Kind.DESCRIPTOR, Kind.END)]
+    texts = [index for index, record in enumerate(records) if record[0] in (RecordKind.HEAD, RecordKind.DESCRIPTOR, RecordKind.END)]
     index = 0 if chance.random() < 0.6 else chance.choice(texts)
     kind, flags, body, _ = records[index]
     value = json.loads(body)

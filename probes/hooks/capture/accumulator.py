@@ -12,14 +12,14 @@ from torch import Tensor
 from probes.clock import SeriesKey
 from probes.component import Accumulation, Transform
 from probes.hooks.capture.account import Account
-from probes.hooks.capture.recorder import At, Pipeline, Recorder
-from probes.hooks.capture.run_state import Moment
+from probes.hooks.capture.recorder import CaptureClock, Pipeline, Recorder
+from probes.hooks.capture.run_state import RunState
 from probes.signature import Signature
 from probes.tensors import unwrapped
 
 
 @dataclass(slots=True)
-class Last:
+class LastClock:
     """The clock of a merged capture: the last step that it holds."""
 
     epoch: int
@@ -28,7 +28,7 @@ class Last:
     microstep: int
 
 
-class Part(NamedTuple):
+class StepResult(NamedTuple):
     """The result of one value of the open step, to be merged once the step is committed.
 
     Attributes:
@@ -39,12 +39,12 @@ class Part(NamedTuple):
     """
 
     order: tuple[str, int, int, int, int]
-    at: Last
+    at: LastClock
     value: Tensor
     signature: Signature
 
 
-class _Behind(Pipeline):
+class _LaterTransforms(Pipeline):
     """The transforms behind the accumulation, which begin with names and labels that it gave."""
 
     __slots__ = ("start",)
@@ -69,7 +69,7 @@ class Accumulator(Recorder):
     def __init__(
         self,
         key: SeriesKey,
-        moment: Moment,
+        state: RunState,
         account: Account,
         transforms: Sequence[Transform],
         dims: tuple[str, ...] | None,
@@ -78,14 +78,14 @@ class Accumulator(Recorder):
         place = next(index for index, transform in enumerate(transforms) if isinstance(transform, Accumulation))
         accumulation = transforms[place]
         assert isinstance(accumulation, Accumulation)
-        super().__init__(key, moment, account, (), None, attrs)
+        super().__init__(key, state, account, (), None, attrs)
         self.accumulation = accumulation
         self.before = Pipeline(transforms[: place + 1], dims)
-        self.pipeline = self.behind = _Behind(transforms[place + 1 :])
-        self.waiting: list[Part] = []
-        self.merged: dict[str, Part] = {}
+        self.pipeline = self.behind = _LaterTransforms(transforms[place + 1 :])
+        self.waiting: list[StepResult] = []
+        self.merged: dict[str, StepResult] = {}
 
-    def put(self, tensor: Tensor, at: At, call: int, backward: int) -> None:
+    def put(self, tensor: Tensor, at: CaptureClock, call: int, backward: int) -> None:
         """Take a value into the open step's part of the result.
 
         Args:
@@ -98,7 +98,7 @@ class Accumulator(Recorder):
         self.refuse_composite(tensor)
         value, signature = self.before(tensor)
         order = (at.phase, at.step, at.microstep, call, backward)
-        self.waiting.append(Part(order, Last(self.moment.epoch, at.phase, at.step, 0), torch.clone(value).cpu(), signature))
+        self.waiting.append(StepResult(order, LastClock(self.state.epoch, at.phase, at.step, 0), torch.clone(value).cpu(), signature))
 
     def end_step(self, phase: str, step: int, keep: bool) -> None:
         """Merge what the committed step gave, or drop it; what a step around it gave goes on waiting.
@@ -110,7 +110,7 @@ class Accumulator(Recorder):
         self.waiting = [part for part in self.waiting if part.at.phase != phase]
         self._merge(part for part in parts if keep or part.at.step != step)
 
-    def _merge(self, parts: Iterable[Part]) -> None:
+    def _merge(self, parts: Iterable[StepResult]) -> None:
         for part in sorted(parts, key=lambda part: part.order):
             known = self.merged.get(part.at.phase)
             value = part.value if known is None else self.accumulation.merge(known.value, part.value)

@@ -19,7 +19,7 @@ SMALL = 64 * 1024  # below it, starting a copy costs more than the copy
 ALIGNMENT = 64
 
 
-class Arriving(Protocol):
+class ArrivingCapture(Protocol):
     """A capture that is being copied."""
 
     def store(self, address: int, nbytes: int) -> None:
@@ -60,7 +60,7 @@ class Accelerator:
         return event.synchronize
 
 
-class Sent(NamedTuple):
+class PendingCopy(NamedTuple):
     """A capture on its way.
 
     Attributes:
@@ -71,10 +71,10 @@ class Sent(NamedTuple):
 
     start: int
     nbytes: int
-    capture: Arriving
+    capture: ArrivingCapture
 
 
-class Pinned:
+class PinnedBuffer:
     """Pinned memory for the captures of a step.
 
     Args:
@@ -91,8 +91,8 @@ class Pinned:
         self.early = 0
         self._memory: Tensor | None = None
         self._fill = 0
-        self._sent: list[Sent | None] = []  # in the order of the hooks; None stands for the next of the small ones
-        self._small: list[tuple[Tensor, Arriving]] = []
+        self._sent: list[PendingCopy | None] = []  # in the order of the hooks; None stands for the next of the small ones
+        self._small: list[tuple[Tensor, ArrivingCapture]] = []
         self._small_bytes = 0
         self._marks: dict[torch.device, Callable[[], None]] = {}
 
@@ -105,7 +105,7 @@ class Pinned:
             return False
         return tensor.nbytes == 0 or tensor.data_ptr() != 0  # storage that was freed has a size, but no place
 
-    def send(self, tensor: Tensor, capture: Arriving, *, fresh: bool = False) -> None:
+    def send(self, tensor: Tensor, capture: ArrivingCapture, *, fresh: bool = False) -> None:
         """Start to copy a capture to the host; `drain` stores it.
 
         Args:
@@ -126,11 +126,11 @@ class Pinned:
             return
         self._sent.append(self._begin(tensor, capture))
 
-    def _begin(self, tensor: Tensor, capture: Arriving) -> Sent:
+    def _begin(self, tensor: Tensor, capture: ArrivingCapture) -> PendingCopy:
         start, nbytes = self._fill, tensor.nbytes
         self._fill = start + _padded(nbytes)
         self._copy(tensor, start)
-        return Sent(start, nbytes, capture)
+        return PendingCopy(start, nbytes, capture)
 
     def _copy(self, tensor: Tensor, start: int) -> None:
         if self._memory is None:
@@ -160,7 +160,7 @@ class Pinned:
         for start, nbytes, capture in sent:
             capture.store(base + start, nbytes)
 
-    def _arrived(self) -> list[Sent]:
+    def _arrived(self) -> list[PendingCopy]:
         """All captures that were sent, after the wait for the devices."""
         small = iter(self._gathered())
         sent = [one if one is not None else next(small) for one in self._sent]
@@ -168,9 +168,9 @@ class Pinned:
             wait()
         return sent
 
-    def _gathered(self) -> list[Sent]:
+    def _gathered(self) -> list[PendingCopy]:
         """Start to copy the small captures: one copy for each device."""
-        found: list[Sent | None] = [None] * len(self._small)
+        found: list[PendingCopy | None] = [None] * len(self._small)
         for device in dict.fromkeys(tensor.device for tensor, _ in self._small):
             own = [(at, tensor, capture) for at, (tensor, capture) in enumerate(self._small) if tensor.device == device]
             packed = torch.cat([tensor.reshape(-1).view(torch.uint8) for _, tensor, _ in own])
@@ -178,7 +178,7 @@ class Pinned:
             self._fill += _padded(packed.nbytes)
             self._copy(packed, start)
             for at, tensor, capture in own:
-                found[at] = Sent(start, tensor.nbytes, capture)
+                found[at] = PendingCopy(start, tensor.nbytes, capture)
                 start += tensor.nbytes
         return [one for one in found if one is not None]
 

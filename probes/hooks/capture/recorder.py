@@ -11,7 +11,7 @@ from torch import Tensor
 from probes.clock import SeriesKey
 from probes.component import Transform, TransformFn
 from probes.hooks.capture.account import Account
-from probes.hooks.capture.run_state import Moment, Writer
+from probes.hooks.capture.run_state import CaptureWriter, RunState
 from probes.signature import Signature
 from probes.tensors import DTYPE_NAMES, Composite, NotCapturable, components, local, placement, unwrapped
 
@@ -19,8 +19,8 @@ STRIDED = torch.strided
 LATE = 1  # journal flag: the capture's step was committed before it arrived
 
 
-class At(Protocol):
-    """The clock a capture carries: the moment itself, or what an armed hook kept of it."""
+class CaptureClock(Protocol):
+    """The clock of a capture: the run's state, or what an armed hook kept of it."""
 
     epoch: int
     phase: str
@@ -28,7 +28,7 @@ class At(Protocol):
     microstep: int
 
 
-def nowhere(*_args: object) -> None:
+def no_descriptor(*_args: object) -> None:
     """Where captures go before the first descriptor."""
     raise AssertionError("BUG: a capture without a descriptor")
 
@@ -96,7 +96,7 @@ class Recorder:
 
     Attributes:
         account: the books of the binding; replaced at every epoch.
-        writer: where captures of the current descriptor go, in epochs and phases that are `moment`'s.
+        writer: where captures of the current descriptor go, in the epoch and phase of `state`.
         phase: their phase.
         nbytes: bytes of each.
         owner: the binding that this is a recorder of.
@@ -114,34 +114,34 @@ class Recorder:
         "dtype",
         "key",
         "known",
-        "moment",
         "nbytes",
         "owner",
         "phase",
         "pipeline",
         "shape",
+        "state",
         "writer",
     )
 
     def __init__(
         self,
         key: SeriesKey,
-        moment: Moment,
+        state: RunState,
         account: Account,
         transforms: Sequence[Transform],
         dims: tuple[str, ...] | None,
         attrs: dict[str, object],
     ) -> None:
         self.key = key
-        self.moment = moment
+        self.state = state
         self.account = account
         self.attrs = attrs
         self.pipeline = Pipeline(transforms, dims) if transforms else None
         self.dims = dims
         self.coords: Signature | None = None
         self.owner: Owner
-        self.writer: Writer | None = None
-        self.add: Callable[..., None] = nowhere
+        self.writer: CaptureWriter | None = None
+        self.add: Callable[..., None] = no_descriptor
         self.dtype: torch.dtype | None = None
         self.shape: torch.Size | None = None
         self.phase = ""
@@ -149,7 +149,7 @@ class Recorder:
         self.nbytes = 0
         self.known: dict[tuple[object, ...], int] = {}
 
-    def put(self, tensor: Tensor, at: At, call: int, backward: int) -> None:
+    def put(self, tensor: Tensor, at: CaptureClock, call: int, backward: int) -> None:
         """Copy a tensor into the journal before returning.
 
         Args:
@@ -162,7 +162,7 @@ class Recorder:
         if self.pipeline is not None:
             origin = unwrapped(tensor)
             tensor = self.transformed(origin, self.pipeline)
-        moment = self.moment
+        state = self.state
         address = 0
         try:
             # A tensor like the one before needs no descriptor and no copy. Sparse, nested and wrapped tensors raise here.
@@ -173,9 +173,9 @@ class Recorder:
                 and tensor.is_contiguous()
                 and not tensor.is_neg()
                 and tensor.shape == self.shape
-                and moment.writer is self.writer
+                and state.writer is self.writer
                 and at.phase == self.phase
-                and at.epoch == moment.epoch
+                and at.epoch == state.epoch
             ):
                 address = tensor.data_ptr()
         except RuntimeError:
@@ -183,9 +183,9 @@ class Recorder:
         if not address:
             if self.pipeline is None:
                 origin = tensor = unwrapped(tensor)
-            if moment.pinned.takes(tensor):
+            if state.pinned.takes(tensor):
                 self.describe(tensor, at)
-                moment.pinned.send(tensor, InFlight(self, at, call, backward), fresh=_apart(tensor, origin))
+                state.pinned.send(tensor, DeviceCapture(self, at, call, backward), fresh=_apart(tensor, origin))
                 return
             try:
                 tensor = self.dense(tensor)
@@ -196,15 +196,15 @@ class Recorder:
             address = tensor.data_ptr()
             if not address and self.nbytes:
                 raise NotCapturable("no data", "the tensor has a shape but no memory (a fake tensor, or its storage was freed)")
-        self.add(self.descriptor, at.step, at.microstep, call, backward, address, self.nbytes, 0 if at is moment else self.late(at))
+        self.add(self.descriptor, at.step, at.microstep, call, backward, address, self.nbytes, 0 if at is state else self.late(at))
         if self.counts:
             account = self.account
             account.written += 1
             account.nbytes += self.nbytes
 
-    def late(self, at: At) -> int:
+    def late(self, at: CaptureClock) -> int:
         """The journal's flag where the step of a capture was committed before the capture arrived."""
-        return 0 if at.step == self.moment.step and at.epoch == self.moment.epoch else LATE
+        return 0 if at.step == self.state.step and at.epoch == self.state.epoch else LATE
 
     def transformed(self, tensor: Tensor, pipeline: Pipeline) -> Tensor:
         """The result of the transforms, which may share the tensor's memory.
@@ -216,7 +216,7 @@ class Recorder:
         value, self.coords = pipeline(tensor)
         return value
 
-    def put_parts(self, composite: Composite, at: At, call: int, backward: int) -> None:
+    def put_parts(self, composite: Composite, at: CaptureClock, call: int, backward: int) -> None:
         """Store the pieces of a sparse, nested or quantised tensor, each as a leaf below the tensor's own."""
         for name, part in composite.parts.items():
             piece = self.owner.recorder(f"{self.key.leaf}.{name}")
@@ -251,27 +251,27 @@ class Recorder:
         tensor = local(tensor)
         return tensor if tensor.device.type == "cpu" else tensor.cpu()
 
-    def taker(self, writer: Writer) -> Writer:
+    def writer_for(self, writer: CaptureWriter) -> CaptureWriter:
         """What takes the captures: the journal itself."""
         return writer
 
-    def describe(self, tensor: Tensor, at: At) -> None:
+    def describe(self, tensor: Tensor, at: CaptureClock) -> None:
         """Find or write the descriptor of this (phase, dtype, shape).
 
         Raises:
             NotCapturable: no epoch is open.
         """
-        writer = self.moment.writer
+        writer = self.state.writer
         if writer is None:
             raise NotCapturable("filtered", "no epoch is open")
         if writer is not self.writer:
             self.known.clear()
             self.writer = writer
-            self.add = self.taker(writer).add
-        late_epoch = at.epoch if at.epoch != self.moment.epoch else None
+            self.add = self.writer_for(writer).add
+        late_epoch = at.epoch if at.epoch != self.state.epoch else None
         name = (at.phase, tensor.dtype, tensor.shape, late_epoch)
         if name not in self.known:
-            self.known[name] = self.taker(writer).descriptor(
+            self.known[name] = self.writer_for(writer).descriptor(
                 self.key._replace(phase=at.phase),
                 DTYPE_NAMES[tensor.dtype],
                 tuple(tensor.shape),
@@ -301,12 +301,12 @@ class Recorder:
         return names
 
 
-class InFlight:
+class DeviceCapture:
     """A capture that is being copied from an accelerator; it is stored, and counted, when its bytes have arrived."""
 
     __slots__ = ("_add", "_entry", "_flags", "_recorder")
 
-    def __init__(self, recorder: Recorder, at: At, call: int, backward: int) -> None:
+    def __init__(self, recorder: Recorder, at: CaptureClock, call: int, backward: int) -> None:
         self._recorder = recorder
         self._add = recorder.add
         self._entry = (recorder.descriptor, at.step, at.microstep, call, backward)

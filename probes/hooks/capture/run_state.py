@@ -1,4 +1,4 @@
-"""What every live hook looks at: the moment the run is at, and whether a probe is due."""
+"""The state of the run that every hook reads: its clock, and whether a probe is due."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any, Protocol
 
 from probes.clock import SeriesKey
 from probes.hooks.capture.model_copies import HookOfOurs
-from probes.hooks.capture.pinned import Pinned
+from probes.hooks.capture.pinned import PinnedBuffer
 from probes.signature import Coord
 
 
-class Writer(Protocol):
+class CaptureWriter(Protocol):
     """Where captures are written; the journal is one."""
 
     def descriptor(
@@ -35,7 +35,7 @@ def never(_target: str) -> bool:
     return False
 
 
-class Moment:
+class RunState:
     """The run's clock as the hooks see it; the timeline moves it, hooks only read it.
 
     Attributes:
@@ -43,8 +43,8 @@ class Moment:
         phase: phase of the step that is open, or was last.
         step: step within (epoch, phase).
         microstep: outermost call within the step; -1 outside any.
-        stamp: changes with every outermost call, so that a module can tell its first call in it.
-        stamp_of_step: changes with every step.
+        outermost_call: changes with every outermost call, so that a module can tell its first call in it.
+        step_number: changes with every step.
         writer: where captures go; None while no epoch is open.
         open: whether a step is open.
         inside: whether an outermost call is running.
@@ -60,12 +60,12 @@ class Moment:
         "microstep",
         "named",
         "open",
+        "outermost_call",
         "phase",
         "pinned",
         "rank",
-        "stamp",
-        "stamp_of_step",
         "step",
+        "step_number",
         "stray",
         "writer",
     )
@@ -75,15 +75,15 @@ class Moment:
         self.phase = "train"
         self.step = 0
         self.microstep = -1
-        self.stamp = 0
-        self.stamp_of_step = 0
-        self.writer: Writer | None = None
+        self.outermost_call = 0
+        self.step_number = 0
+        self.writer: CaptureWriter | None = None
         self.open = False
         self.inside = False
         self.named = False
         self.stray: Callable[[str], bool] = never
         self.rank = rank
-        self.pinned = Pinned()
+        self.pinned = PinnedBuffer()
 
 
 class Gate:
@@ -117,28 +117,28 @@ Within = Callable[[int, int], bool]
 
 
 class ModuleHook(HookOfOurs):
-    """A hook object that sits on a module: one per module and moment of its call, whatever the number of probes.
+    """A hook object that sits on a module: one per module and side of its call, whatever the number of probes.
 
     It holds no tensor, no lock and no file, and is left out when the model is copied, pickled or scripted. Only what a compiled
     graph copied for it waits in `traced` until the call has returned.
     """
 
-    __slots__ = ("call", "gate", "moment", "stamp", "target", "traced")
+    __slots__ = ("call", "gate", "outermost_call", "state", "target", "traced")
 
-    def __init__(self, target: str, moment: Moment, gate: Gate) -> None:
+    def __init__(self, target: str, state: RunState, gate: Gate) -> None:
         self.target = target
-        self.moment = moment
+        self.state = state
         self.gate = gate
-        self.stamp = -1
+        self.outermost_call = -1
         self.call = 0
         self.traced: list[Any] = []
 
     def count(self) -> int:
         """The index of this call of the module within the outermost call."""
-        stamp = self.moment.stamp
-        if self.stamp == stamp:
+        outermost_call = self.state.outermost_call
+        if self.outermost_call == outermost_call:
             self.call += 1
         else:
-            self.stamp = stamp
+            self.outermost_call = outermost_call
             self.call = 0
         return self.call

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from probes.hooks.capture.account import Account
 from probes.hooks.capture.recorder import Recorder
-from probes.hooks.capture.run_state import Gate, Moment, Within
+from probes.hooks.capture.run_state import Gate, RunState, Within
 from probes.hooks.capture.tracing import is_transformed
 from probes.tensors import LeafNotFound, NotCapturable, describe, follow, leaves, opaque
 
@@ -39,12 +39,12 @@ class Tap:
         "gate",
         "keys",
         "make",
-        "moment",
         "on_failure",
         "original",
         "recorders",
         "root",
         "single",
+        "state",
         "within",
     )
 
@@ -56,7 +56,7 @@ class Tap:
         within: Within | None,
         make: MakeRecorder,
         account: Account,
-        moment: Moment,
+        state: RunState,
         on_failure: Callable[[Tap, Exception], None],
     ) -> None:
         self.root = root
@@ -65,7 +65,7 @@ class Tap:
         self.within = within
         self.make = make
         self.account = account
-        self.moment = moment
+        self.state = state
         self.on_failure = on_failure
         self.recorders: dict[str, Recorder] = {}
         self.single: Recorder | None = None
@@ -73,7 +73,7 @@ class Tap:
         self.original = False
         self.absence = "not reached"
 
-    def open_books(self, account: Account) -> None:
+    def reset_counters(self, account: Account) -> None:
         """Count into a fresh account from now on."""
         self.account = account
         for recorder in self.recorders.values():
@@ -83,7 +83,7 @@ class Tap:
         """Whether this call is due, given that the hook's gate is open."""
         if not self.gate.due or self.broken:
             return False
-        if self.within is None or self.within(self.moment.microstep, call):
+        if self.within is None or self.within(self.state.microstep, call):
             return True
         self.account.skip("filtered")
         return False
@@ -149,7 +149,7 @@ class ValueTap(Tap):
                 recorder = self.single
                 if recorder is None:
                     recorder = self.single = self.recorder(self.root)
-                recorder.put(value, self.moment, call, 0)
+                recorder.put(value, self.state, call, 0)
             else:
                 self.handle(value, call)
         except Exception as error:  # the hook boundary: a failing probe must not change training
@@ -160,4 +160,4 @@ class ValueTap(Tap):
         if self.account.opaque is None:
             self.account.opaque = {path: kind for at, member in follow(value, self.keys, self.root) for path, kind in opaque(member, at)}
         for recorder, tensor in self.parts(value):
-            recorder.put(tensor, self.moment, call, 0)
+            recorder.put(tensor, self.state, call, 0)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import probes
 from probes.errors import RunError
-from probes.hooks.capture.pinned import SMALL, Pinned
+from probes.hooks.capture.pinned import SMALL, PinnedBuffer
 
 
 class Slow:
@@ -60,7 +60,7 @@ def raw(tensor: Tensor) -> bytes:
 
 def test_nothing_is_waited_for_before_the_step_ends() -> None:
     device, seen = Slow(), list[bytes]()
-    pinned = Pinned(device)
+    pinned = PinnedBuffer(device)
     large, small = torch.randn(SMALL), torch.randn(3, 5)
     expected = [raw(large), raw(small), raw(large * 2)]
     for tensor in (large, small, large * 2):
@@ -74,7 +74,7 @@ def test_nothing_is_waited_for_before_the_step_ends() -> None:
 
 def test_small_captures_come_over_in_one_copy_and_in_order() -> None:
     device, seen = Slow(), list[bytes]()
-    pinned = Pinned(device)
+    pinned = PinnedBuffer(device)
     tensors = [torch.randn(10, dtype=torch.float64), torch.randn(7).half(), torch.tensor(True), torch.empty(0), torch.randn(4, 6).T]
     for tensor in tensors:
         pinned.send(tensor, Kept(seen), fresh=True)
@@ -84,7 +84,7 @@ def test_small_captures_come_over_in_one_copy_and_in_order() -> None:
 
 def test_a_step_with_more_than_there_is_room_for_waits_once_and_loses_nothing() -> None:
     device, seen = Slow(), list[bytes]()
-    pinned = Pinned(device, room=4 * SMALL)
+    pinned = PinnedBuffer(device, room=4 * SMALL)
     tensors = [torch.randn(SMALL // 4) for _ in range(7)]
     for tensor in tensors:
         pinned.send(tensor, Kept(seen))
@@ -95,10 +95,10 @@ def test_a_step_with_more_than_there_is_room_for_waits_once_and_loses_nothing() 
 
 @pytest.mark.parametrize("tensor", [torch.ones(2), torch.ones(2, device="meta"), nn.Parameter(torch.ones(2)), torch.ones(2).to_sparse()])
 def test_only_dense_tensors_of_a_device_are_taken(tensor: Tensor) -> None:
-    assert not Pinned(Slow()).takes(tensor)
+    assert not PinnedBuffer(Slow()).takes(tensor)
 
 
-class Everything(Pinned):
+class Everything(PinnedBuffer):
     """Takes what lies on the host for what lies on a device."""
 
     def takes(self, tensor: Tensor) -> bool:
@@ -130,7 +130,7 @@ class Broken(Slow):
 
 def test_a_copy_that_does_not_arrive_is_lost_for_every_capture_of_the_step() -> None:
     seen, errors = list[bytes](), list[Exception]()
-    pinned = Pinned(Broken())
+    pinned = PinnedBuffer(Broken())
     for tensor in (torch.ones(SMALL), torch.ones(3)):
         pinned.send(tensor, Kept(seen, errors))
     pinned.drain()
