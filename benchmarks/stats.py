@@ -15,7 +15,7 @@ from torch import Tensor
 
 from benchmarks.row import Row
 from benchmarks.turns import Interval, by_turns, ratios, seconds
-from probes.transforms.kernels.moments import ROW, moments
+from probes.transforms.kernels.stats import ROW, stats
 
 ELEMENTS = {"1 MiB": 1 << 18, "16 MiB": 1 << 22}
 WORKING_SET = 96 << 20
@@ -55,7 +55,7 @@ def rows(_folder: Path) -> Iterator[Row]:
             name = str(dtype).removeprefix("torch.")
             in_cache = captured[:1], (captured[:1] if dtype is torch.float32 else summed[:1])
             for where, lists in (("in cache", in_cache), ("from memory", (captured, summed))):
-                found = ratio(moments, *lists)
+                found = ratio(stats, *lists)
                 expected = 8 if where == "in cache" and size == "1 MiB" and dtype is torch.float32 else None
                 note = _floor(size, where, ratio(readings, lists[1], lists[1])) if found.low > bar else ""
                 yield Row(TOPIC, f"{size} of {name}, {where}", found, "x", f"<= {bar}", expected, note)

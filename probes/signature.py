@@ -154,6 +154,14 @@ class Signature:
         shape = self.shape and (*self.shape[:axis], size, *self.shape[axis + 1 :])
         return Signature(self.dtype, shape, names, coords if labels is None else {**coords, name: labels})
 
+    def with_first(self, name: str, size: int | None, labels: Coord | None = None) -> Signature:
+        """The same with a new first axis."""
+        coords = self.coords if labels is None else {**self.coords, name: labels}
+        if self.ndim is None:
+            return Signature(self.dtype)
+        dims = self.dims if self.dims is not None else tuple(f"dim_{at}" for at in range(self.ndim))
+        return Signature(self.dtype, None if self.shape is None else (size, *self.shape), (name, *dims), coords)
+
     def require(self, dtypes: Collection[str], hint: str) -> None:
         """Check that the dtype, where known, is one of `dtypes`.
 

@@ -9,7 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from probes.component import Transform, TransformFn
 from probes.signature import FLOATS, INTEGERS, Signature
-from probes.transforms.kernels.axes import PatternError, bind, names, parse
+from probes.transforms.kernels.einops_pattern import EinopsPatternError, bind, names, parse
 
 COUNTED = ("bool", *INTEGERS)
 TAKEN = {
@@ -38,7 +38,7 @@ class Einops(Transform):
     def _pattern_is_sound(self) -> Einops:
         try:
             left, right = map(names, parse(self.pattern))
-        except PatternError as error:
+        except EinopsPatternError as error:
             raise PydanticCustomError("einops_pattern", "{reason}", {"reason": str(error)}) from None
         gone = [name for name in left if name not in right]
         checks = {

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 class Entropy(Transform):
     """Reduces an axis that holds a distribution, such as the keys of an attention map, to its Shannon entropy in nats.
 
-    float16 and bfloat16 are computed and stored as float32. Probabilities are not normalized to a sum of 1.
+    It is computed in float64, to 2**-40 of the sum of magnitudes, and stored as float32, or float64 for float64. Probabilities
+    are not normalized to a sum of 1.
     """
 
     kind: Literal["entropy"] = "entropy"
@@ -26,7 +27,7 @@ class Entropy(Transform):
     )
 
     def out(self, signature: Signature) -> Signature:
-        """The axes that are left.
+        """Predict the axes that remain.
 
         Raises:
             SignatureError: there is no such axis, or the value is not of floats.
@@ -35,15 +36,17 @@ class Entropy(Transform):
         return signature.without((self.dim,)).replace(dtype=signature.widened)
 
     def begin(self, signature: Signature) -> TransformFn:
-        """`torch.special.entr`, added up."""
+        """The sum of `torch.special.entr`."""
         import torch
+
+        from probes.transforms.kernels.summation import as_rows, total
 
         dtype: torch.dtype = getattr(torch, self.out(signature).dtype or "")
         axis = signature.axis(self.dim)
 
         def work(tensor: Tensor) -> Tensor:
-            values = tensor.to(dtype)
+            values = tensor.double()
             parts: Tensor = torch.special.entr(values if self.of == "probabilities" else values.softmax(axis))
-            return parts.sum(axis)
+            return total(as_rows(parts, (axis,))).to(dtype).reshape([size for at, size in enumerate(tensor.shape) if at != axis])
 
         return work

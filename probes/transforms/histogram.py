@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from math import ceil, floor
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, model_validator
@@ -15,17 +16,23 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+SMALLEST_INT, LARGEST_INT = -(1 << 63), (1 << 63) - 1
+
 
 class Histogram(Transform):
     """Counts elements in bins of equal width between two bounds; elements below, above, and NaN have separate buckets.
 
-    The result has `bins` + 3 buckets: `under`, the bins, `over`, `nan`. A bin includes its lower edge; the last bin also includes
-    its upper edge. Edges are compared exactly, in the precision of the value.
+    The result has `bins` + 3 buckets: `under`, the bins, `over`, `nan`. A bin includes its lower edge; the last bin also includes its
+    upper edge. Edges are float64 numbers, and every element, also a 64-bit integer, is compared with them exactly. With `dims` the
+    axis `bin` comes first, then the axes that remain.
     """
 
     kind: Literal["histogram"] = "histogram"
     bins: int = Field(gt=0, le=65536, description="Number of bins between the bounds.")
     range: tuple[float, float] = Field(description="Lower edge of the first bin and upper edge of the last.")
+    dims: tuple[str | int, ...] | None = Field(
+        default=None, min_length=1, description="Names or numbers of the axes to count over; default: all."
+    )
 
     @model_validator(mode="after")
     def _range_ascends(self) -> Histogram:
@@ -41,49 +48,68 @@ class Histogram(Transform):
         return (*(low + (high - low) * i / self.bins for i in range(self.bins)), high)
 
     def out(self, signature: Signature) -> Signature:
-        """Always int64[bin=bins + 3], labelled with the intervals.
+        """Predict int64 with an axis `bin`, labelled with the intervals.
 
         Raises:
-            SignatureError: the value is complex, packed or quantized.
+            SignatureError: the value is complex, packed or quantized, or there is no such axis.
         """
-        signature.require(("bool", *INTEGERS, *FLOATS, *FLOAT8), "take the real numbers you mean first, such as the magnitude with `abs`")
+        signature.require(("bool", *INTEGERS, *FLOATS, *FLOAT8), "put a transform before it that makes real numbers, such as `abs`")
         edges = [f"{edge:.6g}" for edge in self.edges]
         inner = [f"[{low}, {high})" for low, high in pairwise(edges[:-1])]
         labels = ("under", *inner, f"[{edges[-2]}, {edges[-1]}]", "over", "nan")
-        return Signature("int64", (self.bins + 3,), ("bin",), {"bin": labels})
+        return signature.without(self.dims).with_first("bin", self.bins + 3, labels).replace(dtype="int64")
 
     def begin(self, signature: Signature) -> TransformFn:
         """A binary search among the edges, then a count; both stay on the device."""
         import torch
 
-        wide = signature.dtype == "float64" or signature.dtype in INTEGERS
-        return _Counting(torch.tensor(self.edges, dtype=torch.float64), torch.float64 if wide else torch.float32)
+        from probes.transforms.kernels.summation import as_rows
+
+        axes = signature.axes(self.dims if self.dims is not None else range(signature.ndim or 0))
+        whole = signature.dtype in INTEGERS or signature.dtype == "bool"
+        wide = torch.float64 if signature.dtype == "float64" else torch.float32
+        unsigned = signature.dtype == "uint64"
+        edges = _integer_edges(self.edges, unsigned=unsigned) if whole else _float_edges(self.edges, wide)
+        buckets = self.bins + 3
+        kept: dict[torch.device, Tensor] = {}
+
+        def work(tensor: Tensor) -> Tensor:
+            rows = as_rows(tensor, axes)
+            values = rows.to(edges.dtype) if not unsigned else rows.contiguous().view(torch.int64) ^ SMALLEST_INT
+            if values.device not in kept:
+                kept[values.device] = edges.to(values.device)
+            found = torch.bucketize(values.contiguous(), kept[values.device], right=True)
+            if not whole:
+                found = found.masked_fill_(values.isnan(), buckets - 1)
+            counts = torch.zeros((buckets, rows.shape[1]), dtype=torch.int64, device=values.device)
+            counts.scatter_add_(0, found, torch.ones_like(found))
+            return counts.reshape(buckets, *(size for axis, size in enumerate(tensor.shape) if axis not in axes))
+
+        return work
 
 
-class _Counting:
-    """Counts into buckets; the edges move to the device of the first value.
+def _float_edges(edges: tuple[float, ...], dtype: torch.dtype) -> Tensor:
+    """The edges in the dtype that elements are compared in.
 
-    Attributes:
-        edges: (bins + 1,) float32 or float64 on the device of the last value. The lower ones are rounded up to the dtype
-            elements are compared in, which tells the same elements apart as the exact edges do; the last one is the first
-            number above the range.
+    The lower edges are rounded up to it, which separates the same elements as the exact edges do; the last one is the first number
+    above the range.
     """
+    import torch
 
-    def __init__(self, exact: Tensor, dtype: torch.dtype) -> None:
-        import torch
+    exact = torch.tensor(edges, dtype=torch.float64)
+    rounded = exact.to(dtype)
+    short = rounded.double() < exact
+    short[-1] = rounded[-1].double() <= exact[-1]
+    return torch.where(short, rounded.nextafter(torch.tensor(torch.inf, dtype=dtype)), rounded)
 
-        edges = exact.to(dtype)
-        infinity = torch.tensor(torch.inf, dtype=dtype)
-        short = edges.double() < exact
-        short[-1] = edges[-1].double() <= exact[-1]
-        self.edges = torch.where(short, edges.nextafter(infinity), edges)
 
-    def __call__(self, tensor: Tensor) -> Tensor:
-        import torch
+def _integer_edges(edges: tuple[float, ...], *, unsigned: bool) -> Tensor:
+    """The edges as int64, those beyond its range left out, because no element reaches them.
 
-        values = tensor.reshape(-1).to(self.edges.dtype)
-        if self.edges.device != values.device:
-            self.edges = self.edges.to(values.device)
-        buckets = torch.bucketize(values, self.edges, right=True).masked_fill_(values.isnan(), len(self.edges) + 1)
-        counts = torch.zeros(len(self.edges) + 2, dtype=torch.int64, device=values.device)
-        return counts.scatter_add_(0, buckets, torch.ones_like(buckets))
+    Elements of uint64 are compared less 2**63, which fits into int64; so are the edges.
+    """
+    import torch
+
+    shift = 1 << 63 if unsigned else 0
+    whole = [*(ceil(edge) - shift for edge in edges[:-1]), floor(edges[-1]) + 1 - shift]
+    return torch.tensor([max(edge, SMALLEST_INT) for edge in whole if edge <= LARGEST_INT], dtype=torch.int64)

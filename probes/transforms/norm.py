@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 class Norm(Transform):
     """Reduces the given axes, or all of them, to a norm.
 
-    `l2` is the root of the sum of squares, `l1` the sum of magnitudes, `linf` the largest magnitude, `l0` the number of
-    elements that are not zero. The norm of no elements is 0.
+    `l2` is the root of the sum of squares, `l1` the sum of magnitudes, `linf` the largest magnitude, `l0` the number of elements
+    that are not zero. The norm of no elements is 0; with a NaN it is NaN, but for `l0`. It is computed in float64 without overflow
+    or underflow, to 2**-41 of itself (`l0` and `linf` exactly), then rounded to float32, or kept as float64 for float64 and complex128.
     """
 
     kind: Literal["norm"] = "norm"
@@ -27,26 +28,27 @@ class Norm(Transform):
     )
 
     def out(self, signature: Signature) -> Signature:
-        """The axes that are left.
+        """Predict the axes that are not reduced.
 
         Raises:
             SignatureError: there is no such axis, or the value is neither float nor complex.
         """
         signature.require((*FLOATS, *REAL_OF), "put a cast to float32 before it")
-        return signature.without(self.dims).replace(dtype=REAL_OF.get(signature.dtype or "", signature.dtype))
+        return signature.without(self.dims).replace(dtype=REAL_OF.get(signature.dtype or "", signature.widened))
 
     def begin(self, signature: Signature) -> TransformFn:
-        """One `torch.linalg.vector_norm`."""
+        """The kernel of `probes.transforms.kernels.summation`."""
         import torch
 
+        from probes.transforms.kernels.norms import NORMS
+        from probes.transforms.kernels.summation import as_rows
+
         axes = signature.axes(self.dims if self.dims is not None else range(signature.ndim or 0))
-        order = float(self.order.removeprefix("l"))
+        dtype: torch.dtype = getattr(torch, self.out(signature).dtype or "")
+        norm = NORMS[self.order]
 
         def work(tensor: Tensor) -> Tensor:
-            values = tensor.abs() if tensor.is_complex() else tensor  # torch's own way for complex ones warns where p is 0
-            if not tensor.numel():
-                return values.sum(axes)  # torch knows no largest magnitude of nothing
-            norm: Tensor = torch.linalg.vector_norm(values, order, dim=axes)
-            return norm
+            left = [size for axis, size in enumerate(tensor.shape) if axis not in axes]
+            return norm(as_rows(tensor, axes)).to(dtype).reshape(left)
 
         return work

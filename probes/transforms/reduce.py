@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
@@ -12,6 +11,7 @@ from probes.component import Transform, TransformFn
 from probes.signature import FLOATS, INTEGERS, Signature, SignatureError
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 Op = Literal["mean", "sum", "max", "min", "std", "norm", "any", "all"]
@@ -28,13 +28,18 @@ TAKEN: dict[str, tuple[str, ...]] = {
     "any": (*COUNTED, *FLOATS),
     "all": (*COUNTED, *FLOATS),
 }
+SUMMED = ("mean", "sum", "std", "norm")
 
 
 class Reduce(Transform):
     """Reduces the given axes, or all of them, to one number.
 
-    `std` divides by the number of elements (population), `norm` is the root of the sum of squares, `any` and `all` test for
-    elements that are not zero. Without elements, mean, std, max and min are NaN.
+    `std` divides by the number of elements (population), `norm` is the root of the sum of squares, `any` and `all` say whether
+    elements are not zero. Of no elements mean, std, max and min are NaN. A NaN makes sum, mean, std, norm, max and min NaN.
+
+    Sums of floats are computed in float64 without overflow or underflow inside, then rounded to float32, or kept as float64 for
+    float64: `norm` and `std` to 2**-41 of themselves, `sum` to 2**-41 of the sum of magnitudes, `mean` to that by the number of elements.
+    Sums of integers are exact int64; where the sum of int64 or uint64 elements is outside of int64, the capture fails.
     """
 
     kind: Literal["reduce"] = "reduce"
@@ -44,39 +49,57 @@ class Reduce(Transform):
     )
 
     def out(self, signature: Signature) -> Signature:
-        """The axes that are left.
+        """Predict the axes that are not reduced.
 
         Raises:
             SignatureError: there is no such axis, or the dtype cannot be reduced so.
         """
         signature.require(TAKEN[self.op], f"for `op: {self.op}` put a cast to float32 before it")
-        left = signature.without(self.dims).replace(dtype=self._dtype(signature.dtype))
+        left = signature.without(self.dims).replace(dtype=self._dtype(signature))
         if self.op in ("max", "min") and signature.dtype not in FLOATS and signature.nbytes == 0 and left.nbytes != 0:
             raise SignatureError(f"there is no {self.op} of no elements, and `{signature.dtype}` has no NaN to say so")
         return left
 
     def begin(self, signature: Signature) -> TransformFn:
-        """One torch reduction."""
+        """Choose the reduction."""
         import torch
 
         axes = signature.axes(self.dims if self.dims is not None else range(signature.ndim or 0))
-        raising: dict[str, Callable[..., Tensor]] = {"max": torch.amax, "min": torch.amin, "std": partial(torch.std, correction=0)}
-        if self.op in raising:
-            return _or_nan(raising[self.op], axes)
+        if self.op in ("max", "min"):
+            return _or_nan(torch.amax if self.op == "max" else torch.amin, axes)
         if self.op in ("any", "all"):
-            asked = torch.any if self.op == "any" else torch.all
-            return lambda tensor: asked(tensor, dim=axes).bool()  # of uint8 torch makes uint8, from the days before it had bool
-        reduction = {"mean": torch.mean, "sum": torch.sum, "norm": torch.linalg.vector_norm}[self.op]
-        return lambda tensor: reduction(tensor, dim=axes)
+            test = torch.any if self.op == "any" else torch.all
+            return lambda tensor: test(tensor != 0, dim=axes)
+        if signature.dtype in COUNTED:
+            from probes.transforms.kernels.exact_sum import exact_sum
 
-    def _dtype(self, dtype: str | None) -> str | None:
+            return lambda tensor: exact_sum(tensor, axes)
+        return _summed(self.op, axes, getattr(torch, self.out(signature).dtype or ""))
+
+    def _dtype(self, signature: Signature) -> str | None:
         if self.op in ("any", "all"):
             return "bool"
-        return "int64" if self.op == "sum" and dtype in COUNTED else dtype
+        if self.op == "sum" and signature.dtype in COUNTED:
+            return "int64"
+        return signature.widened if self.op in SUMMED else signature.dtype
+
+
+def _summed(op: str, axes: tuple[int, ...], dtype: torch.dtype) -> TransformFn:
+    """A reduction of floats by the summation kernel."""
+    from probes.transforms.kernels.summation import as_rows, mean, root_of_squares, standard_deviation, total
+
+    kernels: dict[str, Callable[[Tensor], Tensor]] = {"sum": total, "mean": mean, "std": standard_deviation, "norm": root_of_squares}
+    kernel = kernels[op]
+
+    def work(tensor: Tensor) -> Tensor:
+        left = [size for axis, size in enumerate(tensor.shape) if axis not in axes]
+        return kernel(as_rows(tensor, axes)).to(dtype).reshape(left)
+
+    return work
 
 
 def _or_nan(function: Callable[..., Tensor], axes: tuple[int, ...]) -> TransformFn:
-    """The reduction; of no elements NaN, where torch would raise or warn."""
+    """The reduction; of no elements NaN, where torch would raise."""
 
     def work(tensor: Tensor) -> Tensor:
         if all(tensor.shape[axis] for axis in axes):

@@ -13,7 +13,9 @@ from probes.component import Accumulation
 from probes.signature import Signature, SignatureError
 from probes.testing import check_transform
 from probes.transforms.accumulate import MOMENTS
-from probes.transforms.kernels.accumulation import _moments_on_device, moments
+from probes.transforms.kernels import accumulation
+from probes.transforms.kernels.accumulation import moments
+from probes.transforms.kernels.summation import device_sum
 from tests.transforms.made import applied, made, same_bits
 
 
@@ -103,7 +105,7 @@ def test_what_changes_its_shape_within_an_epoch_cannot_be_merged() -> None:
         transform.merge(applied(transform, torch.ones(2, 3)), applied(transform, torch.ones(2, 4)))
 
 
-def test_the_number_of_threads_does_not_show() -> None:
+def test_the_number_of_threads_does_not_matter() -> None:
     code = (
         "import sys, torch; torch.set_num_threads(int(sys.argv[1]));"
         "from probes.transforms.kernels.accumulation import *;"
@@ -119,19 +121,22 @@ def test_the_number_of_threads_does_not_show() -> None:
     assert said[0] == said[1]
 
 
-def test_the_form_for_accelerators_says_the_same() -> None:
+def test_the_formulation_for_other_devices_agrees(monkeypatch: pytest.MonkeyPatch) -> None:
     values = torch.randn(50, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
     values[3, 1], values[4, 2] = float("nan"), float("inf")
     for rows in (values, values[:0]):
-        assert torch.allclose(_moments_on_device(rows), moments(rows), rtol=1e-12, equal_nan=True)
+        on_host = moments(rows)
+        with monkeypatch.context() as patch:
+            patch.setattr(accumulation, "_sum", device_sum)
+            assert torch.allclose(moments(rows), on_host, rtol=1e-12, equal_nan=True)
 
 
 @pytest.mark.parametrize(
     ("keys", "signature", "why"),
     [
-        ({}, Signature("complex64"), "with `abs` or `cast`"),
-        ({"what": "covariance"}, Signature("float32", (2, 3)), "none would stay"),
-        ({"what": "covariance", "dims": [0]}, Signature("float32", (2, 3, 4)), "2 would stay"),
+        ({}, Signature("complex64"), "put `abs` or `cast` before it"),
+        ({"what": "covariance"}, Signature("float32", (2, 3)), "none would remain"),
+        ({"what": "covariance", "dims": [0]}, Signature("float32", (2, 3, 4)), "2 would remain"),
         ({"what": "covariance", "dims": [0]}, Signature("float32", (2, 5000)), "5000 features"),
         ({"dims": ["x"]}, Signature("float32", (2,), ("y",)), "not one of"),
     ],
@@ -139,3 +144,18 @@ def test_the_form_for_accelerators_says_the_same() -> None:
 def test_what_cannot_be_accumulated_is_refused(keys: dict[str, object], signature: Signature, why: str) -> None:
     with pytest.raises(SignatureError, match=why):
         accumulate(**keys).out(signature)
+
+
+def test_over_time_alone_every_element_has_its_own_statistics() -> None:
+    transform = accumulate(dims=[])
+    found = merged(transform, [torch.tensor([[1.0, 2.0]]), torch.tensor([[3.0, 2.0]])])
+    numbers = dict(zip(MOMENTS, found.tolist(), strict=True))
+    assert numbers["count"] == [[2.0, 2.0]]
+    assert (numbers["mean"], numbers["variance"]) == ([[2.0, 2.0]], [[1.0, 0.0]])
+    assert transform.out(Signature("float32", (1, 2), ("batch", "x"))).dims == ("stat", "batch", "x")
+    check_transform(transform)
+
+
+def test_means_beyond_the_range_of_sums_are_right() -> None:
+    found = applied(accumulate(), torch.full((4,), 1.7e308, dtype=torch.float64))
+    assert (found[2].item(), found[3].item()) == (1.7e308, 0.0)

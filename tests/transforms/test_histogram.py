@@ -24,7 +24,7 @@ def test_every_element_falls_into_one_labelled_bucket() -> None:
     assert counts == {"under": 2, "[-1, -0.5)": 1, "[-0.5, 0)": 2, "[0, 0.5)": 1, "[0.5, 1]": 2, "over": 2, "nan": 1}
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=60, derandomize=True)
 @given(
     st.lists(st.floats(width=32, min_value=-4, max_value=4), max_size=60),
     st.integers(1, 40),
@@ -49,3 +49,24 @@ def test_bounds_ascend(bounds: list[float]) -> None:
 def test_complex_values_are_refused() -> None:
     with pytest.raises(SignatureError, match="`complex64` is not taken"):
         made("histogram", bins=2, range=[0, 1]).out(Signature("complex64"))
+
+
+def test_integers_beyond_2_to_53_are_compared_exactly() -> None:
+    value = torch.tensor([2**53 - 1, 2**53, 2**53 + 1, 2**63 - 1, -(2**63)])
+    counts = applied(made("histogram", bins=1, range=[0, 2.0**53]), value).tolist()
+    assert counts == [1, 2, 2, 0]
+    assert applied(made("histogram", bins=2, range=[-1e30, 1e30]), value).tolist() == [0, 1, 4, 0, 0]
+
+
+def test_unsigned_integers_of_64_bits_are_compared_exactly() -> None:
+    value = torch.tensor([0, 2**53 + 1, 2**63, 2**64 - 1], dtype=torch.uint64)
+    assert applied(made("histogram", bins=2, range=[0, 2.0**64]), value).tolist() == [0, 2, 2, 0, 0]
+    assert applied(made("histogram", bins=1, range=[1, 2.0**53]), value).tolist() == [1, 0, 3, 0]
+
+
+def test_the_axes_that_are_not_counted_over_remain() -> None:
+    value = torch.tensor([[0.1, 0.6, 2.0], [float("nan"), 0.2, 0.3]])
+    transform = made("histogram", bins=2, range=[0, 1], dims=["x"])
+    assert applied(transform, value, "batch", "x").T.tolist() == [[0, 1, 1, 1, 0], [0, 2, 0, 0, 1]]
+    assert transform.out(Signature("float32", (2, 3), ("batch", "x"))).dims == ("bin", "batch")
+    check_transform(made("histogram", bins=3, range=[-1, 1], dims=[-1]), shapes=[(7,), (3, 5), (2, 0), (2, 3, 4)])

@@ -39,3 +39,28 @@ def test_the_axis_is_labelled_with_the_quantiles() -> None:
 def test_quantiles_lie_between_0_and_1(q: list[Any]) -> None:
     with pytest.raises(ValidationError):
         made("quantile", q=q)
+
+
+def test_an_infinite_neighbour_of_weight_0_does_not_count() -> None:
+    value = torch.tensor([float("-inf"), 1.0, 2.0, 3.0, float("inf")])
+    assert applied(made("quantile", q=[0.25, 0.5, 0.75, 1.0]), value).tolist() == [1.0, 2.0, 3.0, float("inf")]
+    assert applied(made("quantile", q=[0.1, 0.9]), value).tolist() == [float("-inf"), float("inf")]
+
+
+def test_neighbours_further_apart_than_the_dtype_reaches_are_interpolated() -> None:
+    assert applied(made("quantile", q=[0.5]), torch.tensor([-3e38, 3e38])).tolist() == [0.0]
+
+
+def test_several_axes_are_reduced_by_name() -> None:
+    value = torch.randn(3, 4, 5)
+    transform = made("quantile", q=Q, dims=["batch", "token"])
+    found = applied(transform, value, "batch", "feature", "token")
+    assert transform.out(Signature("float32", (3, 4, 5), ("batch", "feature", "token"))).dims == ("quantile", "feature")
+    expected = np.quantile(value.double().numpy(), Q, axis=(0, 2))
+    np.testing.assert_allclose(found.numpy(), expected, rtol=1e-6)
+    check_transform(made("quantile", q=Q, dims=[0, -1]), shapes=[(3, 5), (2, 0), (2, 3, 4)])
+
+
+def test_dim_and_dims_together_are_refused() -> None:
+    with pytest.raises(ValidationError, match="not both"):
+        made("quantile", q=Q, dim=0, dims=[1])

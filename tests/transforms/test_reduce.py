@@ -70,3 +70,33 @@ def test_the_largest_of_no_integers_is_refused() -> None:
 def test_what_does_not_fit_the_value_is_refused(keys: dict[str, Any], signature: Signature, message: str) -> None:
     with pytest.raises(SignatureError, match=message):
         made("reduce", **keys).out(signature)
+
+
+@pytest.mark.parametrize(
+    ("op", "value", "expected"),
+    [
+        ("sum", torch.full((1000,), 100.0, dtype=torch.float16), 100_000.0),
+        ("sum", torch.tensor([1e30, 1.0, -1e30]), 1.0),
+        ("norm", torch.tensor([1e30, 1e30]), 1.4142135e30),
+        ("std", torch.tensor([1e25, -1e25]), 1e25),
+        ("std", torch.tensor([1e200, -1e200], dtype=torch.float64), 1e200),
+        ("mean", torch.full((10,), 1.7e308, dtype=torch.float64), 1.7e308),
+        ("mean", torch.full((1000,), 60_000.0, dtype=torch.float16), 60_000.0),
+    ],
+    ids=str,
+)
+def test_sums_neither_lose_digits_nor_leave_the_range(op: str, value: torch.Tensor, expected: float) -> None:
+    magnitude = float(value.double().abs().max())
+    assert applied(made("reduce", op=op), value).item() == pytest.approx(expected, rel=1e-7, abs=magnitude * 2**-41)
+
+
+@pytest.mark.parametrize("dtype", ["uint16", "uint32", "uint64", "int8"])
+@pytest.mark.parametrize("op", ["sum", "any", "all"])
+def test_integers_of_every_width_are_reduced(op: str, dtype: str) -> None:
+    value = torch.tensor([[1, 2], [0, 3]]).to(getattr(torch, dtype))
+    assert applied(made("reduce", op=op, dims=[1]), value).tolist() == {"sum": [3, 3], "any": [True, True], "all": [True, False]}[op]
+
+
+def test_a_sum_of_integers_outside_of_int64_is_refused() -> None:
+    with pytest.raises(SignatureError, match="outside of int64"):
+        applied(made("reduce", op="sum"), torch.tensor([2**63 - 1, 1]))

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from probes.signature import Signature, SignatureError
-from probes.testing import DTYPES, SHAPES, check_transform
+from probes.testing import check_transform
+from probes.testing.values import DTYPES, SHAPES
 from probes.transforms.stats import STATS
 from tests.transforms.made import applied, made
 
@@ -31,5 +32,5 @@ def test_stats_of_nothing_are_a_count_of_zero(value: torch.Tensor) -> None:
 
 
 def test_complex_values_are_refused_with_a_way_out() -> None:
-    with pytest.raises(SignatureError, match="such as the magnitude with `abs`"):
+    with pytest.raises(SignatureError, match="such as `abs`"):
         made("stats").out(Signature("complex64"))

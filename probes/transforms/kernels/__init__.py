@@ -1,1 +1,1 @@
-"""What several transforms share."""
+"""Code that several transforms share."""

@@ -1,38 +1,29 @@
-"""Count, mean, spread, extremes and special values of a tensor, in few readings of its memory.
+"""Count, mean, spread, extremes and special values of a run of numbers; those of two runs merge.
 
-On the CPU the work goes chunk by chunk, so that all readings but the first come from the cache. A chunk of float32 is summed
-by `vecdot` in rows of `ROW` elements: too short for float32 to lose digits, and too short for a BLAS to split a row over
-threads, so that the number of threads never shows in a result. Everything above rows is Python's float64. What float32
-cannot do (NaN, infinities, overflow) and every dtype that is not a float of 16 or 32 bits is done in float64.
+The merge is the pairwise form of Welford's update (B. P. Welford, Technometrics 4, 1962): T. F. Chan, G. H. Golub and R. J. LeVeque,
+"Algorithms for computing the sample variance: analysis and recommendations", The American Statistician 37, 1983, equation 2.1.
+This module does not import torch: the reader uses it too.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from functools import reduce
-from math import inf, isfinite, nan, sqrt
+from collections.abc import Sequence
+from math import inf, ldexp, nan, sqrt
 from typing import NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor
 
-CHUNK = 1 << 17  # 512 KiB of float32: half of the second-level cache of what is around, and the calls cost little
-ROW = 1024
-SMALLEST = 1e-30  # below this mean square, squares of float32 lose digits to underflow
-HALVES = (torch.float16, torch.bfloat16)
-
-Singles = np.ndarray[tuple[int], np.dtype[np.float32]]
-Doubles = np.ndarray[tuple[int], np.dtype[np.float64]]
+from probes.transforms.kernels.block_sum import Doubles, block_sum
 
 
-class Part(NamedTuple):
-    """What is known of a run of elements; parts add up.
+class Moments(NamedTuple):
+    """Numbers that describe a run of elements.
+
+    Mean, spread and squares are of the elements times 2**-exponent, with an exponent that the caller chose.
 
     Attributes:
         elements: number of all elements.
-        finite: number of finite ones; the next five are over these.
+        finite: number of finite elements; the next five describe these.
         mean: their mean, 0 where there are none.
         spread: sum of squared distances from the mean.
         squares: sum of squares.
@@ -56,12 +47,12 @@ class Part(NamedTuple):
     above: int = 0
     below: int = 0
 
-    def joined(self, other: Part) -> Part:
-        """Both runs together, after Chan, Golub and LeVeque."""
+    def joined(self, other: Moments) -> Moments:
+        """The moments of both runs together."""
         finite = self.finite + other.finite
         share = other.finite / finite if finite else 0.0
         apart = other.mean - self.mean
-        return Part(
+        return Moments(
             self.elements + other.elements,
             finite,
             self.mean + apart * share,
@@ -75,168 +66,80 @@ class Part(NamedTuple):
             self.below + other.below,
         )
 
-    def numbers(self) -> tuple[float, ...]:
-        """The ten numbers of `stats`."""
-        some = self.finite > 0
-        return (
-            float(self.elements),
-            self.mean if some else nan,
-            sqrt(self.spread / self.finite) if some else nan,
-            self.low if some else nan,
-            self.high if some else nan,
-            sqrt(self.squares),
-            float(self.zeros),
-            float(self.nans),
-            float(self.above),
-            float(self.below),
-        )
+    def std(self, exponent: int = 0) -> float:
+        """The population standard deviation of the finite elements; NaN where there are none."""
+        return times_power_of_2(sqrt(self.spread / self.finite), exponent) if self.finite else nan
 
 
-class _Scratch(threading.local):
-    """Memory that every call on a thread writes over, so that hundreds of probes share one piece of it."""
-
-    def __init__(self) -> None:
-        self.tensor = torch.empty(CHUNK, dtype=torch.float32, device="cpu")
-        self.values = self.tensor.numpy()
-        self.apart = np.empty(CHUNK, np.float32)
-        self.marks = np.empty(CHUNK, np.bool_)
-        self.rows = np.empty(CHUNK // ROW, np.float32)
+def joined(parts: Sequence[Moments]) -> Moments:
+    """The moments of several runs together, merged as a tree, so that rounding errors grow with its depth only."""
+    while len(parts) > 1:
+        pairs = [left.joined(right) for left, right in zip(parts[::2], parts[1::2], strict=False)]
+        parts = [*pairs, parts[-1]] if len(parts) % 2 else pairs
+    return parts[0] if parts else Moments()
 
 
-_scratch = _Scratch()
-_ones = np.ones(ROW, np.float32)
-
-
-def moments(tensor: Tensor) -> Tensor:
-    """The ten numbers of `stats`.
+def of_doubles(values: Doubles, exponent: int = 0) -> Moments:
+    """The moments of some elements.
 
     Args:
-        tensor: any shape, any real dtype, any device; not changed.
-
-    Returns:
-        (10,) float64 on the same device.
+        values: (n,); not changed.
+        exponent: mean, spread and squares are those of the elements times 2**-exponent.
     """
-    if tensor.device.type != "cpu":
-        return on_device(tensor)
-    flat = tensor.reshape(-1).resolve_neg()
-    if flat.data_ptr() == 0 and flat.numel():
-        raise ValueError("the tensor has a shape but no memory (a fake tensor, or its storage was freed)")
     with np.errstate(all="ignore"):
-        return torch.from_numpy(np.array(_total(flat).numbers()))  # a third of the time of torch.tensor
-
-
-def _total(flat: Tensor) -> Part:
-    """All elements of a flat contiguous tensor on the CPU."""
-    rows = flat.numel() // ROW * ROW if flat.dtype is torch.float32 or flat.dtype in HALVES else 0
-    parts = [_narrow(values) for values in _singles(flat[:rows])] if rows else []
-    parts += [_wide(flat[start : start + CHUNK].double().numpy()) for start in range(rows, flat.numel(), CHUNK)]
-    return reduce(Part.joined, parts) if parts else Part()
-
-
-def _singles(flat: Tensor) -> Iterator[Singles]:
-    """The chunks of a tensor as float32: its own memory, or a copy that the next chunk overwrites."""
-    if flat.dtype is torch.float32:
-        values = flat.numpy()
-        yield from (values[start : start + CHUNK] for start in range(0, len(values), CHUNK))
-        return
-    for start in range(0, len(flat), CHUNK):
-        chunk = flat[start : start + CHUNK]
-        _scratch.tensor[: len(chunk)].copy_(chunk)
-        yield _scratch.values[: len(chunk)]
-
-
-def _narrow(values: Singles) -> Part:
-    """Whole rows of float32, in float32 where that is exact enough."""
-    count = len(values)
-    low, high = float(np.minimum.reduce(values)), float(np.maximum.reduce(values))
-    if low == high and isfinite(low):
-        return Part(count, count, low, 0.0, count * low * low, low, high, 0 if low else count)
-    total, squares = _sums(values)
-    mean = total / count
-    spread = squares - total * mean
-    if isfinite(squares) and 2 * spread < squares:
-        mean, spread = _about(values, mean)
-        squares = spread + count * mean * mean
-    if not SMALLEST * count < spread < inf:
-        return _wide(values.astype(np.float64))
-    return Part(count, count, mean, spread, squares, low, high, _zeros(values) if low <= 0 <= high else 0)
-
-
-def _sums(values: Singles) -> tuple[float, float]:
-    """Sum and sum of squares of whole rows of float32."""
-    rows = values.reshape(-1, ROW)
-    out = _scratch.rows[: len(rows)]
-    total = float(np.add.reduce(np.vecdot(rows, _ones, out=out), dtype=np.float64))
-    return total, float(np.add.reduce(np.vecdot(rows, rows, out=out), dtype=np.float64))
-
-
-def _about(values: Singles, mean: float) -> tuple[float, float]:
-    """Mean and sum of squared distances from it, from the distances to a number near the mean."""
-    near = np.float32(mean)
-    total, squares = _sums(np.subtract(values, near, out=_scratch.apart[: len(values)]))
-    off = total / len(values)
-    return float(near) + off, squares - total * off
-
-
-def _zeros(values: Singles) -> int:
-    marks = np.equal(values, 0, out=_scratch.marks[: len(values)])
-    return int(np.count_nonzero(marks)) if marks.any() else 0
-
-
-def _wide(values: Doubles) -> Part:
-    """Any elements, as float64."""
-    finite = np.isfinite(values)
-    special = (0, 0, 0)
-    clean = values
-    if not finite.all():
-        clean = values[finite]
-        special = (_true(np.isnan(values)), _true(values == inf), _true(values == -inf))
-    if not len(clean):
-        return Part(len(values), 0, 0.0, 0.0, 0.0, inf, -inf, 0, *special)
-    low, high, mean, spread = float(clean.min()), float(clean.max()), *_centred(clean)
-    squares = float(np.add.reduce(clean * clean))
-    return Part(len(values), len(clean), mean, spread, squares, low, high, _true(clean == 0), *special)
+        finite = np.isfinite(values)
+        special = (0, 0, 0)
+        clean = values
+        if not finite.all():
+            clean = values[finite]
+            special = (_true(np.isnan(values)), _true(values == inf), _true(values == -inf))
+        if not len(clean):
+            return Moments(len(values), nans=special[0], above=special[1], below=special[2])
+        low, high, zeros = float(clean.min()), float(clean.max()), _true(clean == 0)
+        scaled = np.ldexp(clean, -exponent) if exponent else clean
+        mean, spread = _centred(scaled)
+        squares = float(block_sum(scaled * scaled))
+        return Moments(len(values), len(clean), mean, spread, squares, low, high, zeros, *special)
 
 
 def _centred(values: Doubles) -> tuple[float, float]:
-    """Mean and sum of squared distances from it, by two readings."""
-    near = float(np.add.reduce(values)) / len(values)
-    apart = values - near
-    off = float(np.add.reduce(apart)) / len(values)
-    return near + off, max(float(np.add.reduce(apart * apart)) - len(values) * off * off, 0.0)
+    """Mean and sum of squared distances from it.
+
+    Distances are taken from a number near the mean, once more from a better one where it was not near enough. What cancels in
+    the last line is then at most half of the squares: the nearest float64 to the mean is as far from it as half a unit in the last
+    place, and values on that grid that are not all equal spread at least as far.
+    """
+    count = len(values)
+    near = float(block_sum(values)) / count
+    for attempt in range(3):
+        apart = values - near
+        off, squares = float(block_sum(apart)) / count, float(block_sum(apart * apart))
+        if count * off * off * 2 <= squares or near + off == near or attempt == 2:
+            break
+        near += off
+    return near + off, max(squares - count * off * off, 0.0)
+
+
+def exponent_of(largest: float) -> int:
+    """The exponent to scale by, so that no square or sum overflows or underflows; 0 where none would.
+
+    Args:
+        largest: the largest magnitude of the finite elements.
+    """
+    return 0 if largest == 0 or SAFE[0] <= largest <= SAFE[1] else int(np.frexp(largest)[1])
+
+
+SAFE = (2.0**-400, 2.0**400)
+"""Magnitudes whose squares, 2**40 of them, stay in range; smaller elements beside 2**-400 are lost below 2**-1074 only."""
+
+
+def times_power_of_2(number: float, exponent: int) -> float:
+    """`number * 2**exponent`; infinite where float64 ends."""
+    try:
+        return ldexp(number, exponent)
+    except OverflowError:
+        return inf if number > 0 else -inf
 
 
 def _true(marks: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> int:
     return int(np.count_nonzero(marks))
-
-
-def on_device(tensor: Tensor) -> Tensor:
-    """The ten numbers in torch operations alone, without waiting for the device.
-
-    Args:
-        tensor: any shape and real dtype on any device; not changed.
-
-    Returns:
-        (10,) float64 on the same device.
-    """
-    values = tensor.reshape(-1).double()
-    finite = values.isfinite()
-    count = finite.sum().double()
-    clean = values.where(finite, 0.0)
-    mean = clean.sum() / count
-    apart = (clean - mean).where(finite, 0.0)
-    some = count > 0
-    edge = values.new_full((1,), inf)
-    numbers = (
-        values.new_full((), values.numel()),
-        mean,
-        (apart.square().sum() / count).sqrt(),
-        torch.cat((values.where(finite, inf), edge)).amin().where(some, nan),
-        torch.cat((values.where(finite, -inf), -edge)).amax().where(some, nan),
-        clean.square().sum().sqrt(),
-        (values == 0).sum().double(),
-        values.isnan().sum().double(),
-        (values == inf).sum().double(),
-        (values == -inf).sum().double(),
-    )
-    return torch.stack(numbers)

@@ -5,7 +5,7 @@ from einops import rearrange
 from hypothesis import given
 from hypothesis import strategies as st
 
-from probes.transforms.kernels.axes import names, parse
+from probes.transforms.kernels.einops_pattern import names, parse
 
 
 def test_a_pattern_has_items_of_names() -> None:

@@ -13,11 +13,11 @@ Axis = tuple[str, ...]  # one axis, made of the names it is composed of; a singl
 Item = Axis | EllipsisType  # the ellipsis stands for any number of axes; inside parentheses it is the name `...`
 
 
-class PatternError(ValueError):
+class EinopsPatternError(ValueError):
     """A pattern is not written in the language of einops; the message says what is wrong with it."""
 
 
-class Pattern(NamedTuple):
+class EinopsPattern(NamedTuple):
     """Both sides of a pattern, such as `b (h w) -> b h w`.
 
     Attributes:
@@ -29,19 +29,19 @@ class Pattern(NamedTuple):
     right: tuple[Item, ...]
 
 
-def parse(pattern: str) -> Pattern:
+def parse(pattern: str) -> EinopsPattern:
     """Read a pattern.
 
     Raises:
-        PatternError: there is not one arrow, parentheses do not match, a name is no name or stands twice on a side.
+        EinopsPatternError: there is not one arrow, parentheses do not match, a name is no name or stands twice on a side.
     """
     sides = pattern.split("->")
     if len(sides) != 2:
-        raise PatternError(f"`{pattern}` has {len(sides) - 1} arrows; a pattern is `axes before -> axes after`")
+        raise EinopsPatternError(f"`{pattern}` has {len(sides) - 1} arrows; a pattern is `axes before -> axes after`")
     left, right = map(_side, sides)
     if any(item is not ... and "..." in item for item in left):
-        raise PatternError(f"`...` stands inside parentheses left of the arrow of `{pattern}`; only axes with names can be split")
-    return Pattern(left, right)
+        raise EinopsPatternError(f"`...` stands inside parentheses left of the arrow of `{pattern}`; only axes with names can be split")
+    return EinopsPattern(left, right)
 
 
 def names(side: tuple[Item, ...]) -> tuple[str, ...]:
@@ -132,7 +132,7 @@ def _side(text: str) -> tuple[Item, ...]:
             axes.append(tuple(group))
             group = None
         elif word in "()":
-            raise PatternError(f"the parentheses of `{text.strip()}` do not match")
+            raise EinopsPatternError(f"the parentheses of `{text.strip()}` do not match")
         elif group is not None:
             group.append(_name(word))
         elif word == "...":
@@ -140,18 +140,18 @@ def _side(text: str) -> tuple[Item, ...]:
         else:
             axes.append(() if word == "1" else (_name(word),))
     if group is not None:
-        raise PatternError(f"the parentheses of `{text.strip()}` do not match")
+        raise EinopsPatternError(f"the parentheses of `{text.strip()}` do not match")
     return _distinct(tuple(axes))
 
 
 def _name(word: str) -> str:
     if word != "..." and not (word.isidentifier() and word.strip("_") == word):
-        raise PatternError(f"`{word}` is not the name of an axis: letters, digits and inner underscores, or `...`, or `1`")
+        raise EinopsPatternError(f"`{word}` is not the name of an axis: letters, digits and inner underscores, or `...`, or `1`")
     return word
 
 
 def _distinct(side: tuple[Item, ...]) -> tuple[Item, ...]:
     for name in (found := names(side)):
         if found.count(name) > 1:
-            raise PatternError(f"the axis `{name}` stands twice on one side of the pattern")
+            raise EinopsPatternError(f"the axis `{name}` stands twice on one side of the pattern")
     return side

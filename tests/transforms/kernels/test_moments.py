@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import math
+import sys
+
+import numpy as np
+import pytest
+
+from probes.transforms.kernels.moments import Moments, exponent_of, joined, of_doubles, times_power_of_2
+
+
+def test_two_runs_join_to_the_moments_of_both() -> None:
+    values = np.array([3.0, -4.0, np.nan, 0.0, np.inf, 1e6, -np.inf])
+    whole, parts = of_doubles(values), joined([of_doubles(values[:2]), of_doubles(values[2:5]), of_doubles(values[5:])])
+    assert whole._replace(mean=0, spread=0, squares=0) == parts._replace(mean=0, spread=0, squares=0)
+    assert parts.mean == pytest.approx(whole.mean, rel=1e-15)
+    assert parts.std() == pytest.approx(whole.std(), rel=1e-15)
+
+
+def test_nothing_joins_to_nothing() -> None:
+    assert joined([]) == Moments() == Moments().joined(Moments())
+    assert math.isnan(Moments().std())
+
+
+def test_values_that_differ_in_their_last_digit_have_their_standard_deviation() -> None:
+    assert of_doubles(np.array([1.0, 1.0 + 2**-52])).std() == 2**-53
+    assert of_doubles(np.full(3, 0.1)).std() == 0
+
+
+@pytest.mark.parametrize("largest", [1e300, 1e-300, sys.float_info.max, 5e-324])
+def test_numbers_out_of_the_range_of_squares_are_scaled(largest: float) -> None:
+    exponent = exponent_of(largest)
+    found = of_doubles(np.array([largest, -largest]), exponent)
+    assert found.std(exponent) == largest
+
+
+def test_numbers_within_range_are_not_scaled() -> None:
+    assert [exponent_of(largest) for largest in (0.0, 1.0, 1e100)] == [0, 0, 0]
+    assert times_power_of_2(-1.0, 5000) == -math.inf
+
+
+def test_the_module_does_not_import_torch() -> None:
+    import subprocess
+
+    code = "import sys, probes.transforms.kernels.moments; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
