@@ -1,4 +1,4 @@
-"""Write docs/reference: every command, every key and every code, out of what the program says of itself.
+"""Write docs/reference: every command, every key and every code, from the help texts, the classes and the table of codes.
 
 Usage: python docs/reference.py [FOLDER]     (tests/test_reference.py compares)
 """
@@ -6,6 +6,7 @@ Usage: python docs/reference.py [FOLDER]     (tests/test_reference.py compares)
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,24 +23,24 @@ from probes.error_codes import FILES, MODEL, PROOF, SPEC, YAML, Code
 from probes.errors import SpecError
 from probes.spec import load_text
 from probes.spec.layout import FIRST
-from probes.spec.models import Defaults, Expect, Limits, Probe, Provenance, Spec, StepRule, Tolerance
+from probes.spec.models import Defaults, Expect, Limits, ModelSelector, Probe, Provenance, Spec, StepRule, Tolerance
 from probes.spec.schema import spec_schema
 from probes.spec.when import Range, Trigger, When
 
 FOLDER = Path(__file__).parent / "reference"
 WRITTEN = "Written by `python docs/reference.py`."
 EXITS = {
-    0: "fine",
-    1: "the thing checked is negative: differs, does not verify, hostile, captured nothing; of `fmt --check`: would change",
-    2: "usage, a bad spec, or one that does not fit the model",
-    3: "the environment: a missing file, a full disk, a missing extra",
+    0: "success",
+    1: "negative result: runs differ, a run does not verify, a file is malicious, a probe captured nothing, `fmt --check` finds a change",
+    2: "wrong usage, an invalid spec, or a spec that does not fit the model",
+    3: "a problem of the environment: a missing file, a full disk, a missing optional dependency",
     4: "a bug in probes",
     130: "interrupted",
 }
 COMPLETION = """\
 ## Completion
 
-Verbs, options and choices complete in the shell; put the line for yours into its start-up file:
+To complete verbs, options and choices in your shell, add its line to its start-up file:
 
 ```sh
 eval "$(_PROBES_COMPLETE=bash_source probes)"     # ~/.bashrc; bash 4.4 or later
@@ -53,7 +54,8 @@ PARTS: dict[str, tuple[type[BaseModel], str]] = {
     "A schedule": (When, "`when` of a probe and of `defaults`"),
     "A range": (Range, "each coordinate of `when`"),
     "A trigger": (Trigger, "`when.trigger`"),
-    "What must come true": (Expect, "`expect` of a probe and of `defaults`"),
+    "Expect": (Expect, "`expect` of a probe and of `defaults`"),
+    "A model": (ModelSelector, "`models: {NAME: {...}}`"),
     "The clock": (StepRule, "`clock`"),
     "Defaults": (Defaults, "`defaults`"),
     "Limits": (Limits, "`limits`"),
@@ -62,19 +64,19 @@ PARTS: dict[str, tuple[type[BaseModel], str]] = {
 }
 TITLES = {part.__name__: title for title, (part, _) in PARTS.items()}
 CODES = {
-    "Reading YAML": (YAML, "`probes check` and whatever reads a spec; no model is needed."),
-    "The spec": (SPEC, "The same: what the keys say, and whether they go together."),
-    "The spec and a model, or a run": (MODEL, "`probes plan`, `probes.attach` and `probes run`."),
-    "Proof": (PROOF, "Findings of `probes verify`, `probes replay` and `probes recover`."),
-    "Files": (FILES, "Refusals of whatever reads files of a run."),
+    "Reading YAML": (YAML, "`probes check` and every verb that reads a spec report these codes; no model is needed."),
+    "The spec": (SPEC, "`probes check` and every verb that reads a spec report these codes, for keys and values; no model is needed."),
+    "The spec and a model, or a run": (MODEL, "`probes plan`, `probes.attach` and `probes run` report these codes."),
+    "Proof": (PROOF, "`probes verify`, `probes replay` and `probes recover` report these findings."),
+    "Files": (FILES, "Every verb that reads files of a run reports these codes and refuses the file."),
 }
 
 
 def commands() -> str:
     """Every verb with its options, and what exit codes say."""
     exits = "\n".join(f"| {code} | {meaning} |" for code, meaning in EXITS.items())
-    head = f"# Commands\n\n{WRITTEN} `probes VERB --help` says the same.\n\n| exit | |\n|---|---|\n{exits}\n\n"
-    head += "The script of `probes run` passes its own exit code on.\n\n"
+    head = f"# Commands\n\n{WRITTEN} `probes VERB --help` says the same.\n\n| exit code | meaning |\n|---|---|\n{exits}\n\n"
+    head += "`probes run` exits with the exit code of the script, or 1 if the script ends with 0 but the spec was not satisfied.\n\n"
     sections = (f"\n## {title}\n{''.join(_verb(name) for name in rows)}" for title, rows in VERBS.items())
     return head + COMPLETION + "".join(sections)
 
@@ -104,7 +106,9 @@ def _part(title: str, part: type[BaseModel], where: str, schema: Any) -> str:
     order = dict.fromkeys([*(name for name in FIRST if part is Spec), *names])
     rows = "\n".join(_row(name, node, part) for name in order)
     about = ((part.__doc__ or "").split("\n\n")[0].replace("\n", " ").strip(), where)
-    return f"\n## {title}\n\n{': '.join(filter(None, reversed(about)))}\n\n| key | is | without it | |\n|---|---|---|---|\n{rows}\n"
+    return (
+        f"\n## {title}\n\n{': '.join(filter(None, reversed(about)))}\n\n| key | type | default | description |\n|---|---|---|---|\n{rows}\n"
+    )
 
 
 def _row(name: str, node: Any, part: type[BaseModel]) -> str:
@@ -127,16 +131,17 @@ def _kind(node: Any) -> str:
     if "enum" in node:
         return ", ".join(f"`{word}`" for word in node["enum"])
     if "oneOf" in node:
-        return "a mapping with `kind`"
+        kinds = [_kind(one) for one in node["oneOf"] if one.get("$ref", "").rpartition("/")[2] in TITLES or one.get("type") == "string"]
+        return " or ".join(kinds) or "a mapping with `kind`"
     if node.get("type") == "array":
         return f"a list of {_plural(_kind(node['items']))}"
     if node.get("type") == "object":
-        return f"names, each {_kind(node['additionalProperties'])}"
+        return f"a mapping from names to {_plural(_kind(node['additionalProperties']))}"
     return {"string": "a text", "integer": "a whole number", "number": "a number", "boolean": "true or false"}[node["type"]]
 
 
 def _plural(words: str) -> str:
-    return {"a text": "texts", "a whole number": "whole numbers", "a mapping with `kind`": "mappings with `kind`"}.get(words, words)
+    return re.sub(r"\ba (text|number|whole number|mapping)\b", r"\1s", words)
 
 
 def _default(field: Any) -> str:

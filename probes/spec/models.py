@@ -30,17 +30,16 @@ class StepRule(Part):
 
 
 class ModelSelector(Part):
-    """Which module of a script a model of the spec is, where its class alone does not say so."""
+    """Selects one of several modules of the same class in a script."""
 
-    class_: Annotated[Class, Field(alias="class", description="name of the class, or of one that it is derived from")]
-    instance: Annotated[
-        int | None, Field(ge=0, description="which instance of the class, counted from 0 in the order of their first calls")
-    ] = None
+    class_: Annotated[Class, Field(alias="class", description="class of the model, or one of its base classes")]
+    instance: Annotated[int | None, Field(ge=0, description="number of the instance, from 0 in the order of the first calls")] = None
     trained: Annotated[
-        Literal[True] | None, Field(description="the instance whose parameters an optimizer steps; without such a step the run fails")
+        Literal[True] | None,
+        Field(description="select the instance whose parameters an optimizer updates; the run fails if there is no such update"),
     ] = None
     instances: Annotated[
-        Literal["all"] | None, Field(description="record every instance that is trained, the further ones as runs of their own")
+        Literal["all"] | None, Field(description="capture every trained instance, each one after the first as a separate run")
     ] = None
 
 
@@ -56,34 +55,43 @@ Model = Annotated[
 
 
 class Expect(Part):
-    """What must come true, or the run fails."""
+    """Conditions; the run fails if one does not hold."""
 
     matches: Annotated[int | None, Field(ge=1, description="exact number of targets")] = None
-    fires: Annotated[Literal["each_step", "some"] | None, Field(description="whether each target must fire on each due step")] = None
+    fires: Annotated[
+        Literal["each_step", "some"] | None,
+        Field(description="each_step: each target must fire in each due step; some: at least one target must fire once"),
+    ] = None
 
 
 class Probe(Part):
-    """One probe: where to look, at what, when, and what to do with it."""
+    """One probe: the values to capture or edit, and when."""
 
-    about: Annotated[str, Field(description="a sentence for the reader")] = ""
-    enabled: Annotated[bool, Field(description="false switches the probe off")] = True
-    model: Annotated[Name | None, Field(description="which of several models")] = None
-    hook: Annotated[Hook | None, Field(description="the kind of hook; follows from `values` where these stand")] = None
+    about: Annotated[str, Field(description="description for readers")] = ""
+    enabled: Annotated[bool, Field(description="false disables the probe")] = True
+    model: Annotated[Name | None, Field(description="name of the model, if the spec has several")] = None
+    hook: Annotated[Hook | None, Field(description="kind of hook; default: derived from `values`")] = None
     modules: Annotated[Patterns, Field(description="paths or globs of modules")] = ()
-    types: Annotated[Types, Field(description="classes that a glob's matches must be of: bare names, or dotted ones already imported")] = ()
-    exclude: Annotated[Patterns, Field(description="paths or globs that are left out")] = ()
+    types: Annotated[
+        Types, Field(description="classes; keep only matches of a glob with one of them: bare names, or dotted names of imported modules")
+    ] = ()
+    exclude: Annotated[Patterns, Field(description="paths or globs to remove from the matches of a glob")] = ()
     tensors: Annotated[Tensors, Field(description="parameters, buffers, or values of modules as module:value")] = ()
-    values: Annotated[Values, Field(description="value paths such as output.logits; the hook's natural value without them")] = ()
+    values: Annotated[
+        Values, Field(description="value paths such as output.logits; default: output, input, grad_output or grad, by hook")
+    ] = ()
     stage: Annotated[
-        Stage | None, Field(description="which gradient of a parameter: of one backward, summed up, or as the optimizer used it")
+        Stage | None, Field(description="stage of a parameter's gradient: one backward pass, the sum so far, or as used by the optimizer")
     ] = None
-    dims: Annotated[Dims | None, Field(description="names of the value's axes, before the transforms")] = None
-    when: Annotated[When, Field(description="the schedule")] = When()
-    transforms: Annotated[Transforms, Field(description="what is done to the value, in order")] = ()
-    sinks: Annotated[Sinks, Field(description="names of sinks; all that are declared without it")] = ()
-    expect: Annotated[Expect | None, Field(description="what must come true, or the run fails")] = None
-    sees: Annotated[Literal["edited", "original"] | None, Field(description="whether the spec's edits are in the captured value")] = None
-    edit: Annotated[Annotated[Edit, KindOf("edit")] | None, Field(description="rewrites the value in place of the model's own")] = None
+    dims: Annotated[Dims | None, Field(description="names of the axes of the value, before the transforms")] = None
+    when: Annotated[When, Field(description="schedule: which steps and calls")] = When()
+    transforms: Annotated[Transforms, Field(description="transforms of the value, in order")] = ()
+    sinks: Annotated[Sinks, Field(description="names of sinks; default: all sinks of the spec")] = ()
+    expect: Annotated[Expect | None, Field(description="conditions; the run fails if one does not hold")] = None
+    sees: Annotated[
+        Literal["edited", "original"] | None, Field(description="capture the value after the edits of the spec (default), or before them")
+    ] = None
+    edit: Annotated[Annotated[Edit, KindOf("edit")] | None, Field(description="replaces the value of the model")] = None
 
     @property
     def value_paths(self) -> tuple[ValuePath, ...]:
@@ -94,62 +102,71 @@ class Probe(Part):
 
 
 class Defaults(Part):
-    """What every probe without an edit starts from; the schedule is merged key by key, lists are replaced."""
+    """Defaults of every probe without an edit; a schedule is merged key by key, a list is replaced."""
 
     when: Annotated[When | None, Field(description="schedule")] = None
     sinks: Annotated[Sinks, Field(description="names of sinks")] = ()
-    expect: Annotated[Expect | None, Field(description="what must come true")] = None
+    expect: Annotated[Expect | None, Field(description="conditions; the run fails if one does not hold")] = None
 
 
 class Limits(Part):
-    """Bounds on what a run may take."""
+    """Limits of a run."""
 
     bytes_per_epoch: Annotated[
-        Amount, Field(description="most bytes of captures in an epoch, such as 2 GiB; unlimited means free space only")
+        Amount, Field(description="maximum size of the captures of an epoch, such as 2 GiB; unlimited: the free disk space")
     ] = None
-    buffer_bytes: Annotated[Amount, Field(description="most bytes that wait in memory, such as 64 MiB")] = 64 << 20
-    matches_per_probe: Annotated[int, Field(ge=1, description="most targets of one probe")] = 500
-    on_limit: Annotated[Literal["disable", "raise"], Field(description="what happens at `bytes_per_epoch`")] = "disable"
+    buffer_bytes: Annotated[Amount, Field(description="maximum size of the captures that wait in memory, such as 64 MiB")] = 64 << 20
+    matches_per_probe: Annotated[int, Field(ge=1, description="maximum number of targets of a probe")] = 500
+    on_limit: Annotated[
+        Literal["disable", "raise"], Field(description="action at `bytes_per_epoch`: disable captures, or raise an error")
+    ] = "disable"
 
 
 class Provenance(Part):
-    """What is written down of where the run comes from."""
+    """Options of the manifest."""
 
-    weights: Annotated[Literal["never", "start", "epochs"], Field(description="when the weights are digested")] = "start"
+    weights: Annotated[
+        Literal["never", "start", "epochs"],
+        Field(description="when to compute digests of the weights: never, at the start, or at the start and after each epoch"),
+    ] = "start"
 
 
 class Tolerance(Part):
-    """How far two values may lie apart for `probes diff` to call them the same."""
+    """Largest difference of two values that `probes diff` accepts as equal."""
 
     rtol: Annotated[float, Field(ge=0, description="relative tolerance")] = 0.0
     atol: Annotated[float, Field(ge=0, description="absolute tolerance")] = 0.0
 
 
 class Spec(Part):
-    """Which modules and tensors of a model to look at, with which hook, how to transform what it sees, and where to send it."""
+    """The values of a model to capture, the transforms to apply, and the destination of the captures."""
 
-    version: Annotated[Literal[1], Field(description="version of the spec's format")]
-    name: Annotated[Name, Field(description="name of the run's directory; the file's stem without it")] = "spec"
-    about: Annotated[str, Field(description="what the spec is for")] = ""
+    version: Annotated[Literal[1], Field(description="version of the format")]
+    name: Annotated[Name, Field(description="name of the folder of its runs; default: the file name without suffix")] = "spec"
+    about: Annotated[str, Field(description="description for readers")] = ""
     models: Annotated[
         dict[str, Model] | None,
         NAMED,
-        Field(description="name -> class of each model, if several are probed or several modules fit; or a mapping that says which"),
+        Field(description="class of each model by name, if the spec has several models; a mapping selects an instance"),
     ] = None
-    clock: Annotated[StepRule, Field(description="what a step and an epoch are")] = StepRule()
-    defaults: Annotated[Defaults | None, Field(description="what every probe without an edit starts from")] = None
-    probes: Annotated[dict[str, Probe], NAMED, Field(min_length=1, description="the probes by name")]
-    allow_edits: Annotated[bool, Field(description="without it any `edit` is refused")] = False
-    sinks: Annotated[dict[str, SinkOf], NAMED, Field(description="where captures go; one hdf5 sink without it")] = Field(
+    clock: Annotated[StepRule, Field(description="definition of step and epoch")] = StepRule()
+    defaults: Annotated[Defaults | None, Field(description="defaults of every probe without an edit")] = None
+    probes: Annotated[dict[str, Probe], NAMED, Field(min_length=1, description="probes by name")]
+    allow_edits: Annotated[bool, Field(description="must be true if a probe has an `edit`")] = False
+    sinks: Annotated[dict[str, SinkOf], NAMED, Field(description="destinations of captures; default: one hdf5 sink")] = Field(
         default_factory=dict
     )
-    limits: Annotated[Limits, Field(description="bounds on what a run may take")] = Limits()
+    limits: Annotated[Limits, Field(description="limits of a run")] = Limits()
     durability: Annotated[
-        Literal["process", "power"], Field(description="what a committed step survives: a killed process, or a power cut")
+        Literal["process", "power"], Field(description="event that a committed step survives: a killed process, or also a power loss")
     ] = "process"
-    on_error: Annotated[Literal["disable", "raise"], Field(description="what happens when a capturing probe fails")] = "disable"
-    provenance: Annotated[Provenance, Field(description="what is written down of where the run comes from")] = Provenance()
-    tolerance: Annotated[dict[Dtype, Tolerance], DTYPED, Field(description="for diff and replay, by dtype")] = Field(default_factory=dict)
+    on_error: Annotated[Literal["disable", "raise"], Field(description="action if a probe fails: disable the probe, or raise an error")] = (
+        "disable"
+    )
+    provenance: Annotated[Provenance, Field(description="options of the manifest")] = Provenance()
+    tolerance: Annotated[dict[Dtype, Tolerance], DTYPED, Field(description="tolerances of diff and replay, by dtype")] = Field(
+        default_factory=dict
+    )
 
     @property
     def model_selectors(self) -> dict[str, ModelSelector]:

@@ -22,19 +22,20 @@ class Part(BaseModel):
 
 
 class Range(Part):
-    """Which numbers are chosen: those of `at`, or the others' combination.
+    """A set of numbers: the list `at`, or a combination of `from`, `until`, `every` and `first`.
 
     With k = i - from: i is chosen where k >= 0, i < until, and k < first or k is divisible by every; with neither of the
     two, all of the range.
     """
 
     at: Annotated[
-        Counts | None, Field(strict=False, json_schema_extra={"uniqueItems": True, "minItems": 1}, description="exactly these numbers")
+        Counts | None,
+        Field(strict=False, json_schema_extra={"uniqueItems": True, "minItems": 1}, description="list of numbers; excludes the other keys"),
     ] = None
-    from_: Annotated[Count | None, Field(alias="from", description="the first number of the range; 0 without it")] = None
-    until: Annotated[Positive | None, Field(description="the first number after the range")] = None
-    every: Annotated[Positive | None, Field(description="each n-th number, counted from `from`")] = None
-    first: Annotated[Positive | None, Field(description="the first n numbers, counted from `from`")] = None
+    from_: Annotated[Count | None, Field(alias="from", description="first number of the range; default: 0")] = None
+    until: Annotated[Positive | None, Field(description="first number after the range")] = None
+    every: Annotated[Positive | None, Field(description="every n-th number, counted from `from`")] = None
+    first: Annotated[Positive | None, Field(description="first n numbers, counted from `from`")] = None
 
     @property
     def given(self) -> list[str]:
@@ -70,22 +71,22 @@ class Range(Part):
 
 
 class Trigger(Part):
-    """Captures that are kept only around something that happens."""
+    """Keeps captures in memory and writes them only around an event."""
 
-    kind: Annotated[Literal["nonfinite"], Field(description="what sets it off: a value that is not finite")]
-    before: Annotated[Count, Field(description="steps before the event that are written too")] = 0
-    then: Annotated[Literal["continue", "stop"], Field(description="what the run does after the event")] = "continue"
+    kind: Annotated[Literal["nonfinite"], Field(description="event: a value contains NaN or infinity")]
+    before: Annotated[Count, Field(description="number of steps before the event to write")] = 0
+    then: Annotated[Literal["continue", "stop"], Field(description="action after the event: continue, or stop the training")] = "continue"
 
 
 class When(Part):
-    """A schedule: every key that stands must agree; a key that is absent means all."""
+    """A schedule. A capture must satisfy all keys; an absent key (except `phases`) allows all."""
 
-    phases: Annotated[Names, Field(description="names of phases: train, eval, or names the loop gives")] = ("train",)
-    epochs: Annotated[Range | None, Field(description="which epochs")] = None
-    steps: Annotated[Range | None, Field(description="which steps, counted from 0 in every epoch and phase")] = None
-    microsteps: Annotated[Range | None, Field(description="which outermost calls within a step")] = None
-    calls: Annotated[Range | None, Field(description="which calls of the module within an outermost call")] = None
-    ranks: Annotated[Range | None, Field(description="which processes")] = None
+    phases: Annotated[Names, Field(description="phases: train, eval, or names from the loop")] = ("train",)
+    epochs: Annotated[Range | None, Field(description="epochs, from 0")] = None
+    steps: Annotated[Range | None, Field(description="steps, from 0 in every epoch and phase")] = None
+    microsteps: Annotated[Range | None, Field(description="outermost calls within a step, from 0")] = None
+    calls: Annotated[Range | None, Field(description="calls of the module within an outermost call, from 0")] = None
+    ranks: Annotated[Range | None, Field(description="ranks of a distributed run")] = None
     trigger: Annotated[Trigger | None, Field(description="keep captures only around an event")] = None
 
     def covers(self, epoch: int, phase: str | None, rank: int) -> bool:
