@@ -189,3 +189,7 @@ def size(count: int) -> str:
         return f"{count} B"
     power = min((count.bit_length() - 1) // 10, len(UNITS))
     return f"{count / 1024**power:.1f} {UNITS[power - 1]}"
+
+
+MEMORY = Signature("int64", (3,), ("memory",), {"memory": ("before", "allocated", "peak")})
+"""What the value `memory` of a call is."""

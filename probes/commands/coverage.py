@@ -15,7 +15,7 @@ from probes.script.stdout_aside import stdout_to_stderr
 from probes.spec import LoadedSpec, load_spec
 
 if TYPE_CHECKING:
-    from probes.plan.outline import Row
+    from probes.plan.outline import OutlineRow
     from probes.plan.tree import Tree
     from probes.script.coverage import Coverage
 
@@ -116,9 +116,9 @@ def text(found: Coverage, matched: Matched, *, folded: bool) -> str:
 
 
 def _tree_text(found: Coverage, name: str, tree: Tree, matched: Matched, folded: bool) -> str:
-    from probes.plan.outline import Outline
+    from probes.plan.outline import outline
 
-    rows = list(Outline(tree, folded=folded).rows())
+    rows = outline(tree, folded=folded)
     header = ("module", "class", "calls", "per call", "probes", "note")
     cells = [_cells(found, name, tree, row, matched) for row in rows]
     kept = [column for column in range(6) if column < 4 or any(line[column] for line in cells)]
@@ -129,7 +129,7 @@ def _tree_text(found: Coverage, name: str, tree: Tree, matched: Matched, folded:
     return "\n".join([f"model {name}: {head}" if name else head, "", grid])
 
 
-def _cells(found: Coverage, name: str, tree: Tree, row: Row, matched: Matched) -> tuple[str, ...]:
+def _cells(found: Coverage, name: str, tree: Tree, row: OutlineRow, matched: Matched) -> tuple[str, ...]:
     counts = [found.of(tree, node) for node in row.nodes]
     calls, most = _span([one.calls for one in counts]), _span([one.most for one in counts])
     if any(0 < one.within < found.outermost for one in counts):
@@ -139,7 +139,7 @@ def _cells(found: Coverage, name: str, tree: Tree, row: Row, matched: Matched) -
     return (row.path or '""', kind, calls, most, ", ".join(probes), _note(row, [one.calls for one in counts]))
 
 
-def _note(row: Row, calls: list[int]) -> str:
+def _note(row: OutlineRow, calls: list[int]) -> str:
     if row.shared:
         return f"same module as `{row.shared}`"
     if not row.nodes[0].runs:

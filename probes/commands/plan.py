@@ -17,7 +17,7 @@ from probes.spec import load_spec
 
 if TYPE_CHECKING:
     from probes.plan.binding import Binding, Plan
-    from probes.plan.folding import Fold
+    from probes.plan.fold import Fold
     from probes.plan.prediction import Predicted, Values
     from probes.script.coverage import Coverage
     from probes.signature import Signature
@@ -59,9 +59,9 @@ def plan(
         raise UsageError("name a model: `--model PKG:CALLABLE`, or `--watch SCRIPT [ARGS]...` at the end of the line")
 
     from probes.plan import resolve
+    from probes.plan.checks import buffer_problem
     from probes.plan.prediction import predict
-    from probes.plan.rings import too_large
-    from probes.plan.why import why
+    from probes.plan.reasons import reasons
     from probes.script.named_model import named_model
 
     seen = watch(context, "plan", loaded) if watched else None
@@ -73,11 +73,11 @@ def plan(
         click.echo(json.dumps({"problems": [problem.as_dict() for problem in error.problems]}, indent=2))
         context.exit(error.exit_code)
     if path is not None:
-        found = why(resolved, path)
+        found = reasons(resolved, path)
         click.echo(json.dumps(dict(found), indent=2) if as_json else "\n".join(f"{probe}: {reason}" for probe, reason in found))
         return
     predicted = predict(resolved, None if seen is None else values(seen))
-    problem = too_large(loaded, _waiting(resolved, predicted))
+    problem = buffer_problem(loaded, _waiting(resolved, predicted))
     if problem is not None:
         raise PlanError([problem])
     click.echo(json.dumps(plain(resolved, predicted), indent=2) if as_json else text(resolved, predicted, folded=not unfolded))
@@ -116,7 +116,7 @@ def plain(plan: Plan, predicted: Sequence[Predicted]) -> dict[str, Any]:
 
 def text(plan: Plan, predicted: Sequence[Predicted], *, folded: bool) -> str:
     """Return the plan as text: bindings, modules left out, and the cost of a step."""
-    from probes.plan.folding import Fold, fold
+    from probes.plan.fold import Fold, fold
 
     shared = _shared(plan)
     rows = [_row(one, shared[one.binding.index]) for one in predicted]
@@ -187,7 +187,7 @@ def _waiting(plan: Plan, predicted: Sequence[Predicted]) -> dict[str, int]:
 
 def _ring(plan: Plan, predicted: Sequence[Predicted]) -> list[str]:
     """Return a line on the memory that probes with a trigger use."""
-    from probes.plan.rings import held_bytes
+    from probes.plan.checks import held_bytes
 
     held = held_bytes(plan.loaded, _waiting(plan, predicted))
     room = plan.spec.limits.buffer_bytes

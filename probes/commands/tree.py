@@ -16,7 +16,7 @@ from probes.errors import UsageError
 from probes.spec import LoadedSpec, load_spec
 
 if TYPE_CHECKING:
-    from probes.plan.outline import Row
+    from probes.plan.outline import OutlineRow
     from probes.plan.tree import Tree
     from probes.script.coverage import Coverage
 
@@ -89,7 +89,7 @@ def _matched(loaded: LoadedSpec, trees: dict[str, Tree]) -> Matched:
 
 
 def _plain(model: str, tree: Tree, matched: Matched, seen: Coverage | None) -> list[dict[str, Any]]:
-    from probes.plan.outline import Outline
+    from probes.plan.outline import outline
 
     return [
         {
@@ -97,19 +97,19 @@ def _plain(model: str, tree: Tree, matched: Matched, seen: Coverage | None) -> l
             "class": row.kind,
             "parameters": row.parameters,
             "runs": row.nodes[0].runs,
-            "aliases": row.nodes[0].aliases,
+            "aliases": list(tree.aliases(row.nodes[0])),
             "wrappers": [type(wrapper).__name__ for wrapper in row.nodes[0].wrappers],
             "probes": list(matched.get((model, row.path), ())),
             **({"values": {leaf: str(sig) for leaf, sig in seen.values(tree, row.nodes[0]).items()}} if seen is not None else {}),
         }
-        for row in Outline(tree, folded=False).rows()
+        for row in outline(tree, folded=False)
     ]
 
 
 def _text(model: str, tree: Tree, shown: Shown) -> str:
-    from probes.plan.outline import Outline
+    from probes.plan.outline import outline
 
-    rows = list(Outline(tree, folded=shown.folded).rows())
+    rows = outline(tree, folded=shown.folded)
     cells = [
         (
             row.path or '""',
@@ -128,7 +128,7 @@ def _text(model: str, tree: Tree, shown: Shown) -> str:
     return "\n".join([*([f"model {model}"] if model else []), text, "", f"{counted(len(tree.nodes), 'module')}{probed}"])
 
 
-def _returned(tree: Tree, row: Row, shown: Shown) -> str:
+def _returned(tree: Tree, row: OutlineRow, shown: Shown) -> str:
     """Return what a module returned; of a folded row, the first module."""
     if shown.seen is None:
         return ""
@@ -137,21 +137,21 @@ def _returned(tree: Tree, row: Row, shown: Shown) -> str:
     return ", ".join(texts[:MOST]) + (f" and {len(texts) - MOST} more" if len(texts) > MOST else "")
 
 
-def _kind(row: Row) -> str:
+def _kind(row: OutlineRow) -> str:
     return row.kind if len(row.nodes) == 1 else f"{len(row.nodes)} x {row.kind}"
 
 
-def _amount(row: Row) -> str:
+def _amount(row: OutlineRow) -> str:
     return "unknown" if row.parameters is None else f"{row.parameters:,}" if row.parameters else ""
 
 
-def _probes(model: str, row: Row, matched: Matched) -> str:
+def _probes(model: str, row: OutlineRow, matched: Matched) -> str:
     counts = Counter(name for node in row.nodes for name in matched.get((model, node.path), ()))
     total = len(row.nodes)
     return ", ".join(name if count == total else f"{name} ({count} of {total})" for name, count in counts.items())
 
 
-def _notes(tree: Tree, row: Row, shown: Shown) -> str:
+def _notes(tree: Tree, row: OutlineRow, shown: Shown) -> str:
     node = row.nodes[0]
     notes = [f"same module as `{row.shared}`"] if row.shared else []
     if not node.runs:

@@ -46,7 +46,7 @@ MODEL: dict[str, Code] = {
         *_probe("{hook: tensor, tensors: [classifier.wieght]}", "{hook: tensor, tensors: [classifier.weight]}"),
     ),
     "frozen-parameter": Code(
-        "The parameter has `requires_grad=False`, so it never gets a gradient.",
+        "The parameter has `requires_grad=False` when the probes are attached, so it has no gradient.",
         *_probe("{hook: tensor, tensors: [frozen.weight]}", "{hook: tensor, tensors: [frozen.weight], values: [data]}"),
     ),
     "sharded-parameter": Code("`stage: increment` is not possible for a parameter of `fully_shard`: PyTorch calls no hook for it."),
@@ -87,6 +87,8 @@ MODEL: dict[str, Code] = {
     ),
     "memory-peak": Code("note: the probe resets the peak memory counter of the device."),
     "fullgraph": Code("The value needs a graph break, but the module is compiled with `fullgraph=True`."),
+    "wrapped-path": Code("note: the path has wrapper levels, such as `module.` of `DataParallel`; captures omit them."),
+    "inputs-without-names": Code("note: Python knows no signature of the `forward`, so its inputs have positions and no names."),
     "fast-path": Code("note: with a hook, PyTorch uses other kernels in phase `eval` than without one."),
     "two-edits": Code(
         "Two probes edit one value; the result would depend on their order.",

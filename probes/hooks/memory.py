@@ -13,10 +13,8 @@ from probes.hooks.capture.compiled import is_compiling
 from probes.hooks.capture.model_copies import HookOfOurs
 from probes.hooks.capture.recorder import Pipeline
 from probes.hooks.capture.tap import Tap
-from probes.signature import Signature
+from probes.signature import MEMORY, Signature
 from probes.tensors import graph_task
-
-MEMORY = Signature("int64", (3,), ("memory",), {"memory": ("before", "allocated", "peak")})
 
 
 class Counters(Protocol):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
 from torch.nn import Module
 
+from probes.forward_signature import forward_signature
 from probes.hooks.backward import GradTap
 from probes.hooks.capture.compiled import is_compiling, trace_inputs
 from probes.hooks.capture.run_state import Gate, ModuleHook, RunState
@@ -21,17 +21,6 @@ Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
 
 
-def parameters_of(module: Module) -> tuple[tuple[str, ...], str]:
-    """The names of `forward`'s positional parameters, and of its `*args` (or an empty text)."""
-    names, rest = [], ""
-    for name, parameter in inspect.signature(module.forward).parameters.items():
-        if parameter.kind is parameter.VAR_POSITIONAL:
-            rest = name
-        elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
-            names.append(name)
-    return tuple(names), rest
-
-
 class PreForwardHook(ModuleHook):
     """The forward pre-hook of one module, serving every binding on its inputs."""
 
@@ -39,7 +28,7 @@ class PreForwardHook(ModuleHook):
 
     def __init__(self, target: str, state: RunState, gate: Gate, taps: Sequence[Tap], module: Module) -> None:
         super().__init__(target, state, gate)
-        self.names, self.rest = parameters_of(module)
+        self.names, self.rest, _ = forward_signature(module)
         for tap in taps:
             tap.keys = self.named(tap.keys)
         self.originals, self.edits, self.values = in_order(taps)

@@ -83,7 +83,7 @@ class TensorTap(Tap):
         tensor = self.tensor
         if not self.wants(0):
             return
-        self.absence = "not reached"
+        self.absence = "not reached" if tensor is None or tensor.requires_grad else "frozen"
         if tensor is not None and tensor.grad is not None:
             self.take(tensor.grad, 0)
 
@@ -140,6 +140,8 @@ class TensorTap(Tap):
         self.notice(tensor)
         if tensor is None or is_lazy(tensor):
             return []
+        if self.root == "grad" and self.stage != "final":
+            self.absence = "not reached" if tensor.requires_grad else "frozen"
         if self.root == "data" or self.stage == "final" or not tensor.requires_grad:
             return []
         if self.editor is not None:

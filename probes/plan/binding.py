@@ -13,6 +13,7 @@ from probes.errors import Problem
 from probes.plan.tree import Tree
 from probes.signature import Signature
 from probes.spec import LoadedSpec, Probe, Spec
+from probes.value_path import HOOK_OF
 
 
 @dataclass(frozen=True)
@@ -23,20 +24,15 @@ class Binding:
         index: number of the binding in the plan.
         name: name of the probe.
         probe: the probe as the spec says it.
-        model: name of the model among several, else empty.
         target: canonical path of the module; for `grad` and `data` that of the parameter or buffer.
         module: canonical path of the module that the hook sits on, or that owns the tensor.
         raw: the module's path with its wrappers.
         aliases: further canonical paths of the same module.
-        hook: `forward`, `pre-forward`, `backward` or `tensor`.
+        kind: class name of the module.
+        exact: whether the spec names the target itself, rather than a glob that matches it.
         root: the root of the value path.
         keys: the keys after it.
-        stage: `increment`, `accumulated`, `final` for parameter gradients, else empty.
-        exact: whether the spec names the target itself, rather than a pattern that matches it.
-        kind: class name of the module.
-        seen: what is known of the value before the transforms.
-        stored: what is known of it after them.
-        neutral: whether training goes on bit for bit as without the binding.
+        stored: what is known of a capture after the transforms.
         source: the tensor that an edit's `from` names, on the host.
         source_blake3: BLAKE3 of its bytes.
     """
@@ -44,22 +40,37 @@ class Binding:
     index: int
     name: str
     probe: Probe
-    model: str
     target: str
     module: str
     raw: str
     aliases: tuple[str, ...]
-    hook: str
+    kind: str
+    exact: bool
     root: str
     keys: tuple[str, ...]
-    stage: str
-    exact: bool
-    kind: str
-    seen: Signature
     stored: Signature
-    neutral: bool = True
     source: Tensor | None = None
     source_blake3: str = ""
+
+    @property
+    def model(self) -> str:
+        """Name of the model among several, else empty."""
+        return self.probe.model or ""
+
+    @property
+    def hook(self) -> str:
+        """The kind of hook: `forward`, `pre-forward`, `backward` or `tensor`."""
+        return HOOK_OF[self.root]
+
+    @property
+    def stage(self) -> str:
+        """The stage of a parameter's gradient: `increment`, `accumulated` or `final`; else empty."""
+        return (self.probe.stage or "increment") if self.root == "grad" else ""
+
+    @property
+    def neutral(self) -> bool:
+        """Whether training stays bit for bit as without the binding."""
+        return self.root != "grad_input" and self.probe.edit is None
 
     @property
     def value(self) -> str:
@@ -99,8 +110,8 @@ class Plan:
         loaded: the spec with its source.
         trees: the module trees at the time of resolving, by the name of the model; `""` where there is one.
         bindings: in the order of the spec, then of the model.
-        dropped: probe -> module paths that its patterns match but whose class has no `forward`.
-        notes: things worth knowing that refuse nothing.
+        dropped: probe -> module paths that its globs match but that have no `forward`.
+        notes: facts worth knowing that refuse nothing.
     """
 
     loaded: LoadedSpec
@@ -120,7 +131,7 @@ class Plan:
 
     @property
     def bytes_per_step(self) -> int | None:
-        """Bytes of one capture of every binding, or None where a forward has to tell."""
+        """Bytes of one capture of every binding, or None where only a forward can tell."""
         sizes = [binding.stored.nbytes for binding in self.bindings]
         return None if None in sizes else sum(size for size in sizes if size is not None)
 

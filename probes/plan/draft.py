@@ -1,4 +1,4 @@
-"""What one probe resolves to, while it is being resolved."""
+"""One probe while it is being resolved: the problems and notes that are found on the way."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from dataclasses import dataclass, field, replace
 
 from probes.errors import Problem, nearest
 from probes.module_glob import ModuleGlob
-from probes.plan.tree import Node, Tree, canonical, join
+from probes.plan.tree import Node, Tree, join
 from probes.signature import Signature
 from probes.spec import LoadedSpec, Probe
 
 
 @dataclass
 class Draft:
-    """What one probe resolves to, while it is being resolved."""
+    """One probe while it is being resolved."""
 
     name: str
     probe: Probe
@@ -33,26 +33,30 @@ class Draft:
         where = self.loaded.locate(("probes", self.name, *path))
         self.notes.append(replace(where, code=code, message=f"probe `{self.name}`: {message}", hint=""))
 
-    def exact(self, text: str, pattern: ModuleGlob, key: str, index: int) -> Node | None:
+    def note_wrapped(self, text: str, path: str, *place: str | int) -> None:
+        """Note that a path was written with wrappers, which canonical paths leave out."""
+        self.note("wrapped-path", f"`{text}` is captured as `{path}`: the levels of wrappers are left out", *place)
+
+    def exact(self, text: str, glob: ModuleGlob, key: str, index: int) -> Node | None:
         """The module that a text names itself, or None after noting why not."""
-        path = pattern.exact
-        node = self.tree.nodes.get(path) or self.tree.nodes.get(canonical(path))
+        path = glob.exact
+        node = self.tree.find(path)
         if node is None:
             self.refuse("unknown-module", f"the model has no module `{text}`", self._instead(path), key, index)
         elif not node.runs:
-            children = f"`{join(path, '*')}` names its members"
-            self.refuse(
-                "module-without-forward", f"`{text}` is a {node.kind}, which has no `forward` and never fires", children, key, index
-            )
+            hint = f"`{join(path, '*')}` matches its children"
+            self.refuse("module-without-forward", f"`{text}` is a `{node.kind}`; it has no `forward` and is never called", hint, key, index)
         elif node.scripted:
             message = f"`{text}` is a ScriptModule, on which hooks do not work"
             self.refuse("scripted-module", message, "attach before `torch.jit.script`", key, index)
         else:
+            if node.path != path:
+                self.note_wrapped(text, node.path, key, index)
             return node
         return None
 
     def _instead(self, path: str) -> str:
-        """What may be meant by a path that is none."""
+        """What may be meant by a path that is not a module."""
         if path in self.tree.tensors():
             return "it is a parameter or a buffer: write `hook: tensor` and `tensors`"
         deeper = [other for other in self.tree.nodes if other.endswith(f".{path}")]
@@ -60,8 +64,17 @@ class Draft:
 
 
 @dataclass(frozen=True)
-class Target:
-    """One value of one target."""
+class MatchedValue:
+    """One value of one module or tensor that a probe names.
+
+    Attributes:
+        path: canonical path of the module or tensor.
+        node: the module, or the one that owns the tensor.
+        root: the root of the value path.
+        keys: the keys after it.
+        exact: whether the spec names it itself, rather than a glob that matches it.
+        seen: what is known of the value.
+    """
 
     path: str
     node: Node

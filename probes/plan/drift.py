@@ -59,5 +59,5 @@ def _current(trees: Trees, binding: Binding) -> Module | None:
 def _text(binding: Binding, before: Module | None, node: Node | None) -> str:
     kind = type(before).__name__
     if node is None:
-        return f"module `{binding.module}` (a {kind}) is gone, or is one now that hooks do not work on"
-    return "" if node.module is before else f"module `{binding.module}` was replaced: a {kind} before, another {node.kind} now"
+        return f"module `{binding.module}` (a `{kind}`) was removed, or replaced by a module on which hooks do not work"
+    return "" if node.module is before else f"module `{binding.module}` was replaced: a `{kind}` before, another `{node.kind}` now"

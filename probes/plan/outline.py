@@ -1,27 +1,25 @@
-"""A module tree in few lines: blocks that repeat are folded into one."""
+"""A module tree in few lines: repeated blocks are folded into one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable
 from dataclasses import dataclass
-from itertools import groupby
 
 from torch import Tensor
 from torch.nn.parameter import is_lazy
 
-from probes.plan.tree import Node, Tree, join
-
-Shape = tuple[object, ...]
+from probes.plan.fold import Fold, fold
+from probes.plan.tree import Node, Tree
 
 
 @dataclass(frozen=True)
-class Row:
-    """One module, or modules that are built alike and stand in a row.
+class OutlineRow:
+    """One module, or repeated modules with consecutive numbers.
 
     Attributes:
-        path: canonical path, with `{0..11}` for a level that is folded; a spec can say it so too.
+        path: canonical path, with `{0..11}` for a level that is folded; a glob of a spec can be written so too.
         kind: class name.
-        nodes: the modules that the row stands for.
+        nodes: the modules of the row.
         parameters: number of parameters of one of them with all below it; None where one is not initialized yet.
         shared: path of the module that this one is another name of, or empty.
     """
@@ -33,61 +31,54 @@ class Row:
     shared: str = ""
 
 
-class Outline:
-    """The rows of a tree.
+def outline(tree: Tree, *, folded: bool = True) -> list[OutlineRow]:
+    """The rows of a tree, from the root downwards, in the order of the model.
 
     Args:
         tree: the tree; it is only read.
-        folded: whether blocks that repeat become one row.
+        folded: whether repeated blocks become one row.
     """
-
-    def __init__(self, tree: Tree, *, folded: bool = True) -> None:
-        self.tree = tree
-        self.folded = folded
-        self.members: dict[str, list[str]] = {path: [] for path in tree.nodes}
-        for path in tree.nodes:
-            if path:
-                holder, _, name = path.rpartition(".")
-                self.members[holder].append(name)
-        self._shapes: dict[str, Shape] = {}
-
-    def rows(self) -> Iterator[Row]:
-        """From the root downwards, in the order of the model."""
-        yield from self._rows("", [""])
-
-    def _rows(self, label: str, paths: list[str]) -> Iterator[Row]:
-        nodes = tuple(self.tree.nodes[path] for path in paths)
-        first = nodes[0]
-        owner = self.tree.first(first)
-        yield Row(label, first.kind, nodes, count_parameters(first), "" if owner is first else owner.path)
-        for names in self._groups(paths[0]):
-            level = names[0] if len(names) == 1 else f"{{{names[0]}..{names[-1]}}}"
-            yield from self._rows(join(label, level), [join(path, name) for path in paths for name in names])
-
-    def _groups(self, path: str) -> Iterator[list[str]]:
-        """The members of a module; numbered ones that are built alike and follow each other together."""
-        place = iter(range(len(self.members[path])))
-        for _, group in groupby(self.members[path], lambda name: self._group(path, name, next(place))):
-            yield list(group)
-
-    def _group(self, path: str, name: str, place: int) -> object:
-        if not (self.folded and name.isdecimal() and str(int(name)) == name):
-            return place
-        return int(name) - place, self.shape(join(path, name))
-
-    def shape(self, path: str) -> Shape:
-        """What two modules that are built alike have in common: classes, names, and shapes of parameters and buffers."""
-        if path not in self._shapes:
-            node = self.tree.nodes[path]
-            owner = self.tree.first(node)
-            tensors = [*node.module._parameters.items(), *node.module._buffers.items()]
-            own = tuple((name, _sizes(tensor)) for name, tensor in tensors)
-            below = tuple((name, self.shape(join(path, name))) for name in self.members[path])
-            self._shapes[path] = (type(node.module), "" if owner is node else owner.path, own, below)
-        return self._shapes[path]
+    nodes = [*tree.nodes.values()]
+    rows = [*zip(tree.nodes, _structures(tree), strict=True)]
+    folds = fold(rows) if folded else [Fold(path, (index,)) for index, (path, _) in enumerate(rows)]
+    return [_row(tree, one.label, tuple(nodes[index] for index in one.members)) for one in folds]
 
 
-def _sizes(tensor: Tensor | None) -> object:
+def _row(tree: Tree, label: str, nodes: tuple[Node, ...]) -> OutlineRow:
+    first = nodes[0]
+    owner = tree.first(first)
+    return OutlineRow(label, first.kind, nodes, count_parameters(first), "" if owner is first else owner.path)
+
+
+def _structures(tree: Tree) -> list[Hashable]:
+    """For each module a number for how it is built and what it is part of: equal for those that a fold may join."""
+    numbers: dict[Hashable, int] = {}
+    built: dict[str, int] = {}
+    for path in reversed(tree.nodes):  # children first
+        built[path] = numbers.setdefault((_own_structure(tree, path), *_children(tree, path, built)), len(numbers))
+    found: dict[str, int] = {}
+    for path in tree.nodes:
+        above = path.rpartition(".")[0] if path else None
+        part_of = -1 if above is None else found[above]
+        found[path] = numbers.setdefault(("part", part_of, built[path]), len(numbers))
+    return [*found.values()]
+
+
+def _children(tree: Tree, path: str, built: dict[str, int]) -> list[tuple[str, int]]:
+    names = tree.nodes[path].module._modules
+    below = [(name, f"{path}.{name}" if path else name) for name in names]
+    return [(name, built[child]) for name, child in below if child in built]
+
+
+def _own_structure(tree: Tree, path: str) -> Hashable:
+    """The class of a module, the shapes of its own tensors, and the module that it is another name of."""
+    node = tree.nodes[path]
+    owner = tree.first(node)
+    tensors = [*node.module._parameters.items(), *node.module._buffers.items()]
+    return type(node.module), "" if owner is node else owner.path, tuple((name, _sizes(tensor)) for name, tensor in tensors)
+
+
+def _sizes(tensor: Tensor | None) -> Hashable:
     return None if tensor is None or is_lazy(tensor) else (tensor.dtype, tuple(tensor.shape))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from probes.hooks.pre_forward import parameters_of
+from probes.forward_signature import forward_signature
 from probes.plan.binding import Binding, Plan
 from probes.signature import Signature, SignatureError
 from probes.value_path import ValuePath
@@ -57,13 +57,13 @@ def _of(plan: Plan, binding: Binding, values: Values | None) -> Iterator[Predict
         return
     seen, calls = values(binding.model, binding.module)
     if not calls:
-        yield Predicted(binding, binding.value, binding.stored, 0, "never fires in this pass")
+        yield Predicted(binding, binding.value, binding.stored, 0, "is not called in this pass")
         return
     keys = _keys(plan, binding)
     leaves = [*_leaves(binding, keys, seen)]
     if not leaves:
-        known = ", ".join(leaf for leaf in seen if leaf.partition(".")[0] == ROOTS.get(binding.root, binding.root)) or "no tensor"
-        yield Predicted(binding, binding.value, binding.stored, 0, f"`{binding.value}` holds no tensor; there is {known}")
+        known = ", ".join(f"`{leaf}`" for leaf in seen if leaf.partition(".")[0] == ROOTS.get(binding.root, binding.root)) or "no tensor"
+        yield Predicted(binding, binding.value, binding.stored, 0, f"`{binding.value}` has no tensor; the call has {known}")
     for leaf, signature in leaves:
         yield _stored(binding, leaf, signature, calls)
 
@@ -72,7 +72,7 @@ def _keys(plan: Plan, binding: Binding) -> tuple[str, ...]:
     """The keys of a binding, with the name of the parameter of `forward` in the place of its index."""
     if ROOTS.get(binding.root, binding.root) != "input" or not binding.keys or not binding.keys[0].isdigit():
         return binding.keys
-    names, rest = parameters_of(plan.trees[binding.model].nodes[binding.module].module)
+    names, rest, _ = forward_signature(plan.trees[binding.model].nodes[binding.module].module)
     index = int(binding.keys[0])
     return (names[index], *binding.keys[1:]) if index < len(names) else (rest or "args", str(index - len(names)), *binding.keys[1:])
 
@@ -91,7 +91,7 @@ def _leaves(binding: Binding, wanted: tuple[str, ...], seen: Mapping[str, Signat
 def _stored(binding: Binding, leaf: str, signature: Signature, calls: int) -> Predicted:
     dims = binding.probe.dims
     if dims is not None and len(dims) != signature.ndim:
-        problem = f"`dims` names {len(dims)} axes, but the value is {signature}"
+        problem = f"`dims` names {len(dims)} axes, but the value is `{signature}`"
         return Predicted(binding, leaf, Signature(), 0, problem)
     signature = signature.replace(dims=dims)
     for transform in binding.probe.transforms:

@@ -10,19 +10,14 @@ from torch.nn import Module
 
 from probes.errors import PlanError, Problem, nearest
 from probes.plan.binding import Binding, Plan
-from probes.plan.compiled import refuse_in_fullgraph
-from probes.plan.draft import Draft, Target
-from probes.plan.edits import refuse_bad_edits, source_of
-from probes.plan.kernel_path import note_fast_paths
-from probes.plan.memory import refuse_without_counters
-from probes.plan.modules import module_targets
-from probes.plan.parameters import tensor_targets
-from probes.plan.rings import refuse_large_rings
-from probes.plan.small_sinks import refuse_large_captures
+from probes.plan.checks import check
+from probes.plan.draft import Draft, MatchedValue
+from probes.plan.edit_source import source_of
+from probes.plan.match_modules import module_values
+from probes.plan.match_tensors import tensor_values
 from probes.plan.tree import Tree
 from probes.signature import Signature, SignatureError
 from probes.spec import LoadedSpec, Probe, load_spec
-from probes.value_path import HOOK_OF
 
 
 def resolve(spec: Any, model: Module | Mapping[str, Module]) -> Plan:
@@ -40,13 +35,8 @@ def resolve(spec: Any, model: Module | Mapping[str, Module]) -> Plan:
     trees = {name: Tree(one) for name, one in model.items()} if isinstance(model, Mapping) else {"": Tree(model)}
     chosen = {name: probe for name, probe in loaded.spec.probes.items() if probe.enabled}
     drafts = [Draft(name, probe, trees[probe.model or ""], loaded) for name, probe in chosen.items() if (probe.model or "") in trees]
-    bindings = [binding for draft in drafts for binding in _bindings(draft)]
-    refuse_bad_edits(drafts, bindings)
-    refuse_in_fullgraph(drafts, bindings)
-    note_fast_paths(drafts, bindings)
-    refuse_large_captures(drafts, bindings)
-    refuse_without_counters(drafts, bindings)
-    refuse_large_rings(drafts, bindings)
+    bound = [(draft, list(_bindings(draft))) for draft in drafts]
+    check(bound)
     missing = [_no_model(loaded, name, probe, trees) for name, probe in chosen.items() if (probe.model or "") not in trees]
     problems = [*missing, *(problem for draft in drafts for problem in draft.problems)]
     if problems:
@@ -54,7 +44,7 @@ def resolve(spec: Any, model: Module | Mapping[str, Module]) -> Plan:
     return Plan(
         loaded,
         trees,
-        tuple(replace(binding, index=index) for index, binding in enumerate(bindings)),
+        tuple(replace(binding, index=index) for index, binding in enumerate(binding for _, bindings in bound for binding in bindings)),
         {draft.name: tuple(draft.dropped) for draft in drafts if draft.dropped},
         tuple(note for draft in drafts for note in draft.notes),
     )
@@ -72,12 +62,12 @@ def _no_model(loaded: LoadedSpec, name: str, probe: Probe, trees: Mapping[str, T
 
 def _bindings(draft: Draft) -> Iterator[Binding]:
     """The bindings of one probe, in the order of the model, then of the values."""
-    matched = list(tensor_targets(draft)) if draft.probe.tensors else list(module_targets(draft))
+    matched = list(tensor_values(draft)) if draft.probe.tensors else list(module_values(draft))
     expected = draft.probe.expect.matches if draft.probe.expect else None
     count = len({target.path for target in matched})
     if expected is not None and count != expected:
-        hint = f"write {count}, or change what the probe names; `probes plan` without `expect` shows what matches"
-        draft.refuse("unexpected-matches", f"matches {count} targets, but `expect.matches` says {expected}", hint, "expect", "matches")
+        hint = f"write {count}, or change the globs; `probes plan` without `expect` lists the matches"
+        draft.refuse("unexpected-matches", f"matches {count} targets, but `expect.matches` is {expected}", hint, "expect", "matches")
     limit = draft.loaded.spec.limits.matches_per_probe
     if count > limit:
         draft.refuse("too-many-matches", f"matches {count} targets, the limit is {limit}", "narrow it or raise `limits.matches_per_probe`")
@@ -90,7 +80,7 @@ def _bindings(draft: Draft) -> Iterator[Binding]:
             yield _binding(draft, target)
 
 
-def _binding(draft: Draft, target: Target) -> Binding:
+def _binding(draft: Draft, target: MatchedValue) -> Binding:
     probe, node = draft.probe, target.node
     source, digest = source_of(draft, target)
     seen = target.seen if target.seen.dtype else Signature(dims=probe.dims)
@@ -98,30 +88,21 @@ def _binding(draft: Draft, target: Target) -> Binding:
         index=0,
         name=draft.name,
         probe=probe,
-        model=probe.model or "",
         target=target.path,
         module=node.path,
         raw=node.raw,
-        aliases=tuple(node.aliases),
-        hook=HOOK_OF[target.root],
+        aliases=draft.tree.aliases(node),
+        kind=node.kind,
+        exact=target.exact,
         root=target.root,
         keys=target.keys,
-        stage=_stage(probe, target),
-        exact=target.exact,
-        kind=node.kind,
-        seen=seen,
-        stored=_fold(draft, seen),
-        neutral=target.root != "grad_input" and probe.edit is None,
+        stored=_transformed(draft, seen),
         source=source,
         source_blake3=digest,
     )
 
 
-def _stage(probe: Probe, target: Target) -> str:
-    return (probe.stage or "increment") if target.root == "grad" else ""
-
-
-def _fold(draft: Draft, signature: Signature) -> Signature:
+def _transformed(draft: Draft, signature: Signature) -> Signature:
     for index, transform in enumerate(draft.probe.transforms):
         try:
             signature = transform.out(signature)

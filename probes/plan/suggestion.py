@@ -1,4 +1,4 @@
-"""Which modules of a model a first spec should look at."""
+"""The modules of a model that a first spec should capture."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from probes.plan.outline import Outline, Row
+from probes.plan.outline import OutlineRow, outline
 from probes.plan.tree import Node, Tree
 from probes.signature import Signature
 
@@ -16,7 +16,7 @@ Values = Callable[[Node], Mapping[str, Signature]]
 
 
 @dataclass(frozen=True)
-class Target:
+class SuggestedTarget:
     """A module, or blocks that repeat.
 
     Attributes:
@@ -34,7 +34,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Suggestion:
-    """What to look at first.
+    """What a first spec should capture.
 
     Attributes:
         chosen: the blocks that repeat and hold most of the parameters; where nothing repeats, the parts of the model.
@@ -42,8 +42,8 @@ class Suggestion:
         trained: whether a chosen target has a weight that is trained.
     """
 
-    chosen: tuple[Target, ...]
-    others: tuple[Target, ...]
+    chosen: tuple[SuggestedTarget, ...]
+    others: tuple[SuggestedTarget, ...]
     trained: bool
 
 
@@ -54,10 +54,10 @@ def suggestion(tree: Tree, values: Values | None = None) -> Suggestion:
         tree: the model.
         values: what was seen of the modules; only those that fired are then suggested.
     """
-    root, *below = Outline(tree).rows()
+    root, *below = outline(tree)
     rows = [row for row in below if row.nodes[0].runs and not row.shared and _fired(row, values)]
     chosen = _blocks(rows) or _parts(rows) or [root]
-    others: dict[str, Row] = {}
+    others: dict[str, OutlineRow] = {}
     for row in sorted(rows, key=_depth):
         if row not in chosen:
             others.setdefault(row.kind, row)
@@ -66,13 +66,13 @@ def suggestion(tree: Tree, values: Values | None = None) -> Suggestion:
     return Suggestion(tuple(_target(row, values) for row in chosen), tuple(_target(row, values) for row in further), trained)
 
 
-def _fired(row: Row, values: Values | None) -> bool:
+def _fired(row: OutlineRow, values: Values | None) -> bool:
     return values is None or any(values(node) for node in row.nodes)
 
 
-def _blocks(rows: list[Row]) -> list[Row]:
+def _blocks(rows: list[OutlineRow]) -> list[OutlineRow]:
     """The rows of the numbered class that holds most of the parameters; of two that hold the same, the outer one."""
-    groups: dict[str, list[Row]] = defaultdict(list)
+    groups: dict[str, list[OutlineRow]] = defaultdict(list)
     for row in rows:
         if row.parameters and row.path.rpartition(".")[2].strip("{}").replace("..", "").isdecimal():
             groups[row.kind].append(row)
@@ -80,11 +80,11 @@ def _blocks(rows: list[Row]) -> list[Row]:
     return max(repeated, key=_weight)[:MOST] if repeated else []
 
 
-def _weight(group: list[Row]) -> tuple[int, int]:
+def _weight(group: list[OutlineRow]) -> tuple[int, int]:
     return sum(len(row.nodes) * (row.parameters or 0) for row in group), -_depth(group[0])
 
 
-def _parts(rows: list[Row]) -> list[Row]:
+def _parts(rows: list[OutlineRow]) -> list[OutlineRow]:
     """The modules on the first level that has several of them."""
     for depth in sorted({_depth(row) for row in rows}):
         level = [row for row in rows if _depth(row) == depth]
@@ -93,11 +93,11 @@ def _parts(rows: list[Row]) -> list[Row]:
     return rows[:1]
 
 
-def _depth(row: Row) -> int:
+def _depth(row: OutlineRow) -> int:
     return row.path.count(".")
 
 
-def _target(row: Row, values: Values | None) -> Target:
+def _target(row: OutlineRow, values: Values | None) -> SuggestedTarget:
     seen = next((found for node in row.nodes if (found := values(node))), {}) if values is not None else {}
     returned = [str(signature) for leaf, signature in seen.items() if leaf.partition(".")[0] == "output"]
-    return Target(row.path, row.kind, len(row.nodes), " and ".join(returned[:2]) + (" and more" if len(returned) > 2 else ""))
+    return SuggestedTarget(row.path, row.kind, len(row.nodes), " and ".join(returned[:2]) + (" and more" if len(returned) > 2 else ""))

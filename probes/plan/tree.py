@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,23 +20,21 @@ WRAPPERS: dict[str, tuple[str, ...]] = {
 }
 
 
-@dataclass
+@dataclass(frozen=True, eq=False)
 class Node:
     """One module of the tree.
 
     Attributes:
         path: canonical path; `""` is the root.
-        raw: the path as `named_modules` says it, wrappers included.
-        module: the module that does the work, inside its wrappers.
-        aliases: further canonical paths of the same module.
+        raw: the path as `named_modules` gives it, with wrappers.
+        module: the module inside its wrappers.
         wrappers: the wrappers around it, outermost first.
     """
 
     path: str
     raw: str
     module: Module
-    aliases: list[str] = field(default_factory=list)
-    wrappers: list[Module] = field(default_factory=list)
+    wrappers: tuple[Module, ...] = ()
 
     @property
     def kind(self) -> str:
@@ -43,7 +43,7 @@ class Node:
 
     @property
     def runs(self) -> bool:
-        """Whether the class has a `forward` of its own; `ModuleList` and `ModuleDict` have none."""
+        """Whether the module has a `forward`; `ModuleList` and `ModuleDict` have none."""
         if self.scripted:  # its class answers no question about `forward`
             return True
         return type(self.module).forward is not Module.forward
@@ -53,6 +53,12 @@ class Node:
         """Whether `torch.compile` or `Module.compile` was applied to this very module."""
         outer = [type(wrapper).__name__ for wrapper in self.wrappers]
         return "OptimizedModule" in outer or getattr(self.module, "_compiled_call_impl", None) is not None
+
+    @property
+    def fullgraph(self) -> bool:
+        """Whether the module is compiled and allows no graph breaks."""
+        contexts = [getattr(wrapper, "dynamo_ctx", None) for wrapper in self.wrappers]
+        return any(getattr(context, "fullgraph", False) for context in [*contexts, *_settings(self.module)])
 
     @property
     def scripted(self) -> bool:
@@ -66,36 +72,48 @@ class Tree:
     Args:
         model: any module; it is read, never called or changed. A parametrized tensor is never read through its
             property, which would run code.
+
+    Attributes:
+        nodes: the modules by canonical path, parents before children.
+        root: the model inside its wrappers.
     """
 
     def __init__(self, model: Module) -> None:
         self.model = model
         self.nodes: dict[str, Node] = {}
         self._owners: dict[int, Node] = {}
-        self._walk(model, "", "", [], ())
+        self._aliases: dict[int, list[str]] = {}
+        self._walk(model, "", "", (), ())
+        self._raw = {node.raw: node for node in self.nodes.values()}
         self.root = self.nodes[""]
 
-    def _walk(self, module: Module, path: str, raw: str, wrappers: list[Module], above: tuple[int, ...]) -> None:
+    def _walk(self, module: Module, path: str, raw: str, wrappers: tuple[Module, ...], above: tuple[int, ...]) -> None:
         inner = wrapped(module)
         if inner is not None:
             name, child = inner
-            self._walk(child, path, join(raw, name), [*wrappers, module], above)
+            self._walk(child, path, join(raw, name), (*wrappers, module), above)
             return
-        self._add(Node(path, raw, module, wrappers=wrappers))
+        self._add(Node(path, raw, module, wrappers))
         if id(module) in above:
             return
         for name, found in module._modules.items():
             if found is not None:
-                self._walk(found, join(path, name), join(raw, name), [], (*above, id(module)))
+                self._walk(found, join(path, name), join(raw, name), (), (*above, id(module)))
 
     def _add(self, node: Node) -> None:
-        first = self._owners.setdefault(id(node.module), node)
-        if first is not node:
-            first.aliases.append(node.path)
-            node.aliases.append(first.path)
+        self._owners.setdefault(id(node.module), node)
+        self._aliases.setdefault(id(node.module), []).append(node.path)
         for wrapper in node.wrappers:
             self._owners.setdefault(id(wrapper), node)
         self.nodes[node.path] = node
+
+    def find(self, path: str) -> Node | None:
+        """The node of a path, which may also be as `named_modules` gives it, with wrappers."""
+        return self.nodes.get(path) or self._raw.get(path) or self.nodes.get(canonical(path))
+
+    def aliases(self, node: Node) -> tuple[str, ...]:
+        """The other canonical paths of a module."""
+        return tuple(path for path in self._aliases[id(node.module)] if path != node.path)
 
     def owner(self, module: Module) -> Node | None:
         """The first node of a module object, or None where it is not in the tree."""
@@ -105,8 +123,21 @@ class Tree:
         """The node under whose path a shared module comes first."""
         return self._owners[id(node.module)]
 
+    def around(self, path: str) -> Iterator[Node]:
+        """The node of a path and those above it, from the root downwards."""
+        levels = path.split(".") if path else []
+        paths = (".".join(levels[:count]) for count in range(len(levels) + 1))
+        return (self.nodes[name] for name in paths if name in self.nodes)
+
+    def compiled_region(self, path: str) -> Node | None:
+        """The outermost compiled module at or above a path; None where no module around it is compiled.
+
+        A compiled *function* that calls the model leaves no trace on it and is not seen.
+        """
+        return next((node for node in self.around(path) if node.compiled), None)
+
     def runnable(self) -> Iterator[Node]:
-        """The nodes that a wildcard can match: with a `forward` of their own, each module once."""
+        """The nodes that a wildcard can match: with a `forward`, each module once."""
         return (node for node in self.nodes.values() if node.runs and self._owners[id(node.module)] is node)
 
     def tensors(self) -> dict[str, tuple[Node, str, Tensor]]:
@@ -117,6 +148,11 @@ class Tree:
                 if tensor is not None:
                     found[join(path, name)] = (node, name, tensor)
         return found
+
+    def device(self) -> torch.device:
+        """The device of the model's first parameter or buffer; the CPU where it has none."""
+        first = next(chain(self.model.parameters(), self.model.buffers()), None)
+        return torch.device("cpu") if first is None else first.device
 
 
 def wrapped(module: Module) -> tuple[str, Module] | None:
@@ -136,5 +172,12 @@ def join(path: str, name: str) -> str:
 
 
 def canonical(path: str) -> str:
-    """A raw path without the wrapper levels whose names alone give them away."""
+    """A path without the wrapper levels that are recognised by their names alone."""
     return ".".join(level for level in path.split(".") if level not in WRAPPERS or WRAPPERS[level])
+
+
+def _settings(module: Module) -> list[Any]:
+    """The settings of `Module.compile`, which torch keeps in the closure of the compiled call and nowhere else."""
+    call = getattr(module, "_compiled_call_impl", None)
+    cells = getattr(call, "__closure__", None) or ()
+    return [cell.cell_contents for cell in cells if hasattr(cell.cell_contents, "fullgraph")]

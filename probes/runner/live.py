@@ -22,9 +22,8 @@ from probes.hooks.memory import MemoryMeter, MemoryTap
 from probes.hooks.pre_forward import PreForwardHook
 from probes.hooks.tensor import TensorTap
 from probes.plan import Binding, Node, Plan, Tree
-from probes.plan.compiled import region
+from probes.plan.checks import memory_counters
 from probes.plan.drift import node_of, renew
-from probes.plan.memory import counters, device_of
 from probes.runner.schedule import Schedule, within
 from probes.runner.trigger import TriggeredRecorder, TriggerWatch
 
@@ -69,7 +68,7 @@ class Live:
         self.stood: set[int] = set()
         self.late: list[TensorTap] = []
         self.hooks: list[ForwardHook | PreForwardHook] = []
-        self.inside = {binding.index for binding in plan.bindings if region(self.trees[binding.model], binding.module) is not None}
+        self.inside = {binding.index for binding in plan.bindings if self.trees[binding.model].compiled_region(binding.module) is not None}
         self.compiled = bool(self.inside)
         for index in self.inside:
             self.taps[index].absence = "compiled away"
@@ -110,8 +109,8 @@ class Live:
 
     def _meter(self, binding: Binding) -> MemoryMeter:
         """The meter of the device that a model is on."""
-        device = device_of(self.trees[binding.model].model)
-        return self.meters.setdefault(device, MemoryMeter(counters(device), device))
+        device = self.trees[binding.model].device()
+        return self.meters.setdefault(device, MemoryMeter(memory_counters(device), device))
 
     def _edit(self, binding: Binding, tap: Tap) -> None:
         """Give a tap that rewrites its editor."""

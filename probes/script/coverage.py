@@ -11,7 +11,7 @@ import torch
 from torch.nn import Module
 
 from probes.errors import PlanError, ProbesError, RunError
-from probes.hooks.pre_forward import parameters_of
+from probes.forward_signature import forward_signature
 from probes.plan.tree import Node, Tree
 from probes.runner.entry import phase_of
 from probes.script.model_choice import ModelChoice, Models
@@ -141,7 +141,7 @@ class Coverage:
 
 def _signatures(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: object) -> dict[str, Signature]:
     """What is known of each tensor that goes into a call and comes out of it."""
-    names, rest = parameters_of(module)
+    names, rest, _ = forward_signature(module)
     inputs = {**dict(zip(names, args, strict=False)), **({rest or "args": args[len(names) :]} if len(args) > len(names) else {}), **kwargs}
     found = [*leaves(inputs, "input"), *leaves(output, "output")]
     return {leaf: Signature(DTYPE_NAMES[tensor.dtype], tuple(tensor.shape)) for leaf, tensor in found}

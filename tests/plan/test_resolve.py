@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 from dataclasses import FrozenInstanceError
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from torch import nn
 
 import probes
@@ -67,3 +70,123 @@ def test_a_replaced_module_gives_new_trees_and_leaves_the_plan_as_it_was() -> No
     assert node_of(trees, binding).module is model[0]  # type: ignore[union-attr]
     assert node_of(plan.trees, binding).module is before  # type: ignore[union-attr]
     assert renew(plan, trees) == (trees, {})
+
+
+def notes(spec: Any, model: Any) -> dict[str, str]:
+    return {note.code: note.message for note in probes.resolve(spec, model).notes}
+
+
+def one(**probe: Any) -> dict[str, Any]:
+    return {"version": 1, "probes": {"p": probe}}
+
+
+@pytest.mark.parametrize(
+    ("probe", "target"),
+    [
+        ({"hook": "forward", "modules": ["module.0"]}, "0"),
+        ({"hook": "forward", "modules": ["module.*"]}, "0"),
+        ({"hook": "forward", "modules": ["module"]}, ""),
+        ({"hook": "tensor", "tensors": ["module.0.weight"]}, "0.weight"),
+        ({"hook": "tensor", "tensors": ["module.*.weight"]}, "0.weight"),
+        ({"hook": "tensor", "tensors": ["module.0:output"]}, "0"),
+    ],
+)
+def test_a_path_as_named_modules_gives_it_is_accepted_and_noted(probe: dict[str, Any], target: str) -> None:
+    model = nn.DataParallel(net())
+    assert any(name == "module.0" for name, _ in model.named_modules())
+    plan = probes.resolve(one(**probe), model)
+    assert plan.bindings[0].target == target
+    assert [note.code for note in plan.notes] == ["wrapped-path"]
+    assert f"`{target}`" in plan.notes[0].message
+
+
+def test_a_canonical_path_is_not_noted() -> None:
+    assert notes(one(hook="forward", modules=["0", "*"]), nn.DataParallel(net())) == {}
+
+
+class OfClass(nn.Module):
+    forward = torch.relu
+
+
+class Partial(nn.Module):
+    forward = partial(torch.clamp, min=0)
+
+
+class Static(nn.Module):
+    @staticmethod
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x)
+
+
+def of_object() -> nn.Module:
+    module = nn.Linear(4, 4)
+    module.forward = torch.relu  # type: ignore[method-assign]
+    return module
+
+
+@pytest.mark.parametrize("make", [OfClass, Partial, of_object])
+@pytest.mark.parametrize("values", [["input"], ["input.0"], ["grad_input_total"], ["input", "output"]])
+def test_inputs_of_a_forward_without_a_signature_have_positions(make: Any, values: list[str], tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(4, 4), make())
+    spec = one(modules=["1"], values=values)
+    assert "positions only" in notes(spec, model)["inputs-without-names"]
+    with probes.attach(model, spec, out=tmp_path / "run") as run, run.epoch(0), run.step():
+        model(torch.ones(2, 4)).sum().backward()
+    leaves = {key.leaf for key in (one.key for one in probes.open(tmp_path / "run").series)}
+    assert f"{values[0].partition('.')[0]}.args.0" in leaves
+
+
+def test_a_forward_with_a_signature_is_not_noted() -> None:
+    assert notes(one(modules=["*"], values=["input"]), nn.Sequential(Static())) == {}
+    assert notes(one(modules=["*"], values=["output"]), nn.Sequential(OfClass())) == {}
+
+
+def frozen() -> Any:
+    model = net()
+    model[0].requires_grad_(False)
+    return model
+
+
+def train(model: Any, spec: Any, out: Path, epochs: int, unfreeze_at: int) -> Any:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with probes.attach(model, spec, out=out) as run:
+        for epoch in run.epochs(epochs):
+            model[0].requires_grad_(epoch >= unfreeze_at)
+            for _ in run.steps(range(2)):
+                optimizer.zero_grad()
+                model(torch.ones(2, 4)).sum().backward()
+                optimizer.step()
+    return run
+
+
+@pytest.mark.parametrize("stage", ["increment", "accumulated", "final"])
+def test_a_parameter_that_is_unfrozen_later_is_captured_from_the_next_epoch(stage: str, tmp_path: Path) -> None:
+    model = frozen()
+    spec = one(hook="tensor", tensors=["*.weight"], stage=stage)
+    assert "`0.weight`" in notes(spec, model)["frozen-parameter"]
+    run = train(model, spec, tmp_path / "run", epochs=3, unfreeze_at=1)
+    found = {one.key.target: {capture.clock.epoch for capture in one} for one in probes.open(tmp_path / "run").series}
+    assert found["1.weight"] == {0, 1, 2}
+    assert 2 in found["0.weight"]
+    assert 0 not in found["0.weight"]
+    assert "frozen" in str(run.summary())
+
+
+def test_a_parameter_that_stays_frozen_ends_the_run_with_its_reason(tmp_path: Path) -> None:
+    with pytest.raises(probes.errors.RunError, match="frozen"):
+        train(frozen(), one(hook="tensor", tensors=["0.*"]), tmp_path / "run", epochs=1, unfreeze_at=9)
+
+
+def test_a_frozen_parameter_by_its_exact_path_needs_a_schedule_that_begins_later(tmp_path: Path) -> None:
+    spec = one(hook="tensor", tensors=["0.weight"])
+    assert [problem.code for problem in problems(spec, frozen())] == ["frozen-parameter"]
+    spec["probes"]["p"]["when"] = {"epochs": {"from": 1}}
+    train(frozen(), spec, tmp_path / "run", epochs=3, unfreeze_at=0)
+    assert len(probes.open(tmp_path / "run")["p", "0.weight"]) == 4
+
+
+def test_a_buffer_never_has_a_gradient() -> None:
+    model = nn.Sequential(nn.BatchNorm1d(4))
+    assert "no gradient is possible" in notes(one(hook="tensor", tensors=["**"]), model)["frozen-parameter"]
+    (problem,) = problems(one(hook="tensor", tensors=["0.running_mean"], when={"epochs": {"from": 1}}), model)
+    assert "never has a gradient" in problem.message

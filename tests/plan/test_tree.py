@@ -27,7 +27,7 @@ def test_every_module_stands_under_its_path_and_the_root_under_the_empty_one() -
 
 def test_a_module_with_two_names_is_one_node_for_wildcards_and_knows_its_aliases() -> None:
     tree = Tree(Net())
-    assert tree.nodes["features.0"].aliases == ["tied"]
+    assert tree.aliases(tree.nodes["features.0"]) == ("tied",)
     assert "tied" not in [node.path for node in tree.runnable()]
     assert tree.first(tree.nodes["tied"]).path == "features.0"
 

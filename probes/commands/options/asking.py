@@ -14,7 +14,7 @@ from probes.commands.rendering.starting_spec import remark
 from probes.spec.compose import file_bytes, preset_names, preset_path
 
 if TYPE_CHECKING:
-    from probes.plan.suggestion import Suggestion, Target
+    from probes.plan.suggestion import SuggestedTarget, Suggestion
 
 OWN = "What do chosen modules return, and do gradients reach them?"
 
@@ -56,7 +56,7 @@ def source() -> StartingPoint:
 
 def targets(found: Suggestion) -> tuple[str, ...]:
     """Ask which modules to capture; return an empty tuple for the suggested ones."""
-    known: list[Target] = [*found.chosen, *found.others]
+    known: list[SuggestedTarget] = [*found.chosen, *found.others]
     _say("\n" + _numbered([f"{target.pattern}  {remark(target)}" for target in known]))
     default = " ".join(str(number) for number in range(1, len(found.chosen) + 1))
     words = _text("Which modules? Numbers, or paths and globs", default).split()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from probes.plan.suggestion import Suggestion, Target
+    from probes.plan.suggestion import SuggestedTarget, Suggestion
 
 SCHEMA = "probe-spec.v1.json"
 MODELINES = f"""\
@@ -106,7 +106,7 @@ def _with_modules(text: str, modules: tuple[str, ...]) -> str:
     return "\n".join(lines).replace('["${layers}"]', '["${layers}"]' if len(modules) == 1 else _patterns(modules))
 
 
-def remark(target: Target) -> str:
+def remark(target: SuggestedTarget) -> str:
     """Return a comment that describes a target."""
     kind = target.kind if target.count == 1 else f"{target.count} x {target.kind}"
     return f"# {kind}: {target.value}" if target.value else f"# {kind}"
@@ -123,7 +123,9 @@ def _probes(name: str, found: Suggestion, answers: Answers) -> str:
     return f"{outputs}\n{GRADIENTS.format(suffix=suffix, model=model)}" if wanted else outputs
 
 
-def _outputs(answers: Answers, patterns: str, note: str, suffix: str = "", model: str = "", others: tuple[Target, ...] = ()) -> str:
+def _outputs(
+    answers: Answers, patterns: str, note: str, suffix: str = "", model: str = "", others: tuple[SuggestedTarget, ...] = ()
+) -> str:
     alternatives = "".join(f"    # modules: [{_quoted(target.pattern)}]  {remark(target)}\n" for target in others)
     head = f"  outputs{suffix}:\n{model}    hook: forward\n    modules: {patterns}  {note}".rstrip()
     return f"{head}\n{alternatives}{STATS if answers.keep == 'stats' else ''}"

@@ -1,19 +1,19 @@
-"""Why a probe looks at a module, or why it does not."""
+"""Why a probe captures values of a module, or why it does not."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from probes.errors import UsageError, nearest
 from probes.module_glob import ModuleGlob, levels_of
 from probes.plan.binding import Plan
-from probes.plan.modules import isinstance_of
+from probes.plan.match_modules import isinstance_of
 from probes.plan.tree import Node, Tree
 from probes.spec import Probe
 
 
-def why(plan: Plan, path: str) -> list[tuple[str, str]]:
-    """Each probe of a plan, and what it has to do with a module.
+def reasons(plan: Plan, path: str) -> list[tuple[str, str]]:
+    """Each probe of a plan, and why it captures values of a module or does not.
 
     Args:
         plan: the plan.
@@ -33,46 +33,52 @@ def why(plan: Plan, path: str) -> list[tuple[str, str]]:
 def _reason(plan: Plan, name: str, probe: Probe, tree: Tree, path: str) -> str:
     node = tree.nodes[path]
     if not probe.enabled:
-        return "no: the probe is switched off (`enabled: false`)"
+        return "no: the probe is disabled (`enabled: false`)"
     found = [binding for binding in plan.bindings if binding.name == name and binding.module == tree.first(node).path]
     if found:
         also = "" if found[0].module == path else f", under its first path `{found[0].module}`"
         return f"yes: {', '.join(dict.fromkeys(binding.value for binding in found))}{also}"
     if probe.tensors:
-        return "no: the probe looks at `tensors`, and at none of this module's own"
+        return "no: the probe has `tensors`, and none of them belongs to this module"
     return f"no: {'; '.join(_misses(probe, tree, node))}"
 
 
 def _misses(probe: Probe, tree: Tree, node: Node) -> Iterator[str]:
     """What keeps a module out, the first reason of each pattern that matches, or how near the patterns come."""
     if not node.runs:
-        yield f"{node.kind} has no `forward` of its own and never fires"
+        yield f"`{node.kind}` has no `forward` and is never called"
     if node.scripted:
-        yield "it is a ScriptModule, which takes no hooks"
+        yield "it is a ScriptModule, on which hooks do not work"
     matching = [text for text in probe.modules if ModuleGlob(text).matches(node.path)]
     if not matching:
-        yield from (f"`{text}` does not match: {_parting(text, node.path)}" for text in probe.modules)
+        yield from (f"`{text}` does not match: {_first_difference(text, node.path)}" for text in probe.modules)
         return
     for text in probe.exclude:
         if ModuleGlob(text).matches(node.path):
-            yield f"`{matching[0]}` matches, but `exclude: {text}` leaves it out"
+            yield f"`{matching[0]}` matches, but `exclude: {text}` removes it"
     if probe.types and not isinstance_of(node.module, _known(probe)):
-        bases = ", ".join(base.__name__ for base in type(node.module).__mro__[:-2])
-        yield f"`{matching[0]}` matches, but it is a {bases}, and `types` asks for {', '.join(probe.types)}"
+        bases, wanted = (base.__name__ for base in type(node.module).__mro__[:-2]), probe.types
+        yield f"`{matching[0]}` matches, but its classes are {_listed(bases)}, and `types` selects {_listed(wanted)}"
 
 
 def _known(probe: Probe) -> tuple[str, ...]:
     return tuple(text.rpartition(".")[2] for text in probe.types)
 
 
-def _parting(text: str, path: str) -> str:
-    """Where a pattern and a path part."""
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _first_difference(text: str, path: str) -> str:
+    """Where a glob and a path first differ."""
     wanted, levels = levels_of(text), path.split(".") if path else []
     if "**" not in wanted and len(wanted) != len(levels):
-        return f"it has {len(wanted)} {'level' if len(wanted) == 1 else 'levels'}, the path {len(levels)}; `**` stands for any number"
+        count = f"{len(wanted)} {'level' if len(wanted) == 1 else 'levels'}"
+        return f"it has {count}, the path has {len(levels)}; `**` matches any number of levels"
     for place, (one, level) in enumerate(zip(wanted, levels, strict=False)):
         if one == "**":
             break
         if not ModuleGlob(one).matches(level):
-            return f"level {place + 1} is `{level}`, and it asks for `{one}`"
-    return f"nothing below `{'.'.join(wanted[: wanted.index('**')]) or 'the root'}` fits `{'.'.join(wanted[wanted.index('**') + 1 :])}` so"
+            return f"level {place + 1} of the path is `{level}`, the glob has `{one}` there"
+    above, below = ".".join(wanted[: wanted.index("**")]), ".".join(wanted[wanted.index("**") + 1 :])
+    return f"`{below}` does not match below {f'`{above}`' if above else 'the root'}"

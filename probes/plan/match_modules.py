@@ -1,4 +1,4 @@
-"""The module values that a probe names."""
+"""The values of modules that a probe names: exact paths, globs, `types` and `exclude`."""
 
 from __future__ import annotations
 
@@ -12,20 +12,22 @@ from typing import Any
 from torch.nn import Module
 
 from probes.errors import nearest
-from probes.hooks.memory import MEMORY
+from probes.forward_signature import forward_signature
 from probes.module_glob import ModuleGlob
-from probes.plan.draft import Draft, Target
+from probes.plan.draft import Draft, MatchedValue
 from probes.plan.tree import Node
-from probes.signature import Signature
+from probes.signature import MEMORY, Signature
+from probes.value_path import HOOK_OF
 
 
-def module_targets(draft: Draft) -> Iterator[Target]:
-    """The module values a probe names, in the order of the model."""
-    probe = draft.probe
+def module_values(draft: Draft) -> Iterator[MatchedValue]:
+    """The values of modules that a probe names, in the order of the model."""
     nodes = list(_modules(draft))
+    if any(HOOK_OF[value.root] == "pre-forward" or value.root.startswith("grad_input") for value in draft.probe.value_paths):
+        _note_unknown_signatures(draft, [node for node, _ in nodes])
     for node, exact in nodes:
-        for value in probe.value_paths:
-            yield Target(node.path, node, value.root, value.keys, exact, MEMORY if value.root == "memory" else Signature())
+        for value in draft.probe.value_paths:
+            yield MatchedValue(node.path, node, value.root, value.keys, exact, MEMORY if value.root == "memory" else Signature())
 
 
 def _modules(draft: Draft) -> Iterable[tuple[Node, bool]]:
@@ -34,29 +36,47 @@ def _modules(draft: Draft) -> Iterable[tuple[Node, bool]]:
     excluded = [ModuleGlob(text) for text in probe.exclude]
     found: dict[str, tuple[Node, bool]] = {}
     for index, text in enumerate(probe.modules):
-        pattern = ModuleGlob(text)
-        if pattern.is_exact:
-            node = draft.exact(text, pattern, "modules", index)
+        glob = ModuleGlob(text)
+        if glob.is_exact:
+            node = draft.exact(text, glob, "modules", index)
             if node is not None:
                 found[node.path] = (node, True)
             continue
-        matches = [node for node in draft.tree.nodes.values() if pattern.matches(node.path)]
-        for node in _kept(draft, matches):
+        matches = _matches(draft, text, glob, index)
+        for node in _able_to_fire(draft, matches):
             if not any(other.matches(node.path) for other in excluded) and (types is None or isinstance_of(node.module, types)):
                 found.setdefault(node.path, (node, False))
-        if not any(pattern.matches(path) for path in found) and not _said_of_types(draft):
+        if not any(node.path in found for node in matches) and not _has_unknown_type(draft):
             _no_match(draft, text, index, matches, types)
     order = {path: place for place, path in enumerate(draft.tree.nodes)}
     return sorted(found.values(), key=lambda pair: order[pair[0].path])
 
 
-def _said_of_types(draft: Draft) -> bool:
-    """Whether it has been said that a class of `types` is not there, so that no match needs no second word."""
+def _matches(draft: Draft, text: str, glob: ModuleGlob, index: int) -> list[Node]:
+    """The modules that a glob matches by their canonical paths, else by the paths that `named_modules` gives."""
+    nodes = draft.tree.nodes.values()
+    found = [node for node in nodes if glob.matches(node.path)]
+    if not found and (found := [node for node in nodes if node.raw != node.path and glob.matches(node.raw)]):
+        draft.note_wrapped(text, found[0].path, "modules", index)
+    return found
+
+
+def _note_unknown_signatures(draft: Draft, nodes: list[Node]) -> None:
+    """Note modules whose `forward` has no signature that Python knows: their inputs have no names."""
+    unknown = [f"`{node.path}`" for node in nodes if not forward_signature(node.module).known]
+    if unknown:
+        more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
+        message = f"Python knows no signature of the `forward` of {unknown[0]}{more}: inputs have positions only, such as `input.args.0`"
+        draft.note("inputs-without-names", message, "modules")
+
+
+def _has_unknown_type(draft: Draft) -> bool:
+    """Whether a class of `types` is unknown, which explains why nothing matches."""
     return any(problem.code == "unknown-type" for problem in draft.problems)
 
 
-def _kept(draft: Draft, matches: list[Node]) -> Iterator[Node]:
-    """The matches that can fire, each module under its first matching path."""
+def _able_to_fire(draft: Draft, matches: list[Node]) -> Iterator[Node]:
+    """The matches that can be called with hooks, each module under its first matching path."""
     seen: set[int] = set()
     for node in matches:
         if not node.runs or node.scripted:
@@ -70,16 +90,16 @@ def _no_match(draft: Draft, text: str, index: int, matches: list[Node], types: A
     total = len(draft.tree.nodes)
     if matches:
         kinds = ", ".join(sorted({node.kind for node in matches})[:6])
-        why = f"pattern `{text}` matches {len(matches)} modules, but none that can fire and is left by `types` and `exclude` ({kinds})"
-        draft.refuse("no-match", why, "change `types` or `exclude`, or name modules with a forward of their own", "modules", index)
+        why = f"glob `{text}` matches {len(matches)} modules ({kinds}), but `types` and `exclude` remove them, or they have no `forward`"
+        draft.refuse("no-match", why, "change `types` or `exclude`, or list modules that have a `forward`", "modules", index)
         return
     deeper = _below(draft, f"**.{text}")
     hint = f"`**.{text}` matches {len(deeper)}, such as `{deeper[0]}`" if deeper else _near_miss(draft, text)
-    draft.refuse("no-match", f"pattern `{text}` matches 0 of {total} modules", hint or _what_there_is(draft), "modules", index)
+    draft.refuse("no-match", f"glob `{text}` matches 0 of {total} modules", hint or _first_levels(draft), "modules", index)
 
 
 def _near_miss(draft: Draft, text: str) -> str:
-    """A hint with the pattern as it would match: its misspelt level by the nearest name in the model."""
+    """A hint with the glob as it would match: its misspelt level replaced by the nearest name in the model."""
     names = sorted({level for path in draft.tree.nodes for level in path.split(".") if level})
     levels = text.split(".")
     for place, level in enumerate(levels):
@@ -92,22 +112,22 @@ def _near_miss(draft: Draft, text: str) -> str:
     return nearest(text, draft.tree.nodes)
 
 
-def _what_there_is(draft: Draft) -> str:
-    """A hint with what patterns begin with in this model, whose root no glob matches."""
+def _first_levels(draft: Draft) -> str:
+    """A hint with the children of the model, with which globs begin."""
     tops = [path for path in draft.tree.nodes if path and "." not in path]
     if not tops:
-        return 'the model holds no other module; itself is written ""'
+        return 'the model has no other modules; the model itself is written ""'
     named = ", ".join(f"`{path}`" for path in tops[:6]) + (f" and {len(tops) - 6} more" if len(tops) > 6 else "")
-    return f'below the model there is {named}; `probes tree` shows all, and the model itself is written ""'
+    return f'the model has {named}; `probes tree` lists all modules, and the model itself is written ""'
 
 
 def _below(draft: Draft, text: str) -> list[str]:
-    pattern = ModuleGlob(text)
-    return [path for path in draft.tree.nodes if pattern.matches(path)]
+    glob = ModuleGlob(text)
+    return [path for path in draft.tree.nodes if glob.matches(path)]
 
 
 def _types(draft: Draft) -> tuple[str | type, ...] | None:
-    """What `types` says: bare class names as they are, dotted ones as classes already imported."""
+    """The classes of `types`: bare names as they are, dotted ones as classes that are already imported."""
     if not draft.probe.types:
         return None
     found: list[str | type] = []
@@ -135,16 +155,16 @@ def _known_type(draft: Draft, name: str, index: int) -> None:
     known = {base.__name__ for node in draft.tree.nodes.values() for base in type(node.module).__mro__}
     if name not in known:
         hint = nearest(name, known) or _classes(draft, index)
-        draft.refuse("unknown-type", f"no module of the model is a `{name}`", hint, "types", index)
+        draft.refuse("unknown-type", f"the model has no module of class `{name}`", hint, "types", index)
 
 
 def _classes(draft: Draft, index: int) -> str:
-    """A hint with the classes that most modules of the model have, and with the variable that names another."""
+    """A hint with the most frequent classes of the model, and with the variable that sets another."""
     counted = Counter(node.kind for node in draft.tree.nodes.values() if node.runs)
     named = ", ".join(f"`{kind}`" for kind, _ in counted.most_common(6))
     written = draft.loaded.locate(("probes", draft.name, "types", index))
     variable = re.search(r"\$\{(\w+)\}", written.source[written.column - 1 :][: written.width])
-    return f"it has {named}" + (", ..." if len(counted) > 6 else "") + (f"; --set vars.{variable[1]}=CLASS" if variable else "")
+    return f"the model has {named}" + (", ..." if len(counted) > 6 else "") + (f"; --set vars.{variable[1]}=CLASS" if variable else "")
 
 
 def isinstance_of(module: Module, types: tuple[str | type, ...]) -> bool:

@@ -1,0 +1,202 @@
+"""Checks of a plan as a whole: edits, sinks, triggers, memory, compiled modules and fused kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
+from typing import Any
+
+import torch
+
+from probes.errors import Problem
+from probes.plan.binding import Binding
+from probes.plan.draft import Draft
+from probes.spec import LoadedSpec
+
+COUNTERS = ("memory_allocated", "max_memory_allocated", "reset_peak_memory_stats")
+Bound = Sequence[tuple[Draft, Sequence[Binding]]]
+"""Every probe with its bindings."""
+
+
+def check(bound: Bound) -> None:
+    """Note on each probe what is wrong with its bindings, or worth knowing."""
+    _one_edit_of_a_value(bound)
+    _possible_edits(bound)
+    _gradients_in_fullgraph(bound)
+    _fused_kernels(bound)
+    _limits_of_sinks(bound)
+    _counted_memory(bound)
+    _trigger_buffers(bound)
+
+
+def _pairs(bound: Bound) -> Iterator[tuple[Draft, Binding]]:
+    return ((draft, binding) for draft, bindings in bound for binding in bindings)
+
+
+# Edits
+
+
+def _one_edit_of_a_value(bound: Bound) -> None:
+    seen: dict[tuple[str, str, str], str] = {}
+    for draft, binding in _pairs(bound):
+        place = (binding.model, binding.target, binding.value)
+        if draft.probe.edit is None:
+            continue
+        if place in seen:
+            message = f"`{binding.value}` of `{binding.target}` is also edited by probe `{seen[place]}`; a value can have one edit"
+            draft.refuse("two-edits", message, "remove one of the two", "edit")
+        seen[place] = draft.name
+
+
+def _possible_edits(bound: Bound) -> None:
+    for draft, binding in _pairs(bound):
+        edit = draft.probe.edit
+        if edit is None:
+            continue
+        if binding.root == "data":
+            message = "the data of a parameter cannot be edited, only values that are computed from it"
+            draft.refuse("edit-of-data", message, "edit an `output`, or a `grad`", "edit")
+        if binding.stage == "final":
+            message = "the optimizer has already used a `final` gradient"
+            draft.refuse("edit-too-late", message, "write `stage: accumulated`", "stage")
+        if edit.gradients_only and not binding.root.startswith("grad"):
+            message = f"edit `{edit.kind}` is for gradients, and `{binding.value}` is not one"
+            draft.refuse("edit-of-gradients", message, "name a gradient in `values`, such as grad_output", "edit")
+
+
+# Compiled modules and fused kernels
+
+
+def _gradients_in_fullgraph(bound: Bound) -> None:
+    """Refuse what needs a graph break where none is allowed: gradients of values, and edits."""
+    for draft, binding in _pairs(bound):
+        if binding.hook == "tensor" or (binding.root in ("input", "output") and draft.probe.edit is None):
+            continue
+        region = draft.tree.compiled_region(binding.module)
+        if region is not None and region.fullgraph:
+            what = f"`{binding.value}`" if draft.probe.edit is None else f"an edit of `{binding.value}`"
+            whole = f"`{region.path}`" if region.path else "the model"
+            message = f"{what} of `{binding.target}` needs a graph break, and {whole} is compiled with `fullgraph=True`"
+            draft.refuse("fullgraph", message, "compile it without fullgraph, or capture `output` and parameters' `grad`, which need none")
+
+
+def _fused_kernels(bound: Bound) -> None:
+    """Note where a hook turns off the fused kernel that `TransformerEncoderLayer` uses in `eval` without gradients."""
+    for draft, bindings in bound:
+        if set(draft.probe.when.phases) <= {"train"}:
+            continue
+        inside = [binding.target for binding in bindings if binding.hook != "tensor" and _in_encoder_layer(draft, binding.module)]
+        if inside:
+            more = f" and {len(inside) - 1} more" if len(inside) > 1 else ""
+            draft.note(
+                "fast-path",
+                f"hooks on `{inside[0]}`{more} turn off the fused kernel of `TransformerEncoderLayer` in `eval`: other kernels run there "
+                "than without probes, and the last bits of values may differ",
+            )
+
+
+def _in_encoder_layer(draft: Draft, path: str) -> bool:
+    return any(node.path and isinstance(node.module, torch.nn.TransformerEncoderLayer) for node in draft.tree.around(path))
+
+
+# Sinks
+
+
+def _limits_of_sinks(bound: Bound) -> None:
+    """Refuse captures larger than a sink takes; where only a run can tell, the sink is disabled then."""
+    for draft, bindings in bound:
+        for name, sink in draft.loaded.spec.sinks_of(draft.name).items():
+            limit = sink.most_elements()
+            found = next(filter(None, (_too_large(binding, limit) for binding in bindings)), "") if limit is not None else ""
+            if found:
+                place = ("sinks", draft.probe.sinks.index(name)) if name in draft.probe.sinks else ()
+                hint = "add a transform that makes it smaller, such as `stats` or `norm`" + _other_sink(draft)
+                draft.refuse("too-large-for-sink", f"sink `{name}` takes at most {limit} elements, and {found}", hint, *place)
+
+
+def _too_large(binding: Binding, limit: int) -> str:
+    """Why a capture does not fit, as far as its size is known; empty where it may fit."""
+    sizes = binding.stored.shape
+    least = prod(size for size in sizes if size is not None) if sizes is not None else 0
+    if least > limit:
+        return f"`{binding.value}` of `{binding.target}` has {least}" + (" or more" if sizes is not None and None in sizes else "")
+    raw = sizes is None and not binding.probe.transforms
+    return f"no transform makes `{binding.value}` of `{binding.target}` small" if raw else ""
+
+
+def _other_sink(draft: Draft) -> str:
+    """The way out where the spec declares an entry of `sinks` without a limit."""
+    spec = draft.loaded.spec
+    others = [name for name in spec.sinks if name not in spec.reading_sinks or spec.reading_sinks[name].most_elements() is None]
+    return f", or write `sinks: [{others[0]}]`" if others else ""
+
+
+# Memory
+
+
+def memory_counters(device: torch.device) -> Any:
+    """The module of torch that counts the memory of a device; None where nothing counts it."""
+    if device.type in ("cpu", "meta"):
+        return None
+    found = torch.get_device_module(device)
+    return found if all(hasattr(found, name) for name in COUNTERS) else None
+
+
+def _counted_memory(bound: Bound) -> None:
+    """Refuse `memory` where no allocator counts it, and in compiled modules, of which it would see the whole graph."""
+    for draft, bindings in bound:
+        binding = next((binding for binding in bindings if binding.root == "memory"), None)
+        if binding is None:
+            continue
+        device = draft.tree.device()
+        place = ("values", draft.probe.values.index("memory"))
+        if memory_counters(device) is None:
+            message = f"`memory` is counted by the allocator of an accelerator, and the model is on `{device}`, which has none"
+            draft.refuse("memory-not-counted", message, "move the model to its device before the probes are attached", *place)
+        elif draft.tree.compiled_region(binding.module) is not None:
+            message = f"`{binding.target}` is compiled, and the memory of single modules cannot be measured in a graph"
+            draft.refuse("memory-not-counted", message, "attach before `torch.compile`, or leave the module out", *place)
+        else:
+            message = "each call resets the peak counter of the device, which `torch.cuda.max_memory_allocated` reads"
+            draft.note("memory-peak", message)
+
+
+# Triggers
+
+
+def _trigger_buffers(bound: Bound) -> None:
+    """Refuse triggers that keep more than `limits.buffer_bytes`, as far as sizes are known; what only a run can tell is dropped then."""
+    triggered = [(draft, bindings) for draft, bindings in bound if draft.probe.when.trigger is not None]
+    per_step = {draft.name: sum(binding.stored.nbytes or 0 for binding in bindings) for draft, bindings in triggered}
+    problem = buffer_problem(triggered[0][0].loaded, per_step) if triggered else None
+    if problem is not None:
+        triggered[0][0].problems.append(problem)
+
+
+def held_bytes(loaded: LoadedSpec, per_step: Mapping[str, int]) -> dict[str, int]:
+    """Most bytes that wait for a trigger, by probe.
+
+    Args:
+        loaded: the spec.
+        per_step: bytes of one step, of each probe with a trigger.
+    """
+    triggers = {name: loaded.spec.probes[name].when.trigger for name in per_step}
+    return {name: per_step[name] * (trigger.before + 1) for name, trigger in triggers.items() if trigger is not None}
+
+
+def buffer_problem(loaded: LoadedSpec, per_step: Mapping[str, int]) -> Problem | None:
+    """Why the captures that wait for triggers do not fit into `limits.buffer_bytes`; None where they do."""
+    limit, held = loaded.spec.limits.buffer_bytes, held_bytes(loaded, per_step)
+    needed = sum(held.values())
+    if limit is None or needed <= limit:
+        return None
+    name = max(held, key=lambda probe: held[probe])
+    steps = held[name] // per_step[name]
+    fitting = (limit - (needed - held[name])) // per_step[name] - 1
+    lower = f"write `before: {fitting}`" if fitting >= 0 else "add a transform that makes the values smaller, such as `stats`"
+    return loaded.locate(("probes", name, "when", "trigger", "before")).at(
+        code="ring-too-large",
+        message=f"probe `{name}`: `before: {steps - 1}` keeps {steps} steps in memory; all captures that wait for a trigger need at least "
+        f"{needed:,} bytes, and `limits.buffer_bytes` is {limit:,}",
+        hint=f"{lower}, or raise `limits.buffer_bytes`",
+    )
