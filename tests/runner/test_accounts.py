@@ -222,7 +222,7 @@ def test_a_module_that_is_replaced_between_epochs_is_bound_again_and_the_books_s
         model[0] = nn.Linear(4, 4)
 
     run = run_with(model, tmp_path, {"modules": ["0"], "values": ["output", "input"]}, loop, epochs=2)
-    assert "module `0` was replaced: a Linear before, another Linear now" in account(tmp_path)["drift"]
+    assert "module `0` was replaced: a `Linear` before, another `Linear` now" in account(tmp_path)["drift"]
     assert torch.equal(probes.open(tmp_path / "run").sel(epoch=1)["p", "0", "output"].torch()[0], others[1](X))
     assert "was replaced" in str(run.summary())
     for module in (*model.modules(), *others):
@@ -241,7 +241,7 @@ def test_a_module_that_is_gone_fails_the_run_with_its_name(tmp_path: Path) -> No
 
     run = run_with(model, tmp_path, {"hook": "forward", "modules": ["0"]}, loop, epochs=2)
     assert "`0` did not fire in 3 of 6 steps" in str(verdicts(run)[0])
-    assert "is gone" in account(tmp_path)["drift"]
+    assert "was removed" in account(tmp_path)["drift"]
 
 
 def test_a_parameter_that_is_replaced_is_bound_again_and_the_books_say_so(tmp_path: Path) -> None:
