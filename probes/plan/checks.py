@@ -10,11 +10,11 @@ import torch
 
 from probes.errors import Problem
 from probes.plan.binding import Binding
-from probes.plan.draft import Draft
+from probes.plan.draft import ProbeDraft
 from probes.spec import LoadedSpec
 
 COUNTERS = ("memory_allocated", "max_memory_allocated", "reset_peak_memory_stats")
-Bound = Sequence[tuple[Draft, Sequence[Binding]]]
+Bound = Sequence[tuple[ProbeDraft, Sequence[Binding]]]
 """Every probe with its bindings."""
 
 
@@ -29,7 +29,7 @@ def check(bound: Bound) -> None:
     _trigger_buffers(bound)
 
 
-def _pairs(bound: Bound) -> Iterator[tuple[Draft, Binding]]:
+def _pairs(bound: Bound) -> Iterator[tuple[ProbeDraft, Binding]]:
     return ((draft, binding) for draft, bindings in bound for binding in bindings)
 
 
@@ -95,7 +95,7 @@ def _fused_kernels(bound: Bound) -> None:
             )
 
 
-def _in_encoder_layer(draft: Draft, path: str) -> bool:
+def _in_encoder_layer(draft: ProbeDraft, path: str) -> bool:
     return any(node.path and isinstance(node.module, torch.nn.TransformerEncoderLayer) for node in draft.tree.around(path))
 
 
@@ -124,7 +124,7 @@ def _too_large(binding: Binding, limit: int) -> str:
     return f"no transform makes `{binding.value}` of `{binding.target}` small" if raw else ""
 
 
-def _other_sink(draft: Draft) -> str:
+def _other_sink(draft: ProbeDraft) -> str:
     """The way out where the spec declares an entry of `sinks` without a limit."""
     spec = draft.loaded.spec
     others = [name for name in spec.sinks if name not in spec.reading_sinks or spec.reading_sinks[name].most_elements() is None]

@@ -12,7 +12,7 @@ from probes.spec import LoadedSpec, Probe
 
 
 @dataclass
-class Draft:
+class ProbeDraft:
     """One probe while it is being resolved."""
 
     name: str

@@ -11,11 +11,11 @@ from torch import Tensor
 from probes.digest import blake3_hex
 from probes.edits.kernels.source import EditSource
 from probes.errors import ProbesError
-from probes.plan.draft import Draft, MatchedValue
+from probes.plan.draft import MatchedValue, ProbeDraft
 from probes.reader import run as reader
 
 
-def source_of(draft: Draft, target: MatchedValue) -> tuple[Tensor | None, str]:
+def source_of(draft: ProbeDraft, target: MatchedValue) -> tuple[Tensor | None, str]:
     """The tensor that an edit's `from` names, and BLAKE3 of its bytes; (None, "") without one."""
     source: EditSource | None = getattr(draft.probe.edit, "from_", None)
     if source is None:

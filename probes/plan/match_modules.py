@@ -14,13 +14,13 @@ from torch.nn import Module
 from probes.errors import nearest
 from probes.forward_signature import forward_signature
 from probes.module_glob import ModuleGlob
-from probes.plan.draft import Draft, MatchedValue
+from probes.plan.draft import MatchedValue, ProbeDraft
 from probes.plan.tree import Node
 from probes.signature import MEMORY, Signature
 from probes.value_path import HOOK_OF
 
 
-def module_values(draft: Draft) -> Iterator[MatchedValue]:
+def module_values(draft: ProbeDraft) -> Iterator[MatchedValue]:
     """The values of modules that a probe names, in the order of the model."""
     nodes = list(_modules(draft))
     if any(HOOK_OF[value.root] == "pre-forward" or value.root.startswith("grad_input") for value in draft.probe.value_paths):
@@ -30,7 +30,7 @@ def module_values(draft: Draft) -> Iterator[MatchedValue]:
             yield MatchedValue(node.path, node, value.root, value.keys, exact, MEMORY if value.root == "memory" else Signature())
 
 
-def _modules(draft: Draft) -> Iterable[tuple[Node, bool]]:
+def _modules(draft: ProbeDraft) -> Iterable[tuple[Node, bool]]:
     probe = draft.probe
     types = _types(draft)
     excluded = [ModuleGlob(text) for text in probe.exclude]
@@ -52,7 +52,7 @@ def _modules(draft: Draft) -> Iterable[tuple[Node, bool]]:
     return sorted(found.values(), key=lambda pair: order[pair[0].path])
 
 
-def _matches(draft: Draft, text: str, glob: ModuleGlob, index: int) -> list[Node]:
+def _matches(draft: ProbeDraft, text: str, glob: ModuleGlob, index: int) -> list[Node]:
     """The modules that a glob matches by their canonical paths, else by the paths that `named_modules` gives."""
     nodes = draft.tree.nodes.values()
     found = [node for node in nodes if glob.matches(node.path)]
@@ -61,7 +61,7 @@ def _matches(draft: Draft, text: str, glob: ModuleGlob, index: int) -> list[Node
     return found
 
 
-def _note_unknown_signatures(draft: Draft, nodes: list[Node]) -> None:
+def _note_unknown_signatures(draft: ProbeDraft, nodes: list[Node]) -> None:
     """Note modules whose `forward` has no signature that Python knows: their inputs have no names."""
     unknown = [f"`{node.path}`" for node in nodes if not forward_signature(node.module).known]
     if unknown:
@@ -70,12 +70,12 @@ def _note_unknown_signatures(draft: Draft, nodes: list[Node]) -> None:
         draft.note("inputs-without-names", message, "modules")
 
 
-def _has_unknown_type(draft: Draft) -> bool:
+def _has_unknown_type(draft: ProbeDraft) -> bool:
     """Whether a class of `types` is unknown, which explains why nothing matches."""
     return any(problem.code == "unknown-type" for problem in draft.problems)
 
 
-def _able_to_fire(draft: Draft, matches: list[Node]) -> Iterator[Node]:
+def _able_to_fire(draft: ProbeDraft, matches: list[Node]) -> Iterator[Node]:
     """The matches that can be called with hooks, each module under its first matching path."""
     seen: set[int] = set()
     for node in matches:
@@ -86,7 +86,7 @@ def _able_to_fire(draft: Draft, matches: list[Node]) -> Iterator[Node]:
             yield node
 
 
-def _no_match(draft: Draft, text: str, index: int, matches: list[Node], types: Any) -> None:
+def _no_match(draft: ProbeDraft, text: str, index: int, matches: list[Node], types: Any) -> None:
     total = len(draft.tree.nodes)
     if matches:
         kinds = ", ".join(sorted({node.kind for node in matches})[:6])
@@ -98,7 +98,7 @@ def _no_match(draft: Draft, text: str, index: int, matches: list[Node], types: A
     draft.refuse("no-match", f"glob `{text}` matches 0 of {total} modules", hint or _first_levels(draft), "modules", index)
 
 
-def _near_miss(draft: Draft, text: str) -> str:
+def _near_miss(draft: ProbeDraft, text: str) -> str:
     """A hint with the glob as it would match: its misspelt level replaced by the nearest name in the model."""
     names = sorted({level for path in draft.tree.nodes for level in path.split(".") if level})
     levels = text.split(".")
@@ -112,7 +112,7 @@ def _near_miss(draft: Draft, text: str) -> str:
     return nearest(text, draft.tree.nodes)
 
 
-def _first_levels(draft: Draft) -> str:
+def _first_levels(draft: ProbeDraft) -> str:
     """A hint with the children of the model, with which globs begin."""
     tops = [path for path in draft.tree.nodes if path and "." not in path]
     if not tops:
@@ -121,12 +121,12 @@ def _first_levels(draft: Draft) -> str:
     return f'the model has {named}; `probes tree` lists all modules, and the model itself is written ""'
 
 
-def _below(draft: Draft, text: str) -> list[str]:
+def _below(draft: ProbeDraft, text: str) -> list[str]:
     glob = ModuleGlob(text)
     return [path for path in draft.tree.nodes if glob.matches(path)]
 
 
-def _types(draft: Draft) -> tuple[str | type, ...] | None:
+def _types(draft: ProbeDraft) -> tuple[str | type, ...] | None:
     """The classes of `types`: bare names as they are, dotted ones as classes that are already imported."""
     if not draft.probe.types:
         return None
@@ -151,14 +151,14 @@ def _types(draft: Draft) -> tuple[str | type, ...] | None:
     return tuple(found)
 
 
-def _known_type(draft: Draft, name: str, index: int) -> None:
+def _known_type(draft: ProbeDraft, name: str, index: int) -> None:
     known = {base.__name__ for node in draft.tree.nodes.values() for base in type(node.module).__mro__}
     if name not in known:
         hint = nearest(name, known) or _classes(draft, index)
         draft.refuse("unknown-type", f"the model has no module of class `{name}`", hint, "types", index)
 
 
-def _classes(draft: Draft, index: int) -> str:
+def _classes(draft: ProbeDraft, index: int) -> str:
     """A hint with the most frequent classes of the model, and with the variable that sets another."""
     counted = Counter(node.kind for node in draft.tree.nodes.values() if node.runs)
     named = ", ".join(f"`{kind}`" for kind, _ in counted.most_common(6))

@@ -11,7 +11,7 @@ from torch.nn.parameter import Parameter, is_lazy
 
 from probes.errors import nearest
 from probes.module_glob import ModuleGlob
-from probes.plan.draft import Draft, MatchedValue
+from probes.plan.draft import MatchedValue, ProbeDraft
 from probes.plan.tree import Node, join
 from probes.signature import Signature
 from probes.tensors import DTYPE_NAMES
@@ -21,7 +21,7 @@ Tensors = dict[str, tuple[Node, str, Tensor]]
 MOST_NAMED = 3
 
 
-def tensor_values(draft: Draft) -> Iterator[MatchedValue]:
+def tensor_values(draft: ProbeDraft) -> Iterator[MatchedValue]:
     """What a probe's `tensors` name: parameters and buffers, or values of modules."""
     known = draft.tree.tensors()
     excluded = [ModuleGlob(other) for other in draft.probe.exclude]
@@ -37,7 +37,7 @@ def tensor_values(draft: Draft) -> Iterator[MatchedValue]:
             _note_frozen(draft, [path for path in paths if not known[path][2].requires_grad], known, index)
 
 
-def _paths(draft: Draft, text: str, known: Tensors, index: int) -> list[str]:
+def _paths(draft: ProbeDraft, text: str, known: Tensors, index: int) -> list[str]:
     """The canonical paths of the tensors that a text names; none after noting why not."""
     glob = ModuleGlob(text)
     if glob.is_exact:
@@ -61,7 +61,7 @@ def _paths(draft: Draft, text: str, known: Tensors, index: int) -> list[str]:
     return matched
 
 
-def _canonical(draft: Draft, path: str, known: Tensors) -> str | None:
+def _canonical(draft: ProbeDraft, path: str, known: Tensors) -> str | None:
     """The canonical path of a tensor, which may be written as `named_parameters` gives it."""
     if path in known:
         return path
@@ -71,7 +71,7 @@ def _canonical(draft: Draft, path: str, known: Tensors) -> str | None:
     return found if found in known else None
 
 
-def _instead(draft: Draft, path: str, known: Tensors) -> str:
+def _instead(draft: ProbeDraft, path: str, known: Tensors) -> str:
     """What may be meant by a path that is not a tensor."""
     holder, _, name = path.rpartition(".")
     original = join(holder, f"parametrizations.{name}.original")
@@ -83,7 +83,7 @@ def _instead(draft: Draft, path: str, known: Tensors) -> str:
     return nearest(path, known)
 
 
-def _values(draft: Draft, path: str, found: tuple[Node, str, Tensor], index: int, exact: bool) -> Iterator[MatchedValue]:
+def _values(draft: ProbeDraft, path: str, found: tuple[Node, str, Tensor], index: int, exact: bool) -> Iterator[MatchedValue]:
     node, name, tensor = found
     for value in draft.probe.value_paths:
         if value.root == "grad" and not _has_gradient(draft, path, tensor, index, exact):
@@ -102,7 +102,7 @@ def _values(draft: Draft, path: str, found: tuple[Node, str, Tensor], index: int
         yield MatchedValue(join(node.path, name), node, value.root, (), exact, seen.replace(dims=dims))
 
 
-def _has_gradient(draft: Draft, path: str, tensor: Tensor, index: int, exact: bool) -> bool:
+def _has_gradient(draft: ProbeDraft, path: str, tensor: Tensor, index: int, exact: bool) -> bool:
     """Whether a tensor has a gradient, or may have one in a later epoch."""
     if tensor.requires_grad:
         return True
@@ -122,7 +122,7 @@ def _can_be_unfrozen(tensor: Tensor) -> bool:
     return isinstance(tensor, Parameter) and (tensor.is_floating_point() or tensor.is_complex())
 
 
-def _note_frozen(draft: Draft, frozen: Iterable[str], known: Tensors, index: int) -> None:
+def _note_frozen(draft: ProbeDraft, frozen: Iterable[str], known: Tensors, index: int) -> None:
     """Note what a glob matches that has no gradient: for now, or at all."""
     if all(value.root != "grad" for value in draft.probe.value_paths):
         return
@@ -142,14 +142,14 @@ def _listed(paths: list[str]) -> str:
     return named + (f" and {len(paths) - MOST_NAMED} more" if len(paths) > MOST_NAMED else "")
 
 
-def _is_fully_sharded(draft: Draft, path: str) -> bool:
+def _is_fully_sharded(draft: ProbeDraft, path: str) -> bool:
     """Whether FSDP2 manages a module at or above a parameter; its library is not imported to find out."""
     library = sys.modules.get("torch.distributed.fsdp")
     kind: Any = getattr(library, "FSDPModule", None)
     return kind is not None and any(isinstance(node.module, kind) for node in draft.tree.around(path.rpartition(".")[0]))
 
 
-def _referenced(draft: Draft, text: str, index: int) -> Iterator[MatchedValue]:
+def _referenced(draft: ProbeDraft, text: str, index: int) -> Iterator[MatchedValue]:
     """The gradient of a module's value: `block:output` is `grad_output` of `block`, `block:input.x` its total."""
     reference = Reference.parse(text)
     node = draft.exact(reference.module, ModuleGlob(reference.module), "tensors", index)

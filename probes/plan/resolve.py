@@ -11,7 +11,7 @@ from torch.nn import Module
 from probes.errors import PlanError, Problem, nearest
 from probes.plan.binding import Binding, Plan
 from probes.plan.checks import check
-from probes.plan.draft import Draft, MatchedValue
+from probes.plan.draft import MatchedValue, ProbeDraft
 from probes.plan.edit_source import source_of
 from probes.plan.match_modules import module_values
 from probes.plan.match_tensors import tensor_values
@@ -34,7 +34,7 @@ def resolve(spec: Any, model: Module | Mapping[str, Module]) -> Plan:
     loaded = spec if isinstance(spec, LoadedSpec) else load_spec(spec)
     trees = {name: Tree(one) for name, one in model.items()} if isinstance(model, Mapping) else {"": Tree(model)}
     chosen = {name: probe for name, probe in loaded.spec.probes.items() if probe.enabled}
-    drafts = [Draft(name, probe, trees[probe.model or ""], loaded) for name, probe in chosen.items() if (probe.model or "") in trees]
+    drafts = [ProbeDraft(name, probe, trees[probe.model or ""], loaded) for name, probe in chosen.items() if (probe.model or "") in trees]
     bound = [(draft, list(_bindings(draft))) for draft in drafts]
     check(bound)
     missing = [_no_model(loaded, name, probe, trees) for name, probe in chosen.items() if (probe.model or "") not in trees]
@@ -60,7 +60,7 @@ def _no_model(loaded: LoadedSpec, name: str, probe: Probe, trees: Mapping[str, T
     return loaded.locate(("probes", name)).at(code="unknown-model", message=message, hint=hint)
 
 
-def _bindings(draft: Draft) -> Iterator[Binding]:
+def _bindings(draft: ProbeDraft) -> Iterator[Binding]:
     """The bindings of one probe, in the order of the model, then of the values."""
     matched = list(tensor_values(draft)) if draft.probe.tensors else list(module_values(draft))
     expected = draft.probe.expect.matches if draft.probe.expect else None
@@ -80,7 +80,7 @@ def _bindings(draft: Draft) -> Iterator[Binding]:
             yield _binding(draft, target)
 
 
-def _binding(draft: Draft, target: MatchedValue) -> Binding:
+def _binding(draft: ProbeDraft, target: MatchedValue) -> Binding:
     probe, node = draft.probe, target.node
     source, digest = source_of(draft, target)
     seen = target.seen if target.seen.dtype else Signature(dims=probe.dims)
@@ -102,7 +102,7 @@ def _binding(draft: Draft, target: MatchedValue) -> Binding:
     )
 
 
-def _transformed(draft: Draft, signature: Signature) -> Signature:
+def _transformed(draft: ProbeDraft, signature: Signature) -> Signature:
     for index, transform in enumerate(draft.probe.transforms):
         try:
             signature = transform.out(signature)

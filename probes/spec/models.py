@@ -10,7 +10,7 @@ from probes.component import Edit, Sink, Transform
 from probes.record_options import RecordOptions
 from probes.spec.kinds import KindOf
 from probes.spec.texts import DTYPED, NAMED, Amount, Class, Dims, Dtype, Name, Patterns, Sinks, Tensors, Types, Values
-from probes.spec.when import Part, When
+from probes.spec.when import SpecPart, When
 from probes.value_path import NATURAL, ValuePath
 
 VERSION = 1
@@ -21,7 +21,7 @@ Hook = Literal["tensor", "forward", "pre-forward", "backward"]
 Stage = Literal["increment", "accumulated", "final"]
 
 
-class StepRule(Part):
+class StepRule(SpecPart):
     """What a step and an epoch are where the loop does not say so itself."""
 
     step: Annotated[Literal["optimizer", "batch", "forward"], Field(description="what ends a training step")] = "optimizer"
@@ -29,7 +29,7 @@ class StepRule(Part):
     model: Annotated[Name | None, Field(description="the model whose optimizer counts, where there are several")] = None
 
 
-class ModelSelector(Part):
+class ModelSelector(SpecPart):
     """Selects one of several modules of the same class in a script."""
 
     class_: Annotated[Class, Field(alias="class", description="class of the model, or one of its base classes")]
@@ -54,7 +54,7 @@ Model = Annotated[
 ]
 
 
-class Expect(Part):
+class Expect(SpecPart):
     """Conditions; the run fails if one does not hold."""
 
     matches: Annotated[int | None, Field(ge=1, description="exact number of targets")] = None
@@ -64,7 +64,7 @@ class Expect(Part):
     ] = None
 
 
-class Probe(Part):
+class Probe(SpecPart):
     """One probe: the values to capture or edit, and when."""
 
     about: Annotated[str, Field(description="description for readers")] = ""
@@ -101,7 +101,7 @@ class Probe(Part):
         return (ValuePath(NATURAL[self.hook or "tensor"]),)
 
 
-class Defaults(Part):
+class Defaults(SpecPart):
     """Defaults of every probe without an edit; a schedule is merged key by key, a list is replaced."""
 
     when: Annotated[When | None, Field(description="schedule")] = None
@@ -109,7 +109,7 @@ class Defaults(Part):
     expect: Annotated[Expect | None, Field(description="conditions; the run fails if one does not hold")] = None
 
 
-class Limits(Part):
+class Limits(SpecPart):
     """Limits of a run."""
 
     bytes_per_epoch: Annotated[
@@ -122,7 +122,7 @@ class Limits(Part):
     ] = "disable"
 
 
-class Provenance(Part):
+class Provenance(SpecPart):
     """Options of the manifest."""
 
     weights: Annotated[
@@ -131,14 +131,14 @@ class Provenance(Part):
     ] = "start"
 
 
-class Tolerance(Part):
+class Tolerance(SpecPart):
     """Largest difference of two values that `probes diff` accepts as equal."""
 
     rtol: Annotated[float, Field(ge=0, description="relative tolerance")] = 0.0
     atol: Annotated[float, Field(ge=0, description="absolute tolerance")] = 0.0
 
 
-class Spec(Part):
+class Spec(SpecPart):
     """The values of a model to capture, the transforms to apply, and the destination of the captures."""
 
     version: Annotated[Literal[1], Field(description="version of the format")]

@@ -135,11 +135,11 @@ def guarded(value: Any, raw: Any, path: Path, places: Places) -> Any:
     if path not in places.above:
         return value
     if isinstance(value, BaseModel):
-        return _Part(value, raw, path, places)
-    return _Names(value, raw, path, places) if isinstance(raw, dict) else _List(value, raw, path, places)
+        return _GuardedPart(value, raw, path, places)
+    return _GuardedMapping(value, raw, path, places) if isinstance(raw, dict) else _GuardedList(value, raw, path, places)
 
 
-class _Part:
+class _GuardedPart:
     """A part of a spec of which some keys cannot be read."""
 
     def __init__(self, part: BaseModel, raw: Any, path: Path, places: Places) -> None:
@@ -161,7 +161,7 @@ class _Part:
         return guarded(getattr(self._part, name), raw, (*self._path, key), self._places)
 
 
-class _Names(Mapping[str, Any]):
+class _GuardedMapping(Mapping[str, Any]):
     """A mapping of names of which some members cannot be read; the names can."""
 
     def __init__(self, members: Mapping[str, Any], raw: Mapping[str, Any], path: Path, places: Places) -> None:
@@ -179,7 +179,7 @@ class _Names(Mapping[str, Any]):
         return len(self._raw)
 
 
-class _List(Sequence[Any]):
+class _GuardedList(Sequence[Any]):
     """A list of which some members cannot be read; it is as long as it was written."""
 
     def __init__(self, members: Sequence[Any], raw: Sequence[Any], path: Path, places: Places) -> None:

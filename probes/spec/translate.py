@@ -45,7 +45,7 @@ def translate(document: Document, entries: Iterable[tuple[Path, Any]]) -> list[P
         document: where the spec stands.
         entries: the place of each error in the document, and what `ValidationError.errors` says of it.
     """
-    return _joined([_Entry(document, path, entry).problem() for path, entry in entries])
+    return _joined([_PydanticError(document, path, entry).problem() for path, entry in entries])
 
 
 def placed(document: Document, fault: Fault) -> Problem:
@@ -53,7 +53,7 @@ def placed(document: Document, fault: Fault) -> Problem:
     return problem(document, fault.at, fault.code, fault.message, fault.hint, key=fault.key)
 
 
-class _Entry:
+class _PydanticError:
     """One error of pydantic's.
 
     Args:

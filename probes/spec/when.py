@@ -13,7 +13,7 @@ Counts = tuple[Count, ...]
 Positive = Annotated[int, Field(ge=1)]
 
 
-class Part(BaseModel):
+class SpecPart(BaseModel):
     """A part of a spec: frozen, strict, without unknown keys."""
 
     model_config = ConfigDict(
@@ -21,7 +21,7 @@ class Part(BaseModel):
     )
 
 
-class Range(Part):
+class Range(SpecPart):
     """A set of numbers: the list `at`, or a combination of `from`, `until`, `every` and `first`.
 
     With k = i - from: i is chosen where k >= 0, i < until, and k < first or k is divisible by every; with neither of the
@@ -70,7 +70,7 @@ class Range(Part):
         return leading if self.first is not None else width
 
 
-class Trigger(Part):
+class Trigger(SpecPart):
     """Keeps captures in memory and writes them only around an event."""
 
     kind: Annotated[Literal["nonfinite"], Field(description="event: a value contains NaN or infinity")]
@@ -78,7 +78,7 @@ class Trigger(Part):
     then: Annotated[Literal["continue", "stop"], Field(description="action after the event: continue, or stop the training")] = "continue"
 
 
-class When(Part):
+class When(SpecPart):
     """A schedule. A capture must satisfy all keys; an absent key (except `phases`) allows all."""
 
     phases: Annotated[Names, Field(description="phases: train, eval, or names from the loop")] = ("train",)

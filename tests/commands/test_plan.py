@@ -106,8 +106,8 @@ def test_what_a_pass_shows_to_be_wrong_is_told(invoke: Invoke, written: Written)
         """,
     )
     lines = squeezed(invoke(plan, "probe.yaml", "--watch", "train.py").out)
-    assert lines[1].startswith("named forward fc1 output.logits Linear ? ? `output.logits` holds no tensor; there is output;")
-    assert lines[2].startswith("axes forward fc1 output Linear ? ? `dims` names 3 axes, but the value is float32[5, 2];")
+    assert lines[1].startswith("named forward fc1 output.logits Linear ? ? `output.logits` has no tensor; the call has `output`;")
+    assert lines[2].startswith("axes forward fc1 output Linear ? ? `dims` names 3 axes, but the value is `float32[5, 2]`;")
     assert lines[3].startswith(
         "cut forward fc1 output Linear ? ? transform `reduce` does not fit: axis 2 is out of range for a value with 2 axes;"
     )
@@ -130,13 +130,13 @@ def test_it_says_why_a_module_is_not_matched(invoke: Invoke, written: Written) -
     said = invoke(plan, "probe.yaml", "--model", "model:Net", "--why", "h.0.mlp.0")
     assert said.code == 0
     assert said.out.splitlines() == [
-        "levels: no: `*.?.attn` does not match: it has 3 levels, the path 4; `**` stands for any number; "
-        "`h.1.attn` does not match: it has 3 levels, the path 4; `**` stands for any number",
-        "names: no: `h.{1..2}.mlp.*` does not match: level 2 is `0`, and it asks for `{1..2}`",
-        "kinds: no: `**` matches, but it is a Linear, and `types` asks for ReLU",
-        "left: no: `h.**` matches, but `exclude: h.0.**` leaves it out",
+        "levels: no: `*.?.attn` does not match: it has 3 levels, the path has 4; `**` matches any number of levels; "
+        "`h.1.attn` does not match: it has 3 levels, the path has 4; `**` matches any number of levels",
+        "names: no: `h.{1..2}.mlp.*` does not match: level 2 of the path is `0`, the glob has `{1..2}` there",
+        "kinds: no: `**` matches, but its classes are `Linear`, and `types` selects `ReLU`",
+        "left: no: `h.**` matches, but `exclude: h.0.**` removes it",
         "there: yes: output",
-        "weights: no: the probe looks at `tensors`, and at none of this module's own",
+        "weights: no: the probe has `tensors`, and none of them belongs to this module",
     ]
     assert "did you mean `h.0.mlp.0`?" in invoke(plan, "probe.yaml", "--model", "model:Net", "--why", "h.0.mlpp.0").err
 
