@@ -159,7 +159,7 @@ def _level(text: str, offset: int) -> tuple[Alternative, ...]:
         elif character == "}":
             raise GlobError("'}' closes nothing", offset + index)
         elif text.startswith("**", index):
-            raise GlobError(f"'**' stands for whole levels, so it cannot be a part of '{text}'; within a level write '*'", offset + index)
+            raise GlobError(f"'**' matches whole levels and cannot be a part of '{text}'; within a level write '*'", offset + index)
         elif character == "\\":
             index += 1
             parts.append([(text[index],)])

@@ -15,13 +15,13 @@ from probes.spec.layout import laid_out
 
 @click.command()
 @click.argument("specs", metavar="SPEC...", nargs=-1, required=True)
-@click.option("--check", is_flag=True, help="Change nothing; exit 1 where a file would change, and show how.")
+@click.option("--check", is_flag=True, help="Do not change files; show the changes and exit 1 if there are any.")
 @click.pass_context
 def fmt(context: click.Context, specs: tuple[str, ...], check: bool) -> None:
-    """Lay specs out in the one way: keys in the order of the reference, two spaces a level, comments kept.
+    """Format specs: sort keys in the order of the reference, indent by two spaces, keep comments.
 
-    What stands in brackets stays so while it fits into 100 columns; what stands in lines stays in lines. What a spec means, and
-    with it its identity, never changes. `-` reads stdin and writes stdout.
+    Values in brackets stay in brackets if they fit into 100 columns; block lists and mappings stay blocks. The meaning of a spec,
+    and so its identity, never changes. `-` reads stdin and writes stdout.
     """
     differ = [name for name in specs if _done(name, check)]
     context.exit(1 if check and differ else 0)

@@ -33,7 +33,7 @@ class PluginRecord(ManifestRecord):
 
 
 class SpecRecord(ManifestRecord):
-    """The spec of the run; its bytes and the resolved spec stand beside the manifest."""
+    """The spec of the run; files next to the manifest contain its bytes and the resolved spec."""
 
     name: str = Field(description="Name of the spec.")
     sha256: str = Field(description="SHA-256 of the bytes stored.")

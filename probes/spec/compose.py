@@ -77,7 +77,7 @@ def _base(document: Document, base: str, at: Path, folder: FilePath | None, file
         raise SpecError([problem(document, at, "extends-without-file", f"'{base}' is relative to a file, but this spec is not in one")])
     path = preset_path(base) if base.startswith("preset:") else (folder or FilePath()) / base
     if FilePath(base).is_absolute():
-        raise SpecError([problem(document, at, "absolute-path", f"'{base}' is absolute; `extends` is relative to the file it stands in")])
+        raise SpecError([problem(document, at, "absolute-path", f"'{base}' is absolute; write a path relative to the folder of this file")])
     if path is None or not path.is_file():
         hint = nearest(base, preset_names()) if path is None else _beside(base, path)
         raise SpecError([problem(document, at, "missing-file", f"'{base}' does not exist", hint)])

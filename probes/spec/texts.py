@@ -58,10 +58,10 @@ def _tensor(text: str) -> str:
     except ValueError as error:
         raise _no_value(error, text.rpartition(":")[2]) from None
     if reference.value.root not in REFERENCED:
-        message = "'{text}' names `{root}`; a reference names the `input` or `output` of a module, and stands for its gradient"
+        message = "'{text}' names `{root}`; write MODULE:output or MODULE:input, and the hook captures the gradient of this value"
         raise PydanticCustomError("bad_reference", message, {"text": text, "root": reference.value.root})
     if not ModuleGlob(_pattern(reference.module)).is_exact:
-        message = "'{text}' is a reference and names one module; for a glob use hook `backward`, which sees the gradients of outputs"
+        message = "'{text}' is a reference and names one module; for a glob use hook `backward`, which captures the gradients of outputs"
         hint = f'write `hook: backward` and `modules: ["{reference.module}"]`'
         raise PydanticCustomError("bad_reference", message, {"text": text, "hint": hint})
     return f"{reference.module}:{reference.value}"

@@ -300,7 +300,7 @@ class _Reader:
         if event.style in QUOTED:
             bad = invisible(text.replace("\n", " "))
             if bad is not None:  # only an escape can have brought it here
-                message = f"an escape stands for the invisible character U+{ord(text[bad]):04X}; specs hold visible characters only"
+                message = f"escape sequence of the invisible character U+{ord(text[bad]):04X}; specs hold visible characters only"
                 raise self._refuse("invisible-character", message, event, "remove it")
             return text
         if text in ("", "~", "null", "Null", "NULL"):
