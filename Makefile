@@ -42,6 +42,7 @@ fmt: $(VENV)/dev.stamp  ## format the code
 
 regenerate: $(VENV)/dev.stamp  ## rewrite everything generated from the code, in under a minute
 	$(BIN)/python -m tests.regenerate
+	$(BIN)/python docs/accuracy.py
 
 docs: regenerate  ## run the examples of README and docs and write their output back (trains small models)
 	$(BIN)/python docs/presets.py

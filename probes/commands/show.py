@@ -13,8 +13,9 @@ from probes.commands.rendering.numbers import numbers
 from probes.commands.rendering.table import number, spans, sparkline, table
 from probes.reader.run import open as open_run
 from probes.reader.series import Series
-from probes.reader.summary import CaptureSummary, Moments, SeriesSummary, summarize
+from probes.reader.summary import CaptureSummary, SeriesSummary, figures, summarize
 from probes.signature import size
+from probes.transforms.kernels.moments import Moments
 
 FEW = 12  # values of a capture that are printed as they are
 CLOCK = ("epoch", "step", "microstep", "call", "backward", "rank")
@@ -58,7 +59,7 @@ def _row_data(row: CaptureSummary) -> dict[str, Any]:
 
 
 def _figures(moments: Moments) -> dict[str, Any]:
-    return {name: plain(value) for name, value in moments.figures().items()}
+    return {name: plain(value) for name, value in figures(moments).items()}
 
 
 def plain(value: Any) -> Any:
@@ -76,7 +77,7 @@ def _text(series: Series, summary: SeriesSummary) -> str:
     if series.attrs:
         lines.append("  ".join(f"{name}: {_short(value)}" for name, value in series.attrs.items()))
     if not summary.values:
-        lines += ["", "  ".join(f"{name} {number(value)}" for name, value in summary.total.figures().items())]
+        lines += ["", "  ".join(f"{name} {number(value)}" for name, value in figures(summary.total).items())]
     if len(summary.means) > 1:
         lines += _lines(series, summary)
     return "\n".join([*lines, "", _rows_text(series, summary)]) if summary.rows else "\n".join(lines)
@@ -106,9 +107,9 @@ def _rows_text(series: Series, summary: SeriesSummary) -> str:
         header += labels or ["value"]
         rows = [[*cells, *map(number, row.values or ["-"])] for cells, row in zip(rows, summary.rows, strict=True)]
     else:
-        figures = list(summary.rows[0].moments.figures())
-        header += figures
-        rows = [[*cells, *map(number, row.moments.figures().values())] for cells, row in zip(rows, summary.rows, strict=True)]
+        names = list(figures(summary.rows[0].moments))
+        header += names
+        rows = [[*cells, *map(number, figures(row.moments).values())] for cells, row in zip(rows, summary.rows, strict=True)]
     text = table(header, rows, right=header)
     left_out = len(series) - len(rows)
     return text if not left_out else _with_gap(text, len(rows), left_out)

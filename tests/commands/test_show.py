@@ -7,7 +7,8 @@ from click.testing import CliRunner
 
 from probes.commands.show import show
 from probes.errors import SeriesNotFound
-from probes.reader.summary import Moments
+from probes.reader.summary import figures, moments_of
+from probes.transforms.kernels.moments import Moments, joined
 from tests.reader.recorded import Recording, counted
 
 
@@ -95,12 +96,10 @@ def test_an_unknown_series_is_an_error_with_the_nearest_name(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("values", [np.arange(7.0), np.random.default_rng(0).normal(3, 2, 1 << 19), np.array([3 + 4j, 0])])
 def test_moments_are_those_of_the_whole_whatever_the_parts(values: np.ndarray) -> None:
-    moments = Moments()
-    for part in np.array_split(values, 3):
-        moments.add(part)
+    moments = joined([moments_of(part) for part in np.array_split(values, 3)])
     size = np.abs(values)
     wanted = size if np.iscomplexobj(values) else values
-    found = moments.figures()
+    found = figures(moments)
     np.testing.assert_allclose(
         [found[name] for name in ("min", "mean", "std", "max")], [wanted.min(), wanted.mean(), wanted.std(), wanted.max()]
     )
@@ -112,4 +111,4 @@ def test_figures_of_huge_values_are_valid_json(tmp_path: Path) -> None:
 
 
 def test_of_nothing_there_are_no_figures() -> None:
-    assert Moments().figures()["mean"] is None
+    assert figures(Moments())["mean"] is None
