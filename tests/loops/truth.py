@@ -57,20 +57,17 @@ class Truth:
         case: name of the spec; empty for the first.
         title: first line of the script's docstring.
         data: what the docstring says.
+        text: the script.
     """
 
     style: str
     case: str
     title: str
-    data: dict[str, Any] = field(hash=False)
+    data: dict[str, Any] = field(hash=False, repr=False)
+    text: str = field(repr=False)
 
     def __str__(self) -> str:
         return f"{self.style}-{self.case}" if self.case else self.style
-
-    @property
-    def script(self) -> Path:
-        """The script's file."""
-        return SCRIPTS / f"{self.style}.py"
 
     @property
     def captured(self) -> tuple[str, int] | None:
@@ -140,12 +137,13 @@ def named(text: str) -> tuple[str, int]:
 def truths(style: str | None = None) -> Iterator[Truth]:
     """All that is kept by hand, or what is of one script."""
     for path in sorted(SCRIPTS.glob(f"{style or '*'}.py")):
-        text = ast.get_docstring(ast.parse(path.read_text()))
-        if text is None:
+        text = path.read_text()
+        said = ast.get_docstring(ast.parse(text))
+        if said is None:
             raise AssertionError(f"{path.name} has no docstring")
-        title, _, rest = text.partition("\n---\n")
+        title, _, rest = said.partition("\n---\n")
         data = yaml.safe_load(rest)
         cases = data.pop("cases", {})
-        yield Truth(path.stem, "", title.strip(), data)
+        yield Truth(path.stem, "", title.strip(), data, text)
         for name, changes in cases.items():
-            yield Truth(path.stem, name, title.strip(), {**data, **changes})
+            yield Truth(path.stem, name, title.strip(), {**data, **changes}, text)

@@ -1,0 +1,25 @@
+"""Sealing in this process, where hundreds of short runs would each wait for a fresh interpreter."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from probes.run_directory.seal import seal
+from probes.run_directory.sealer_process import Sealer
+
+
+@contextmanager
+def sealing_here() -> Iterator[None]:
+    """Let each journal be sealed by a call, at once; what is sealed is the same."""
+
+    def submit(sealer: Sealer, journal: Path, options: Mapping[str, Any] | None = None) -> None:
+        sealer._finished.append(seal(journal, sealer.directory, options))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Sealer, "submit", submit)
+        yield

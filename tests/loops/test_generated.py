@@ -1,0 +1,87 @@
+"""Programs that are made up: each capture is where a clock kept by hand says, with the bytes that hooks by hand saw."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, seed, settings
+
+from tests.loops.attached import faults, source
+from tests.loops.forks import Forks
+from tests.loops.generator import programs, scripts, seeded_script
+from tests.loops.in_process import sealing_here
+from tests.loops.known_failures import known
+from tests.loops.programs import Program
+from tests.loops.trials import Trials
+from tests.loops.truth import Truth
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # jit.trace warns
+
+FIXED = settings(max_examples=250, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+FRESH = settings(max_examples=3000, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+FRESH_SCRIPTS = settings(max_examples=400, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+SEED = random.SystemRandom().randrange(10**9)
+
+
+@pytest.fixture(scope="module")
+def trials(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trials]:
+    forks = Forks()
+    yield Trials(forks, tmp_path_factory.mktemp("trials"))
+    forks.close()
+
+
+def check(program: Program) -> None:
+    """Run a program around `attach`; where something is wrong, show it as source."""
+    folder = Path(tempfile.mkdtemp(prefix="loops-"))
+    try:
+        with sealing_here():
+            wrong = faults(program, folder / "run")
+    finally:
+        shutil.rmtree(folder)
+    if wrong:
+        pytest.fail("\n".join(["", source(program), *wrong]), pytrace=False)
+
+
+def check_script(truth: Truth, trials: Trials) -> None:
+    """Run a script under `probes run`; where something is wrong, show what was chosen, its text and its truth."""
+    if wrong := trials.misfits(truth) or trials.faults(truth):
+        pytest.fail("\n".join(["", truth.title, truth.text, str(truth.data), *wrong]), pytrace=False)
+
+
+@known("generated-attached")
+@FIXED
+@given(programs())
+def test_an_attached_program_is_captured_as_the_clock_by_hand_says(program: Program) -> None:
+    check(program)
+
+
+@pytest.mark.parametrize("number", [pytest.param(number, marks=known(f"generated-script-{number}")) for number in range(16)])
+def test_a_generated_script_is_captured_as_the_clock_by_hand_says(number: int, trials: Trials) -> None:
+    check_script(seeded_script(number), trials)
+
+
+@pytest.mark.torture
+@seed(SEED)
+@FRESH
+@given(programs())
+def test_thousands_of_attached_programs_are_captured_as_the_clock_by_hand_says(program: Program) -> None:
+    check(program)
+
+
+@pytest.mark.torture
+@seed(SEED)
+@FRESH_SCRIPTS
+@given(truth=scripts())
+def test_hundreds_of_generated_scripts_are_captured_as_the_clock_by_hand_says(truth: Truth, trials: Trials) -> None:
+    check_script(truth, trials)
+
+
+@pytest.mark.torture
+def test_the_seed_of_the_long_runs_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    with capsys.disabled():
+        print(f"\ngenerated programs: seed {SEED}")
