@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 
 from probes.run_directory.seal import seal
-from probes.run_directory.sealer_process import Sealer
+from probes.run_directory.sealer_process import SealerProcess
 
 
 @contextmanager
 def sealing_here() -> Iterator[None]:
     """Let each journal be sealed by a call, at once; what is sealed is the same."""
 
-    def submit(sealer: Sealer, journal: Path, options: Mapping[str, Any] | None = None) -> None:
+    def submit(sealer: SealerProcess, journal: Path, options: Mapping[str, Any] | None = None) -> None:
         sealer._finished.append(seal(journal, sealer.directory, options))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Sealer, "submit", submit)
+        patch.setattr(SealerProcess, "submit", submit)
         yield

@@ -13,8 +13,6 @@ from tests.loops.truth import Truth, truths
 
 ALL = [pytest.param(each, id=str(each)) for each in truths()]
 WITH_FAILURES = [pytest.param(each, id=str(each), marks=known(str(each))) for each in truths()]
-    pytest.param(each, id=str(each), marks=[pytest.mark.xfail(reason=why)] if (why := reason(str(each))) else []) for each in truths()
-]
 
 
 @pytest.fixture(scope="module")
