@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import struct
 import sys
 from pathlib import Path
@@ -63,7 +64,7 @@ def check_run(run: Path) -> None:
     if diff and "code.git.diff" not in manifest["unknown"]:
         require(hashlib.sha256((run / diff["name"]).read_bytes()).hexdigest() == diff["sha256"], diff["name"])
     listed: set[str] = set()
-    for ledger in sorted(run.glob("ledger*.jsonl")):
+    for ledger in sorted(path for path in run.glob("ledger*.jsonl") if re.fullmatch(r"ledger(\.rank-\d{4,})?\.jsonl", path.name)):
         for entry in check_ledger(ledger):
             require(entry["file"] not in listed, "two lines for one file")
             listed.add(entry["file"])

@@ -67,5 +67,5 @@ def _answer(verdict: Verdict) -> str:
         wrong = sum(not finding.note for finding in verdict.findings)
         return f"{verdict.path} does not verify: {counted(wrong, 'finding')}{head}"
     captures = sum(file.captures for file in verdict.files)
-    anchored = ", as anchored" if verdict.anchored else ""
+    anchored = ", as anchored" if verdict.anchored else ", not anchored"
     return f"{verdict.path} verifies: {counted(captures, 'capture')} in {counted(len(verdict.files), 'file')}{head}{anchored}"

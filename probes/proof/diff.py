@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -10,8 +11,9 @@ from typing import Any
 
 from probes.clock import SeriesKey
 from probes.errors import StorageError, UsageError
-from probes.proof.alignment import ComparedRun, align
+from probes.proof.alignment import align
 from probes.proof.compare import ToleranceBounds
+from probes.proof.compared_run import ComparedRun
 from probes.proof.difference import Difference, GapDifference, SeriesDifference
 from probes.proof.pairing import PlanOrder, canonical, pair, parse_rename
 from probes.proof.provenance_diff import provenance_differences
@@ -46,12 +48,15 @@ def diff(
         What differs; nothing is printed.
 
     Raises:
-        UsageError: tolerances and `bitwise` exclude each other, or a renaming applies to nothing.
+        UsageError: tolerances and `bitwise` exclude each other, a tolerance is not finite, or a renaming applies to nothing.
         StorageError: there is no run.
         FileRefused: a file holds what a capture file never holds.
     """
     if bitwise and (rtol is not None or atol is not None):
         raise UsageError("`bitwise` and a tolerance exclude each other; give one of them")
+    for name, value in (("rtol", rtol), ("atol", atol)):
+        if value is not None and not 0 <= value < math.inf:
+            raise UsageError(f"`{name}` must be a finite number of at least 0; got `{value}`")
     left, right = _directory(a), _directory(b)
     tolerances = {} if bitwise else _tolerances(left, rtol, atol)
     order = PlanOrder(left.manifest)

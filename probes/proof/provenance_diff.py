@@ -56,7 +56,7 @@ SURROUNDINGS = (
 
 # Python starts these from the system's entropy, so that they differ in every pair of runs that do not seed them.
 UNSEEDED = ("python", "numpy")
-IF_DRAWN = "not seeded alike; matters only where data or model draw from it"
+IF_DRAWN = "seeded differently; matters only if the data or the model draw from it"
 
 
 def provenance_differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[ProvenanceDifference, ...]:

@@ -20,6 +20,7 @@ from probes.proof.difference import Difference
 from probes.provenance.code import GitUnknown, repository, with_home
 from probes.provenance.packages import packages, python_version
 from probes.provenance.redact import REDACTED
+from probes.run_directory.file_name import ledger_files
 from probes.run_directory.listing import is_run, newest_run
 from probes.run_directory.manifest import CodeRecord, Manifest, PluginRecord
 from probes.run_directory.subprocess_command import command as child_command
@@ -195,6 +196,8 @@ def command(manifest: Manifest, spec: Path, out: Path, directory: Path) -> list[
 def _spec(run: Path, manifest: Manifest, room: Path) -> Path:
     """The recorded spec as one file of its name: the bytes that were read where they say it all, else the resolved spec."""
     written = room / f"{manifest.spec.name}.yaml"  # without a key `name` a spec is called as its file
+    if written.parent != room:
+        raise UsageError(f'"{run}" names its spec `{manifest.spec.name}`, which is a path and not a name')
     if len(manifest.spec.files) <= 1 and not manifest.spec.overrides:
         written.write_bytes((run / "spec.yaml").read_bytes())
         return written
@@ -257,7 +260,7 @@ def _directory(code: CodeRecord) -> Path:
 
 
 def _against(expect: Sequence[str], out: Path) -> tuple[ExpectedRoot, ...]:
-    lines = [json.loads(line) for ledger in sorted(out.glob("ledger*.jsonl")) for line in ledger.read_bytes().splitlines()]
+    lines = [json.loads(line) for ledger in ledger_files(out) for line in ledger.read_bytes().splitlines()]
     roots = [str(line["captures_root"]) for line in lines]
     count = max(len(expect), len(roots))
     padded = [*expect, *[""] * (count - len(expect))]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from probes.proof.file_hash import Hashes, hashes, prefix_hex
 from probes.proof.finding import CheckedFile, Finding, Verdict
 from probes.proof.ledgers import LedgerCheck, check_anchor, check_ledger, head_of
 from probes.proof.verify_file import FileVerification, verify_file
-from probes.run_directory.file_name import CONTINUED, manifest_name
+from probes.run_directory.file_name import CONTINUED, ledger_files, manifest_name
 from probes.run_directory.ledger import LedgerLine, current
 from probes.run_directory.listing import is_run, newest_run
 from probes.run_directory.manifest import Manifest, written
@@ -49,7 +49,7 @@ def verify(path: str | Path, *, anchor: str | None = None, sha256: bool = False)
     if found.is_dir() and not is_run(found):
         found = newest_run(found)
     directory = found if found.is_dir() else found.parent
-    ledgers = tuple(check_ledger(ledger) for ledger in sorted(directory.glob("ledger*.jsonl")))
+    ledgers = tuple(check_ledger(ledger) for ledger in ledger_files(directory))
     if anchor is not None and (not ledgers or len(anchor) < 8):
         raise UsageError("--anchor takes at least 8 digits of a ledger's head, and needs a run directory with a ledger")
     with closing(_Verification(directory, ledgers, sha256)) as work:
@@ -164,7 +164,7 @@ class _Verification:
         path = self._directory / name
         if not path.is_file():
             self._find(code, name, "is not there")
-        elif sha256(path.read_bytes()).hexdigest() != digest:
+        elif hashlib.sha256(path.read_bytes()).hexdigest() != digest:
             self._find(code, name, "is not the one that the manifest names")
 
     def _file(self, name: str) -> _File:

@@ -11,6 +11,12 @@ from probes.errors import UsageError
 CONTINUED = "continued in the next segment"  # how a segment ends that is not the last of its epoch
 
 _STEM = re.compile(r"epoch-(\d{4,})(?:\.a(\d+))?(?:\.s(\d{4,}))?(?:\.rank-(\d{4,}))?")
+_LEDGER = re.compile(r"ledger(?:\.rank-\d{4,})?\.jsonl")
+
+
+def ledger_files(directory: Path) -> list[Path]:
+    """The ledgers of a run, sorted by name; a copy under another name, such as `ledger.bak.jsonl`, is none of them."""
+    return sorted(path for path in directory.glob("ledger*.jsonl") if _LEDGER.fullmatch(path.name))
 
 
 class Stem(NamedTuple):

@@ -14,7 +14,7 @@ from probes.capture_file.series_name import SeriesAddress
 from probes.capture_file.series_part import SeriesPart
 from probes.capture_file.unsealed import UnsealedFile
 from probes.errors import FileRefused, StorageError, UsageError
-from probes.run_directory.file_name import parse_stem
+from probes.run_directory.file_name import ledger_files, parse_stem
 from probes.run_directory.ledger import split
 
 OPEN_FILES = 64  # each takes two descriptors, of about a thousand that a process may have
@@ -79,7 +79,7 @@ def entry(name: str, complete: bool | None = None) -> ListedFile | None:
 
 def is_run(path: Path) -> bool:
     """Whether a directory holds a run."""
-    return (path / "run.json").is_file() or any(path.glob("ledger*.jsonl")) or any(path.glob("epoch-*"))
+    return (path / "run.json").is_file() or bool(ledger_files(path)) or any(path.glob("epoch-*"))
 
 
 class Directory:
@@ -180,7 +180,7 @@ class Directory:
         """What the ledgers name, and journals that no ledger has overtaken; with neither, every file there is."""
         # The names first: a journal that is sealed between the two looks is then found twice, and not never.
         names = sorted(path.name for path in self._root.glob("epoch-*"))
-        ledgers = sorted(self._root.glob("ledger*.jsonl"))
+        ledgers = ledger_files(self._root)
         sealed = [found for ledger in ledgers for found in _ledger(ledger)]
         done = {found[:4] for found in sealed}
         there = [found for name in names if (found := entry(name)) is not None]

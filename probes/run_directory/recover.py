@@ -8,7 +8,7 @@ from pathlib import Path
 
 from probes.errors import FileRefused, ProbesError, StorageError
 from probes.run_directory.claim import claims
-from probes.run_directory.file_name import Stem, parse_stem
+from probes.run_directory.file_name import Stem, ledger_files, parse_stem
 from probes.run_directory.ledger import Ledger, LedgerLine
 from probes.run_directory.seal import TEMPORARY, JournalSealer
 
@@ -94,7 +94,7 @@ def seal_leftovers(directory: Path, ours: Callable[[Stem], bool] = lambda stem: 
     seals = JournalSealer(directory)
     findings = [_recover(seals, directory / name) for name in sorted(_names(directory, ".journal", ours))]
     findings += _sweep(directory, ours)
-    ledgers = {path.name: Ledger(path) for path in sorted(directory.glob("ledger*.jsonl"))}
+    ledgers = {path.name: Ledger(path) for path in ledger_files(directory)}
     findings += _compare(directory, ledgers, ours)
     return Recovery(directory, tuple(findings), {name: ledger.head for name, ledger in ledgers.items()})
 

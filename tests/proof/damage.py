@@ -26,9 +26,9 @@ from tests.proof.runs import manifest, replaced, small, write_run
 FILE = "epoch-0000.h5"
 BYTES, OBJECTS, LEDGER, MANIFEST = KINDS = (
     "one bit of each byte of a file flipped",
-    "each object, attribute and element of a file changed, renamed, added to or taken out",
-    "each line of the ledger edited in each key, swapped with each other, doubled, taken out",
-    "each line of the manifest edited, swapped with the next, doubled, taken out",
+    "each object, attribute and element of a file changed, renamed, added or removed",
+    "each line of the ledger edited in each key, swapped, duplicated, removed",
+    "each line of the manifest edited, swapped with the next, duplicated, removed",
 )
 FROM_HDF5 = frozenset(["CLASS", "NAME", "REFERENCE_LIST", "DIMENSION_LIST", "_Netcdf4Dimid", "_Netcdf4Coordinates"])
 Found = set[str]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.random  # a manifest lists the state of this generator only if the module was imported
 import torch
 from numpy.typing import NDArray
 from torch import nn

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -104,6 +105,13 @@ def test_a_missing_epoch_is_missing_captures(tmp_path: Path) -> None:
     assert diff(tmp_path / "b", tmp_path / "a").counts["extra"] == 25
 
 
+@pytest.mark.parametrize(("name", "value"), [("rtol", math.nan), ("atol", math.inf), ("atol", math.nan), ("rtol", -1.0)])
+def test_a_tolerance_that_every_run_is_within_is_refused(name: str, value: float, tmp_path: Path) -> None:
+    write_run(tmp_path / "a", epochs=1)
+    with pytest.raises(UsageError, match=f"`{name}` must be a finite number"):
+        diff(tmp_path / "a", tmp_path / "a", **{name: value})
+
+
 def test_another_shape_or_dtype_is_not_comparable_and_says_why(tmp_path: Path) -> None:
     def change(one: One, epoch: int) -> One:
         if one.key.probe == "big":
@@ -114,7 +122,7 @@ def test_another_shape_or_dtype_is_not_comparable_and_says_why(tmp_path: Path) -
     assert status(found) == {"big/fc1:output": "incomparable", "rag/:output.0": "incomparable"}
     reasons = {one.key.probe: one.reason for one in found.series}
     assert reasons["big"] == "shape [20000] in the first, [19999] in the second"
-    assert reasons["rag"] == "int64 in the first, float64 in the second"
+    assert reasons["rag"] == "`int64` in the first, `float64` in the second"
     assert found.verdict == "incomparable"
 
 
@@ -131,7 +139,7 @@ def test_gaps_that_only_one_run_has_are_a_difference(tmp_path: Path) -> None:
     assert found.verdict == "different"
     assert [(gap.key.target, gap.a, gap.b) for gap in found.gaps] == [("fc9", 1, 0)]
     for said in (text(found), markdown(found)):
-        assert "epoch 0, gaps of acts/fc9:output: 1 in A, 0 in B (never called)" in said
+        assert "epoch 0, missing captures of acts/fc9:output: 1 in A, 0 in B (never called)" in said
 
 
 def test_tolerances_come_from_the_spec_by_dtype_and_can_be_overruled(tmp_path: Path) -> None:
@@ -247,11 +255,11 @@ def test_generators_that_nobody_seeded_come_last_in_one_line_and_only_where_some
     found = diff(tmp_path / "a", tmp_path / "c")
     assert [one.place for one in found.origins] == ["random.digests.torch", "random.digests.numpy", "random.digests.python"]
     assert [bool(one.note) for one in found.origins] == [False, True, True]
-    line = "  random.digests.numpy, random.digests.python: not seeded alike; matters only where data or model draw from it"
+    line = "  random.digests.numpy, random.digests.python: seeded differently; matters only if the data or the model draw from it"
     assert line in text(found).splitlines()
     same = diff(tmp_path / "a", tmp_path / "b")
     assert [one.place for one in same.origins] == [one.place for one in found.origins]
-    assert "not seeded alike" not in text(same) + markdown(same)
+    assert "seeded differently" not in text(same) + markdown(same)
 
 
 def test_a_changed_weight_is_named(tmp_path: Path) -> None:

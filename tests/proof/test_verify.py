@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+import probes
+from probes.commands.verify import text as verdict_text
 from probes.commands.verify import verify as command
 from probes.digest import blake3_hex, canonical
 from probes.errors import UsageError
@@ -22,6 +24,7 @@ from probes.proof.untrusted import verify_untrusted
 from probes.proof.verify import verify
 from tests import independent_verifier
 from tests.proof.runs import manifest, replaced, small, write_run
+from tests.reader.recorded import Recording
 
 FILE = "epoch-0000.h5"
 
@@ -426,3 +429,24 @@ def test_an_in_toto_statement_names_every_file_and_is_not_made_of_damage(run: Pa
 def test_every_code_is_described_and_notes_are_marked() -> None:
     assert all(CODES.values())
     assert {"gaps", "superseded", "incomplete", "ledger-grown", "ledger-torn"} == NOTES
+
+
+def test_a_copy_of_the_ledger_under_another_name_is_not_a_ledger(run: Path) -> None:
+    captures = len(probes.open(run).sel(phase="train")["acts", "fc1"])
+    for name in ("ledger.bak.jsonl", "ledger.rank-1.jsonl", "ledger copy.jsonl"):
+        shutil.copy(run / "ledger.jsonl", run / name)
+    assert codes(run) == []
+    assert len(probes.open(run).sel(phase="train")["acts", "fc1"]) == captures
+
+
+def test_labels_that_are_too_many_for_an_attribute_verify(tmp_path: Path) -> None:
+    series = Recording(tmp_path / "a")
+    labels = [f"{index / 7:.17g}" for index in range(10_000)]
+    series.take(np.zeros(10_000, "<f4"), dims=("bin",), coords={"bin": labels}).sealed()
+    assert not [finding for finding in verify(next((tmp_path / "a").glob("epoch-*.h5"))).findings if finding.code == "extra-object"]
+
+
+def test_a_verdict_says_whether_the_run_is_anchored(run: Path) -> None:
+    head = verify(run).head
+    assert verdict_text(verify(run)).endswith(", not anchored")
+    assert verdict_text(verify(run, anchor=head)).endswith(", as anchored")
