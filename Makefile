@@ -46,6 +46,7 @@ regenerate: $(VENV)/dev.stamp  ## rewrite everything generated from the code, in
 
 docs: regenerate  ## run the examples of README and docs and write their output back (trains small models)
 	$(BIN)/python docs/presets.py
+	$(BIN)/python docs/steps.py
 	$(BIN)/python docs/torture.py
 	$(BIN)/python docs/sinks.py
 	$(BIN)/python docs/conformance.py

@@ -1,5 +1,6 @@
 """Gradient accumulation that never steps for the rest: the count goes on over the end of an epoch.
 ---
+group: steps
 captured: Net
 train: [[2, 2, 1], [2, 2, 1]]
 table:

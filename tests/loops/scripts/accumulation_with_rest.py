@@ -1,5 +1,6 @@
 """Gradient accumulation over two batches, where the last batch of an epoch stands alone.
 ---
+group: steps
 captured: Net
 train: [[2, 2, 1], [2, 2, 1]]
 cases:

@@ -1,5 +1,6 @@
 """Mean teacher: the teacher, a copy of the student, is called first in each batch, under no_grad.
 ---
+group: models
 captured: Net[1]
 train: [3, 3]
 cases:

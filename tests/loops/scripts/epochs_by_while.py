@@ -1,5 +1,6 @@
 """Epochs by `while`, an iterator by hand, and a budget of steps that ends in the middle of an epoch.
 ---
+group: endings
 captured: Net
 train: [3, 3, 1]
 incomplete: [2]

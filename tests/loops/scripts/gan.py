@@ -1,5 +1,6 @@
 """A GAN: discriminator and generator are updated in turn on each batch, each by its own optimizer.
 ---
+group: models
 captured: Generator
 spec: {models: {g: Generator}}
 model: g

@@ -1,5 +1,6 @@
 """Two training loaders in turn within each epoch, as in multi-task training.
 ---
+group: loaders
 captured: Net
 train: [5, 5]
 table:

@@ -1,5 +1,6 @@
 """Two loaders side by side by `zip`: labelled and unlabelled batches, two calls in each step.
 ---
+group: loaders
 captured: Net
 train: [[2, 2], [2, 2]]
 table:

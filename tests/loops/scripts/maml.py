@@ -1,6 +1,6 @@
 """Meta-learning: for each task an inner update of functional parameters, then one outer step over all tasks.
 ---
-group: inner
+group: steps
 captured: Net
 train: [[4, 4, 4]]
 table:

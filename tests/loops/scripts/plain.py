@@ -1,5 +1,6 @@
 """A plain research loop: batches of a DataLoader, validation after each epoch.
 ---
+group: steps
 captured: Net
 train: [3, 3]
 eval: [2, 2]

@@ -1,5 +1,6 @@
 """A forward pass to check shapes before training, in train mode, then three epochs.
 ---
+group: phases
 captured: Net
 train: [[2, 1], [1, 1], [1, 1]]
 table:

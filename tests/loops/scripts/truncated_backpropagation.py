@@ -1,5 +1,6 @@
 """Truncated backpropagation through time: several optimizer steps on each batch.
 ---
+group: steps
 captured: Net
 target: cell
 train: [[3, 3], [3, 3]]
