@@ -27,6 +27,15 @@ WORN_OUT = (
     r"\bno [a-z]+ of that name\b",
     r"\bwhat (?:it|a spec) comes to\b",
     r"\bnotwithstanding\b",
+    r"\bso manieth\b",
+    r"\bwithout a word\b",
+    r"\bis (?:not )?what (?:a|an) [a-z]+ is\b",
+    r"\bof ours\b",
+    r"\bone behind the other\b",
+    r"\bmust come true\b",
+    r"\b(?:key|value|line|kind) that stands\b",
+    r"\b(?:that|where|what) (?:it|they) comes? from\b",
+    r"\bno more than a [a-z]+ may\b|\bthan (?:a [a-z]+|it) may\b",
 )
 """Turns of phrase that readers stumbled over; each has a plain form: "reports", "contains", "again", "counters"."""
 

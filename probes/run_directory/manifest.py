@@ -106,7 +106,7 @@ class CodeRecord(ManifestRecord):
     argv_sha256: str = Field(description="SHA-256 of the arguments as recorded, in canonical JSON.")
     directory: str = Field(description="Working directory, home written `~`.")
     automatic: bool = Field(description="Whether `probes run` attached the probes; else the script does so itself.")
-    git: GitRecord | None = Field(default=None, description="The repository; null where there is none.")
+    git: GitRecord | None = Field(default=None, description="The git repository; null without one.")
 
     @property
     def digest(self) -> str:

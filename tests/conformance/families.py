@@ -7,7 +7,7 @@ from tests.conformance.synthetic import CASES
 from tests.conformance.table import Family
 
 FAMILIES = [
-    Family("small models, one for each trap", "Each does one thing that hooks are known to get wrong.", CASES),
+    Family("small models, one for each trap", "Each model contains one feature that breaks many hooks.", CASES),
     Family(
         "architectures of transformers",
         "Built from tiny configurations, without weights.",

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "conformance.md"
 README = ROOT / "README.md"
 HEADER = (
-    "| model | why it is in | modules | called | inputs and outputs | gradients | only ours | no gradient came |\n"
+    "| model | special feature | modules | called | inputs and outputs | gradients | only ours | no gradient came |\n"
     "|---|---|---|---|---|---|---|---|"
 )
 
@@ -81,15 +81,18 @@ def page(families: list[Family], found: dict[str, Outcome]) -> str:
             "",
             "Written by `python docs/conformance.py`; tests compare every row with what they find.",
             "",
-            f"{len(found)} models are trained for two batches, three times from the same seed: plainly, with hooks written by hand",
-            "on every module, and with one probe on `input`, `output` and `grad_output` of every module. For each of them losses,",
-            "gradients, weights, buffers and random state are bit for bit the same with probes and without; every value and gradient",
-            "has the bits that the hand-written hook saved, and none is missing; the accounts add up; no hook is left on the model.",
-            f"In all, {total[0]:,} inputs and outputs and {total[1]:,} gradients are equal.",
+            f"{len(found)} models are trained for two batches, three times from the same seed: without hooks, with hooks written by hand",
+            "on every module, and with one probe on `input`, `output` and `grad_output` of every module. For each model:",
             "",
-            "*Only ours* are gradients of a `Linear` whose output is a view that is rewritten in place: PyTorch drops the hook",
-            f"written by hand without a word ({total[2]} times). *No gradient came* counts outputs that nothing of the loss depends",
-            "on, and views that were rewritten in place and are not those of a `Linear`; the file has the reason.",
+            "- losses, gradients, weights, buffers and random state are bit-identical with probes and without;",
+            "- every captured value and gradient has the same bits as the one that the hook written by hand saved, and none is missing;",
+            "- the counters of the run agree with the number of captures, and no hook is left on the model.",
+            "",
+            f"In total, {total[0]:,} inputs and outputs and {total[1]:,} gradients are equal.",
+            "",
+            "*Only ours* counts gradients that only `probes` captured: of a `Linear` whose output is a view that is changed in place.",
+            f"PyTorch silently drops the hook written by hand ({total[2]} times). *No gradient came* counts outputs that the loss does not",
+            "depend on, and views (not of a `Linear`) that were changed in place; the capture file contains the reason.",
             *(line for family in families for line in section(family, found)),
             "",
         ]
