@@ -6,7 +6,7 @@ train: [3, 3]
 eval: [3, 3]
 table:
   step: "`train`: one batch; `eval`: one batch"
-  epoch: one pass in which it trains; a pass that only evaluates is none
+  epoch: one pass in which the model trains; a pass that only evaluates does not count
   phase: "`train` and `eval`"
 why: The epoch ends at the first training call on a pass that begins anew, and in the evaluation there is none.
 """

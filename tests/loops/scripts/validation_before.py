@@ -6,7 +6,7 @@ train: [3, 3]
 eval: [4, 0]
 table:
   step: "`train`: one batch; `eval`: one batch of the validation loader"
-  epoch: one pass over the training loader; the second validation comes before it begins anew, so it is in epoch 0
+  epoch: one pass over the training loader; the second validation comes before the next pass begins, so it is in epoch 0
   phase: "`train` and `eval`"
 why: >
   An epoch ends at the first training call on a pass that begins anew. Until then nothing shows that another epoch has begun; so a
