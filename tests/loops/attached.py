@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import textwrap
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,9 @@ from tests.loops.compare import captured_rows, difference
 from tests.loops.observe import digest
 from tests.loops.oracle import Oracle
 from tests.loops.programs import Aside, Call, Items, Learn, Named, OneStep, Program, Statement
+
+Place = tuple[str, int, int, int, int]
+"""Phase, epoch, step, global step, microstep."""
 
 PHASES = ["train", "eval", "val"]
 SPEC: dict[str, Any] = {
@@ -86,6 +89,11 @@ class Actions:
         self.optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
         self.foreign = torch.optim.SGD(self.other.parameters(), lr=0.01)
         self.bound = model.__call__
+
+    @property
+    def names(self) -> dict[str, Any]:
+        """The names that a program may use."""
+        return {"call": self.call, "learn": self.learn, "aside": self.aside, "pending": self.pending, "Bad": Bad}
 
     def x(self) -> Tensor:
         return torch.randn(2, 2, generator=self.generator)
@@ -207,42 +215,52 @@ def _indented(lines: list[str], times: int = 1) -> list[str]:
 
 def faults(program: Program, out: Path) -> list[str]:
     """Run a program; what is wrong with it."""
+    oracle = Oracle().of(program)
+    places = [expected.place if expected is not None and expected.step.kept else None for expected in oracle.calls]
+    return differences(source(program), places, oracle.complete, out)
+
+
+def differences(text: str, places: Sequence[Place | None], complete: dict[int, bool | None], out: Path) -> list[str]:
+    """Run the text of a program; what is wrong with what was captured.
+
+    Args:
+        text: what is done within `with probes.attach(...) as run`.
+        places: where each call of the probed layer must be, in order; None for one that must not be captured.
+        complete: whether each epoch must be complete; None where either is right.
+        out: the run directory.
+    """
     torch.manual_seed(0)
     model = Net()
     seen = Seen(model.fc)
-    actions = Actions(model)
-    names = {"call": actions.call, "learn": actions.learn, "aside": actions.aside, "pending": actions.pending, "Bad": Bad}
     wrong = []
     try:
         with probes.attach(model, SPEC, out=out) as run:
-            exec(compile(source(program), "<program>", "exec"), {**names, "run": run})
+            exec(compile(text, "<program>", "exec"), {**Actions(model).names, "run": run, "model": model})
     except RunError as error:
         wrong += [str(error)] if "captured nothing" not in str(error) else []
-    oracle = Oracle().of(program)
-    if len(oracle.calls) != len(seen.calls):
-        raise AssertionError(f"the oracle knows {len(oracle.calls)} calls, {len(seen.calls)} were seen")
+    if len(places) != len(seen.calls):
+        raise AssertionError(f"{len(places)} calls by hand, {len(seen.calls)} were seen")
     for probe in SPEC["probes"]:
-        if lines := difference(_due(oracle, seen, probe), captured_rows(out, probe, "fc")):
+        if lines := difference(_due(places, seen, probe), captured_rows(out, probe, "fc")):
             wrong.append(f"{probe}: {lines}")
     state = probes.open(out).state
-    due = {epoch: "complete" if complete else "incomplete" for epoch, complete in oracle.complete.items() if complete is not None}
-    if {epoch: state.get(epoch) for epoch in due} != due or {*state} != {*oracle.complete}:
+    due = {epoch: "complete" if whole else "incomplete" for epoch, whole in complete.items() if whole is not None}
+    if {epoch: state.get(epoch) for epoch in due} != due or {*state} != {*complete}:
         wrong.append(f"epochs are {state}, due {due}")
     if len(model.fc._forward_hooks) != 1 or model.fc._forward_pre_hooks or model._forward_pre_hooks or model._forward_hooks:
         wrong.append("hooks are left on the model")
     return wrong
 
 
-def _due(oracle: Oracle, seen: Seen, probe: str) -> dict[str, list[tuple[Any, ...]]]:
+def _due(places: Sequence[Place | None], seen: Seen, probe: str) -> dict[str, list[tuple[Any, ...]]]:
     """What a probe must have captured, by phase."""
     rows: dict[str, list[tuple[Any, ...]]] = {}
-    for expected, call in zip(oracle.calls, seen.calls, strict=True):
-        if expected is None or not expected.step.kept:
+    for place, call in zip(places, seen.calls, strict=True):
+        if place is None:
             continue
-        phase, *place = expected.place
-        chosen = {"sparse": expected.step.index % 2 == 0, "first": expected.microstep == 0}.get(probe, True)
-        if chosen:
-            rows.setdefault(phase, []).extend((*place, 0, *row) for row in _rows(call, probe))
+        phase, epoch, step, total, microstep = place
+        if {"sparse": step % 2 == 0, "first": microstep == 0}.get(probe, True):
+            rows.setdefault(phase, []).extend((epoch, step, total, microstep, 0, *row) for row in _rows(call, probe))
     return {phase: sorted(found) for phase, found in rows.items() if found}
 
 
