@@ -5,7 +5,7 @@ captured: Net
 train: [2, 2]
 table:
   step: one batch
-  epoch: one pass in which the model trains; the pass for the averaged copy is none
+  epoch: one pass in which the model trains; the pass for the averaged copy does not count
 why: The averaged copy is another instance, which no optimizer steps; a pass without a training call of the model is no epoch.
 """
 
