@@ -9,7 +9,7 @@ SEEN = frozenset("\t \u3000")  # the last is the space of ideographic scripts, a
 
 
 def invisible(text: str) -> int | None:
-    """The index of the first character that cannot be seen; None where there is none."""
+    """The index of the first character that cannot be seen; None if absent."""
     if text.isprintable():
         return None
     return next((index for index, c in enumerate(text) if c not in SEEN and category(c) in HIDDEN), None)

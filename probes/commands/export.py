@@ -27,7 +27,7 @@ from probes.reader.series import Series
 @click.option("--format", "kind", type=click.Choice(["npz", "jsonl"]), help="Output format; default: the suffix of --out, else jsonl.")
 @click.option("--out", type=click.Path(path_type=Path), help="File to write; without it, jsonl goes to stdout.")
 @click.option("--manifest", is_flag=True, help="Print the manifest of the run instead.")
-@click.option("--epoch", callback=numbers, help="Select epochs: 3, 0,5 or 10:20.")
+@click.option("--epoch", callback=numbers, help="Select epochs: 3 or 0,5 or 10:20.")
 @click.option("--step", callback=numbers, help="Select steps.")
 @click.option("--phase", help="Select a phase.")
 def export(

@@ -22,7 +22,7 @@ RUNS = Path("runs")
 
 @click.command()
 @click.argument("run", required=False, type=click.Path(path_type=Path))
-@click.option("--epoch", callback=numbers, help="Select epochs: 3, 0,5 or 10:20.")
+@click.option("--epoch", callback=numbers, help="Select epochs: 3 or 0,5 or 10:20.")
 @click.option("--phase", help="Select a phase.")
 @click.option("--attempts", is_flag=True, help="List the attempts of each epoch instead of the series.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")

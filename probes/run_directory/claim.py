@@ -64,7 +64,7 @@ def claim_name(rank: int | None = None) -> str:
 
 
 def claim_of(directory: Path, name: str = CLAIM) -> Claim | None:
-    """The claim on a directory; None where there is none. An unreadable one was never finished, and is nobody's."""
+    """The claim on a directory; None if absent. An unreadable one was never finished, and is nobody's."""
     try:
         note = json.loads((directory / name).read_text("utf-8"))
         known = {key: str(note.get(key, "")) for key in ("run_id", "boot_id", "started")}

@@ -34,7 +34,7 @@ def names_of_axes(ndim: int, dims: tuple[str, ...] | None) -> Iterator[tuple[str
 
 
 def refusal(question: Callable[[], object]) -> str | None:
-    """The message of a SignatureError, or None where there is none."""
+    """The message of a SignatureError, or None if absent."""
     try:
         question()
     except SignatureError as error:

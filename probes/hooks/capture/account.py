@@ -8,7 +8,7 @@ REASONS = {
     "not reached": "the module was not called in a step that was due",
     "no_grad": "the module ran with gradients switched off",
     "frozen": "the tensor does not require a gradient",
-    "unused output": "no gradient came back to the tensor: nothing of the loss depends on it",
+    "unused output": "the tensor got no gradient: the loss does not depend on it",
     "lost in-place": "the tensor was a view that a later in-place operation rewrote, so that PyTorch dropped its hook",
     "recompute": "the call was a recompute of activation checkpointing, whose values were taken in the first pass",
     "compiled away": "a compiled graph ran without the hook",

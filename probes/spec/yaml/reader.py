@@ -149,7 +149,7 @@ def decode(text: bytes, file: str) -> str:
 
 def _invisible(line: str, index: int, file: str, number: int) -> Problem:
     found = line[index]
-    message = f"invisible character U+{ord(found):04X}; specs hold visible characters only"
+    message = f"invisible character U+{ord(found):04X}; only visible characters are allowed"
     hint = "write a plain space" if found.isspace() else "remove it"
     if found == "\r":
         hint = "end lines as Unix or Windows does (LF or CRLF)"
@@ -220,7 +220,7 @@ class _Reader:
             )
         if event.tag is not None:
             shown = event.tag.replace("tag:yaml.org,2002:", "!!")
-            raise self._refuse("tag", f"tag '{shown}' is not allowed; specs hold plain data only", event, "remove it")
+            raise self._refuse("tag", f"tag '{shown}' is not allowed; a spec contains plain data only", event, "remove it")
         self.document.values.setdefault(path, self._mark(event))
         if isinstance(event, ev.ScalarEvent):
             return self._scalar(event, path) if event.value or event.style in QUOTED else self._nothing(event, path)
@@ -300,7 +300,7 @@ class _Reader:
         if event.style in QUOTED:
             bad = invisible(text.replace("\n", " "))
             if bad is not None:  # only an escape can have brought it here
-                message = f"escape sequence of the invisible character U+{ord(text[bad]):04X}; specs hold visible characters only"
+                message = f"escape sequence of the invisible character U+{ord(text[bad]):04X}; only visible characters are allowed"
                 raise self._refuse("invisible-character", message, event, "remove it")
             return text
         if text in ("", "~", "null", "Null", "NULL"):

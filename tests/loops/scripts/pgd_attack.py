@@ -8,7 +8,7 @@ gradient_phases: [train, eval]
 table:
   step: "`train`: one batch; `eval`: each call of the attack"
   epoch: one pass
-  phase: "the attack under `model.eval()` is `eval`, also though it runs backward"
+  phase: "the attack under `model.eval()` is `eval`, even if it runs backward"
 why: >
   A call of another phase between pull and training call changes nothing. The attack iterates no loader, so each of its calls is a
   step. Gradients are due in any phase in which a backward runs.
