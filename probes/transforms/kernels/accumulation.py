@@ -33,11 +33,12 @@ def moments(rows: Tensor) -> Tensor:
     finite = flat.isfinite()
     count = finite.sum(0).double()
     some = count > 0
-    clean = flat.where(finite, 0.0)
-    exponent = device_exponent(clean) if rows.dtype is torch.float64 else torch.zeros_like(count)
-    scaled = device_scaled(clean, -exponent) if rows.dtype is torch.float64 else clean
-    mean, variance = _centred(scaled, finite, count)
-    low, high = _extremes(flat, finite)
+    whole = flat.device.type == "cpu" and bool(finite.all())
+    clean = flat if whole else flat.where(finite, 0.0)
+    exponent = device_exponent(clean) if rows.dtype is torch.float64 else None  # squares of every other dtype are in range
+    scaled = clean if exponent is None else device_scaled(clean, -exponent)
+    mean, variance = _centred(scaled, None if whole else finite, count)
+    low, high = _extremes(flat, None if whole else finite)
     numbers = (
         count,
         flat.shape[0] - count,
@@ -49,17 +50,28 @@ def moments(rows: Tensor) -> Tensor:
     return torch.stack(numbers).reshape(len(numbers), *rows.shape[1:])
 
 
-def _centred(values: Tensor, finite: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and variance, from distances to a number near the mean; see `standard_deviation` for the second look."""
+def _centred(values: Tensor, finite: Tensor | None, count: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and variance, from distances to a number near the mean; see `standard_deviation` for the second attempt.
+
+    Args:
+        values: (n, columns) float64.
+        finite: which of them count; None for all.
+        count: (columns,) how many.
+    """
     near = _sum(values) / count
-    for _ in range(2):
-        apart = (values - near).where(finite, 0.0)
-        off = _sum(apart) / count
-        centre, near = near, near + off
-    return centre + off, (_sum(apart * apart) / count - off * off).clamp(min=0)
+    for attempt in range(2):
+        apart = values - near if finite is None else (values - near).where(finite, 0.0)
+        off, squares = _sum(apart) / count, _sum(apart * apart) / count
+        if attempt or (values.device.type == "cpu" and bool((off * off * 2 <= squares).all())):
+            break
+        near = near + off
+    return near + off, (squares - off * off).clamp(min=0)
 
 
-def _extremes(values: Tensor, finite: Tensor) -> tuple[Tensor, Tensor]:
+def _extremes(values: Tensor, finite: Tensor | None) -> tuple[Tensor, Tensor]:
+    if finite is None and len(values):
+        return values.amin(0), values.amax(0)
+    finite = values.isfinite() if finite is None else finite
     edge = values.new_full((1, values.shape[1]), torch.inf)
     low = torch.cat((values.where(finite, torch.inf), edge)).amin(0)
     return low, torch.cat((values.where(finite, -torch.inf), -edge)).amax(0)

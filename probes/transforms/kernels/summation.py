@@ -20,6 +20,7 @@ from probes.transforms.kernels.block_sum import BLOCK, Doubles, block_sum
 from probes.transforms.kernels.moments import SAFE
 
 CHUNK = 1 << 17  # elements of float64 at a time: 1 MiB
+KEPT = 1 << 20  # up to so many elements are converted to float64 once, not at each pass
 
 Term = Callable[[Any], Any]
 """What is added up of each element: the same formula for numpy arrays and tensors."""
@@ -46,10 +47,12 @@ class Columns(Protocol):
     """The columns of a matrix that is reduced along its rows.
 
     Attributes:
-        exponent: (columns,) sums are of the elements times 2**-exponent.
+        exponent: (columns,) sums are of the elements times 2**-exponent; None where that is 0.
+        waits: whether a look at a number waits for a device.
     """
 
-    exponent: Tensor
+    exponent: Tensor | None
+    waits: bool
 
     def sum(self, term: Term, shift: Tensor | None = None) -> Tensor:
         """The sums of a term of each scaled element, less a shift of its column; (columns,) float64 on the device."""
@@ -89,24 +92,27 @@ def standard_deviation(rows: Tensor) -> Tensor:
     """
     columns, count = columns_of(rows), rows.shape[0]
     near = columns.sum(same) / count
-    near = near + columns.sum(same, near) / count
-    off = columns.sum(same, near) / count
-    variance = (columns.sum(square, near) / count - off * off).clamp(min=0)
-    return device_scaled(variance.sqrt(), columns.exponent)
+    for attempt in range(2):
+        off, squares = columns.sum(same, near) / count, columns.sum(square, near) / count
+        if attempt or (not columns.waits and bool((off * off * 2 <= squares).all())):
+            break
+        near = near + off
+    return device_scaled((squares - off * off).clamp(min=0).sqrt(), columns.exponent)
 
 
 class _HostColumns:
     """Columns on the CPU, in chunks that fit the cache; numpy adds, whose order does not depend on threads."""
 
+    waits: bool = False
+
     def __init__(self, rows: Tensor) -> None:
-        self.rows = rows
+        self.rows = rows.double() if rows.numel() <= KEPT else rows
         self.width = max(1, CHUNK // max(1, min(rows.shape[0], BLOCK)))
-        self.exponent = torch.from_numpy(self._exponents())
+        exponents = self._exponents() if rows.dtype is torch.float64 else None  # squares of every other dtype are in range
+        self.exponent = None if exponents is None or not exponents.any() else torch.from_numpy(exponents)
 
     def _exponents(self) -> Doubles:
         found = np.zeros(self.rows.shape[1])
-        if self.rows.dtype is not torch.float64:
-            return found  # squares of every other dtype are in range
         for part, chunks in self._parts():
             largest = np.max([_largest(chunk) for chunk in chunks], axis=0, initial=0.0)
             found[part] = _exponents(largest)
@@ -116,12 +122,12 @@ class _HostColumns:
         """The sums of a term of each scaled element."""
         result = np.zeros(self.rows.shape[1])
         shifts = None if shift is None else shift.numpy()
-        exponents = self.exponent.numpy()
+        scales = None if self.exponent is None else -self.exponent.numpy().astype(np.int32)
         with np.errstate(all="ignore"):
             for part, chunks in self._parts():
-                scale = -exponents[part].astype(np.int32) if exponents[part].any() else None
-                parts = [block_sum(term(_prepared(chunk, scale, None if shifts is None else shifts[part]))) for chunk in chunks]
-                result[part] = block_sum(np.stack(parts)) if parts else 0.0
+                scale, centre = (None if known is None else known[part] for known in (scales, shifts))
+                parts = [block_sum(term(_prepared(chunk, scale, centre))) for chunk in chunks]
+                result[part] = parts[0] if len(parts) == 1 else block_sum(np.stack(parts)) if parts else 0.0
         return torch.from_numpy(result)
 
     def _parts(self) -> Iterator[tuple[slice, Iterator[Doubles]]]:
@@ -133,7 +139,7 @@ class _HostColumns:
             yield part, (self.rows[top : top + height, part].double().numpy() for top in range(0, count, height))
 
 
-def _prepared(values: Doubles, scale: Any, shift: Doubles | None) -> Doubles:
+def _prepared(values: Doubles, scale: Any, shift: Any) -> Doubles:
     scaled = values if scale is None else np.ldexp(values, scale)
     return scaled if shift is None else np.subtract(scaled, shift)
 
@@ -151,10 +157,13 @@ def _exponents(largest: Doubles) -> Doubles:
 class DeviceColumns:
     """Columns in torch operations alone, without waiting for the device."""
 
+    waits: bool = True
+
     def __init__(self, rows: Tensor) -> None:
         values = rows.double()
-        self.exponent = device_exponent(values.where(values.isfinite(), 0.0))
-        self.values = device_scaled(values, -self.exponent)
+        exponent = device_exponent(values.where(values.isfinite(), 0.0))
+        self.exponent: Tensor | None = exponent
+        self.values = device_scaled(values, -exponent)
 
     def sum(self, term: Term, shift: Tensor | None = None) -> Tensor:
         """The sums of a term of each scaled element."""
@@ -186,7 +195,9 @@ def device_exponent(finite: Tensor) -> Tensor:
     return torch.frexp(largest).exponent.double().where(~safe, 0.0)
 
 
-def device_scaled(values: Tensor, exponent: Tensor) -> Tensor:
+def device_scaled(values: Tensor, exponent: Tensor | None) -> Tensor:
     """`values * 2**exponent`, in two factors, since 2**1074 alone is out of range."""
+    if exponent is None:
+        return values
     half = (exponent / 2).floor()
     return values * torch.exp2(half) * torch.exp2(exponent - half)
