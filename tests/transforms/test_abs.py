@@ -8,7 +8,7 @@ from probes.testing import check_transform
 from tests.transforms.made import applied, made, same_bits
 
 
-def test_the_contract_holds() -> None:
+def test_the_transform_passes_the_conformance_kit() -> None:
     check_transform(made("abs"))
 
 

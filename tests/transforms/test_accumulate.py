@@ -33,7 +33,7 @@ def merged(transform: Accumulation, values: list[torch.Tensor]) -> torch.Tensor:
     return result
 
 
-def test_the_contract_holds() -> None:
+def test_the_transform_passes_the_conformance_kit() -> None:
     taken = check_transform(accumulate())
     assert {signature.dtype for signature in taken} == {"bool", "uint8", "int16", "int64", "float16", "bfloat16", "float32", "float64"}
     check_transform(accumulate(dims=[0]))

@@ -13,7 +13,7 @@ from tests.transforms.made import applied, made, same_bits
 
 
 @pytest.mark.parametrize("dtype", get_args(DtypeName))
-def test_every_target_dtype_keeps_the_contract(dtype: str) -> None:
+def test_every_target_dtype_passes_the_conformance_kit(dtype: str) -> None:
     check_transform(made("cast", dtype=dtype), shapes=[(), (0,), (2, 3)])
 
 

@@ -27,7 +27,7 @@ IMAGE = ("batch", "channel", "y", "x")
         {"pattern": "... -> ...", "sizes": {}},
     ],
 )
-def test_the_contract_holds(keys: dict[str, Any]) -> None:
+def test_the_transform_passes_the_conformance_kit(keys: dict[str, Any]) -> None:
     check_transform(made("einops", **keys), shapes=[(2, 4, 3, 3), (3, 4), (6, 2, 0), (4,)], dims=IMAGE)
 
 
@@ -81,7 +81,7 @@ def test_what_does_not_fit_the_value_is_refused(keys: dict[str, Any], signature:
         ({"pattern": "b (c d -> b c d"}, "parentheses of `b"),
         ({"pattern": "b c) -> b c"}, "parentheses"),
         ({"pattern": "b ((c) d) -> b c d"}, "parentheses"),
-        ({"pattern": "b b -> b"}, "stands twice"),
+        ({"pattern": "b b -> b"}, "occurs twice"),
         ({"pattern": "(b ...) -> b ..."}, "inside parentheses left of the arrow"),
         ({"pattern": "b 2 -> b 2"}, "`2` is not the name of an axis"),
         ({"pattern": "b c -> b"}, "`c` is missing to the right of the arrow; add a `reduction`"),

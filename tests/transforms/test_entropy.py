@@ -11,7 +11,7 @@ from tests.transforms.made import applied, made
 
 
 @pytest.mark.parametrize("of", ["probabilities", "logits"])
-def test_the_contract_holds(of: str) -> None:
+def test_the_transform_passes_the_conformance_kit(of: str) -> None:
     check_transform(made("entropy", of=of))
     check_transform(made("entropy", of=of, dim="key"), shapes=[(2, 3, 4)], dims=("head", "query", "key"))
 

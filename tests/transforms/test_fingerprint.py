@@ -9,7 +9,7 @@ from probes.testing import check_transform
 from tests.transforms.made import applied, made, same_bits
 
 
-def test_the_contract_holds_for_every_plain_dtype() -> None:
+def test_the_transform_passes_the_conformance_kit_for_every_plain_dtype() -> None:
     check_transform(
         made("fingerprint"),
         dtypes=[name for name in DTYPES if "qint" not in name and name not in ("quint8", "float4_e2m1fn_x2", "complex32")],

@@ -12,7 +12,7 @@ from probes.testing import check_transform
 from tests.transforms.made import applied, made
 
 
-def test_the_contract_holds() -> None:
+def test_the_transform_passes_the_conformance_kit() -> None:
     check_transform(made("histogram", bins=5, range=[-2, 2]))
 
 

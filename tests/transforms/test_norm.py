@@ -11,7 +11,7 @@ from tests.transforms.made import applied, made, same_bits
 
 
 @pytest.mark.parametrize("keys", [{}, {"order": "l1"}, {"order": "l0", "dims": [0]}, {"order": "linf", "dims": [-1]}])
-def test_the_contract_holds(keys: dict[str, Any]) -> None:
+def test_the_transform_passes_the_conformance_kit(keys: dict[str, Any]) -> None:
     check_transform(made("norm", **keys))
 
 
@@ -26,7 +26,7 @@ def test_axes_are_reduced_by_name() -> None:
     assert same_bits(result, torch.linalg.vector_norm(value.double(), dim=2).float())
 
 
-def test_the_norm_of_nothing_is_zero() -> None:
+def test_the_norm_of_no_elements_is_zero() -> None:
     assert applied(made("norm", order="linf"), torch.zeros(2, 0)).item() == 0
 
 

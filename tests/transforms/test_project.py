@@ -9,7 +9,7 @@ from probes.transforms.project import directions
 from tests.transforms.made import applied, made
 
 
-def test_the_contract_holds() -> None:
+def test_the_transform_passes_the_conformance_kit() -> None:
     check_transform(made("project", size=4))
     check_transform(made("project", size=3, dim="token", seed=2), shapes=[(2, 8, 4)], dims=("batch", "token", "feature"))
 

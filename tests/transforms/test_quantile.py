@@ -15,7 +15,7 @@ Q = [0, 0.05, 0.5, 0.9, 1]
 
 
 @pytest.mark.parametrize("keys", [{"q": Q}, {"q": [0.5], "dim": -1}, {"q": Q, "dim": 0}])
-def test_the_contract_holds(keys: dict[str, Any]) -> None:
+def test_the_transform_passes_the_conformance_kit(keys: dict[str, Any]) -> None:
     check_transform(made("quantile", **keys), shapes=[(7,), (3, 5), (2, 0), (2, 3, 4)])
 
 

@@ -9,7 +9,7 @@ from tests.transforms.made import applied, made
 
 
 @pytest.mark.parametrize("bits", [8, 16])
-def test_the_contract_holds(bits: int) -> None:
+def test_the_transform_passes_the_conformance_kit(bits: int) -> None:
     check_transform(made("quantize", bits=bits, range=[-2, 2]))
 
 
@@ -19,7 +19,7 @@ def test_codes_are_equidistant_and_nan_has_its_own() -> None:
     assert applied(made("quantize", range=[-1, 1], bits=16), value).tolist()[-3:] == [65534, 0, 65535]
 
 
-def test_what_a_code_stands_for_is_near_the_value() -> None:
+def test_the_value_of_a_code_is_near_the_element() -> None:
     value = torch.rand(1000, dtype=torch.float64) * 3 - 1
     codes = applied(made("quantize", range=[-1, 2]), value).double()
     assert (codes * 3 / 254 - 1 - value).abs().max() <= 1.5 / 254 + 1e-12

@@ -13,7 +13,7 @@ from tests.transforms.made import applied, made, same_bits
 
 @pytest.mark.parametrize("op", get_args(Op))
 @pytest.mark.parametrize("dims", [None, [-1], [0, 1]])
-def test_every_operation_keeps_the_contract(op: str, dims: list[int] | None) -> None:
+def test_every_operation_passes_the_conformance_kit(op: str, dims: list[int] | None) -> None:
     check_transform(made("reduce", op=op, **({} if dims is None else {"dims": dims})))
 
 

@@ -11,7 +11,7 @@ from probes.transforms.sample import positions
 from tests.transforms.made import applied, made, same_bits
 
 
-def test_the_contract_holds() -> None:
+def test_the_transform_passes_the_conformance_kit() -> None:
     check_transform(made("sample", size=5))
     check_transform(
         made("sample", size=3, dim="token", seed=1), shapes=[(2, 8, 4), (2, 2, 4), (0, 8, 4)], dims=("batch", "token", "feature")

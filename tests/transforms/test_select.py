@@ -23,7 +23,7 @@ IMAGE = ("batch", "channel", "y", "x")
         {"dim": 0, "every": 3},
     ],
 )
-def test_the_contract_holds(keys: dict[str, Any]) -> None:
+def test_the_transform_passes_the_conformance_kit(keys: dict[str, Any]) -> None:
     check_transform(made("select", **keys), shapes=[(2, 3, 4, 4), (5, 3, 4, 6)], dims=IMAGE)
 
 

@@ -10,12 +10,12 @@ from probes.transforms.stats import STATS
 from tests.transforms.made import applied, made
 
 
-def test_the_contract_holds() -> None:
+def test_the_transform_passes_the_conformance_kit() -> None:
     taken = check_transform(made("stats"), shapes=(*SHAPES, (3, 4099)), dtypes=(*DTYPES, "uint16", "uint64", "float8_e8m0fnu"))
     assert {signature.dtype for signature in taken} == {*DTYPES, "uint16", "uint64", "float8_e8m0fnu"} - {"complex64"}
 
 
-def test_numbers_stand_in_the_order_of_their_labels() -> None:
+def test_numbers_are_in_the_order_of_their_labels() -> None:
     value = torch.tensor([3.0, -4.0, 0.0, -0.0, float("nan"), float("inf"), float("inf"), float("-inf")])
     numbers = dict(zip(STATS, applied(made("stats"), value).tolist(), strict=True))
     std = (25 / 4 - (1 / 4) ** 2) ** 0.5
@@ -25,7 +25,7 @@ def test_numbers_stand_in_the_order_of_their_labels() -> None:
 
 
 @pytest.mark.parametrize("value", [torch.zeros(0), torch.zeros(3, 0), torch.zeros(0, dtype=torch.int64)])
-def test_stats_of_nothing_are_a_count_of_zero(value: torch.Tensor) -> None:
+def test_stats_of_no_elements_are_a_count_of_zero(value: torch.Tensor) -> None:
     count, mean, std, low, high, l2, *special = applied(made("stats"), value).tolist()
     assert (count, l2, special) == (0, 0, [0, 0, 0, 0])
     assert all(number != number for number in (mean, std, low, high))

@@ -11,7 +11,7 @@ from tests.transforms.made import applied, made
 
 
 @pytest.mark.parametrize("keys", [{"size": 3}, {"size": 2, "dim": 0, "keep": "indices"}, {"size": 9, "smallest": True}])
-def test_the_contract_holds(keys: dict[str, Any]) -> None:
+def test_the_transform_passes_the_conformance_kit(keys: dict[str, Any]) -> None:
     check_transform(made("topk", **keys))
 
 

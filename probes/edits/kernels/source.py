@@ -30,5 +30,5 @@ class EditSource(BaseModel):
             raise PydanticCustomError("source", "a capture of a run needs `probe`", {})
         extra = [key for key in ("probe", "target", "leaf", "phase") if self.file is not None and getattr(self, key) is not None]
         if extra:
-            raise PydanticCustomError("no_effect", "`{key}` has no effect beside `file`", {"key": extra[0]})
+            raise PydanticCustomError("no_effect", "`{key}` has no effect with `file`", {"key": extra[0]})
         return self

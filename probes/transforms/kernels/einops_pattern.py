@@ -1,4 +1,4 @@
-"""The axes that an einops pattern names on either side of its arrow, and what they come to on a value."""
+"""Parse einops patterns, and predict the axes of their results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import NamedTuple
 from probes.signature import Signature, SignatureError
 
 Axis = tuple[str, ...]  # one axis, made of the names it is composed of; a single name where it is not composed
-Item = Axis | EllipsisType  # the ellipsis stands for any number of axes; inside parentheses it is the name `...`
+Item = Axis | EllipsisType  # the ellipsis means any number of axes; inside parentheses it is the name `...`
 
 
 class EinopsPatternError(ValueError):
@@ -33,14 +33,14 @@ def parse(pattern: str) -> EinopsPattern:
     """Read a pattern.
 
     Raises:
-        EinopsPatternError: there is not one arrow, parentheses do not match, a name is no name or stands twice on a side.
+        EinopsPatternError: there is not exactly one arrow, parentheses do not match, a name is not valid or occurs twice on a side.
     """
     sides = pattern.split("->")
     if len(sides) != 2:
         raise EinopsPatternError(f"`{pattern}` has {len(sides) - 1} arrows; a pattern is `axes before -> axes after`")
     left, right = map(_side, sides)
     if any(item is not ... and "..." in item for item in left):
-        raise EinopsPatternError(f"`...` stands inside parentheses left of the arrow of `{pattern}`; only axes with names can be split")
+        raise EinopsPatternError(f"`...` is inside parentheses left of the arrow of `{pattern}`; only axes with names can be split")
     return EinopsPattern(left, right)
 
 
@@ -50,11 +50,11 @@ def names(side: tuple[Item, ...]) -> tuple[str, ...]:
 
 
 def bind(text: str, given: dict[str, int], signature: Signature) -> Signature:
-    """What a value becomes under a pattern: shape, names and labels of the axes right of the arrow.
+    """Predict the result of a pattern: shape, names and labels of the axes right of the arrow.
 
     Args:
         text: a pattern that `parse` takes.
-        given: sizes of elementary axes that the value alone does not tell.
+        given: sizes of elementary axes that do not follow from the value.
         signature: what is known of the value.
 
     Raises:
@@ -73,12 +73,12 @@ def bind(text: str, given: dict[str, int], signature: Signature) -> Signature:
 
 
 def _opened(side: tuple[Item, ...], spread: list[Axis]) -> list[Axis]:
-    """One side with the axes that the ellipsis stands for in its place."""
+    """One side with the axes that the ellipsis matches in its place."""
     return [axis for item in side for axis in (spread if item is ... else [item])]
 
 
 def _spread(text: str, left: tuple[Item, ...], signature: Signature) -> list[Axis]:
-    """The axes that the ellipsis stands for, by the names they have or by their numbers."""
+    """The axes that the ellipsis matches, by name or by number."""
     ndim = signature.ndim
     if ndim is None:
         return []
@@ -153,5 +153,5 @@ def _name(word: str) -> str:
 def _distinct(side: tuple[Item, ...]) -> tuple[Item, ...]:
     for name in (found := names(side)):
         if found.count(name) > 1:
-            raise EinopsPatternError(f"the axis `{name}` stands twice on one side of the pattern")
+            raise EinopsPatternError(f"the axis `{name}` occurs twice on one side of the pattern")
     return side

@@ -130,7 +130,7 @@ def exponent_of(largest: float) -> int:
 
 
 SAFE = (2.0**-400, 2.0**400)
-"""Magnitudes whose squares, 2**40 of them, stay in range; smaller elements beside 2**-400 are lost below 2**-1074 only."""
+"""Magnitudes whose squares, 2**40 of them, stay in range; next to an element of 2**-400, squares are lost only below 2**-1074."""
 
 
 def times_power_of_2(number: float, exponent: int) -> float:
