@@ -22,11 +22,11 @@ from probes.component import Component
 from probes.error_codes import FILES, MODEL, PROOF, SPEC, YAML, Code
 from probes.errors import SpecError
 from probes.spec import load_text
-from probes.spec.layout import FIRST
 from probes.spec.models import Defaults, Expect, Limits, ModelSelector, Probe, Provenance, Spec, StepRule, Tolerance
 from probes.spec.schema import spec_schema
 from probes.spec.when import Range, Trigger, When
 
+FIRST_KEYS = ("version", "name", "about", "extends", "vars")
 FOLDER = Path(__file__).parent / "reference"
 WRITTEN = "Written by `python docs/reference.py`."
 EXITS = {
@@ -103,7 +103,7 @@ def spec() -> str:
 def _part(title: str, part: type[BaseModel], where: str, schema: Any) -> str:
     node = schema if part is Spec else schema["$defs"][part.__name__]
     names = list(node["properties"])
-    order = dict.fromkeys([*(name for name in FIRST if part is Spec), *names])
+    order = dict.fromkeys([*(name for name in FIRST_KEYS if part is Spec), *names])
     rows = "\n".join(_row(name, node, part) for name in order)
     about = ((part.__doc__ or "").split("\n\n")[0].replace("\n", " ").strip(), where)
     return (

@@ -10,7 +10,7 @@ import click
 
 from probes.errors import StorageError
 from probes.spec.compose import file_bytes
-from probes.spec.layout import laid_out
+from probes.spec.format import formatted
 
 
 @click.command()
@@ -18,20 +18,20 @@ from probes.spec.layout import laid_out
 @click.option("--check", is_flag=True, help="Do not change files; show the changes and exit 1 if there are any.")
 @click.pass_context
 def fmt(context: click.Context, specs: tuple[str, ...], check: bool) -> None:
-    """Format specs: sort keys in the order of the reference, indent by two spaces, keep comments.
+    """Format specs: indent by two spaces, keep comments.
 
-    Values in brackets stay in brackets if they fit into 100 columns; block lists and mappings stay blocks. The meaning of a spec,
-    and so its identity, never changes. `-` reads stdin and writes stdout.
+    The order of keys and the quotes do not change. Values in brackets stay in brackets if they fit into 100 columns. The meaning of
+    a spec, and so its identity, never changes. `-` reads stdin and writes stdout. Needs the extra `torch-probes[fmt]`.
     """
     differ = [name for name in specs if _done(name, check)]
     context.exit(1 if check and differ else 0)
 
 
 def _done(name: str, check: bool) -> bool:
-    """Lay one file out; whether it was another before."""
+    """Format one file; return whether it changed."""
     if name == "-":
         before = sys.stdin.buffer.read()
-        after = laid_out(before, "<stdin>")
+        after = formatted(before, "<stdin>")
         if not check:
             sys.stdout.buffer.write(after)
             return False
@@ -40,7 +40,7 @@ def _done(name: str, check: bool) -> bool:
         if not path.is_file():
             raise StorageError(f"spec '{name}' does not exist")
         before = file_bytes(path)
-        after = laid_out(before, name)
+        after = formatted(before, name)
         if before != after and not check:
             path.write_bytes(after)
     _tell(name, before, after, check)
@@ -51,7 +51,7 @@ def _tell(name: str, before: bytes, after: bytes, check: bool) -> None:
     if before == after:
         return
     if not check:
-        click.echo(f"{name}: laid out")
+        click.echo(f"{name}: formatted")
         return
-    lines = difflib.unified_diff(before.decode().splitlines(), after.decode().splitlines(), name, f"{name}, laid out", lineterm="", n=1)
+    lines = difflib.unified_diff(before.decode().splitlines(), after.decode().splitlines(), name, f"{name}, formatted", lineterm="", n=1)
     click.echo("\n".join(lines))

@@ -39,6 +39,7 @@ YAML: dict[str, Code] = {
         "In YAML, `{` begins a mapping and `[` a list, so put a text that contains `${`, `{` or `[` in quotes.",
         *_acts("\n    hook: forward\n    modules: [${block}.conv]", '\n    hook: forward\n    modules: ["block1.conv"]'),
     ),
+    "not-formatted": Code("`probes fmt` cannot keep every value and comment of the file, so it does not change it."),
     "second-document": Code("A line `---` begins a second document; a file contains one spec.", *_with("---", "name: one")),
     "too-many-nodes": Code("The file contains more values than the limit for a spec."),
     "too-deep": Code("Lists or mappings are nested deeper than the limit for a spec."),

@@ -8,7 +8,7 @@ from click.testing import CliRunner, Result
 from probes.cli import cli
 
 WRITTEN = "probes: {acts: {modules: [a], hook: forward}}   # why\nversion:   1\n"
-LAID = "version: 1\nprobes: {acts: {hook: forward, modules: [a]}}   # why\n"
+FORMATTED = "probes: {acts: {modules: [a], hook: forward}}   # why\nversion: 1\n"
 
 
 def fmt(*words: str, given: str = "") -> Result:
@@ -22,10 +22,10 @@ def spec(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_file_is_laid_out_in_its_place(spec: Path) -> None:
+def test_a_file_is_formatted_in_place(spec: Path) -> None:
     result = fmt(str(spec))
-    assert (result.exit_code, result.stdout) == (0, f"{spec}: laid out\n")
-    assert spec.read_text("utf-8") == LAID
+    assert (result.exit_code, result.stdout) == (0, f"{spec}: formatted\n")
+    assert spec.read_text("utf-8") == FORMATTED
     again = fmt(str(spec))
     assert (again.exit_code, again.stdout) == (0, "")
 
@@ -36,13 +36,13 @@ def test_check_changes_nothing_and_shows_what_would_change(spec: Path) -> None:
     assert "-version:   1" in result.stdout
     assert "+version: 1" in result.stdout
     assert spec.read_text("utf-8") == WRITTEN
-    spec.write_text(LAID, "utf-8")
+    spec.write_text(FORMATTED, "utf-8")
     assert fmt("--check", str(spec)).exit_code == 0
 
 
 def test_stdin_comes_back_on_stdout() -> None:
     result = fmt("-", given=WRITTEN)
-    assert (result.exit_code, result.stdout) == (0, LAID)
+    assert (result.exit_code, result.stdout) == (0, FORMATTED)
     assert fmt("--check", "-", given=WRITTEN).exit_code == 1
 
 
