@@ -11,12 +11,12 @@ from typing import Any
 
 from probes.clock import SeriesKey
 from probes.errors import StorageError, UsageError
-from probes.proof.alignment import align
-from probes.proof.compare import ToleranceBounds
-from probes.proof.compared_run import ComparedRun
-from probes.proof.difference import Difference, GapDifference, SeriesDifference
-from probes.proof.pairing import PlanOrder, canonical, pair, parse_rename
-from probes.proof.provenance_diff import provenance_differences
+from probes.proof.comparison.alignment import align
+from probes.proof.comparison.compare import ToleranceBounds
+from probes.proof.comparison.compared_run import ComparedRun
+from probes.proof.comparison.difference import Difference, GapDifference, SeriesDifference
+from probes.proof.comparison.pairing import PlanOrder, canonical, pair, parse_rename
+from probes.proof.comparison.provenance_diff import provenance_differences
 from probes.run_directory.listing import Directory, is_run, newest_run
 
 Tolerances = Mapping[str, ToleranceBounds]

@@ -1,4 +1,4 @@
-"""Hashing files as a whole, beside the thread that looks into them."""
+"""Hash whole files, in a thread next to the one that reads their content."""
 
 from __future__ import annotations
 

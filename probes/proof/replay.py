@@ -15,8 +15,8 @@ from pydantic import ValidationError
 
 from probes.capture_file.read import SealedFile
 from probes.errors import FileRefused, RunError, StorageError, UsageError
+from probes.proof.comparison.difference import Difference
 from probes.proof.diff import diff
-from probes.proof.difference import Difference
 from probes.provenance.code import GitUnknown, repository, with_home
 from probes.provenance.packages import packages, python_version
 from probes.provenance.redact import REDACTED
@@ -63,7 +63,7 @@ class ExpectedRoot(NamedTuple):
 
 
 class Replay(NamedTuple):
-    """What a replay came to.
+    """The result of a replay.
 
     Attributes:
         out: directory of the new run.
@@ -87,7 +87,7 @@ def recorded(run: Path) -> Manifest:
     """The manifest of a run.
 
     Raises:
-        StorageError: there is none.
+        StorageError: the run has no manifest.
         FileRefused: it does not fit its schema.
     """
     path = run / "run.json"

@@ -99,12 +99,12 @@ class _Verification:
         if there and not self._ledgers:
             self._find("ledger-missing", "ledger.jsonl", f"there are {len(there)} sealed files and no ledger")
         for name in sorted(listed - there):
-            self._find("file-missing", name, "the ledger lists it, and it is not there")
+            self._find("file-missing", name, "the ledger lists it, but the file is missing")
         if self._ledgers:
             for name in sorted(there - listed):
                 self._find("file-unlisted", name, "no line of the ledger lists it")
         for path in sorted(self._directory.glob("epoch-*.journal")):
-            self._find("unsealed", path.name, "its epoch is not sealed; `probes recover` seals what a dead run left behind")
+            self._find("unsealed", path.name, "its epoch is not sealed; `probes recover` seals the epochs of a run that died")
         return sorted(there)
 
     def _attempts(self) -> None:
@@ -115,7 +115,7 @@ class _Verification:
             if entry.file in seen:
                 self._find("ledger-edited", entry.file, "two lines of the ledger list it")
             elif entry.file not in counting:
-                self._find("superseded", entry.file, "another attempt at the epoch counts")
+                self._find("superseded", entry.file, "a later attempt replaces it")
             seen.add(entry.file)
 
     def _segments(self, entries: list[LedgerLine]) -> None:
@@ -128,7 +128,7 @@ class _Verification:
             for missing in sorted({*range(1, max(segments))} - {*segments}):
                 self._find("file-missing", last.file, f"its epoch has no segment {missing}")
             if last.reason == CONTINUED:
-                self._find("incomplete", last.file, "the epoch did not come to its end: it goes on in a segment that is not there")
+                self._find("incomplete", last.file, "the epoch is incomplete: its next segment is missing")
 
     def _read_manifests(self) -> None:
         """Read the manifest of every start; what does not fit one is noted."""
@@ -143,7 +143,7 @@ class _Verification:
     def _manifest(self, name: str) -> dict[str, Any]:
         path = self._directory / name
         if not path.is_file():
-            self._find("manifest-edited", name, "there is no manifest")
+            self._find("manifest-edited", name, "the manifest is missing")
             return {}
         text = path.read_bytes()
         try:
@@ -154,16 +154,16 @@ class _Verification:
         if written(json.loads(text)).encode() != text:
             self._find("manifest-edited", name, "is not written the way a manifest is")
         if name == "run.json":
-            self._beside("spec.yaml", manifest.spec.sha256, "spec-edited")
+            self._check_hash("spec.yaml", manifest.spec.sha256, "spec-edited")
         git = manifest.code.git
         if git is not None and git.diff is not None and "code.git.diff" not in manifest.unknown and not manifest.rank:
-            self._beside(git.diff.name, git.diff.sha256, "diff-edited")
+            self._check_hash(git.diff.name, git.diff.sha256, "diff-edited")
         return _object(text)
 
-    def _beside(self, name: str, digest: str, code: str) -> None:
+    def _check_hash(self, name: str, digest: str, code: str) -> None:
         path = self._directory / name
         if not path.is_file():
-            self._find(code, name, "is not there")
+            self._find(code, name, "is missing")
         elif hashlib.sha256(path.read_bytes()).hexdigest() != digest:
             self._find(code, name, "is not the one that the manifest names")
 
@@ -208,7 +208,7 @@ class _Verification:
         if digest == entry.file_blake3:
             yield from self._line(entry, found)
         elif not mine:
-            yield Finding("file-changed", entry.file, "captures and texts are intact, but other bytes are not those that the ledger lists")
+            yield Finding("file-changed", entry.file, "captures and texts are intact, but other bytes changed since it was sealed")
 
     def _line(self, entry: LedgerLine, found: FileVerification) -> Iterator[Finding]:
         """A line of the ledger against a file whose hash it has: where they differ, the line was edited."""
@@ -232,7 +232,7 @@ class _Verification:
         if entry is None or digest != entry.file_blake3:
             return [Finding("manifest-edited", found.name, f"the manifest in it is not `{name}`")]
         if not any(one.code == "manifest-edited" and one.file == name for one in self._findings):
-            words = f'is not the manifest that stands in "{found.name}"' if name in self._manifests else "there is no manifest"
+            words = f'is not the manifest in "{found.name}"' if name in self._manifests else "the manifest is missing"
             self._find("manifest-edited", name, words)
         return []
 
@@ -254,10 +254,10 @@ def _run_of(manifest: dict[str, Any]) -> list[object]:
 def _notes(found: FileVerification) -> Iterator[Finding]:
     """What is no damage, and worth knowing."""
     if found.attributes and not found.attributes.get("complete") and found.attributes.get("reason") != CONTINUED:
-        yield Finding("incomplete", found.name, f"the epoch did not come to its end: {found.attributes.get('reason') or 'no reason given'}")
+        yield Finding("incomplete", found.name, f"the epoch is incomplete: {found.attributes.get('reason') or 'no reason given'}")
     reasons = sorted({reason for _, reason, _ in found.gaps})
     if found.gaps:
-        yield Finding("gaps", found.name, f"{sum(count for *_, count in found.gaps)} captures are not there: {', '.join(reasons)}")
+        yield Finding("gaps", found.name, f"{sum(count for *_, count in found.gaps)} captures are missing: {', '.join(reasons)}")
 
 
 def _result(hashing: Future[Hashes] | None) -> Hashes:

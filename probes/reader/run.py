@@ -57,7 +57,7 @@ class RunReader:
 
     @property
     def manifest(self) -> Mapping[str, Any]:
-        """The provenance of the run: what stands in `run.json`."""
+        """The provenance of the run: the content of `run.json`."""
         return MappingProxyType(self._directory.manifest)
 
     @property
@@ -137,8 +137,8 @@ class RunReader:
         """The leaves of a probe by target, or the series of a (probe, target) or (probe, target, leaf).
 
         Raises:
-            SeriesNotFound: there is none.
-            AmbiguousSeries: there are several; the message lists them.
+            SeriesNotFound: no series fits.
+            AmbiguousSeries: several series fit; the message lists them.
         """
         if isinstance(name, str):
             return self._targets(name)
@@ -153,8 +153,8 @@ class RunReader:
         """The series that a person means by `probe[/target[:leaf]][@phase][~dtype]`.
 
         Raises:
-            SeriesNotFound: there is none.
-            AmbiguousSeries: there are several; the message lists them.
+            SeriesNotFound: no series fits.
+            AmbiguousSeries: several series fit; the message lists them.
         """
         name, _, dtype = word.rpartition("~") if "~" in word else (word, "", "")
         exact = {str(key): key for key in self._keys}
@@ -189,16 +189,16 @@ class RunReader:
             if key.probe == probe:
                 leaves.setdefault(key.target, {})[key.leaf] = None
         if not leaves:
-            raise SeriesNotFound(f'no probe is called "{probe}"; {nearest(probe, self.probes) or _known(self.probes)}')
+            raise SeriesNotFound(f"no probe is called `{probe}`; {nearest(probe, self.probes) or _known(self.probes)}")
         return {target: tuple(found) for target, found in leaves.items()}
 
     def _one(self, probe: str, target: str | None = None, leaf: str | None = None) -> Series:
         targets = self._targets(probe)
         if target is not None and target not in targets:
-            raise SeriesNotFound(f'"{probe}" captured nothing of "{target}"; {nearest(target, targets) or _known(list(targets))}')
+            raise SeriesNotFound(f"`{probe}` captured nothing of `{target}`; {nearest(target, targets) or _known(list(targets))}")
         leaves = [known for at, found in targets.items() if target in (None, at) for known in found]
         if leaf is not None and leaf not in leaves:
-            raise SeriesNotFound(f'"{probe}/{target}" has no "{leaf}"; {nearest(leaf, leaves) or _known(leaves)}')
+            raise SeriesNotFound(f"`{probe}/{target}` has no `{leaf}`; {nearest(leaf, leaves) or _known(leaves)}")
         return self._series([key for key in self._keys if key.probe == probe and target in (None, key.target) and leaf in (None, key.leaf)])
 
     def _series(self, keys: list[SeriesKey]) -> Series:
@@ -209,5 +209,5 @@ class RunReader:
 
 
 def _known(names: list[str]) -> str:
-    shown = ", ".join(f'"{name}"' for name in names[:5])
+    shown = ", ".join(f"`{name}`" for name in names[:5])
     return f"there is {shown}" + (f" and {len(names) - 5} more" if len(names) > 5 else "") if names else "nothing was captured"

@@ -104,7 +104,7 @@ class SeriesOfRuns(Mapping[str, Series]):
     def xarray(self) -> xarray.DataArray:
         """All of them as one array (run, step, *dims), with the runs' tags as coordinates.
 
-        Captures with the same clock stand beside each other; where a run has none it is NaN.
+        Captures with the same clock share a place on `step`; the place is NaN where a run has no such capture.
 
         Raises:
             RaggedSeries: the captures differ in shape.

@@ -17,7 +17,7 @@ Names = str | Sequence[str] | None
 
 
 class Selection(NamedTuple):
-    """What `sel` was asked for; None stands for everything.
+    """The coordinates that `sel` selects; None selects everything.
 
     A slice goes by value and leaves out its end: `slice(10, 20)` is 10 to 19, whichever of them there are. Epochs are
     those of files: the few captures that came after their epoch had ended stand with the next, and keep their own clock.
@@ -45,7 +45,7 @@ class Selection(NamedTuple):
         given = {name: value for name, value in asked.items() if value is not None}
         for name, value in given.items():
             if getattr(self, name) is not None:
-                raise UsageError(f"`{name}` is chosen already ({getattr(self, name)!r}); select from the run once more")
+                raise UsageError(f"`{name}` is already selected ({getattr(self, name)!r}); select from the run once more")
             if name not in ("phase", "dtype"):
                 _check(name, value)
         return self._replace(**given)

@@ -50,7 +50,7 @@ def test_an_ambiguous_name_is_refused_with_all_it_could_be(tmp_path: Path) -> No
         (("act", "head"), "did you mean `acts`?"),
         (("acts", "heads"), "did you mean `head`?"),
         (("acts", "head", "output.logit"), r"did you mean `output\.logits`?"),
-        (("weights", "nothing-like-it"), r'there is "fc\.weight"'),
+        (("weights", "nothing-like-it"), r"there is `fc\.weight`"),
     ],
 )
 def test_an_unknown_name_is_refused_with_the_nearest(name: tuple[str, ...], hint: str, tmp_path: Path) -> None:

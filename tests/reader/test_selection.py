@@ -35,7 +35,7 @@ def test_a_selection_goes_by_the_clock(asked: dict, expected: list[int], tmp_pat
 def test_selections_add_up_but_a_coordinate_is_chosen_once(tmp_path: Path) -> None:
     run = probes.open(counted(tmp_path))
     assert run.sel(epoch=1)["acts", "fc1"].sel(step=2).numpy()[0, 0, 0] == 12
-    with pytest.raises(UsageError, match="`epoch` is chosen already"):
+    with pytest.raises(UsageError, match="`epoch` is already selected"):
         run.sel(epoch=1).sel(epoch=2)
 
 

@@ -60,7 +60,7 @@ def test_a_run_that_died_between_two_segments_is_incomplete_and_says_so(tmp_path
     assert probes.open(tmp_path / "r").state == {0: "incomplete"}
     findings = probes.verify(tmp_path / "r").findings
     assert [(one.code, one.file) for one in findings] == [("incomplete", "epoch-0000.s0001.h5")]
-    assert "goes on in a segment that is not there" in findings[0].message
+    assert "its next segment is missing" in findings[0].message
 
 
 def test_a_step_of_another_phase_within_a_step_does_not_cut_it(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from probes.proof.difference import Difference, Divergence, GapDifference, ProvenanceDifference, SeriesDifference
+from probes.proof.comparison.difference import Difference, Divergence, GapDifference, ProvenanceDifference, SeriesDifference
 
 MANY = 20
 HEX = frozenset("0123456789abcdef")

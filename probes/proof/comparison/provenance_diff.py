@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from probes.proof.difference import ProvenanceDifference
+from probes.proof.comparison.difference import ProvenanceDifference
 
 NONE = "nothing recorded"
 LISTED = 8

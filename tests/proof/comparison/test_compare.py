@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from probes.proof.compare import PIECE, ToleranceBounds, distance, equal, measure, shown
+from probes.proof.comparison.compare import PIECE, ToleranceBounds, distance, equal, measure, shown
 from probes.signature import DTYPES
 
 

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from probes.capture_file.series_part import shape_of, sizes
 from probes.clock import Clock, SeriesKey
-from probes.proof.compare import Measure, ToleranceBounds, equal, measure, shown
-from probes.proof.compared_run import CaptureRange, CaptureTable, ComparedRun
-from probes.proof.difference import Divergence, SeriesDifference
+from probes.proof.comparison.compare import Measure, ToleranceBounds, equal, measure, shown
+from probes.proof.comparison.compared_run import CaptureRange, CaptureTable, ComparedRun
+from probes.proof.comparison.difference import Divergence, SeriesDifference
 from probes.proof.series_check import block_ends
 from probes.signature import DTYPES
 

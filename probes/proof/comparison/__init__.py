@@ -1,0 +1,1 @@
+"""How two runs differ: series are paired, captures aligned, values measured."""
