@@ -82,7 +82,7 @@ def compression(name: str) -> Compression | None:
         MissingExtra: its package is not installed.
     """
     if name not in _MAKERS:
-        raise UsageError(f'"{name}" is not a compression; known: {", ".join(_MAKERS)}')
+        raise UsageError(f'"{name}" is not a known compression; known: {", ".join(_MAKERS)}')
     return _MAKERS[name]()
 
 
@@ -161,7 +161,7 @@ def _decode_gzip(data: bytes, values: tuple[int, ...], size: int) -> bytes:
 def _decode_shuffle(data: bytes, values: tuple[int, ...], size: int) -> bytes:
     width = values[0] if values else 1
     if width < 1:
-        raise FileRefused("damaged", "a chunk was shuffled by elements of no bytes")
+        raise FileRefused("damaged", "a chunk was shuffled with elements of 0 bytes")
     whole = len(data) // width * width
     return np.frombuffer(data[:whole], np.uint8).reshape(width, -1).T.tobytes() + data[whole:]
 

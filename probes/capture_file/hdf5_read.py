@@ -148,7 +148,7 @@ class Hdf5Group:
         """The bytes of a scalar text dataset below this one, whether or not they are UTF-8."""
         array = self.array(name)
         if array.dtype.kind != "S" or array.shape:
-            raise self._refuse("unsafe-type", name, "is not a text")
+            raise self._refuse("unsafe-type", name, "is not a string")
         with self._file.refusing(self._below(name)):
             return bytes(array.read()[()])
 
@@ -189,22 +189,22 @@ class Hdf5Group:
             if kind == h5py.h5l.TYPE_SOFT:
                 raise self._refuse("soft-link", name, "is a soft link")
             if kind != h5py.h5l.TYPE_HARD:
-                raise self._refuse("external-link", name, "is a link out of the file")
+                raise self._refuse("external-link", name, "is an external link")
             found = h5py.h5o.open(self._id, name.encode())
             if h5py.h5o.get_info(found).fileno != self._file.number:
-                raise self._refuse("external-link", name, "is in another file")
+                raise self._refuse("external-link", name, "is stored in another file")
             return found
 
     def _value(self, attribute: Any, name: str) -> Any:
         kind, shape = attribute.get_type(), attribute.get_space().shape
         if kind.committed() or shape is None:
-            raise self._refuse("unsafe-type", f"@{name}", "has a type that is stored elsewhere, or no value")
+            raise self._refuse("unsafe-type", f"@{name}", "has a variable-length or reference type, or no value")
         family, size = kind.get_class(), kind.get_size()
         if prod(shape) * size > LARGEST_ATTRIBUTE:
             raise self._refuse("shape-bomb", f"@{name}", f"is larger than {LARGEST_ATTRIBUTE} bytes")
         text = family == h5py.h5t.STRING and not kind.is_variable_str()
         if not text and family not in (h5py.h5t.INTEGER, h5py.h5t.FLOAT):
-            raise self._refuse("unsafe-type", f"@{name}", "is neither a number nor a fixed-length text")
+            raise self._refuse("unsafe-type", f"@{name}", "is neither a number nor a fixed-length string")
         value = np.empty(shape, f"S{size}" if text else kind.dtype)
         attribute.read(value, mtype=kind)  # its own type, so nothing is converted
         return _decoded(value.tolist()) if text else value.tolist()

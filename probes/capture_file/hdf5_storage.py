@@ -98,7 +98,7 @@ class ChunkedArray:
         size = prod(self._chunk) * self.dtype.itemsize
         data = decode(raw, [f for index, f in enumerate(self._filters) if not skipped >> index & 1], size)
         if len(data) != size:
-            raise self._storage.refuse("damaged", f"has a chunk of {len(data)} bytes where {size} belong")
+            raise self._storage.refuse("damaged", f"has a chunk of {len(data)} bytes instead of {size}")
         return np.frombuffer(data, self.dtype).reshape(self._chunk)
 
 
@@ -131,9 +131,9 @@ class DatasetStorage:
         """
         layout = self._properties.get_layout()
         if layout == h5py.h5d.VIRTUAL:
-            raise self.refuse("virtual-dataset", "is put together from other datasets")
+            raise self.refuse("virtual-dataset", "is a virtual dataset")
         if self._properties.get_external_count():
-            raise self.refuse("external-storage", "keeps its bytes in another file")
+            raise self.refuse("external-storage", "has external storage")
         if layout == h5py.h5d.CHUNKED:
             return self._chunked()
         if layout == h5py.h5d.COMPACT:
@@ -155,7 +155,7 @@ class DatasetStorage:
 
     def _dtype(self, kind: Any) -> np.dtype[Any]:
         if kind.committed():
-            raise self.refuse("unsafe-type", "has a type that is stored elsewhere")
+            raise self.refuse("unsafe-type", "has a variable-length or reference type")
         family, size = kind.get_class(), kind.get_size()
         if family == h5py.h5t.STRING and not kind.is_variable_str():
             return np.dtype(f"S{size}")
@@ -167,7 +167,7 @@ class DatasetStorage:
                 return np.dtype(f"<f{size}")
             if size == 2 and kind.get_fields() == BFLOAT16 and kind.get_ebias() == 127:
                 return np.dtype("<u2")
-        raise self.refuse("unsafe-type", "has a type that a capture file never holds")
+        raise self.refuse("unsafe-type", "has a type that capture files do not use")
 
     def _shape(self, space: Any) -> tuple[int, ...]:
         if space.get_simple_extent_type() == h5py.h5s.NULL:

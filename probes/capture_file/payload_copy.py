@@ -211,5 +211,5 @@ def _read_into(source: int, room: memoryview, offset: int) -> None:
     while len(room):
         taken = os.preadv(source, [room], offset)
         if not taken:
-            raise OSError("the journal ends before its captures do")
+            raise OSError("the journal is shorter than its captures")
         room, offset = room[taken:], offset + taken

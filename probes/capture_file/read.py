@@ -124,7 +124,7 @@ class SealedPart:
         """(blocks, 32) the digests of the blocks, as the file states them."""
         found = self._array("block_digest")
         if found.dtype != np.uint8 or found.shape[1:] != (32,):
-            raise self._damaged("has block digests of another size")
+            raise self._damaged("has block digests that are not 32 bytes")
         return found.read()
 
     def _dtype(self) -> str:
@@ -152,12 +152,12 @@ class SealedPart:
         layout, count = self._attributes.get("layout"), len(self.clocks)
         if layout == "stacked":
             if shape[0] != count:
-                raise self._damaged(f"stacks {shape[0]} captures and dates {count}")
+                raise self._damaged(f"has {shape[0]} stacked captures and {count} clocks")
             return np.broadcast_to(np.array(shape[1:], np.int64), (count, len(shape) - 1))
         if layout == "concatenated":
             rows = self._column("row_size", count)
             if (rows < 0).any():
-                raise self._damaged("has a capture of fewer than no rows")
+                raise self._damaged("has a capture with a negative number of rows")
             rest = np.broadcast_to(np.array(shape[1:], np.int64), (count, len(shape) - 1))
             return np.concatenate((rows[:, None].astype(np.int64), rest), axis=1)
         if layout == "ragged":

@@ -83,7 +83,7 @@ class Editor:
             if ours != theirs:
                 place = f"epoch {at.epoch} step {at.step}"
                 raise EditError(
-                    f"{self.where}: edit `{self.edit.kind}` gave {name} {ours} in {place}, the value has {theirs}; training stopped"
+                    f"{self.where}: edit `{self.edit.kind}` gave {name} {ours} in {place}, but the value has {theirs}; training stopped"
                 )
         return result
 
@@ -123,8 +123,8 @@ class EditTap(Tap):
         """A recompute of activation checkpointing must repeat the first pass exactly."""
         if self.editor.edit.random or self.within is not None:
             raise EditError(
-                f"{self.editor.where}: edit `{self.editor.edit.kind}` is random or chosen by call, and the module is recomputed by "
-                "activation checkpointing, which could not repeat it; edit a module outside of the checkpointed part"
+                f"{self.editor.where}: edit `{self.editor.edit.kind}` is random or depends on the call, and the module is recomputed by "
+                "activation checkpointing, which cannot repeat it; edit a module outside the checkpointed part"
             )
 
     def one_leaf(self, value: object) -> tuple[str, ...]:
@@ -139,7 +139,7 @@ class EditTap(Tap):
         below = [path for path, _ in leaves(at, "")]
         if len(below) != 1:
             listed = ", ".join(f"{self.root}{path}" for path in below[:6])
-            raise EditError(f"{self.editor.where}: an edit names its leaf, and there are {len(below)}: {listed or 'no tensors'}")
+            raise EditError(f"{self.editor.where}: an edit needs one leaf, and the value has {len(below)}: {listed or 'no tensors'}")
         rest, inner = [], at
         while not isinstance(inner, Tensor):
             key, inner = next((key, member) for key, member in children(inner) or () if next(leaves(member, ""), None) is not None)
@@ -199,7 +199,7 @@ class GradEditTap(GradTap):
         except LeafNotFound as error:
             raise EditError(f"{self.editor.where}: {error}") from None
         if len(found) != 1:
-            raise EditError(f"{self.editor.where}: an edit names its leaf, and there are {len(found)} tensors in `{self.root}`")
+            raise EditError(f"{self.editor.where}: an edit needs one leaf, and `{self.root}` has {len(found)} tensors")
         self.handle(value, call)
 
     def hook(self, recorder: Any, call: int, recompute: bool) -> GradHook:

@@ -59,7 +59,7 @@ class JournalBytes:
 
     def refused(self, code: str, what: str) -> FileRefused:
         """The error that says what is wrong with the file."""
-        return FileRefused(code, f"{str(self.path)!r} {what}")
+        return FileRefused(code, f'"{self.path}" {what}')
 
     def json(self, raw: bytes) -> dict[str, Any]:
         """A JSON object out of the file.
@@ -69,7 +69,7 @@ class JournalBytes:
         """
         value = _text(raw)
         if value is None:
-            raise self.refused("journal-inconsistent", "holds a record whose text is not a JSON object")
+            raise self.refused("journal-inconsistent", "has a record whose text is not a JSON object")
         return value
 
 
@@ -166,28 +166,28 @@ def _record(source: JournalBytes, offset: int, seed: int, sequence: int) -> Reco
 def _head(source: JournalBytes) -> tuple[Record, dict[str, Any]]:
     raw = source.read(0, HEADER_BYTES)
     if not MAGIC.startswith(raw[: len(MAGIC)]) and raw.strip(b"\0"):
-        raise source.refused("not-a-journal", f"does not start with {MAGIC.decode()!r}")
+        raise source.refused("not-a-journal", f"does not start with `{MAGIC.decode()}`")
     parsed = parse_header(raw) if len(raw) == HEADER_BYTES else None
     length = parsed[0].length if parsed else 0
     if parsed is None or HEADER_BYTES + length > source.size:
         raise _torn_head(source, "is longer than the file")
     text = _text(source.read(HEADER_BYTES, length))
     if text is not None and text.get("format") != FORMAT:
-        raise source.refused("unknown-format", f"says format {text.get('format')!r}; this version reads {FORMAT!r}")
+        raise source.refused("unknown-format", f"has the format `{text.get('format')}`; this release reads `{FORMAT}`")
     try:
         record = _record(source, 0, crc32(bytes.fromhex(text["nonce"])), 0) if text else None
     except (KeyError, TypeError, ValueError):
-        raise source.refused("not-a-journal", "has a HEAD without a nonce") from None
+        raise source.refused("not-a-journal", "has a HEAD record without a nonce") from None
     if text is None or record is None or record.header.kind != RecordKind.HEAD or record.header.checked != length:
-        raise _torn_head(source, "does not agree with its check")
+        raise _torn_head(source, "does not match its checksum")
     return record, text
 
 
 def _torn_head(source: JournalBytes, what: str) -> FileRefused:
     # A flipped bit in the HEAD of a good journal must not make it look as if nothing had ever been committed.
     if source.size <= _LARGEST_TORN_HEAD and source.read(HEADER_BYTES, source.size).find(MAGIC) < 0:
-        return source.refused("journal-empty", "was cut off in its HEAD: nothing was committed to it")
-    return source.refused("not-a-journal", f"has a HEAD that {what}")
+        return source.refused("journal-empty", "ends inside its HEAD record: it has no committed step")
+    return source.refused("not-a-journal", f"has a HEAD record that {what}")
 
 
 def _text(raw: bytes) -> dict[str, Any] | None:

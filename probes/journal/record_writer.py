@@ -95,9 +95,9 @@ class RecordLog:
     def safe(self) -> str:
         """The sentence that says what stays whatever happens."""
         return (
-            f"the {self.commits} steps committed before are safe"
+            f"the {self.commits} steps committed before it are safe"
             if self.commits
-            else "nothing was committed to this epoch, and earlier ones are safe"
+            else "no step of this epoch was committed; earlier epochs are safe"
         )
 
     def sync(self) -> None:
@@ -111,9 +111,9 @@ class RecordLog:
             self._file.sync()
         except OSError as error:
             # After a failed sync the system may have dropped the pages, so nothing that follows could be promised.
-            self._closed = f"the device did not take what was written ({error.strerror})"
-            safe = self.safe if self._digests else f"{self.safe} unless the machine goes down"
-            raise refusal(f"cannot sync {str(self.path)!r}: {error.strerror}; {safe}; it takes no more captures", error) from error
+            self._closed = f"the device did not accept the data ({error.strerror})"
+            safe = self.safe if self._digests else f"{self.safe} unless the machine stops"
+            raise refusal(f'cannot sync "{self.path}": {error.strerror}; {safe}; the journal takes no more captures', error) from error
         finally:
             self.waited_ns += perf_counter_ns() - began
 
@@ -125,9 +125,9 @@ class RecordLog:
     def _settle(self) -> None:
         """Refuse where the log is closed, and cut off what an interrupted write has left."""
         if self._closed:
-            raise StorageError(f"the journal {str(self.path)!r} takes no more captures: {self._closed}")
+            raise StorageError(f'the journal "{self.path}" takes no more captures: {self._closed}')
         if os.getpid() != self._process:
-            raise StorageError(f"the journal {str(self.path)!r} belongs to process {self._process}, and a fork of it may not write to it")
+            raise StorageError(f'the journal "{self.path}" belongs to process {self._process}; a fork of that process cannot write to it')
         if self._unsettled:
             self._cut()
 
@@ -146,8 +146,8 @@ class RecordLog:
         except OSError as error:
             self._cut()
             raise refusal(
-                f"cannot write {total} bytes to {str(self.path)!r}: {error.strerror}; {free_words(self.path)}; {self.safe}; "
-                "free some space, or let the probes capture less",
+                f'cannot write {total} bytes to "{self.path}": {error.strerror}; {free_words(self.path)}; {self.safe}; '
+                "free disk space, or capture less",
                 error,
             ) from error
         finally:
@@ -158,8 +158,8 @@ class RecordLog:
         try:
             self._file.truncate(self.end)
         except OSError as error:
-            self._closed = f"it could not be cut back to its last good record ({error.strerror})"
-            raise refusal(f"the journal {str(self.path)!r} takes no more captures: {self._closed}; {self.safe}", error) from error
+            self._closed = f"it could not be truncated to its last valid record ({error.strerror})"
+            raise refusal(f'the journal "{self.path}" takes no more captures: {self._closed}; {self.safe}', error) from error
         self._unsettled = False
 
 

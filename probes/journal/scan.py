@@ -87,7 +87,7 @@ def scan(path: Path, *, boot: str | None = None) -> Scan:
         finally:
             os.close(descriptor)
     except OSError as error:
-        raise StorageError(f"cannot read the journal {str(path)!r}: {error.strerror}") from error
+        raise StorageError(f'cannot read the journal "{path}": {error.strerror}') from error
     return _scan(chain, content, boot_id() if boot is None else boot)
 
 
@@ -155,7 +155,7 @@ class _ScannedRecords:
             case RecordKind.EXTENT:
                 pass
             case kind:
-                raise self._inconsistent(f"a record of kind {kind}, which this format does not have there")
+                raise self._inconsistent(f"a record of kind {kind}, which is not allowed there")
 
     def captures(self) -> Array:
         """The committed captures, their offsets counted from the start of the file."""
@@ -173,15 +173,15 @@ class _ScannedRecords:
         if not len(rows):
             return
         if rows["descriptor"].max() >= len(self._sizes):
-            raise self._inconsistent("a capture of a series that was not described")
+            raise self._inconsistent("a capture of a series without a descriptor")
         sizes = np.array(self._sizes, np.uint64)[rows["descriptor"]]
         offset = rows["offset"]
         if ((offset > limit) | (sizes > limit - offset)).any():
-            raise self._inconsistent("a capture that lies outside the records before it")
+            raise self._inconsistent("a capture whose payload is outside the records before it")
 
     def _take_descriptor(self, about: dict[str, Any]) -> None:
         if about.get("id") != len(self.descriptors):
-            raise self._inconsistent("descriptors that are not numbered one by one")
+            raise self._inconsistent("descriptors whose numbers are not consecutive")
         self._refuse(descriptor_fault(about))
         self.descriptors.append(about)
         self._sizes.append(min(DTYPES[about["dtype"]].itemsize * prod(about["shape"]), LARGEST))
@@ -189,11 +189,11 @@ class _ScannedRecords:
     def _take_frame(self, record: Record) -> None:
         checked, flags = record.checked, record.header.flags
         if len(checked) < FIXED.size or flags not in (0, FrameFlag.COMMIT, FrameFlag.ABORT):
-            raise self._inconsistent("a frame that is none")
+            raise self._inconsistent("a frame that is too short")
         step, phase, entries, annex_bytes, global_step = FIXED.unpack_from(checked)
         table_end = FIXED.size + entries * ENTRY.size
         if table_end + annex_bytes != len(checked):
-            raise self._inconsistent("a frame whose table is not as long as it says")
+            raise self._inconsistent("a frame whose table has another length than its count says")
         payloads = min(record.body + payload_start(len(checked)), record.stop)
         self._pending.append(_FrameTable(checked[FIXED.size : table_end], record.body, payloads, record.stop))
         if flags == FrameFlag.ABORT:
@@ -208,7 +208,7 @@ class _ScannedRecords:
             raise self._inconsistent("phases without names")
         for number, name in named.items():
             if number != str(len(self.phases)):
-                raise self._inconsistent("phases that are not numbered one by one")
+                raise self._inconsistent("phases whose numbers are not consecutive")
             self.phases.append(name)
         self._refuse(annex_fault(annex))
         if annex:
@@ -216,7 +216,7 @@ class _ScannedRecords:
 
     def _commit(self, phase: int, step: int, global_step: int) -> None:
         if phase >= len(self.phases):
-            raise self._inconsistent("a step of a phase that was not named")
+            raise self._inconsistent("a step of a phase without a name")
         count = sum(len(frame.table) for frame in self._pending) // ENTRY.size
         self.commits.append((phase, step, global_step, self._rows, count))
         self._rows += count

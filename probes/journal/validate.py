@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from probes.signature import DTYPES
@@ -22,29 +23,29 @@ def head_fault(head: dict[str, Any]) -> str:
         if not _is_number(0 if name == "segment" and value is None else value, least, _U4):
             return f"a HEAD whose {name} is {_shown(value)}"
     if not isinstance(starts, dict) or not all(_is_number(start, 0, _I8) for start in starts.values()):
-        return "a HEAD whose global_step_start is not a number for each phase"
+        return "a HEAD whose `global_step_start` is not one number per phase"
     if not isinstance(head.get("manifest") or {}, dict):
         return "a HEAD whose manifest is not an object"
     return _first_not_text(head, ("run_id", "spec"))
 
 
-def descriptor_fault(about: dict[str, Any]) -> str:
+def descriptor_fault(about: Mapping[str, Any]) -> str:
     """What is wrong with a DESCRIPTOR, or an empty text."""
     key, shape, dtype = about.get("key"), about.get("shape"), about.get("dtype")
     if not isinstance(key, dict) or set(key) != _KEY or not all(isinstance(name, str) for name in key.values()):
-        return "a descriptor without a series"
-    if not isinstance(shape, list) or not _are_sizes(shape) or not isinstance(dtype, str) or dtype not in DTYPES:
+        return "a descriptor without a series key"
+    if not isinstance(shape, list | tuple) or not _are_sizes(shape) or not isinstance(dtype, str) or dtype not in DTYPES:
         return "a descriptor without a dtype and a shape"
     if not _is_number(about.get("epoch", 0), 0, _U4):
         return f"a descriptor whose epoch is {_shown(about['epoch'])}"
     dims = about.get("dims")
     if dims is not None and (not _are_texts(dims) or len(dims) != len(shape)):
-        return "a descriptor whose dims are not a name for each axis"
+        return "a descriptor whose `dims` are not one name per axis"
     coords, attrs = about.get("coords") or {}, about.get("attrs") or {}
     if not isinstance(coords, dict) or not all(_are_labels(labels) for labels in coords.values()):
-        return "a descriptor whose coords are not labels"
+        return "a descriptor whose `coords` are not labels"
     if not isinstance(attrs, dict):
-        return "a descriptor whose attrs are not plain values by name"
+        return "a descriptor whose `attrs` are not a mapping"
     return ""
 
 
@@ -52,7 +53,7 @@ def end_fault(end: dict[str, Any]) -> str:
     """What is wrong with an END, or an empty text."""
     closing = end.get("closing") or {}
     if not isinstance(end.get("complete", False), bool) or not isinstance(closing, dict):
-        return "an END that does not say how it ended"
+        return "an END without `complete` and `closing`"
     return _first_not_text(end, ("reason",))
 
 
@@ -60,9 +61,9 @@ def annex_fault(annex: dict[str, Any]) -> str:
     """What is wrong with an annex, or an empty text."""
     gaps, ids = annex.get("gaps", []), annex.get("ids") or []
     if not isinstance(gaps, list) or not all(_is_gap(gap) for gap in gaps):
-        return "gaps that are none"
+        return "gaps that are not [series, reason, count]"
     if not isinstance(ids, list) or not all(isinstance(one, str) or type(one) is int for one in ids):
-        return "sample ids that are neither numbers nor texts"
+        return "sample ids that are neither integers nor strings"
     return ""
 
 
@@ -75,14 +76,16 @@ def _is_number(value: Any, least: int, end: int) -> bool:
 
 
 def _are_texts(values: Any) -> bool:
-    return isinstance(values, list) and all(isinstance(one, str) for one in values)
+    return isinstance(values, list | tuple) and all(isinstance(one, str) for one in values)
 
 
 def _are_labels(values: Any) -> bool:
-    return _are_texts(values) or (isinstance(values, list) and all(type(one) is float or _is_number(one, -_I8, _I8) for one in values))
+    if not isinstance(values, list | tuple):
+        return False
+    return _are_texts(values) or all(type(one) is float or _is_number(one, -_I8, _I8) for one in values)
 
 
-def _are_sizes(shape: list[Any]) -> bool:
+def _are_sizes(shape: Sequence[Any]) -> bool:
     return len(shape) <= MOST_AXES and all(_is_number(size, 0, LARGEST) for size in shape)
 
 

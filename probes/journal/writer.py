@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import threading
 from collections.abc import Callable, Mapping
@@ -78,9 +77,9 @@ class Journal:
             ValueError: a durability or a buffer that is not allowed.
         """
         if durability not in DURABILITIES:
-            raise ValueError(f"durability {durability!r} is not one of {', '.join(DURABILITIES)}")
+            raise ValueError(f"`durability` must be one of `process` and `power`; got `{durability}`")
         if buffer_bytes < SMALLEST_BUFFER:
-            raise ValueError(f"a buffer of {buffer_bytes} bytes is too small for a journal; give it at least {SMALLEST_BUFFER}")
+            raise ValueError(f"`buffer_bytes` must be at least {SMALLEST_BUFFER}; got {buffer_bytes}")
         try:
             file, recycled = _open(path, spare, opener)
         except OSError as error:
@@ -98,11 +97,6 @@ class Journal:
                 raise _refused(path, error) from error
             raise
         return cls(log, durability=durability, buffer_bytes=buffer_bytes)
-
-    @property
-    def bytes_written(self) -> int:
-        """Bytes of the file that this journal has filled."""
-        return self._log.end
 
     @property
     def waited_ns(self) -> int:
@@ -147,12 +141,11 @@ class Journal:
             StorageError: the file cannot be written.
             ValueError: dtype, shape, names or labels are not what a file can hold.
         """
-        about = {"id": 0, "key": key._asdict(), "dtype": dtype, "shape": shape, "dims": dims, "coords": coords, "attrs": attrs}
+        about: dict[str, Any] = {"key": key._asdict(), "dtype": dtype, "shape": shape, "dims": dims, "coords": coords, "attrs": attrs}
         if epoch is not None:
             about["epoch"] = epoch
-        text = canonical(about)
-        if fault := descriptor_fault(json.loads(text)):  # else the whole journal would be refused when it is sealed
-            raise ValueError(f"the series {key} cannot be stored: that would be {fault}")
+        if fault := descriptor_fault(about):  # the sealer would refuse the whole journal
+            raise ValueError(f"cannot store the series `{key}`: {fault}")
         with self._lock:
             number = self._descriptors
             text = canonical({**about, "id": number})
@@ -179,7 +172,7 @@ class Journal:
             StorageError: the file cannot be written.
         """
         if not address and nbytes:
-            raise ValueError(f"a capture of {nbytes} bytes has no memory behind it (address 0)")
+            raise ValueError(f"a capture of {nbytes} bytes has no memory (address 0)")
         with self._lock:
             if nbytes < self._large:
                 while not self._buffer.copy(descriptor, flags | _INLINE, step, microstep, call, backward, address, nbytes):
@@ -280,7 +273,7 @@ def _open(path: Path, spare: Path | None, opener: Callable[..., RawFile]) -> tup
 
 
 def _refused(path: Path, error: OSError) -> StorageError:
-    return refusal(f"cannot create the journal {str(path)!r}: {error.strerror}; earlier epochs are safe", error)
+    return refusal(f'cannot create the journal "{path}": {error.strerror}; earlier epochs are safe', error)
 
 
 def _publish(log: RecordLog, spare: Path | None) -> None:

@@ -54,9 +54,9 @@ def _entry(name: str, number: int, line: bytes) -> LedgerLine | Finding:
             return Finding("newer-format", name, f'line {number} has the format "{found["format"]}"; this release reads "{FORMAT}"')
         entry = LedgerLine.model_validate(found)
     except (ValueError, ValidationError, RecursionError):
-        return Finding("ledger-edited", name, f"line {number} is not an entry of a ledger")
+        return Finding("ledger-edited", name, f"line {number} is not a ledger line")
     if line_of(entry) != line:
-        return Finding("ledger-edited", name, f"line {number} is not written the way a ledger is")
+        return Finding("ledger-edited", name, f"line {number} is not in the canonical form of a ledger line")
     return entry
 
 

@@ -114,7 +114,7 @@ def take(directory: Path, run_id: str, rank: int | None = None, *, take_over: bo
     except StorageError:
         raise
     except OSError as error:
-        raise StorageError(f"run directory '{directory}' cannot be written to: {error.strerror}; choose another with `out`") from error
+        raise StorageError(f'run directory "{directory}" is not writable: {error.strerror}; choose another directory with `out`') from error
 
 
 def _may_end(directory: Path, before: Claim, take_over: bool) -> None:
@@ -123,9 +123,9 @@ def _may_end(directory: Path, before: Claim, take_over: bool) -> None:
         raise StorageError(in_use(directory, before))
     if not take_over:
         raise StorageError(
-            f"run directory '{directory}' is claimed by {before if before.host else 'a run that never began'}, "
-            + ("which is dead" if before.state == "dead" or not before.host else "which cannot be asked from here")
-            + ": resume it with `--take-over` (`take_over=True`), or seal what it left with `probes recover`"
+            f'run directory "{directory}" is claimed by {before if before.host else "a run that did not start"}, '
+            + ("which is dead" if before.state == "dead" or not before.host else "whose state is unknown on this host")
+            + ": resume it with `--take-over` (`take_over=True`), or seal its journals with `probes recover`"
         )
 
 
@@ -133,9 +133,10 @@ def in_use(directory: Path, holder: Claim | None) -> str:
     """What is said to the second run in a directory."""
     who = str(holder) if holder is not None and holder.host else "another run"
     if holder is not None and holder.state == "dead":
-        ways = "go on with that run by `--resume --take-over` (`resume=True, take_over=True`), or choose another with `out`"
-        return f"run directory '{directory}' is claimed by {who}, which is dead: {ways}"
-    return f"run directory '{directory}' is in use by {who}; choose another with `out`, or `probes recover` it if that run is dead"
+        ways = "continue that run with `--resume --take-over` (`resume=True, take_over=True`), or choose another directory with `out`"
+        return f'run directory "{directory}" is claimed by {who}, which is dead: {ways}'
+    ways = "choose another directory with `out`, or run `probes recover` if that run is dead"
+    return f'run directory "{directory}" is in use by {who}; {ways}'
 
 
 def release(directory: Path, rank: int | None = None) -> None:

@@ -81,7 +81,9 @@ def claim(directory: Path, run_id: str, rank: int | None = None) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StorageError(f"run directory '{directory}' cannot be made: {error.strerror}; choose another with `out`") from error
+        raise StorageError(
+            f'run directory "{directory}" cannot be created: {error.strerror}; choose another directory with `out`'
+        ) from error
     _refuse_used(directory, run_id, rank)
     take(directory, run_id, rank)
     try:
@@ -106,8 +108,8 @@ def _refuse_used(directory: Path, run_id: str, rank: int | None, *, claimed: boo
     there = [name for name in there if not is_claim(name) and (not launch or mine in name)]
     if there:
         raise StorageError(
-            f"run directory '{directory}' is not empty (it holds '{there[0]}'); nothing is ever overwritten: "
-            "choose another with `out`, or go on with that run by `--resume` (`resume=True`)"
+            f'run directory "{directory}" is not empty (it holds "{there[0]}"); files are never overwritten: '
+            "choose another directory with `out`, or continue that run with `--resume` (`resume=True`)"
         )
 
 
@@ -119,8 +121,8 @@ def _has_launch(directory: Path, run_id: str, mine: str) -> bool:
     return any(text in path.read_text("utf-8", "replace") for path in directory.glob("run*.json"))
 
 
-def publish(path: Path, text: bytes) -> None:
-    """Write a new file of the run and sync it.
+def write_new(path: Path, text: bytes) -> None:
+    """Write a new file of the run directory and sync it.
 
     Raises:
         StorageError: it exists, or cannot be written.
@@ -132,4 +134,4 @@ def publish(path: Path, text: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        raise StorageError(f"'{path}' cannot be written: {error.strerror}") from error
+        raise StorageError(f'cannot write "{path}": {error.strerror}') from error

@@ -59,7 +59,7 @@ def parse_stem(name: str) -> Stem:
     stem, _, suffix = name.rpartition(".")
     found = _STEM.fullmatch(stem)
     if found is None or suffix not in ("journal", "h5"):
-        raise UsageError(f'"{name}" is not the name of a journal; they are called like epoch-0003.journal or epoch-0003.a2.journal')
+        raise UsageError(f'"{name}" is not the name of a journal, such as `epoch-0003.journal` or `epoch-0003.a2.journal`')
     epoch, attempt, segment, rank = found.groups()
     return Stem(int(epoch), int(attempt or 1), int(segment or 0), None if rank is None else int(rank))
 

@@ -216,7 +216,7 @@ def check(entries: list[LedgerLine], anchor: str | None = None) -> None:
         previous = entry.digest
         heads.append(previous)
     if anchor is not None and not (len(anchor) >= 8 and any(head.startswith(anchor.lower()) for head in heads)):
-        raise FileRefused("ledger-anchor", f'no line of the ledger has the hash "{anchor}": what it was taken from was cut off or changed')
+        raise FileRefused("ledger-anchor", f"no line has the hash `{anchor}`: the ledger was cut off or changed after it was taken")
 
 
 def _read(path: Path) -> tuple[list[LedgerLine], int]:
@@ -247,7 +247,7 @@ def _entry(path: Path, number: int, text: bytes) -> LedgerLine:
     try:
         entry = LedgerLine.model_validate(json.loads(text))
     except (ValueError, ValidationError, RecursionError):
-        raise FileRefused("ledger-line", f'line {number} of "{path}" is not an entry of a ledger') from None
+        raise FileRefused("ledger-line", f'line {number} of "{path}" is not a ledger line') from None
     if line(entry) != text:
-        raise FileRefused("ledger-line", f'line {number} of "{path}" is not written the way a ledger is')
+        raise FileRefused("ledger-line", f'line {number} of "{path}" is not in the canonical form of a ledger line')
     return entry

@@ -69,7 +69,7 @@ class Attempt(NamedTuple):
 
 
 def entry(name: str, complete: bool | None = None) -> ListedFile | None:
-    """What the name of a file says, or None where it is not the name of a file of captures."""
+    """What the name of a file says, or None where it is not the name of a capture file."""
     try:
         stem = parse_stem(name)
     except UsageError:
@@ -223,7 +223,7 @@ def _ledger(path: Path) -> Iterator[ListedFile]:
         found = entry(str(data.get("file")), bool(data.get("complete")))
         if found is None:
             raise FileRefused(
-                "bad-ledger", f'line {number} of "{path}" names "{data.get("file")}", which is not the name of a file of captures'
+                "bad-ledger", f'line {number} of "{path}" names "{data.get("file")}", which is not the name of a capture file'
             )
         yield found
 

@@ -23,7 +23,7 @@ def publish(temporary: Path, path: Path) -> None:
         # A rename would replace; a link refuses. A kill between the two leaves both names, which sealing again mends.
         os.link(temporary, path, follow_symlinks=False)
     except FileExistsError as error:
-        raise StorageError(f'"{path}" exists already and is not replaced') from error
+        raise StorageError(f'"{path}" exists; it is not replaced') from error
     except OSError:
         _claim(temporary, path)
     else:
@@ -36,5 +36,5 @@ def _claim(temporary: Path, path: Path) -> None:
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
     except FileExistsError as error:
-        raise StorageError(f'"{path}" exists already and is not replaced') from error
+        raise StorageError(f'"{path}" exists; it is not replaced') from error
     temporary.replace(path)

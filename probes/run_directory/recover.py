@@ -103,7 +103,7 @@ def _end_claims(directory: Path, take_over: bool) -> None:
     found = claims(directory)
     for claim in found.values():
         if claim.host and claim.state != "dead" and not take_over:
-            raise StorageError(f'"{directory}" is claimed by {claim}; wait for its end, or say `--take-over` if you know that it is dead')
+            raise StorageError(f'"{directory}" is claimed by {claim}; wait for its end, or use `--take-over` if that process is dead')
     for name in found:
         (directory / name).unlink(missing_ok=True)
 
@@ -130,7 +130,7 @@ def _recover(seals: JournalSealer, journal: Path) -> RecoveryFinding:
         if refused.code != "journal-empty":
             return RecoveryFinding(journal.name, "refused", str(refused))
         journal.unlink()
-        return RecoveryFinding(journal.name, "emptied", "it was only just begun: nothing was committed to it")
+        return RecoveryFinding(journal.name, "emptied", "it has no committed step")
     except StorageError as error:
         return RecoveryFinding(journal.name, "refused", str(error))
     action = "finished" if sealed.repeated else "sealed"
@@ -143,7 +143,7 @@ def _sweep(directory: Path, ours: Callable[[Stem], bool]) -> Iterator[RecoveryFi
         stem = _stem(name.removesuffix(TEMPORARY))
         if not (directory / f"{stem}.journal").exists():
             (directory / name).unlink()
-            yield RecoveryFinding(name, "swept", "half a file, without a journal to finish it from")
+            yield RecoveryFinding(name, "swept", "an unfinished file without its journal")
 
 
 def _compare(directory: Path, ledgers: dict[str, Ledger], ours: Callable[[Stem], bool]) -> Iterator[RecoveryFinding]:
@@ -152,6 +152,6 @@ def _compare(directory: Path, ledgers: dict[str, Ledger], ours: Callable[[Stem],
     there = set(_names(directory, ".h5", ours))
     for name in sorted(there - entries):
         if not (directory / f"{_stem(name)}.journal").exists():
-            yield RecoveryFinding(name, "unlisted", "it is not in the ledger, and no journal is there to build it of again")
+            yield RecoveryFinding(name, "unlisted", "it is not in the ledger, and it has no journal to build it from")
     for name in sorted(entries - there):
         yield RecoveryFinding(name, "missing", "it is in the ledger, but not in the directory")

@@ -94,7 +94,7 @@ class JournalSealer:
         scanned = _scan(journal, stem)
         if run_id not in (None, scanned.head.get("run_id")):
             # Somebody removed the run while it was being sealed, and began another, which may still write to this journal.
-            raise StorageError(f'"{journal}" is of another run than the one that is sealed')
+            raise StorageError(f'"{journal}" belongs to another run')
         return _facts(path, scanned, _make(scanned, path, how, passed))
 
     def _end(self, journal: Path, stem: Stem, before: LedgerLine | None, keep: bool) -> None:
@@ -142,7 +142,7 @@ def _lock(handle: int, journal: Path) -> None:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if monotonic() > deadline:
-                raise StorageError(f'"{journal}" is being sealed by another process for more than {PATIENCE:g} seconds') from None
+                raise StorageError(f'"{journal}" has been locked by another process for more than {PATIENCE:g} seconds') from None
             sleep(0.02)
             continue
         except OSError:  # a file system without locks
@@ -164,7 +164,7 @@ def _scan(journal: Path, stem: Stem) -> Scan:
     head = scanned.head
     said = Stem(int(head["epoch"]), int(head.get("attempt", 1)), int(head.get("segment") or 0), stem.rank)
     if said != stem or stem.rank not in (None, int(head.get("rank", 0))):
-        raise FileRefused("journal-inconsistent", f'"{journal}" is the journal of {said}, rank {head.get("rank", 0)}, under another name')
+        raise FileRefused("journal-inconsistent", f'"{journal}" is the journal of {said}, rank {head.get("rank", 0)}, but has another name')
     return scanned
 
 
@@ -218,13 +218,13 @@ def _check_same(entry: LedgerLine, path: Path, scanned: Scan) -> None:
     if not path.exists():
         raise StorageError(f'"{path}" is in the ledger, but not in the directory; the journal "{scanned.path}" is kept')
     if entry.captures != len(scanned.captures) or not _is_of(path, scanned):
-        raise StorageError(f'"{path}" was not built of "{scanned.path}", which has its name; move the journal away and recover again')
+        raise StorageError(f'"{path}" was not built from "{scanned.path}"; move the journal to another directory and recover again')
 
 
 def _check_unfinished(path: Path, scanned: Scan) -> None:
     """Refuse to replace a file without a line in the ledger, unless a kill has left it there while it was being sealed."""
     if path.stat().st_size and not _is_of(path, scanned):
-        raise StorageError(f'"{path}" is not in the ledger and not of this run; move it away and recover again')
+        raise StorageError(f'"{path}" is not in the ledger and belongs to another run; move it to another directory and recover again')
 
 
 def _is_of(path: Path, scanned: Scan) -> bool:

@@ -125,7 +125,7 @@ class SealerProcess:
             pass
         late, self._orders = self._orders, []
         in_time = deadline is None or monotonic() < deadline
-        why = _stands_still() if in_time else f"not sealed after {timeout} seconds; the sealer goes on by itself"
+        why = _stands_still() if in_time else f"not sealed after {timeout} seconds; the sealer continues in the background"
         self.failures += [SealFailure(order.journal, why) for order in late]
         self._release(wait=not late and timeout is None)
         return self.poll()
@@ -214,7 +214,7 @@ class SealerProcess:
         if self._orders and self._orders[0].attempts >= ATTEMPTS:
             order = self._orders.pop(0)
             self.failures.append(
-                SealFailure(order.journal, f"the sealer died of it twice, at last with status {status}: {words}".rstrip(": "))
+                SealFailure(order.journal, f"the sealer ended twice on this journal, last with exit status {status}: {words}".rstrip(": "))
             )
         elif self._orders:
             self._orders[0].attempts += 1
@@ -246,7 +246,7 @@ class SealerProcess:
 
 
 def _stands_still() -> str:
-    return f"the sealer has done nothing for {PATIENCE:g} seconds"
+    return f"the sealer made no progress for {PATIENCE:g} seconds"
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:

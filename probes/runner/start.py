@@ -15,7 +15,7 @@ from probes.journal.raw_file import sync_directory
 from probes.plan import Plan
 from probes.provenance.collect import Script, collect
 from probes.run_directory.claim import claim_name, claim_of, in_use, release, take
-from probes.run_directory.create import claim, default_directory, new_run_id, publish
+from probes.run_directory.create import claim, default_directory, new_run_id, write_new
 from probes.run_directory.file_name import manifest_name
 from probes.run_directory.manifest import Manifest, written
 from probes.run_directory.resume import PreviousAttempts, previous_attempts
@@ -129,7 +129,7 @@ def _publish(plan: Plan, wanted: Wanted, directory: Path, run_id: str, past: Pre
     if not part():
         files |= provenance.files if past.attempt > 1 else {SPEC: plan.loaded.source, **provenance.files}
     for name, content in files.items():
-        publish(directory / name, content)
+        write_new(directory / name, content)
     try:
         sync_directory(directory)
         sync_directory(directory.parent)

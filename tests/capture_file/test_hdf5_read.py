@@ -157,9 +157,9 @@ HOSTILE: dict[str, tuple[str, Craft]] = {
     "a variable-length attribute": ("unsafe-type", vlen_attribute),
     "a reference in an attribute": ("unsafe-type", reference_attribute),
     "opaque bytes under the name of a scale's attribute": ("unsafe-type", opaque_attribute_in_disguise),
-    "a series under the name of another": ("damaged", renamed),
+    "a series under the name of another": ("series-renamed", renamed),
     "another dtype than it says": (
-        "damaged",
+        "dtype-changed",
         replaced(f"{handmade.SERIES}/values", lambda group, name, folder: group.create_dataset(name, data=np.zeros((4, 2, 3)))),
     ),
     "fewer elements than its captures have": (

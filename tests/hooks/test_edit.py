@@ -102,7 +102,7 @@ def test_one_leaf_of_a_dict_is_edited_and_the_dict_is_not_written_to(tmp_path: P
 
 
 def test_an_edit_of_a_value_with_several_leaves_is_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(EditError, match=r"probe `zero` on ``: an edit names its leaf, and there are 2: output.y, output.x"):
+    with pytest.raises(EditError, match=r"probe `zero` on ``: an edit needs one leaf, and the value has 2: output.y, output.x"):
         run_with(Two(), tmp_path, {"zero": {"modules": [""], "values": ["output"], "edit": {"kind": "zero"}}})
 
 
@@ -223,7 +223,7 @@ def test_a_value_of_a_sealed_run_is_patched_in(tmp_path: Path) -> None:
 def test_a_source_of_another_shape_stops_training_with_the_probes_name(tmp_path: Path) -> None:
     np.save(tmp_path / "wrong.npy", np.zeros((3, 3), dtype=np.float32))
     edit = {"kind": "replace", "from": {"file": str(tmp_path / "wrong.npy")}}
-    with pytest.raises(EditError, match=r"probe `patch` on `a`: edit `replace` .* the source has shape \(3, 3\) there, the value \(6, 8\)"):
+    with pytest.raises(EditError, match=r"probe `patch` on `a`: edit `replace` .* the source has shape \(3, 3\), and the value \(6, 8\)"):
         run_with(Net(), tmp_path, {"patch": {"hook": "forward", "modules": ["a"], "edit": edit}})
 
 

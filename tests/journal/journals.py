@@ -46,6 +46,11 @@ class Taker:
         self.step = []
 
 
+def end_of(journal: Journal) -> int:
+    """Where the last record of a journal ends in its file."""
+    return journal._log.end
+
+
 def steps(found: Scan, raw: bytes) -> list[list[bytes]]:
     """The payloads of each committed step."""
     result = []

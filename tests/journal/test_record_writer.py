@@ -11,7 +11,7 @@ import pytest
 from probes.errors import StorageError
 from probes.journal.raw_file import RawFile
 from probes.journal.writer import Journal
-from tests.journal.journals import HEAD, Opener, Taker, read
+from tests.journal.journals import HEAD, Opener, Taker, end_of, read
 
 
 @pytest.fixture
@@ -23,11 +23,11 @@ def test_a_full_disk_is_one_clear_error_and_what_was_committed_stays(tmp_path: P
     taker = Taker(tmp_path / "a.journal", opener=opener)
     taker.add(b"one")
     taker.commit()
-    opener.file.room = taker.journal.bytes_written + 200_000
+    opener.file.room = end_of(taker.journal) + 200_000
     with pytest.raises(StorageError) as caught:
         taker.add(bytes(400_000))
     assert caught.value.errno == ENOSPC
-    for part in ("cannot write 400064 bytes", "a.journal", "No space left", "bytes are free", "the 1 steps committed before are safe"):
+    for part in ("cannot write 400064 bytes", "a.journal", "No space left", "bytes are free", "the 1 steps committed before it are safe"):
         assert part in str(caught.value)
     assert read(taker.journal.path)[1] == [[b"one"]]
     opener.file.room = None
@@ -98,7 +98,7 @@ def test_a_journal_that_cannot_be_cut_back_says_so_and_stays_closed(tmp_path: Pa
     taker.commit()
     opener.file.error = opener.file.truncate_error = EIO
     for _ in range(2):
-        with pytest.raises(StorageError, match="takes no more captures: it could not be cut back"):
+        with pytest.raises(StorageError, match="takes no more captures: it could not be truncated"):
             taker.add(bytes(200_000))
     opener.file.error = 0
     with pytest.raises(StorageError, match="takes no more captures"):
@@ -113,10 +113,10 @@ def test_a_failed_sync_acknowledges_nothing_and_closes_the_journal(tmp_path: Pat
     taker.commit()
     taker.add(b"two")
     opener.file.sync_error = EIO
-    with pytest.raises(StorageError, match="the 1 steps committed before are safe"):
+    with pytest.raises(StorageError, match="the 1 steps committed before it are safe"):
         taker.commit()
     opener.file.sync_error = 0
-    with pytest.raises(StorageError, match="the device did not take what was written"):
+    with pytest.raises(StorageError, match="the device did not accept the data"):
         taker.commit()
     taker.journal.close()
 
@@ -172,7 +172,7 @@ def test_a_failed_create_leaves_no_file(tmp_path: Path) -> None:
         def write(self, parts, offset):  # type: ignore[no-untyped-def]  # those of RawFile
             raise OSError(ENOSPC, "No space left on device")
 
-    with pytest.raises(StorageError, match="nothing was committed to this epoch, and earlier ones are safe"):
+    with pytest.raises(StorageError, match="no step of this epoch was committed; earlier epochs are safe"):
         Journal.create(tmp_path / "a.journal", HEAD, opener=Full)
     assert list(tmp_path.iterdir()) == []
 
@@ -182,7 +182,7 @@ def test_space_is_taken_ahead_without_a_byte_more_in_the_file(tmp_path: Path) ->
     taker.add(b"one" * 1000)
     taker.commit()
     status = taker.journal.path.stat()
-    assert status.st_size == taker.journal.bytes_written
+    assert status.st_size == end_of(taker.journal)
     if RawFile(tmp_path / "b", create=True).reserve(0, 1 << 20):
         assert status.st_blocks * 512 > 1 << 20
     taker.journal.close()

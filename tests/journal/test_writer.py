@@ -18,7 +18,7 @@ from probes.errors import StorageError
 from probes.journal.raw_file import RawFile
 from probes.journal.scan import scan
 from probes.journal.writer import Journal
-from tests.journal.journals import HEAD, Taker, read
+from tests.journal.journals import HEAD, Taker, end_of, read
 
 SIZES = (0, 1, 7, 8, 63, 4096, 65_535, 65_536, 65_537, 131_071, 131_072, 131_073, 300_001, (3 << 20) + 5)
 
@@ -38,7 +38,7 @@ def test_every_size_comes_back_bit_for_bit(tmp_path: Path, durability: str, buff
     assert found.state == "complete"
     assert found.trusted
     assert found.end == {"complete": True, "reason": "done", "closing": {"accounts": []}}
-    assert found.good_bytes == taker.journal.bytes_written == taker.journal.path.stat().st_size
+    assert found.good_bytes == end_of(taker.journal) == taker.journal.path.stat().st_size
     assert taker.journal.captures == 3 * len(SIZES)
     assert taker.journal.waited_ns > 0
 
@@ -116,10 +116,10 @@ def test_an_aborted_step_is_void_and_the_next_one_is_not(tmp_path: Path, size: i
 
 def test_a_full_buffer_is_written_before_the_commit(tmp_path: Path) -> None:
     taker = Taker(tmp_path / "a.journal", buffer_bytes=4096)
-    before = taker.journal.bytes_written
+    before = end_of(taker.journal)
     for number in range(1000):
         taker.add(bytes([number % 256]) * 100)
-    assert taker.journal.bytes_written > before + 90_000
+    assert end_of(taker.journal) > before + 90_000
     taker.commit()
     taker.journal.close()
     assert read(taker.journal.path)[1] == taker.acknowledged
@@ -136,7 +136,7 @@ def test_captures_without_bytes_fill_the_table_not_the_memory(tmp_path: Path) ->
 
 def test_address_zero_is_refused_unless_there_is_nothing_to_read(tmp_path: Path) -> None:
     taker = Taker(tmp_path / "a.journal")
-    with pytest.raises(ValueError, match="a capture of 4 bytes has no memory behind it"):
+    with pytest.raises(ValueError, match="a capture of 4 bytes has no memory"):
         taker.journal.add(taker.descriptor(4), 0, 0, 0, 0, 0, 4)
     taker.journal.add(taker.descriptor(0), 0, 0, 0, 0, 0, 0)
     assert taker.journal.captures == 1
@@ -144,9 +144,9 @@ def test_address_zero_is_refused_unless_there_is_nothing_to_read(tmp_path: Path)
 
 
 def test_bad_options_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="durability 'disk' is not one of process, power"):
+    with pytest.raises(ValueError, match="must be one of `process` and `power`; got `disk`"):
         Journal.create(tmp_path / "a.journal", HEAD, durability="disk")
-    with pytest.raises(ValueError, match="a buffer of 10 bytes is too small"):
+    with pytest.raises(ValueError, match="must be at least 4096; got 10"):
         Journal.create(tmp_path / "a.journal", HEAD, buffer_bytes=10)
 
 

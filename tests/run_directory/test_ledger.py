@@ -116,7 +116,7 @@ def test_a_line_that_is_no_entry_is_refused(ledger: Ledger, line: bytes) -> None
 
 def test_an_entry_in_another_spelling_is_refused(ledger: Ledger) -> None:
     ledger.path.write_bytes(ledger.path.read_bytes().replace(b'"bytes":1000', b'"bytes": 1000'))
-    with pytest.raises(FileRefused, match="not written the way"):
+    with pytest.raises(FileRefused, match="not in the canonical form"):
         Ledger(ledger.path)
 
 

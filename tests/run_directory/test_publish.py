@@ -37,7 +37,7 @@ def test_a_file_gets_its_name_and_loses_the_other(file: Path) -> None:
 def test_nothing_is_ever_replaced(file: Path) -> None:
     other = file.with_name("epoch-0000.h5")
     other.write_bytes(b"mine")
-    with pytest.raises(StorageError, match="exists already and is not replaced"):
+    with pytest.raises(StorageError, match="exists; it is not replaced"):
         publish(file, other)
     assert other.read_bytes() == b"mine"
     assert file.read_bytes() == b"whole"

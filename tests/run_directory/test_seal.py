@@ -23,6 +23,7 @@ from probes.errors import FileRefused, MissingExtra, StorageError, UsageError
 from probes.journal.writer import Journal
 from probes.run_directory.ledger import Ledger, SealedFileInfo
 from probes.run_directory.seal import seal
+from tests.journal.journals import end_of
 from tests.run_directory.epochs import ACTS, CLOSING, MANIFEST, Shot, begin, fill, names, payloads, sealed, stored, write, zoo
 
 blake3 = pytest.importorskip("blake3", reason="blake3 is not installed").blake3
@@ -118,7 +119,7 @@ def test_compressed_values_come_back_bit_for_bit(tmp_path: Path, name: str, shap
 
 def test_an_unknown_compression_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     journal = write(tmp_path, [Shot()])
-    with pytest.raises(UsageError, match='"lzma" is not a compression; known: none, gzip, zstd, blosc2'):
+    with pytest.raises(UsageError, match='"lzma" is not a known compression; known: none, gzip, zstd, blosc2'):
         seal(journal, tmp_path, {"compression": "lzma"})
     assert names(tmp_path) == [journal.name]
 
@@ -187,7 +188,7 @@ def test_a_torn_journal_is_sealed_up_to_its_last_commit(tmp_path: Path) -> None:
     fill(journal, [Shot(step=0), Shot(step=1)])
     journal.close()
     with journal.path.open("r+b") as file:
-        file.truncate(journal.bytes_written - 1)
+        file.truncate(end_of(journal) - 1)
     result = seal(journal.path, tmp_path)
     assert (result.complete, result.captures) == (False, 1)
     assert "in the middle of a write" in result.reason

@@ -116,7 +116,7 @@ def test_a_child_that_stands_still_is_not_waited_for_without_end(
         sealer.submit(epoch(tmp_path, number))
     assert [failure.journal for failure in sealer.failures] == [f"epoch-{number:04d}.journal" for number in (2, 3, 4)]
     assert sealer.drain() == []
-    assert {failure.message for failure in sealer.failures} == {"the sealer has done nothing for 0.2 seconds"}
+    assert {failure.message for failure in sealer.failures} == {"the sealer made no progress for 0.2 seconds"}
     os.kill(stopped, signal.SIGCONT)
     os.waitpid(stopped, 0)
     assert not (tmp_path / "epoch-0001.journal").exists()

@@ -252,7 +252,7 @@ def test_a_parameter_that_is_replaced_is_bound_again_and_the_books_say_so(tmp_pa
         model[0].weight = nn.Parameter(torch.ones(4, 4))
 
     run_with(model, tmp_path, {"hook": "tensor", "tensors": ["0.weight"]}, loop, epochs=2)
-    assert account(tmp_path, 1)["drift"] == "parameter `weight` was replaced by another"
+    assert account(tmp_path, 1)["drift"] == "parameter `weight` was replaced by another parameter"
     assert account(tmp_path, 1)["written"] == 3
 
 

@@ -124,7 +124,7 @@ def test_a_directory_without_a_run_is_begun(tmp_path: Path) -> None:
 def test_without_being_asked_a_run_is_never_gone_on_with(tmp_path: Path) -> None:
     model = net()
     train(probes.attach(model, SPEC, out=tmp_path / "r"), model, 1)
-    with pytest.raises(StorageError, match=r"not empty .* nothing is ever overwritten: choose another .* `--resume`"):
+    with pytest.raises(StorageError, match=r"not empty .* files are never overwritten: choose another .* `--resume`"):
         probes.attach(model, SPEC, out=tmp_path / "r")
 
 
@@ -132,7 +132,7 @@ def test_a_claim_of_a_dead_run_asks_for_more(tmp_path: Path) -> None:
     killed(tmp_path / "r", 0, 1)
     with pytest.raises(StorageError, match="which is dead: resume it with `--take-over`"):
         probes.attach(net(), SPEC, out=tmp_path / "r", resume=True)
-    with pytest.raises(StorageError, match="which is dead: go on with that run by `--resume --take-over`"):
+    with pytest.raises(StorageError, match="which is dead: continue that run with `--resume --take-over`"):
         probes.attach(net(), SPEC, out=tmp_path / "r")
 
 

@@ -6,19 +6,19 @@ from collections import Counter
 
 REASONS = {
     "not reached": "the module was not called in a step that was due",
-    "no_grad": "the module ran with gradients switched off",
+    "no_grad": "the module ran with gradients disabled",
     "frozen": "the tensor does not require a gradient",
     "unused output": "the tensor got no gradient: the loss does not depend on it",
-    "lost in-place": "the tensor was a view that a later in-place operation rewrote, so that PyTorch dropped its hook",
+    "lost in-place": "the tensor was a view that a later in-place operation changed, so PyTorch dropped its hook",
     "recompute": "the call was a recompute of activation checkpointing, whose values were taken in the first pass",
     "compiled away": "a compiled graph ran without the hook",
     "functorch": "the tensor was wrapped by a functorch transform such as vmap",
     "no data": "the value is not a dense tensor in memory",
-    "filtered": "the schedule left this call out, or no trigger asked for the capture",
+    "filtered": "the schedule excludes this call, or no trigger wrote the capture",
     "limit": "the epoch's byte limit had been reached",
-    "ring full": "the capture waited for a trigger, and made room for later ones (`limits.buffer_bytes`)",
-    "no optimizer step": "no optimizer used the gradient in that step; where gradients overflow, a GradScaler leaves it out",
-    "failed": "the probe failed and was switched off",
+    "ring full": "the capture waited for a trigger and was dropped for later ones (`limits.buffer_bytes`)",
+    "no optimizer step": "no optimizer used the gradient in that step; a GradScaler skips steps with overflows",
+    "failed": "the probe failed and was disabled",
 }
 """The closed list of reasons, each with its meaning."""
 

@@ -9,19 +9,36 @@ from __future__ import annotations
 
 import inspect
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
 from probes.tensors import children
 
-if TYPE_CHECKING:
-    from probes.hooks.forward import ForwardHook
-    from probes.hooks.pre_forward import PreForwardHook
-
 is_compiling = torch.compiler.is_compiling
 is_exporting = getattr(torch.compiler, "is_exporting", is_compiling)  # torch before 2.7 cannot tell the two apart
+
+
+class TraceableHook(Protocol):
+    """A hook on a module, as it is traced.
+
+    Attributes:
+        traceable: whether all its work can wait until the call has returned.
+        traced: copies of the values that it was called with.
+        wanted: the members of a value that its probes capture; None for all.
+    """
+
+    traceable: bool
+    traced: list[Any]
+    wanted: frozenset[str] | None
+
+
+class TraceablePreHook(TraceableHook, Protocol):
+    """A hook on the inputs of a module, as it is traced."""
+
+    def bind(self, args: Any, kwargs: Any) -> dict[str, Any]:
+        """The inputs by the names of the parameters of `forward`."""
 
 
 def in_use() -> bool:
@@ -56,7 +73,7 @@ def kept(value: Any, wanted: frozenset[str] | None) -> Any:
     return {key: kept(member, None) if wanted is None or key in wanted else None for key, member in members}
 
 
-def trace_output(hook: ForwardHook, module: Any, args: Any, output: Any) -> Any:
+def trace_output(hook: TraceableHook, module: Any, args: Any, output: Any) -> Any:
     """What a forward hook does while it is traced; what cannot be traced runs between two graphs."""
     if is_exporting():
         return None
@@ -66,7 +83,7 @@ def trace_output(hook: ForwardHook, module: Any, args: Any, output: Any) -> Any:
     return None
 
 
-def trace_inputs(hook: PreForwardHook, module: Any, args: Any, kwargs: Any) -> Any:
+def trace_inputs(hook: TraceablePreHook, module: Any, args: Any, kwargs: Any) -> Any:
     """What a forward pre-hook does while it is traced."""
     if is_exporting():
         return None

@@ -234,7 +234,7 @@ class Recorder:
             return
         found = components(tensor)
         if found is not None:
-            raise NotCapturable("no data", f"transforms take dense tensors, and {found}; without `transforms` each of these is captured")
+            raise NotCapturable("no data", f"transforms take dense tensors, and {found}; remove `transforms` to capture each part")
 
     def dense(self, tensor: Tensor) -> Tensor:
         """The dense tensor on the host whose bytes stand for `tensor`; the tensor itself where it is one."""

@@ -29,7 +29,7 @@ class Tap:
     Attributes:
         original: whether the value is seen before the spec's edits.
         absence: the reason for a due step in which the hook did not fire.
-        broken: whether the probe failed and was switched off.
+        broken: whether the probe failed and was disabled.
     """
 
     __slots__ = (
