@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import h5py
 import numpy as np
 
-from probes.capture_file.optional_package import import_optional
 from probes.errors import FileRefused, UsageError
+from probes.optional_package import import_optional
 
 GZIP, SHUFFLE, ZSTD, BLOSC2 = 1, 2, 32015, 32026  # registered numbers of HDF5 filters
 LARGEST_CHUNK = 256 * 1024

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from probes.capture_file.optional_package import import_optional
 from probes.errors import RaggedSeries
+from probes.optional_package import import_optional
 from probes.signature import DTYPES, Signature
 
 if TYPE_CHECKING:
