@@ -293,7 +293,7 @@ def scaled_steps(
 
 
 @pytest.mark.parametrize("fused", [False, True])
-def test_an_overflow_that_a_grad_scaler_skips_sets_nothing_off(fused: bool, model: Net, tmp_path: Path) -> None:
+def test_an_overflow_that_a_grad_scaler_skips_fires_no_trigger(fused: bool, model: Net, tmp_path: Path) -> None:
     scaler = GradScaler("cpu", init_scale=3e38)
     everything = spec()
     everything["probes"]["final"] = {**everything["probes"]["hunt"], "tensors": ["**.weight"], "values": ["grad"], "stage": "final"}
@@ -303,7 +303,7 @@ def test_an_overflow_that_a_grad_scaler_skips_sets_nothing_off(fused: bool, mode
     assert scaler.get_scale() < 3e38  # it did overflow
     assert not closing(probes.open(tmp_path / "run"))["events"]
     assert closing(probes.open(tmp_path / "run"))["dismissed"] > 0
-    assert "overflowed in steps that GradScaler skipped, the first: " in str(run.summary())
+    assert "overflowed in steps that GradScaler skipped; the first: " in str(run.summary())
 
 
 def test_a_value_of_the_forward_sets_it_off_under_a_grad_scaler(model: Net, tmp_path: Path) -> None:
@@ -343,14 +343,14 @@ def test_steps_of_eval_set_it_off_too(model: Net, tmp_path: Path) -> None:
     assert {(one.key.phase, tuple(one.clocks["step"].tolist())) for one in read.series} == {("eval", (0, 1, 2))}
 
 
-def test_the_oldest_make_room_and_the_account_says_so(model: Net, tmp_path: Path) -> None:
+def test_the_oldest_captures_are_dropped_and_counted(model: Net, tmp_path: Path) -> None:
     small = {**spec(before=4, values=["output"]), "limits": {"buffer_bytes": 4096}}
     with pytest.raises(Stopped), probes.attach(model, small, out=tmp_path / "run") as run:
         train(run, model, batches(7))
     read = probes.open(tmp_path / "run")
     assert (steps_of(read, "scale"), steps_of(read, "log")) == ([4, 5, 6, 7], [3, 4, 5, 6, 7])
     assert [account.skipped["ring full"] for account in run.accounts[0]] == [4, 0, 0]
-    assert "had made room before (`limits.buffer_bytes`)" in str(run.summary())
+    assert "older captures were dropped before (`limits.buffer_bytes`)" in str(run.summary())
 
 
 def test_a_buffer_above_the_memory_limit_is_refused_before_the_run(model: Net, tmp_path: Path) -> None:
@@ -359,7 +359,7 @@ def test_a_buffer_above_the_memory_limit_is_refused_before_the_run(model: Net, t
         probes.attach(model, {"version": 1, "probes": {"weights": probe}, "limits": {"buffer_bytes": "4 KiB"}}, out=tmp_path / "run")
     (problem,) = caught.value.problems
     assert problem.code == "ring-too-large"
-    assert "keeps 501 steps in memory; all that waits for a trigger takes 6,012 bytes" in problem.message
+    assert "keeps 501 steps in memory; all captures that wait for a trigger need at least 6,012 bytes" in problem.message
     assert problem.hint == "write `before: 340`, or raise `limits.buffer_bytes`"
 
 
