@@ -128,5 +128,5 @@ def test_overflows_of_a_scaler_are_no_find(hunt: Callable[..., Said], written: W
     said = hunt("scaled", 0)
     assert said.code == 0, said.err
     assert "came to its end True" in said.out
-    assert "gradients overflowed in steps that GradScaler skipped, the first: " in said.err
+    assert "gradients overflowed in steps that GradScaler skipped; the first: " in said.err
     assert not probes.open("run").series
