@@ -12,7 +12,8 @@ from probes.commands.rendering.failure import answer
 from probes.errors import UsageError
 from probes.script.program import program_of
 from probes.script.progress import Progress
-from probes.script.session import RunRequest, Session
+from probes.script.run_request import RunRequest
+from probes.script.session import Session
 from probes.spec import load_spec
 
 OPTIONS_FIRST = {"allow_interspersed_args": False}  # what follows the script is the script's

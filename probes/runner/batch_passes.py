@@ -63,6 +63,7 @@ class BatchPasses:
 
     Attributes:
         main: the pass whose loader's epochs are counted: of the passes that feed the training the first in each step.
+        mains: the loaders of the main passes of the open epoch.
         epoch: the passes that training calls of the open epoch were made on.
         fresh: passes pulled since the last training call, in the order of their pulls.
         pulls: pulls so far.
@@ -71,6 +72,7 @@ class BatchPasses:
     """
 
     main: BatchPass | None = None
+    mains: list[LoaderState] = field(default_factory=list)
     epoch: list[BatchPass] = field(default_factory=list)
     fresh: list[BatchPass] = field(default_factory=list)
     pulls: int = 0
@@ -96,6 +98,7 @@ class BatchPasses:
             found = self._passes[key] = BatchPass(LoaderState())
         self.pulls += 1
         found.pulls += 1
+        found.exhausted = 0  # a loader may begin its inner iterator again within a pass
         found.last_pull, found.phase, found.at_last = self.pulls, phase, last
         if found not in self.fresh:
             self.fresh.append(found)
@@ -150,6 +153,12 @@ class BatchPasses:
                 self.epoch.append(one)
         return found
 
+    def ahead(self) -> list[BatchPass]:
+        """The pass that the next training call is going to be on: pulled for training, over a loader that is known to train."""
+        live = [one for one in self.fresh if one.live and one.phase == TRAIN]
+        known = [one for one in live[:1] if not one.feeds and one.loader.trains]
+        return known if not self.has_main else []
+
     @property
     def has_main(self) -> bool:
         """Whether a pass that feeds the training may give more batches."""
@@ -164,13 +173,15 @@ class BatchPasses:
             by_optimizer: whether only an optimizer's step makes a loader a training loader.
 
         Returns:
-            Whether the pass begins an epoch: its loader was gone over in the open one already, or all loaders of that are gone.
+            Whether the pass begins an epoch: its loader was gone over in the open one already, or the main ones of that are gone.
         """
         if not fed or fed[0] is self.main or (self.main is not None and self.main.live and self.main.loader is not fed[0].loader):
             return False
         self.main = fed[0]
-        training = {loader for loader in known if loader.trains or not by_optimizer}
-        return self.main.loader in training or (bool(training) and all(loader.gone for loader in training))
+        mains = [loader for loader in self.mains if loader.trains or not by_optimizer]
+        self.mains.append(self.main.loader)
+        again = self.main.loader in known and (self.main.loader.trains or not by_optimizer)
+        return again or (bool(mains) and all(loader.gone for loader in mains))
 
     @property
     def loaders(self) -> set[LoaderState]:
@@ -195,3 +206,4 @@ class BatchPasses:
     def end_epoch(self, keep: Iterable[BatchPass] = ()) -> None:
         """Begin another epoch with the passes that go on."""
         self.epoch = list(keep)
+        self.mains = [self.main.loader] if self.main is not None and self.main in self.epoch else []

@@ -41,7 +41,6 @@ class RunClock:
     Attributes:
         epoch: the epoch that is open.
         next_epoch: the one to open next.
-        totals: steps of the epochs before, by phase.
         phases: the phases that the loop has named, the innermost last.
         steps: the steps that are open.
         calls: the step and the position of each thread's outermost call.
@@ -54,7 +53,6 @@ class RunClock:
     automatic: bool = False
     epoch: int | None = None
     next_epoch: int = 0
-    totals: Counter[str] = field(default_factory=Counter)
     phases: list[str] = field(default_factory=list)
     steps: OpenSteps = field(default_factory=OpenSteps)
     calls: dict[int, tuple[OpenStep, Position]] = field(default_factory=dict)
@@ -73,6 +71,11 @@ class RunClock:
     def counts(self) -> Counter[str]:
         """Steps of the open epoch, by phase."""
         return self.steps.counts
+
+    @property
+    def totals(self) -> Counter[str]:
+        """Steps of the epochs before, by phase."""
+        return self.steps.totals
 
     @property
     def first_epoch(self) -> int:
@@ -119,6 +122,11 @@ class RunClock:
         """An exception has left a loop over epochs or steps, and may yet be caught."""
         self._raised = reason
 
+    def program_exits(self) -> None:
+        """The program ends by an exit code: what it had begun and not ended by an optimizer's step is dropped."""
+        for step in self.steps.stack:
+            step.raised = step.raised or (step.phase == TRAIN and not step.updates)
+
     def _adopt_epoch(self) -> None:
         """Make the epoch that calls had opened the loop's own; a training step that no optimizer has ended is no step of the loop."""
         self._implicit, self._begun = False, True
@@ -138,7 +146,7 @@ class RunClock:
         self.epoch, self.next_epoch, self._implicit = epoch, epoch + 1, implicit
         self.counts.clear()
         self._raised = ""
-        self.steps.answers.append(EpochOpened(epoch))
+        self.steps.answers.append(EpochOpened(epoch, dict(self.totals)))
 
     def _end_epoch(self, *, complete: bool = True, reason: str = "", check: bool = True) -> None:
         if self.epoch is None:
@@ -217,6 +225,11 @@ class RunClock:
     def loop_ends(self, key: Hashable) -> None:
         """It has given all its batches."""
         self._loops.pop(key, None)
+
+    def steps_end(self) -> Answers:
+        """Training stops here: the open steps are committed."""
+        self.steps.end_level(0)
+        return self.steps.take()
 
     def phase_named(self, name: str) -> Answers:
         """The loop names the phase of what comes; a training step that no optimizer has ended goes on afterwards."""
@@ -318,6 +331,7 @@ class RunClock:
 
     def _other_step(self, phase: str) -> OpenStep:
         """The step of a call of another phase that enters."""
+        self._foresee()
         step = self.steps.innermost()
         if step is not None and step.item is not None and step.phase in ("", phase):
             return step
@@ -333,14 +347,31 @@ class RunClock:
         return bool(step.updates) and not self.passes.has_main
 
     def _feed(self) -> None:
-        """Take note of the passes that feed the training call that enters, and end the epoch where one of them begins another."""
+        """Take note of the passes that feed the training call that enters."""
         known = self.passes.loaders
         fed = self.passes.feed()
-        begins = self.passes.adopt(fed, known, by_optimizer=self.rule in BY_OPTIMIZER)
         step = next((step for step in self.steps.stack if step.accumulates), None)
+        begins = self.passes.adopt(fed, known, by_optimizer=self._by_optimizer)
         if step is not None and self.passes.main in fed:
             step.pulled = True
-        if not begins or not self.automatic or self.epoch_steps is not None:
+        if begins:
+            self._begin_pass(fed, step)
+
+    def _foresee(self) -> None:
+        """Take note of a pass that is going to feed the training, though a call of another phase comes first, such as for a label."""
+        fresh = self.passes.ahead()
+        step = next((step for step in self.steps.stack if step.accumulates), None)
+        if fresh and self.passes.adopt(fresh, self.passes.loaders, by_optimizer=self._by_optimizer):
+            self._begin_pass(fresh, step)
+
+    @property
+    def _by_optimizer(self) -> bool:
+        """Whether an optimizer's step tells the training loaders from others: where none has stepped the training calls do."""
+        return self.rule in BY_OPTIMIZER and bool(self.seen.updates)
+
+    def _begin_pass(self, fed: list[BatchPass], step: OpenStep | None) -> None:
+        """End the epoch, since one of the passes that feed the training begins a loader anew."""
+        if not self.automatic or self.epoch_steps is not None or not self._implicit:
             return
         if step is not None and not step.updates and fed[0].endless and self.rule in BY_OPTIMIZER:
             self._turn = fed  # batches of an endless stream are accumulated over the end of a pass

@@ -6,9 +6,15 @@ from typing import NamedTuple
 
 
 class EpochOpened(NamedTuple):
-    """An epoch begins."""
+    """An epoch begins.
+
+    Attributes:
+        epoch: its number.
+        starts: steps of the epochs before, by phase.
+    """
 
     epoch: int
+    starts: dict[str, int]
 
 
 class EpochEnded(NamedTuple):
@@ -56,12 +62,14 @@ class StepEnded(NamedTuple):
         step: its number within (epoch, phase).
         keep: whether it is committed; a step whose body raised is dropped.
         ids: sample ids, where the loop gave them.
+        global_step: steps of this phase in earlier epochs, plus `step`.
     """
 
     phase: str
     step: int
     keep: bool
     ids: tuple[int | str, ...]
+    global_step: int
 
 
 class SeveralUpdates(NamedTuple):

@@ -31,6 +31,10 @@ class EventCounts:
     _trained: bool = False
     _evaluated: bool = False
 
+    def as_dict(self) -> dict[str, int | bool]:
+        """Plain data."""
+        return {name: getattr(self, name) for name in PUBLIC}
+
     def call(self, training: bool) -> None:
         """Count an outermost call."""
         self.training_calls += training
@@ -45,3 +49,6 @@ class EventCounts:
         self.update_steps += first
         self.eval_updates += self._evaluated and not self._trained
         self._trained = self._evaluated = False
+
+
+PUBLIC = ("updates", "skipped", "update_steps", "eval_updates", "training_calls", "other_calls", "outside", "several")

@@ -73,13 +73,15 @@ class OpenSteps:
 
     Attributes:
         stack: the open steps; all but the innermost are paused, and several calls of other threads may overlap.
-        counts: steps of the open epoch by phase.
+        counts: steps of the open epoch, by phase.
+        totals: steps of the epochs before, by phase.
         dropped: steps that were not committed.
         answers: what has followed since they were taken last.
     """
 
     stack: list[OpenStep] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
+    totals: Counter[str] = field(default_factory=Counter)
     dropped: int = 0
     answers: list[Answer] = field(default_factory=list)
 
@@ -117,7 +119,7 @@ class OpenSteps:
             step.batch.served = step.batch.pulls
         if step.index >= 0:
             self.dropped += not keep
-            self.answers.append(StepEnded(step.phase, step.index, keep, step.ids))
+            self.answers.append(StepEnded(step.phase, step.index, keep, step.ids, self.totals[step.phase] + step.index))
         around = self.stack[-1] if self.stack else None
         if around is not None and around.paused:
             around.paused = False

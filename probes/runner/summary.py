@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from probes.errors import Problem
-from probes.hooks.capture.account import REASONS
+from probes.hooks.capture.account import REASONS, Account
+from probes.plan import Plan
 from probes.run_directory.create import shown
+from probes.runner.engine import Engine
+from probes.runner.loop_report import loop_lines
 from probes.signature import size
 
-if TYPE_CHECKING:
-    from probes.runner.run import Run
+Accounts = Mapping[int, list[Account]]
 
 
 @dataclass(frozen=True)
@@ -38,19 +41,23 @@ class Row:
     note: str
 
 
-class Summary:
+class RunSummary:
     """A table with a row for each probe, and the files."""
 
-    def __init__(self, run: Run) -> None:
-        self.rows = [_row(run, name) for name in dict.fromkeys(binding.name for binding in run.plan.bindings)]
-        self.files = [sealed.file for sealed in run.recording.sealed]
-        self.epochs = len({sealed.epoch for sealed in run.recording.sealed})
-        self.head = run.recording.sealed[-1].head if run.recording.sealed else ""
-        self.outside = run.timeline.outside
-        self.sinks = dict(run.keeper.sink_sessions.failures)
-        self.trigger = run.watch.notes()
-        self.directory = run.directory
-        self.problems = verdicts(run)
+    def __init__(self, engine: Engine) -> None:
+        plan, writer, clock = engine.plan, engine.writer, engine.clock
+        sealed = writer.recording.sealed
+        self.rows = [_row(plan, writer.accounts, name) for name in dict.fromkeys(binding.name for binding in plan.bindings)]
+        self.files = [one.file for one in sealed]
+        self.epochs = len({one.epoch for one in sealed})
+        self.head = sealed[-1].head if sealed else ""
+        self.seen = clock.seen
+        self.steps = {phase: count for phase, count in (clock.totals + clock.counts).items() if count}
+        self.loop = loop_lines(clock)
+        self.sinks = dict(writer.sinks.failures)
+        self.trigger = engine.watch.notes()
+        self.directory = writer.recording.directory
+        self.problems = verdicts(plan, writer.accounts, clock.totals)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -58,7 +65,9 @@ class Summary:
             "probes": [vars(row) for row in self.rows],
             "files": list(self.files),
             "ledger_head": self.head,
-            "calls_outside_epochs": self.outside,
+            "calls_outside_epochs": self.seen.outside,
+            "seen": {**self.seen.as_dict(), "steps": dict(self.steps)},
+            "warnings": list(self.loop[1:]),
             "sinks_given_up": dict(self.sinks),
             "trigger": list(self.trigger),
             "problems": [problem.as_dict() for problem in self.problems],
@@ -83,20 +92,18 @@ class Summary:
         lines = [files + (f", ledger head {self.head[:16]}" if self.head else "")]
         lines += self.sinks.values()
         lines += self.trigger
-        if self.outside:
-            lines.append(f"{self.outside} calls of the model were outside any epoch and were not captured")
-        return lines
+        return [*lines, *self.loop]
 
 
-def _row(run: Run, name: str) -> Row:
-    indices = [binding.index for binding in run.plan.bindings if binding.name == name]
-    bindings = [run.plan.bindings[index] for index in indices]
-    accounts = [epoch[index] for epoch in run.accounts.values() for index in indices]
+def _row(plan: Plan, counters: Accounts, name: str) -> Row:
+    indices = [binding.index for binding in plan.bindings if binding.name == name]
+    bindings = [plan.bindings[index] for index in indices]
+    accounts = [epoch[index] for epoch in counters.values() for index in indices]
     skipped: Counter[str] = Counter()
     for account in accounts:
         account.settle()
         skipped.update(account.skipped)
-    silent = [index for index in indices if not any(epoch[index].written for epoch in run.accounts.values())]
+    silent = [index for index in indices if not any(epoch[index].written for epoch in counters.values())]
     notes = [f"{count} {reason}" for reason, count in sorted(skipped.items()) if reason not in ("recompute", "not reached")]
     notes += list(dict.fromkeys(account.drift for account in accounts if account.drift))
     notes += [f"{path} is opaque ({kind})" for path, kind in sorted({item for one in accounts for item in (one.opaque or {}).items()})]
@@ -113,18 +120,18 @@ def _row(run: Run, name: str) -> Row:
     )
 
 
-def verdicts(run: Run) -> list[Problem]:
+def verdicts(plan: Plan, counters: Accounts, totals: Mapping[str, int]) -> list[Problem]:
     """Where the run did not do what the spec asked for: probes that captured nothing, targets that missed steps."""
     found = []
-    for name in dict.fromkeys(binding.name for binding in run.plan.bindings):
-        bindings = [binding for binding in run.plan.bindings if binding.name == name]
-        books = {binding.index: [epoch[binding.index] for epoch in run.accounts.values()] for binding in bindings}
-        where = run.plan.loaded.locate(("probes", name))
+    for name in dict.fromkeys(binding.name for binding in plan.bindings):
+        bindings = [binding for binding in plan.bindings if binding.name == name]
+        books = {binding.index: [epoch[binding.index] for epoch in counters.values()] for binding in bindings}
+        where = plan.loaded.locate(("probes", name))
         edits = bindings[0].probe.edit is not None
         waits = bindings[0].probe.when.trigger is not None  # to have nothing to write is what one hopes for
         done = [account.fired if edits or waits else account.written for accounts in books.values() for account in accounts]
         if not any(done):
-            why, hint = _why(run, books)
+            why, hint = _why(totals, books)
             message = f"probe `{name}` {'edited' if edits else 'captured'} nothing: {why}"
             found.append(where.at(code="captured-nothing", message=message, hint=hint))
             continue
@@ -141,7 +148,7 @@ def verdicts(run: Run) -> list[Problem]:
     return found
 
 
-def _why(run: Run, books: dict[int, list[Any]]) -> tuple[str, str]:
+def _why(totals: Mapping[str, int], books: dict[int, list[Any]]) -> tuple[str, str]:
     """The reason a probe captured nothing, from its books, and what to do."""
     accounts = [account for epochs in books.values() for account in epochs]
     error = next((account.error for account in accounts if account.error), "")
@@ -164,7 +171,7 @@ def _why(run: Run, books: dict[int, list[Any]]) -> tuple[str, str]:
         return ", ".join(f"{count} times {reason}{_meaning(reason)}" for reason, count in skipped.most_common()), ""
     expected = sum(account.expected for account in accounts)
     if not expected:
-        return _never_due(run), "change `when` to phases, epochs and steps that there are"
+        return _never_due(totals), "change `when` to phases, epochs and steps that there are"
     why = f"its targets were not reached in any of the {expected} steps that were due"
     return why, "`probes coverage` shows what a script reaches; `enabled: false` switches the probe off"
 
@@ -173,7 +180,7 @@ def _meaning(reason: str) -> str:
     return f" ({REASONS[reason]})" if reason in REASONS else ""
 
 
-def _never_due(run: Run) -> str:
+def _never_due(totals: Mapping[str, int]) -> str:
     """That a schedule never came to pass, beside the steps that there were."""
-    steps = ", ".join(f"{count} of phase `{phase}`" for phase, count in run.timeline.totals.items() if count)
+    steps = ", ".join(f"{count} of phase `{phase}`" for phase, count in totals.items() if count)
     return f"its schedule was not due in any step; there were {steps or 'none'}"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor
+from torch.amp.grad_scaler import GradScaler
 from torch.nn import Module
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
@@ -15,8 +16,8 @@ from probes.hooks.capture.account import Account
 from probes.hooks.capture.recorder import CaptureClock, Recorder
 from probes.hooks.capture.run_state import CaptureWriter, RunState
 from probes.plan import Binding, Plan, Tree
+from probes.runner.grad_scaler import scaler_watch
 from probes.runner.nonfinite import NonfiniteEvent, is_finite, numbers
-from probes.runner.scalers import Scalers
 from probes.runner.trigger_buffer import TriggerBuffer, TriggerWriter
 from probes.tensors import NotCapturable
 
@@ -40,6 +41,7 @@ class TriggerWatch:
         events: the values that fired the triggers, and what was written.
         quiet: whether all values of the last step were finite; the triggers fire in the first step after it that has another.
         error: what stops training.
+        scaled: whether a GradScaler has scaled a loss, so gradients may be scaled.
     """
 
     def __init__(self, plan: Plan, moment: RunState, trees: Mapping[str, Tree]) -> None:
@@ -51,7 +53,7 @@ class TriggerWatch:
         room = plan.loaded.spec.limits.buffer_bytes
         before = {name: trigger.before for name, trigger in self.triggers.items()}
         self.buffer = TriggerBuffer(moment, before, room if room is not None else 1 << 62)
-        self.scalers = Scalers(self)
+        self.scaled = False
         self.found: NonfiniteEvent | None = None
         self.suspect: NonfiniteEvent | None = None
         self.dismissed: list[NonfiniteEvent] = []
@@ -71,11 +73,11 @@ class TriggerWatch:
         if self.triggers:
             self._step = register_optimizer_step_pre_hook(before_optimizer)
         if any(binding.name in self.triggers and _is_gradient(binding) for binding in self.plan.bindings):
-            self.scalers.start()
+            scaler_watch.add(self)
 
     def stop(self) -> None:
         """Stop observing."""
-        self.scalers.stop()
+        scaler_watch.remove(self)
         if self._step is not None:
             self._step.remove()
             self._step = None
@@ -94,7 +96,7 @@ class TriggerWatch:
             backward: how often this arming has fired before.
         """
         self.looked = True
-        scaled = self.scalers.live and _is_gradient(binding)
+        scaled = self.scaled and _is_gradient(binding)
         if self.found is not None or (scaled and self.suspect is not None) or is_finite(tensor):
             return
         finding = self._finding(binding, leaf, tensor, at, (call, backward))
@@ -124,22 +126,24 @@ class TriggerWatch:
             **numbers(tensor),
         )
 
-    # For GradScaler
+    # What GradScalers do
 
-    @property
-    def undecided(self) -> bool:
-        """Whether a gradient waits for the GradScaler."""
-        return self.suspect is not None
+    def scaler_scaled(self) -> None:
+        """Gradients may be scaled from now on."""
+        self.scaled = True
 
-    def dismiss(self) -> None:
-        """Count the gradient that waits as an overflow of the loss scale."""
-        if self.suspect is not None:
+    def scaler_stepped(self, scaler: GradScaler, optimizer: Any, *, skipped: bool) -> None:
+        """Count the gradient that waits as an overflow of the loss scale, where the scaler found one."""
+        if self.suspect is None or not scaler.is_enabled():  # asking for more would wait for the device
+            return
+        if any(found.item() for found in scaler._found_inf_per_device(optimizer).values()):
             self.dismissed.append(self.suspect)
             self.suspect = None
 
-    def confirm(self) -> None:
-        """Count the gradient that waits as the value that fires the triggers."""
-        self.found, self.suspect = self.found or self.suspect, None
+    def scaler_updated(self, scaler: GradScaler) -> None:
+        """Count the gradient that waits as the value that fires the triggers: the scaler found nothing wrong with any."""
+        if scaler.is_enabled():
+            self.found, self.suspect = self.found or self.suspect, None
 
     # At the ends of steps and epochs
 

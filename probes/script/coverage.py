@@ -13,7 +13,7 @@ from torch.nn import Module
 from probes.errors import PlanError, ProbesError, RunError
 from probes.forward_signature import forward_signature
 from probes.plan.tree import Node, Tree
-from probes.runner.entry import phase_of
+from probes.runner.program_events import phase_of
 from probes.script.model_choice import ModelChoice, Models
 from probes.script.model_finder import ModelFinder
 from probes.signature import Signature

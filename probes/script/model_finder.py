@@ -11,24 +11,21 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import torch
 from torch.nn import Module
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from probes.errors import PlanError
+from probes.runner.call_watch import call_watch
 from probes.script.model_choice import CalledTree, ModelChoice, Models, refusal
 from probes.script.module_parents import ModuleParents
 
 INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
-Call = Callable[..., Any]
 Bind = Callable[[Models, str], None]
 
 
 class ModelFinder:
-    """Stands in for `Module.__call__` until a tree is chosen, and takes itself away before that call goes on.
-
-    A global forward hook would be too late for the root's own pre-forward hooks and for its keyword inputs.
+    """Listens to the calls of modules until a tree is chosen; the run that it is bound to hears of that very call.
 
     Args:
         choice: says which tree it is.
@@ -45,41 +42,30 @@ class ModelFinder:
         self.bound = False
         self._tried: dict[int, tuple[weakref.ref[Module], int]] = {}
         self._pid = os.getpid()
-        self._original: Call | None = None
-        self._installed: Call | None = None
         self._step: Any = None
 
     def start(self) -> None:
-        """Begin to watch."""
-        original: Call = Module.__call__
-        finder = self
-
-        def __call__(module: Module, /, *args: Any, **kwargs: Any) -> Any:  # noqa: N807 - it stands in for Module.__call__
-            if torch.compiler.is_compiling():
-                return original(module, *args, **kwargs)
-            return finder.through(original, module, args, kwargs)
-
-        self._original, self._installed = original, __call__
-        Module.__call__ = __call__  # type: ignore[method-assign]  # restored by `stop`
+        """Begin to listen."""
+        call_watch.add(self)
         self.parents.start()
         self._step = register_optimizer_step_pre_hook(self._before_step)
 
     def stop(self) -> None:
-        """Take everything back."""
-        if self._original is not None and Module.__call__ is self._installed:
-            Module.__call__ = self._original  # type: ignore[method-assign]  # the very function found there
-        self._original = None
+        """Listen no more."""
+        call_watch.remove(self)
         self.parents.stop()
         self._tried.clear()
         if self._step is not None:
             self._step.remove()
             self._step = None
 
-    def through(self, original: Call, module: Module, args: Any, kwargs: Any) -> Any:
-        """One call of any module; a forked worker of a DataLoader goes its own way."""
-        if self._original is None or os.getpid() != self._pid or not self.consider(module):
-            return original(module, *args, **kwargs)
-        return Module.__call__(module, *args, **kwargs)  # whoever was bound now watches in our place
+    def call_enters(self, module: Module) -> bool:
+        """Look whether the call tells the model; it is never an outermost call of the finder's own."""
+        self.consider(module)
+        return False
+
+    def call_leaves(self, *, raised: bool) -> None:
+        """Nothing follows."""
 
     def consider(self, module: Module) -> bool:
         """Bind, where the call of `module` tells the model; whether it did."""

@@ -19,7 +19,8 @@ from probes.errors import ProbesError
 from probes.script.import_hook import ImportHook
 from probes.script.program import Program, ProgramEnding, show
 from probes.script.progress import Progress
-from probes.script.session import RunRequest, Session
+from probes.script.run_request import RunRequest
+from probes.script.session import Session
 from probes.spec import load_spec
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 STEPS = {
     "optimizer": "step = optimizer step",
+    "update": "step = each optimizer step, also of several on one batch",
     "batch": "step = batch",
     "forward": "step = call of the model",
 }

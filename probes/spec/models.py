@@ -24,7 +24,7 @@ Stage = Literal["increment", "accumulated", "final"]
 class StepRule(SpecPart):
     """What a step and an epoch are where the loop does not say so itself."""
 
-    step: Annotated[Literal["optimizer", "batch", "forward"], Field(description="what ends a training step")] = "optimizer"
+    step: Annotated[Literal["optimizer", "update", "batch", "forward"], Field(description="what ends a training step")] = "optimizer"
     epoch_steps: Annotated[int | None, Field(ge=1, description="training steps of an epoch, for loops without passes over a loader")] = None
     model: Annotated[Name | None, Field(description="the model whose optimizer counts, where there are several")] = None
 

@@ -240,7 +240,7 @@ def test_a_module_that_is_gone_fails_the_run_with_its_name(tmp_path: Path) -> No
             model.forward = model[1].forward
 
     run = run_with(model, tmp_path, {"hook": "forward", "modules": ["0"]}, loop, epochs=2)
-    assert "`0` did not fire in 3 of 6 steps" in str(verdicts(run)[0])
+    assert "`0` did not fire in 3 of 6 steps" in str(verdicts(run.plan, run.accounts, run.engine.clock.totals)[0])
     assert "was removed" in account(tmp_path)["drift"]
 
 

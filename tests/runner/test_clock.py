@@ -248,6 +248,12 @@ def loss_scaling(p: Program) -> None:
         p.update(skipped=index == 1)
 
 
+def updates_by_hand(p: Program) -> None:
+    for _ in range(2):
+        for _ in p.batches("train", 3):
+            p.call()
+
+
 def batch_that_raised(p: Program) -> None:
     for index in p.batches("train", 4):
         p.call(raised=index == 1)
@@ -272,9 +278,8 @@ STYLES: dict[Any, tuple[list[list[int]], list[list[int]]]] = {
     no_loader: ([[1, 1, 1, 1]], []),
     no_loader_accumulated: ([[2, 2]], []),
     shape_check_first: ([[2, 1, 1], [1, 1, 1]], [[1, 1], [1, 1]]),
-    # An epoch ends at a training call, so what an evaluation does before it belongs to the epoch before.
-    pseudo_labels: ([[1, 1], [1, 1], [1, 1]], [[1, 1, 1], [1, 1], [1]]),
-    adversarial_examples_in_eval_mode: ([[1, 1], [1, 1]], [[1] * 9, [1] * 3]),
+    pseudo_labels: ([[1, 1], [1, 1], [1, 1]], [[1, 1], [1, 1], [1, 1]]),
+    adversarial_examples_in_eval_mode: ([[1, 1], [1, 1]], [[1] * 6, [1] * 6]),
     metrics_after_the_update: ([[2, 2]], [[1, 1]]),
     rollouts: ([[1, 1, 1, 1]], [[1] * 6]),
     loaders_in_turn: ([[1] * 4, [1] * 4], []),
@@ -294,6 +299,7 @@ STYLES: dict[Any, tuple[list[list[int]], list[list[int]]]] = {
     train_mode_in_the_body: ([[1, 1], [1, 1]], [[1], [1]]),
     truncated_backpropagation: ([[5, 5, 5]], []),
     loss_scaling: ([[1, 1, 1]], []),
+    updates_by_hand: ([[3], [3]], []),
     batch_that_raised: ([[1, 1, 1, 1]], []),
     smaller_batch_after_one_that_raised: ([[1, 2, 1]], []),
 }

@@ -77,8 +77,8 @@ def _train_on(run: Any, model: nn.Module, ready: int) -> None:
     code = 1
     try:
         os.read(ready, 1)
-        assert run.moment.writer is None
-        assert not any(gate.due for gate in run.schedule.gates.values())
+        assert run.engine.moment.writer is None
+        assert not any(gate.due for gate in run.engine.schedule.gates.values())
         for y in run.steps([torch.zeros(3, 4)] * 2):
             model(y).sum().backward()
         run.close()

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import probes
-from probes.runner.ids import plain_ids
+from probes.runner.run_loops import plain_ids
 
 
 @pytest.mark.parametrize(

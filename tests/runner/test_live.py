@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import probes
 from probes.runner.attach import attach
@@ -16,24 +17,20 @@ def test_what_the_root_is_called_with_is_captured_from_the_first_call_of_every_e
     """Around a script an epoch ends, and the next one opens, within the root's own call."""
     model = nn.Linear(2, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with attach(model, SPEC, out=tmp_path / "run", automatic=True) as run:
-        for number in range(6):
-            if number in (2, 4):
-                enters = run.entry.on_enter
-                run.entry.on_enter = lambda root, enters=enters: (run.timeline.pass_begins(), enters(root))  # type: ignore[misc]  # `enters` is bound here and now
-            model(torch.full((1, 2), float(number))).sum().backward()
-            optimizer.step()
-            run.timeline.pulled()
-            if number in (2, 4):
-                run.entry.on_enter = enters
+    data = DataLoader(TensorDataset(torch.arange(4.0).reshape(2, 2)), batch_size=1)
+    with attach(model, SPEC, out=tmp_path / "run", automatic=True):
+        for _ in range(3):
+            for (x,) in data:
+                model(x).sum().backward()
+                optimizer.step()
     series = probes.open(tmp_path / "run")["inputs", ""]
     assert [(capture.clock.epoch, capture.clock.step, capture.value[0, 0]) for capture in series] == [
         (0, 0, 0),
-        (0, 1, 1),
-        (1, 0, 2),
-        (1, 1, 3),
-        (2, 0, 4),
-        (2, 1, 5),
+        (0, 1, 2),
+        (1, 0, 0),
+        (1, 1, 2),
+        (2, 0, 0),
+        (2, 1, 2),
     ]
 
 

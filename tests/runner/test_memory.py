@@ -48,8 +48,8 @@ def cycles(count: int, path: Path) -> list[int]:
     seen = []
     for index in range(count):
         with suppress(RunError), probes.attach(model, spec, out=path) as run:
-            run.live.reset_counters()
-            run.live.register(0)
+            run.engine.live.reset_counters()
+            run.engine.live.register(0)
             assert model[0]._forward_hooks
         assert not model[0]._forward_hooks
         shutil.rmtree(path)

@@ -17,7 +17,8 @@ from torch.utils.data import DataLoader
 import probes
 from probes.script.program import Program
 from probes.script.progress import Progress
-from probes.script.session import RunRequest, Session
+from probes.script.run_request import RunRequest
+from probes.script.session import Session
 from probes.spec import load_spec
 
 PRELUDE = """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from probes.script.probing import sanity_checking
+from probes.runner.program_events import sanity_checking
 from tests.script.conftest import Probed
 
 

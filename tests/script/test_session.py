@@ -14,7 +14,8 @@ import pytest
 import probes
 from probes.script.program import Program
 from probes.script.progress import Progress
-from probes.script.session import RunRequest, Session
+from probes.script.run_request import RunRequest
+from probes.script.session import Session
 from probes.spec import load_spec
 from tests.script.conftest import PRELUDE, Probed
 
@@ -74,10 +75,11 @@ def test_an_interrupt_is_130_and_seals_what_was_committed(probed: Probed) -> Non
     assert done.steps() == {0: 2}
 
 
-def test_leaving_with_zero_is_a_good_end(probed: Probed) -> None:
-    done = probed(LOOP.format(what="if i == 2: sys.exit(0)"))
+@pytest.mark.parametrize(("batch", "state"), [(2, "incomplete"), (3, "complete")])
+def test_leaving_with_zero_is_a_good_end_and_the_epoch_is_complete_after_its_last_batch(probed: Probed, batch: int, state: str) -> None:
+    done = probed(LOOP.format(what=f"if i == {batch}: sys.exit(0)"))
     assert done.code == 0
-    assert probes.open(done.out).state == {0: "complete"}
+    assert probes.open(done.out).state == {0: state}
 
 
 def test_a_spec_that_captured_nothing_fails_a_script_that_did_not(probed: Probed) -> None:

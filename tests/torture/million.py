@@ -67,7 +67,7 @@ def main(run: Path, captures: int) -> None:
             model(x)
             if index % (steps // 10) == 0:
                 memory.append(_resident())
-        attached.timeline.end_epoch()
+        attached.engine.hear(attached.engine.clock.epoch_ends)
         began = perf_counter()
         child = attached.recording.sealer._child
         peak = _watched(child.pid) if child is not None else 0

@@ -129,7 +129,7 @@ def _loop(run: Any, order: dict[str, Any], acks: int) -> None:
                 if (epoch, step) == (end.get("epoch"), end.get("step")):
                     os.write(notes, b"ending_at %f\n" % monotonic())
                     _end(end["how"])
-            if not run.keeper.stopped:
+            if not run.engine.failures.stopped:
                 os.write(acks, b"%d %d\n" % (epoch, step))
                 shim.note(f"{epoch} {step}")
             trained += 1

@@ -112,7 +112,7 @@ def test_a_run_stores_what_the_device_brings_over(tmp_path: Path, size: int) -> 
     plain = {"hook": "forward", "modules": ["0"]}
     spec = {"version": 1, "probes": {"p": plain, "s": {**plain, "transforms": [{"kind": "stats"}]}}}
     with probes.attach(model, spec, out=tmp_path / "r") as run:
-        run.moment.pinned = Everything(device)
+        run.engine.moment.pinned = Everything(device)
         for x in run.steps(values):
             model(x.clone())
     stored = probes.open(tmp_path / "r")

@@ -1,0 +1,128 @@
+"""The one place that watches `Module.__call__`: outermost calls into the trees of runs, and of whoever looks for a model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from threading import get_ident
+from typing import Any, Protocol
+
+import torch
+from torch.nn import Module
+
+Call = Callable[..., Any]
+
+is_compiling = torch.compiler.is_compiling
+
+
+class CallListener(Protocol):
+    """Who hears of calls of modules."""
+
+    def call_enters(self, module: Module) -> bool:
+        """A module is called outside the outermost call, if any, that the listener is in on this thread.
+
+        Returns:
+            Whether it is an outermost call for the listener, which hears of no other until it has returned.
+        """
+
+    def call_leaves(self, *, raised: bool) -> None:
+        """The outermost call of this thread returns, or raises."""
+
+
+class CallWatch:
+    """Stands in for `Module.__call__` while anybody listens.
+
+    `Module.__call__` is replaced once and stays so, since replacing it costs more than hundreds of calls of modules: every class
+    derived from `Module` forgets its attributes. A global forward hook would not do: it sees neither keyword inputs nor what the
+    module's own pre-forward hooks are about to see, and no exception. A bound `call = model.__call__` that the program keeps goes on to
+    work when nobody listens any more.
+
+    Attributes:
+        inside: how many of the listeners are in an outermost call of theirs, by thread.
+    """
+
+    def __init__(self) -> None:
+        self.listeners: tuple[CallListener, ...] = ()
+        self.inside: dict[int, list[CallListener]] = {}
+        self._number = 0
+        self._original: Call = Module.__call__
+        self._installed: Call | None = None
+        self._pid = os.getpid()
+
+    def add(self, listener: CallListener) -> None:
+        """Begin to listen; a call that is entering is heard of too."""
+        self.listeners = (*self.listeners, listener)
+        self._number = len(self.listeners)
+        self._pid = os.getpid()
+        if self._installed is None or Module.__call__ is not self._installed:
+            self._install()
+
+    def remove(self, listener: CallListener) -> None:
+        """Listen no more."""
+        self.listeners = tuple(one for one in self.listeners if one is not listener)
+        self._number = len(self.listeners)
+        for thread, inside in list(self.inside.items()):
+            self._set(thread, [one for one in inside if one is not listener])
+        if not self.listeners and self._installed is not None and Module.__call__ is self._installed:
+            Module.__call__ = self._original  # type: ignore[method-assign]  # the very function found there
+            self._installed = None
+
+    def _install(self) -> None:
+        original: Call = Module.__call__
+        watch, inside = self, self.inside
+
+        def __call__(module: Module, /, *args: Any, **kwargs: Any) -> Any:  # noqa: N807 - it stands in for Module.__call__
+            if is_compiling() or watch._installed is not __call__:
+                return original(module, *args, **kwargs)
+            within = inside.get(get_ident())
+            if within is not None and len(within) == watch._number:
+                return original(module, *args, **kwargs)
+            return watch._through(original, module, args, kwargs)
+
+        self._original, self._installed = original, __call__
+        Module.__call__ = __call__  # type: ignore[method-assign]  # restored by `remove`
+
+    def _through(self, original: Call, module: Module, args: Any, kwargs: Any) -> Any:
+        """A call that is an outermost one for some listener, or for none."""
+        if os.getpid() != self._pid:  # a forked worker of a DataLoader goes its own way
+            return original(module, *args, **kwargs)
+        thread = get_ident()
+        entered = self._enter(thread, module)
+        if not entered:
+            return original(module, *args, **kwargs)
+        try:
+            result = original(module, *args, **kwargs)
+        except BaseException:
+            self._leave(thread, entered, raised=True)
+            raise
+        self._leave(thread, entered, raised=False)
+        return result
+
+    def _enter(self, thread: int, module: Module) -> list[CallListener]:
+        """Ask every listener that is in no outermost call on this thread, also those that begin to listen meanwhile."""
+        asked: list[CallListener] = []
+        entered: list[CallListener] = []
+        while fresh := [one for one in self.listeners if not any(one is known for known in asked)]:
+            for listener in fresh:
+                asked.append(listener)
+                if any(listener is known for known in self.inside.get(thread, ())) or not listener.call_enters(module):
+                    continue
+                entered.append(listener)
+                self._set(thread, [*self.inside.get(thread, ()), listener])
+        return entered
+
+    def _leave(self, thread: int, entered: list[CallListener], *, raised: bool) -> None:
+        self._set(thread, [one for one in self.inside.get(thread, ()) if not any(one is left for left in entered)])
+        for listener in entered:
+            if any(listener is known for known in self.listeners):
+                listener.call_leaves(raised=raised)
+
+    def _set(self, thread: int, inside: list[CallListener]) -> None:
+        if inside:
+            self.inside[thread] = inside
+        else:
+            self.inside.pop(thread, None)
+
+
+call_watch = CallWatch()
+"""The process's one: two that replaced the same method could not be taken away in any order."""

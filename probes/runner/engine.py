@@ -1,0 +1,179 @@
+"""Carries out what the clock answers: opens and closes epochs, commits steps, and moves what the hooks look at."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from probes.hooks.capture.run_state import RunState
+from probes.hooks.capture.tap import Tap
+from probes.plan import Plan
+from probes.run_directory.recording import Recording
+from probes.run_directory.resume import PreviousAttempts
+from probes.runner.clock import RunClock
+from probes.runner.clock_answers import Answer, Answers, EpochEnded, EpochOpened, Position, StepEnded, StepOpened, StepPaused, StepResumed
+from probes.runner.epoch_writer import EpochWriter
+from probes.runner.failures import Failures
+from probes.runner.live import Live
+from probes.runner.schedule import Schedule
+
+Observer = Callable[[Answer], None]
+
+
+class Engine:
+    """The inner side of a run: events go to the clock, and what it answers is done to hooks and files.
+
+    Events may come from several threads; one at a time is dealt with.
+
+    Args:
+        plan: the bindings.
+        recording: the files.
+        past: earlier attempts of the run.
+        automatic: whether epochs follow the loaders, as around a script.
+        rank: rank of this process.
+
+    Attributes:
+        clock: what the events go to.
+        moment: what the hooks see.
+        observers: called with every answer once it was carried out.
+    """
+
+    def __init__(self, plan: Plan, recording: Recording, past: PreviousAttempts, *, automatic: bool, rank: int) -> None:
+        rule = plan.loaded.spec.clock
+        self.plan = plan
+        self.clock = RunClock(rule.step, rule.epoch_steps, automatic)
+        self.clock.resume(past.next_epoch, past.steps)
+        self.moment = RunState(rank)
+        self.schedule = Schedule(rank)
+        self.failures = Failures(plan, self.moment)
+        self.live = Live(plan, self.moment, self.schedule, self._failed)
+        self.writer = EpochWriter(plan, recording, self.moment, self.live, self.failures)
+        self.watch = self.live.watch
+        self.observers: list[Observer] = []
+        self._open: dict[tuple[str, int], int] = {}  # the microstep that each open step is at
+        self._lock = threading.RLock()
+        self._done = {
+            EpochOpened: self._open_epoch,
+            EpochEnded: self._end_epoch,
+            StepOpened: self._open_step,
+            StepPaused: self._pause_step,
+            StepResumed: self._resume_step,
+            StepEnded: self._end_step,
+        }
+
+    def _failed(self, tap: Tap, error: Exception) -> None:
+        self.failures.failed(self.plan.bindings[self.live.taps.index(tap)], tap, error)
+
+    # Events
+
+    def hear(self, event: Callable[..., Answers], *args: object, **options: object) -> None:
+        """Tell the clock of an event, and carry out what it answers.
+
+        Args:
+            event: a method of the clock.
+            args: what it takes.
+            options: what it takes by name.
+        """
+        with self._lock:
+            for answer in event(*args, **options):
+                self._carry_out(answer)
+
+    def enter(self, phase: str, thread: int) -> Position | None:
+        """An outermost call enters; where it is, or None outside any epoch."""
+        with self._lock:
+            self.hear(self.clock.call_enters, phase, thread)
+            position = self.clock.position(thread)
+            moment = self.moment
+            moment.inside = position is not None
+            if position is not None:
+                self._open[position.phase, position.step] = moment.microstep = position.microstep
+                moment.outermost_call += 1
+                if not position.microstep:
+                    for tap in self.live.data:
+                        tap.on_data()
+            return position
+
+    def leave(self, thread: int, *, raised: bool) -> None:
+        """An outermost call returns, or raises."""
+        with self._lock:
+            self.moment.inside = False
+            if not raised:
+                if self.live.late:
+                    self.live.bind_late()
+                self.live.pick_up()
+            self.hear(self.clock.call_leaves, thread, raised=raised)
+
+    def updated(self, held: set[int], *, owned: bool, skipped: bool = False) -> None:
+        """An optimizer has stepped, or its step was skipped.
+
+        Args:
+            held: ids of its parameters.
+            owned: whether one of them is of the clock's model.
+            skipped: whether a GradScaler has skipped the step.
+        """
+        with self._lock:
+            if self.moment.open and not skipped:
+                for tap in self.live.finals:
+                    if id(tap.tensor) in held:
+                        tap.on_final()
+            if owned:
+                self.hear(self.clock.optimizer_stepped, skipped=skipped)
+
+    # Answers
+
+    def _carry_out(self, answer: Answer) -> None:
+        work = self._done.get(type(answer))
+        if work is not None:
+            work(answer)  # type: ignore[operator]  # each takes the kind of answer that it stands under
+        for observer in self.observers:
+            observer(answer)
+
+    def _open_epoch(self, opened: EpochOpened) -> None:
+        self.moment.epoch = opened.epoch
+        self.writer.open(opened)
+        self._rest()
+
+    def _end_epoch(self, ended: EpochEnded) -> None:
+        self._rest()
+        self.schedule.close()
+        self.writer.close(ended)
+
+    def _open_step(self, opened: StepOpened) -> None:
+        self.moment.step_number += 1
+        self._open[opened.phase, opened.step] = -1
+        self._go_on(opened.phase, opened.step)
+
+    def _go_on(self, phase: str, step: int) -> None:
+        """Make a step the one that the hooks see."""
+        moment = self.moment
+        moment.phase, moment.step, moment.microstep, moment.open = phase, step, self._open[phase, step], True
+        self.schedule.open_step(moment.epoch, phase, step)
+
+    def _pause_step(self, _paused: StepPaused) -> None:
+        for tap in self.live.taps:
+            tap.account.pause()
+
+    def _resume_step(self, resumed: StepResumed) -> None:
+        for tap in self.live.taps:
+            tap.account.resume()
+        self._go_on(resumed.phase, resumed.step)
+
+    def _end_step(self, ended: StepEnded) -> None:
+        del self._open[ended.phase, ended.step]
+        self.writer.end_step(ended, nested=bool(self._open))
+        if not self._open:
+            self._rest()
+
+    def _rest(self) -> None:
+        """Between steps; the gates stand open, since a compiled function that calls the model does so before we hear of it."""
+        self.moment.open = False
+        self.moment.microstep = -1
+        self.schedule.wait()
+
+    def go_inert(self) -> None:
+        """Stop capturing, in a process that was forked from that of the run."""
+        self._lock = threading.RLock()
+        self.schedule.close()
+        self.moment.writer = self.writer.recording.journal = None
+        self._done = {}
+        self.observers.clear()

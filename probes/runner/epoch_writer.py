@@ -1,0 +1,179 @@
+"""Writes a run's epochs: journal, sinks, limits and the disk."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from probes.component import Accumulation
+from probes.errors import RunError, StorageError
+from probes.hooks.capture.account import Account
+from probes.hooks.capture.accumulator import Accumulator
+from probes.hooks.capture.run_state import RunState
+from probes.plan import Plan
+from probes.provenance.collect import generators, weights_digest
+from probes.run_directory.recording import Recording
+from probes.runner.clock_answers import EpochEnded, EpochOpened, StepEnded
+from probes.runner.failures import Failures
+from probes.runner.live import Live
+from probes.runner.room import Room
+from probes.runner.sink_sessions import SinkSessions
+from probes.tensors import NotCapturable
+
+
+class EpochWriter:
+    """Opens, commits and closes the files of epochs.
+
+    Args:
+        plan: the bindings.
+        recording: the files.
+        moment: what the hooks see; its writer is set here.
+        live: the hooks.
+        failures: what goes wrong.
+
+    Attributes:
+        accounts: the counters of every epoch, one for each binding.
+    """
+
+    def __init__(self, plan: Plan, recording: Recording, moment: RunState, live: Live, failures: Failures) -> None:
+        self.plan = plan
+        self.recording = recording
+        self.moment = moment
+        self.live = live
+        self.failures = failures
+        self.sinks = SinkSessions(plan, recording.directory, moment.rank)
+        self.room = Room(plan, recording.directory)
+        self.accounts: dict[int, list[Account]] = {}
+        self._starts: dict[str, int] = {}
+        self._limited = ""
+        self._limit = plan.loaded.spec.limits.bytes_per_epoch
+        bound = zip(plan.bindings, live.taps, strict=True)
+        self._merged = [tap for binding, tap in bound if any(isinstance(one, Accumulation) for one in binding.probe.transforms)]
+
+    def open(self, opened: EpochOpened) -> None:
+        """Open the journal, the counters and the hooks of an epoch."""
+        self._starts = opened.starts
+        self.accounts[opened.epoch] = self.live.reset_counters()
+        if not self.failures.stopped:
+            with self.failures.storage():
+                journal = self.recording.open(opened.epoch, opened.starts)
+                self.moment.writer = self.sinks.over(journal, opened.epoch, opened.starts)
+                self.live.register(opened.epoch)
+
+    def close(self, ended: EpochEnded) -> None:
+        """Close the counters, and hand the journal to the sealer."""
+        self.live.rest()
+        self.live.verify()
+        self.live.settle()
+        if self.moment.writer is not None:
+            for tap, accumulator in self._accumulators():
+                self._merging(tap, accumulator.end_epoch)
+            step = self.moment.step
+            self._commit(StepEnded(self.moment.phase, step, True, (), self._starts.get(self.moment.phase, 0) + step))
+        self.moment.writer = None
+        with self.failures.storage():
+            reason = ended.reason or self.failures.stopped or self._limited
+            self.recording.close(ended.complete and not reason, reason, self._footer(ended))
+        self._limited = ""
+
+    def end_step(self, ended: StepEnded, *, nested: bool) -> None:
+        """Commit a step, or drop it.
+
+        Args:
+            ended: the step.
+            nested: whether a step around it goes on, so that the file is not cut here.
+        """
+        self.live.end_step()
+        for tap, accumulator in self._accumulators():
+            self._merging(tap, accumulator.end_step, ended.phase, ended.step, ended.keep)
+        self._commit(ended)
+        if not self.room.asked and ended.keep:
+            self._ask_for_room()
+        if self.recording.segment_steps and self.recording.is_full() and not nested:
+            self._cut()
+
+    def end(self, *, interrupted: bool, seconds: float) -> None:
+        """Wait for the sealer, except where the program was interrupted."""
+        self.recording.drain(seconds if interrupted else None)
+        for failure in self.recording.sealer.failures:
+            text = f'"{self.recording.directory / failure.journal}" could not be sealed: {failure.message}'
+            self.failures.add(StorageError(f'{text}; it is kept: `probes recover "{self.recording.directory}"`'))
+
+    def _commit(self, ended: StepEnded) -> None:
+        journal, watch = self.recording.journal, self.live.watch
+        if journal is None or self.failures.stopped:
+            watch.end_step(None, ended.phase, ended.step, ended.keep)
+            return
+        keep = ended.keep
+        with self.failures.storage():
+            if not keep:
+                journal.abort()
+                self.sinks.end_step(False)
+            keep = watch.end_step(self.moment.writer, ended.phase, ended.step, keep) or keep
+            annex = {"ids": list(ended.ids)} if ended.ids and ended.keep else {}
+            if keep and (annex or journal.pending):  # a step of which nothing is stored is counted in the footer alone
+                journal.commit(ended.phase, ended.step, ended.global_step, annex)
+        if self.sinks.sinks:
+            failure = self.sinks.end_step(keep and not self.failures.stopped)
+            if failure is not None:
+                self.failures.add(failure)
+        if self.failures.stopped:
+            self.live.rest()
+        elif self._limit is not None:
+            self._keep_limit(self._limit)
+
+    def _cut(self) -> None:
+        """Go on with the epoch in another file."""
+        writing, self.moment.writer = self.moment.writer is not None, None
+        with self.failures.storage():
+            journal = self.recording.next_segment()
+            if writing:
+                self.moment.writer = self.sinks.over(journal, self.moment.epoch, self._starts)
+
+    def _ask_for_room(self) -> None:
+        """Stop the program at its first captures, and not hours later, where the disk cannot take an epoch."""
+        journal = self.recording.journal
+        if journal is None or not journal.captures:
+            return
+        try:
+            self.room.after(self.accounts[self.moment.epoch])
+        except StorageError as error:
+            self.failures.stop(error, fatal=True)
+            self.live.rest()
+
+    def _keep_limit(self, limit: int) -> None:
+        """Stop capturing for this epoch once its byte limit is reached."""
+        accounts = self.accounts[self.moment.epoch]
+        if self.moment.writer is None or sum(account.nbytes for account in accounts) < limit:
+            return
+        self._limited = f"epoch {self.moment.epoch} reached its limit of {limit} bytes at step {self.moment.step}"
+        if self.plan.loaded.spec.limits.on_limit == "raise":
+            self.failures.add(RunError(f"{self._limited} (`limits.bytes_per_epoch`)"))
+        for account in accounts:
+            account.skip("limit")
+        self.live.rest()
+        self.moment.writer = None
+
+    def _accumulators(self) -> list[tuple[Any, Accumulator]]:
+        working = [tap for tap in self._merged if not tap.broken]
+        return [(tap, one) for tap in working for one in tap.recorders.values() if isinstance(one, Accumulator)]
+
+    def _merging(self, tap: Any, work: Any, *args: Any) -> None:
+        try:
+            work(*args)
+        except Exception as error:  # as in a hook: a failing probe must not change training
+            tap.on_failure(tap, error)
+
+    def _footer(self, ended: EpochEnded) -> dict[str, Any]:
+        """What a file says of its epoch: steps, counters, random state, and the weights where the spec says so."""
+        bindings = [
+            {"probe": binding.name, "target": binding.target, "value": binding.value, **account.as_dict()}
+            for binding, account in zip(self.plan.bindings, self.accounts[ended.epoch], strict=True)
+        ]
+        found: dict[str, Any] = {"steps": ended.steps, "accounts": bindings, "random": generators().model_dump(mode="json")}
+        if self.live.watch.triggers:
+            found["trigger"] = self.live.watch.end_epoch(ended.epoch)
+        if self.plan.loaded.spec.provenance.weights == "epochs":
+            with suppress(NotCapturable):  # a parameter that has no bytes, such as a lazy one that was never called
+                found["weights"] = weights_digest(self.live.trees)
+        return found

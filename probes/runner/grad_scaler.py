@@ -1,0 +1,109 @@
+"""The one place that watches GradScalers: steps of optimizers that they skip, and overflows of the loss scale."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+from torch.amp.grad_scaler import GradScaler
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+Call = Callable[..., Any]
+
+
+class ScalerListener(Protocol):
+    """Who hears of what GradScalers do."""
+
+    def scaler_scaled(self) -> None:
+        """An enabled scaler has scaled a loss, so gradients may be scaled."""
+
+    def scaler_stepped(self, scaler: GradScaler, optimizer: Any, *, skipped: bool) -> None:
+        """A scaler was asked to step an optimizer, and has done so or skipped it."""
+
+    def scaler_updated(self, scaler: GradScaler) -> None:
+        """A scaler has settled the iteration."""
+
+
+class ScalerWatch:
+    """Wraps `scale`, `step` and `update` of every class of GradScaler while anybody listens."""
+
+    def __init__(self) -> None:
+        self.listeners: tuple[ScalerListener, ...] = ()
+        self._wrapped: list[tuple[type[GradScaler], str, Call, Call]] = []
+        self._updates = 0
+        self._within = False
+        self._handle: Any = None
+
+    def add(self, listener: ScalerListener) -> None:
+        """Begin to listen."""
+        if not self.listeners:
+            self._wrap()
+        self.listeners = (*self.listeners, listener)
+
+    def remove(self, listener: ScalerListener) -> None:
+        """Listen no more; a method that the program has replaced since stays the program's."""
+        self.listeners = tuple(one for one in self.listeners if one is not listener)
+        if self.listeners:
+            return
+        self._handle.remove()
+        for kind, name, original, ours in self._wrapped:
+            if vars(kind).get(name) is ours:
+                setattr(kind, name, original)
+        self._wrapped.clear()
+
+    def _updated(self, *_args: object) -> None:
+        self._updates += 1
+
+    def _wrap(self) -> None:
+        self._handle = register_optimizer_step_post_hook(self._updated)
+        around = {"scale": self._scale, "step": self._step, "update": self._update}
+        for kind in _kinds(GradScaler):
+            for name in around.keys() & vars(kind).keys():
+                original = vars(kind)[name]
+                ours = around[name](original)
+                self._wrapped.append((kind, name, original, ours))
+                setattr(kind, name, ours)
+
+    def _scale(self, original: Call) -> Call:
+        def scale(scaler: GradScaler, *args: Any, **kwargs: Any) -> Any:
+            if scaler.is_enabled():
+                for listener in self.listeners:
+                    listener.scaler_scaled()
+            return original(scaler, *args, **kwargs)
+
+        return scale
+
+    def _step(self, original: Call) -> Call:
+        def step(scaler: GradScaler, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+            if self._within:  # a derived class that calls the method of its base
+                return original(scaler, optimizer, *args, **kwargs)
+            before, self._within = self._updates, True
+            try:
+                result = original(scaler, optimizer, *args, **kwargs)
+            finally:
+                self._within = False
+            for listener in self.listeners:
+                listener.scaler_stepped(scaler, optimizer, skipped=self._updates == before)
+            return result
+
+        return step
+
+    def _update(self, original: Call) -> Call:
+        def update(scaler: GradScaler, *args: Any, **kwargs: Any) -> Any:
+            result = original(scaler, *args, **kwargs)
+            for listener in self.listeners:
+                listener.scaler_updated(scaler)
+            return result
+
+        return update
+
+
+def _kinds(kind: type[GradScaler]) -> Iterator[type[GradScaler]]:
+    """A class and all that are derived from it."""
+    yield kind
+    for derived in kind.__subclasses__():
+        yield from _kinds(derived)
+
+
+scaler_watch = ScalerWatch()
+"""The process's one."""

@@ -1,0 +1,210 @@
+"""What a program does, as events for the clock: calls of its model, batches, optimizer steps."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from threading import get_ident
+from typing import Any
+
+import torch
+from torch.amp.grad_scaler import GradScaler
+from torch.nn import Module
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from probes.errors import ProbesError
+from probes.hooks.capture.tracing import is_traced, is_transformed
+from probes.plan.tree import Node, Tree
+from probes.runner.call_watch import call_watch
+from probes.runner.clock_answers import Answer, EpochOpened
+from probes.runner.engine import Engine
+from probes.runner.grad_scaler import scaler_watch
+from probes.runner.loader_watch import loader_watch
+from probes.tensors import in_backward
+
+
+class ProgramEvents:
+    """Listens to the process's watches for one run, and tells its engine.
+
+    Args:
+        engine: the run.
+
+    Attributes:
+        raised: what was raised into the program.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.clock = engine.clock
+        self.raised: ProbesError | None = None
+        self._owned: set[int] = set()
+        self._trees: list[Tree] = []
+        self._handle: Any = None
+
+    def start(self) -> None:
+        """Begin to listen."""
+        self.renew()
+        self.engine.observers.append(self._answered)
+        self._handle = register_optimizer_step_post_hook(self._optimizer_stepped)
+        self.engine.watch.start(self._before_optimizer)
+        scaler_watch.add(self)
+        loader_watch.add(self)
+        call_watch.add(self)
+
+    def stop(self) -> None:
+        """Listen no more."""
+        if self._handle is None:
+            return
+        call_watch.remove(self)
+        loader_watch.remove(self)
+        scaler_watch.remove(self)
+        self.engine.watch.stop()
+        self._handle.remove()
+        self._handle = None
+
+    def _answered(self, answer: Answer) -> None:
+        if isinstance(answer, EpochOpened):
+            self.renew()
+
+    def renew(self) -> None:
+        """Look again at the model: its modules and its parameters may have been replaced."""
+        self._trees = list(self.engine.live.trees.values())
+        self._owned = {id(parameter) for tree in self._clock_trees for parameter in tree.model.parameters()}
+
+    @property
+    def _clock_trees(self) -> Iterable[Tree]:
+        name = self.engine.plan.loaded.spec.clock.model
+        return [self.engine.live.trees[name]] if name else self._trees
+
+    # Calls
+
+    def call_enters(self, module: Module) -> bool:
+        """A module is called; whether it is an outermost call into the model."""
+        found = None if in_backward() else self._find(module)
+        if found is None or _is_aside(*found) or self._is_overlooked(found[0].root.module):
+            return False
+        self.halt()
+        loader_watch.settle()
+        self.engine.enter(phase_of(found[0].root.module), get_ident())
+        try:
+            self.raise_due()
+        except BaseException:
+            self.engine.leave(get_ident(), raised=True)
+            raise
+        return True
+
+    def call_leaves(self, *, raised: bool) -> None:
+        """The outermost call returns, or raises."""
+        self.engine.leave(get_ident(), raised=raised)
+
+    def _find(self, module: Module) -> tuple[Tree, Node] | None:
+        """The tree and the node of a module, or of one that torch.compile wraps; None where it is not ours."""
+        inner = getattr(module, "_orig_mod", module)  # the program may call a wrapper of the model that we know
+        for tree in self._trees:
+            node = tree.owner(module) or tree.owner(inner)
+            if node is not None:
+                return tree, node
+        return None
+
+    def _is_overlooked(self, root: Module) -> bool:
+        """Whether a call is none of the program's computation: it is traced, transformed where no step is named, or a trainer's check."""
+        if is_traced() or sanity_checking(root):
+            return True
+        return is_transformed() and not any(step.item is not None for step in self.clock.steps.stack)
+
+    def collect_compiled(self) -> None:
+        """Count what a compiled function has left as one outermost call: its calls of the model are not seen."""
+        if self.engine.live.waiting and not self.engine.moment.inside:
+            root = next(iter(self._clock_trees)).root.module
+            self.engine.enter(phase_of(root), get_ident())
+            self.engine.leave(get_ident(), raised=False)
+
+    # Batches
+
+    def pass_begins(self, key: Hashable, loader: Hashable, *, endless: bool) -> None:
+        """A loader begins to be iterated over."""
+        self.engine.hear(self.clock.pass_begins, key, loader, endless=endless)
+
+    def batch_pulled(self, key: Hashable, *, grad: bool, last: bool) -> None:
+        """A batch was pulled."""
+        self.collect_compiled()
+        root = next(iter(self._clock_trees)).root.module
+        self.engine.hear(self.clock.batch_pulled, key, "train" if root.training and grad else "eval", last=last)
+
+    def pass_exhausted(self, key: Hashable) -> None:
+        """A pass has no more batches."""
+        self.collect_compiled()
+        self.engine.hear(self.clock.pass_exhausted, key)
+
+    def pass_gone(self, key: Hashable) -> None:
+        """Nobody holds the iterator of a pass any more."""
+        self.engine.hear(self.clock.pass_gone, key)
+
+    def loader_gone(self, loader: Hashable) -> None:
+        """Nobody holds a loader any more."""
+        self.engine.hear(self.clock.loader_gone, loader)
+
+    # Optimizers
+
+    def owns(self, optimizer: Optimizer) -> bool:
+        """Whether an optimizer steps a parameter of the clock's model."""
+        return any(id(parameter) in self._owned for group in optimizer.param_groups for parameter in group["params"])
+
+    def _before_optimizer(self, optimizer: Optimizer, *_args: object) -> None:
+        if self.owns(optimizer):
+            self.halt()  # before what is not finite gets into the weights
+
+    def _optimizer_stepped(self, optimizer: Optimizer, *_args: object) -> None:
+        owned = self.owns(optimizer)
+        if owned:
+            self.collect_compiled()
+        held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        self.engine.updated(held, owned=owned)
+        if owned:
+            self.halt()
+
+    def scaler_scaled(self) -> None:
+        """Nothing follows for the clock."""
+
+    def scaler_stepped(self, scaler: GradScaler, optimizer: Any, *, skipped: bool) -> None:
+        """A step that a GradScaler skips is a step too."""
+        if skipped and self.owns(optimizer):
+            self.engine.updated(set(), owned=True, skipped=True)
+
+    def scaler_updated(self, scaler: GradScaler) -> None:
+        """Nothing follows for the clock."""
+
+    # What ends the program
+
+    def halt(self) -> None:
+        """End the open step and stop training, where a trigger says so.
+
+        Raises:
+            Stopped: it does.
+        """
+        if self.engine.watch.halts and self._handle is not None:
+            self.engine.hear(self.clock.steps_end)
+            self.engine.watch.raise_stopped()
+
+    def raise_due(self) -> None:
+        """Raise what went wrong in a hook, where the spec says `on_error: raise` or it is too early to go on without captures."""
+        failure = self.engine.failures.due
+        if failure is not None:
+            self.engine.failures.first = None
+            self.raised = failure
+            raise failure
+
+
+def phase_of(root: Module) -> str:
+    """The phase of a call that nobody named: `train` where the model trains and gradients are on."""
+    return "train" if root.training and torch.is_grad_enabled() else "eval"
+
+
+def sanity_checking(root: Module) -> bool:
+    """Whether Lightning tries out the validation loop before training; those calls belong to no epoch."""
+    return bool(getattr(vars(root).get("_trainer"), "sanity_checking", False))
+
+
+def _is_aside(tree: Tree, node: Node) -> bool:
+    """Whether a module below the root has no parameters, such as a loss or a metric: a call of it is no call of the model."""
+    return node is not tree.root and next(node.module.parameters(), None) is None

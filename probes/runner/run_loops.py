@@ -1,0 +1,171 @@
+"""The words of a loop that knows of its run: epochs, steps and phases."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from probes.errors import Stopped
+from probes.runner.engine import Engine
+from probes.runner.leaving import by_exception
+from probes.runner.program_events import ProgramEvents
+
+T = TypeVar("T")
+
+
+class RunLoops:
+    """What a loop says, as events for the clock.
+
+    Args:
+        engine: the inner side of the run.
+        events: what the program does without saying so.
+    """
+
+    def __init__(self, engine: Engine, events: ProgramEvents) -> None:
+        self.engine = engine
+        self.events = events
+
+    @property
+    def next_epoch(self) -> int:
+        """The epoch to go on with: 0, or in a run that was resumed the first that is not complete."""
+        return self.engine.clock.first_epoch
+
+    def epochs(self, count: int, start: int | None = None) -> Iterator[int]:
+        """Iterate over epochs `start` to `count - 1`; each ends when the next begins or the iteration is over.
+
+        Args:
+            count: epochs of the whole training.
+            start: the first; by default `next_epoch`.
+        """
+        for epoch in range(self.next_epoch if start is None else start, count):
+            self._tell(self.engine.clock.epoch_begins, epoch)
+            try:
+                yield epoch
+            except GeneratorExit:
+                if by_exception(sys._getframe(1)):
+                    self.engine.clock.loop_raised("exception")
+                raise
+            self._tell(self.engine.clock.epoch_ends)
+            self.raise_pending()
+
+    @contextmanager
+    def epoch(self, index: int) -> Iterator[int]:
+        """One epoch; an exception in its body, or batches that are left, make it incomplete."""
+        self._tell(self.engine.clock.epoch_begins, index)
+        try:
+            yield index
+        except BaseException as error:
+            self._tell(self.engine.clock.epoch_ends, complete=False, reason=reason_of(error))
+            raise
+        self._tell(self.engine.clock.epoch_ends)
+        self.raise_pending()
+
+    def steps(self, batches: Iterable[T], accumulate: int = 1, ids: Callable[[T], Sequence[Any]] | None = None) -> Iterator[T]:
+        """Iterate over batches, each a step; with `accumulate=n` a step is n batches.
+
+        Leaving the loop before the last batch makes the epoch incomplete; an exception in its body drops the open step.
+
+        Args:
+            batches: what the loop iterates over, such as a DataLoader.
+            accumulate: batches that make one step.
+            ids: gives the sample ids of a batch; they are stored beside the captures.
+        """
+        clock, loop, item = self.engine.clock, object(), object()
+        known: list[int | str] = []
+        clock.loop_begins(loop)
+        last = _last(batches)
+        for index, batch in enumerate(batches):
+            if index % accumulate == 0:
+                if index:
+                    self._tell(clock.item_ends, item)
+                item, known = object(), []
+                self._tell(clock.item_begins, item, loop=loop)
+                self.raise_pending()
+            if ids is not None:
+                known += plain_ids(ids(batch))
+                clock.item_ids(item, known)
+            clock.loop_gives(loop, last=index == last)
+            try:
+                yield batch
+            except GeneratorExit:
+                if by_exception(sys._getframe(1)):
+                    clock.item_raised(item)
+                    clock.loop_raised("exception")
+                raise
+        clock.loop_ends(loop)
+        self._tell(clock.item_ends, item)
+        self.raise_pending()
+
+    @contextmanager
+    def step(self, ids: Sequence[Any] = ()) -> Iterator[None]:
+        """One step; it is committed when its body ends, and dropped when that raises."""
+        clock, item = self.engine.clock, object()
+        self._tell(clock.item_begins, item, plain_ids(ids))
+        try:
+            yield
+        except BaseException:
+            self._tell(clock.item_ends, item, keep=False)
+            raise
+        self._tell(clock.item_ends, item)
+        self.raise_pending()
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Name the phase of the calls in the body.
+
+        In any phase but `train` a step is a batch of the loader that the body goes over, or else a call of the model; what is open
+        is dropped when the body raises. `run.steps` and `run.step` may stand inside or around it.
+        """
+        clock = self.engine.clock
+        self._tell(clock.phase_named, name)
+        try:
+            yield
+        except BaseException as error:
+            self._tell(clock.phase_ends, raised=reason_of(error))
+            raise
+        self._tell(clock.phase_ends)
+
+    def raise_pending(self) -> None:
+        """Raise what went wrong in a hook, where the spec says `on_error: raise` or it is too early to go on without captures."""
+        self.events.halt()
+        self.events.raise_due()
+
+    def _tell(self, event: Callable[..., Any], *args: object, **options: object) -> None:
+        self.events.collect_compiled()
+        self.engine.hear(event, *args, **options)
+
+
+def reason_of(error: BaseException | None) -> str:
+    """Why an epoch is not complete; empty where nothing was raised."""
+    if error is None:
+        return ""
+    return "stopped by a trigger" if isinstance(error, Stopped) else f"exception: {type(error).__name__}"
+
+
+def _last(batches: Iterable[object]) -> int:
+    """The index of the last batch, where it is known; -1 else. A loader over an iterable dataset would warn when it is asked."""
+    dataset = getattr(batches, "dataset", None)
+    if not isinstance(batches, Sized) or (dataset is not None and not hasattr(dataset, "__getitem__")):
+        return -1
+    try:
+        return len(batches) - 1
+    except (TypeError, NotImplementedError):
+        return -1
+
+
+def plain_ids(ids: Iterable[Any]) -> list[int | str]:
+    """Ids as whole numbers and texts.
+
+    Args:
+        ids: numbers, texts, a tensor or an array of them; anything else is stored as its `str`.
+    """
+    listed = ids.tolist() if hasattr(ids, "tolist") else ids
+    return [_plain(one) for one in (listed if isinstance(listed, Iterable) else [listed])]
+
+
+def _plain(one: Any) -> int | str:
+    if hasattr(one, "tolist"):  # of one number, in a list
+        one = one.tolist()
+    return int(one) if isinstance(one, int) and not isinstance(one, bool) else str(one)

@@ -1,0 +1,31 @@
+"""What a user asks of a run around a script."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from probes.spec import LoadedSpec
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """What a user asks of a run.
+
+    Attributes:
+        loaded: the spec.
+        out: the run directory; by default one is made up.
+        tags: free names and values for the manifest.
+        resume: go on with the run in `out`, where there is one.
+        take_over: resume although a dead process has left its claim.
+        first_epoch: number of the first epoch; by default 0, or of a run that is resumed the first that did not come to its end.
+    """
+
+    loaded: LoadedSpec
+    out: str | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+    resume: bool = False
+    take_over: bool = False
+    first_epoch: int | None = None
