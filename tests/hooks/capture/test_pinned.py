@@ -147,13 +147,13 @@ def test_a_copy_that_cannot_be_stored_is_counted_at_its_own_probe(tmp_path: Path
     modules = {"first": "0", "broken": "1", "last": "0"}
     spec = {"version": 1, "probes": {name: {"hook": "forward", "modules": [path]} for name, path in modules.items()}}
     run = probes.attach(model, {**spec, "on_error": "raise"}, out=tmp_path / "r")
-    run.moment.pinned = Everything(Slow())
+    run.engine.moment.pinned = Everything(Slow())
 
     def train() -> None:
         with run:
             for step in run.steps(range(3)):
                 model(torch.ones(4 + step))
-                run.live.taps[1].recorders["output"].add = refuse
+                run.engine.live.taps[1].recorders["output"].add = refuse
 
     with pytest.raises(RunError, match="probe `broken` on `1` failed"):
         train()
