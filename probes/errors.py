@@ -1,4 +1,4 @@
-"""What can go wrong, as values: a `Problem` says what was found and where; an error carries problems to a person."""
+"""Problems as values, with their place and hint, and the errors that carry them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ MOST_LISTED = 100
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that is wrong, where it stands, and what to do about it.
+    """One problem, its place, and what to do about it.
 
     Attributes:
         code: kebab-case name of the kind of problem, the same in every release.
-        message: one sentence: what was found, in quotes, and what is allowed.
+        message: one sentence: what was found, and what is allowed; names and values in backticks, paths in double quotes.
         hint: the nearest name, or the command or key that mends it; may be empty.
-        file: the file as the user named it; empty where there is none.
+        file: the file as the user named it; empty if there is none.
         line: 1-based line, 0 where unknown.
         column: 1-based column, 0 where unknown.
         width: number of characters the caret line underlines.
@@ -74,6 +74,11 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"did you mean `{close[0]}`?" if close else ""
 
 
+def closest(name: str, known: Iterable[str], count: int = 5) -> str:
+    """The known names that are closest to `name`, the closest first."""
+    return ", ".join(f"`{one}`" for one in difflib.get_close_matches(name, list(known), count, cutoff=0.0))
+
+
 def listed(problems: Sequence[Problem], show: Callable[[Problem], str] = str) -> list[str]:
     """Each problem as text; of very many the first ones, and how many more there are."""
     more = [f"... and {len(problems) - MOST_LISTED} more"] if len(problems) > MOST_LISTED else []
@@ -101,7 +106,7 @@ class ProblemsError(ProbesError):
 
 
 class SpecError(ProblemsError, ValueError):
-    """A spec does not say what a spec may say."""
+    """A spec is not valid."""
 
 
 class PlanError(ProblemsError, LookupError):
@@ -109,19 +114,19 @@ class PlanError(ProblemsError, LookupError):
 
 
 class UsageError(ProbesError, ValueError):
-    """A call or a command line that cannot be meant."""
+    """A call or a command line is not valid."""
 
     exit_code = 2
 
 
 class RunError(ProbesError, RuntimeError):
-    """A run that ended, but not with what its spec asked for."""
+    """A run ended without the captures that its spec requires."""
 
     exit_code = 1
 
 
 class Stopped(RunError):
-    """A trigger ended the training; the message says what set it off, and all that was captured is sealed."""
+    """A trigger ended the training; the message says why, and all captures are sealed."""
 
 
 class EditError(ProbesError, RuntimeError):
@@ -131,7 +136,7 @@ class EditError(ProbesError, RuntimeError):
 
 
 class StorageError(ProbesError, OSError):
-    """The disk, the directory or a file of the run does not let us go on."""
+    """The disk, the directory or a file of the run cannot be used."""
 
     exit_code = 3
 
@@ -143,10 +148,10 @@ class MissingExtra(ProbesError, ImportError):
 
 
 class FileRefused(ProbesError, ValueError):
-    """A file is not a capture file, is damaged, or holds what a capture file never holds.
+    """A file is not a capture file, is damaged, or has content that a capture file never has.
 
     Attributes:
-        code: kebab-case name of what is wrong.
+        code: kebab-case name of the kind of problem.
     """
 
     exit_code = 1

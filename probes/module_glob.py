@@ -43,7 +43,7 @@ class ModuleGlob:
 
     def __init__(self, text: str) -> None:
         if len(text) > MAX_CHARACTERS:
-            raise GlobError(f"a pattern has at most {MAX_CHARACTERS} characters, this one has {len(text)}")
+            raise GlobError(f"a glob has at most {MAX_CHARACTERS} characters, this one has {len(text)}")
         self.text = text
         self.levels: list[tuple[Alternative, ...] | None] = []
         for level, offset in _split(text):
@@ -137,11 +137,11 @@ def _split(text: str) -> list[tuple[str, int]]:
             levels.append((text[start:index], start))
             start = index + 1
     if quoted:
-        raise GlobError("a backslash at the end quotes nothing", len(text) - 1)
+        raise GlobError("the backslash at the end escapes nothing", len(text) - 1)
     levels.append((text[start:], start))
     for level, offset in levels:
         if not level:
-            raise GlobError(f"'{text}' has an empty level (two dots in a row, or a dot at an end)", offset)
+            raise GlobError(f"`{text}` has an empty level (two dots in a row, or a dot at the start or end)", offset)
     return levels
 
 
@@ -153,13 +153,13 @@ def _level(text: str, offset: int) -> tuple[Alternative, ...]:
         if character == "{":
             end = text.find("}", index)
             if end < 0:
-                raise GlobError("'{' is not closed", offset + index)
+                raise GlobError("`{` is not closed", offset + index)
             parts.append([tuple(WILDCARDS.get(c, c) for c in option) for option in _options(text[index + 1 : end], offset + index)])
             index = end
         elif character == "}":
-            raise GlobError("'}' closes nothing", offset + index)
+            raise GlobError("`}` has no `{`", offset + index)
         elif text.startswith("**", index):
-            raise GlobError(f"'**' matches whole levels and cannot be a part of '{text}'; within a level write '*'", offset + index)
+            raise GlobError(f"`**` matches whole levels and cannot be a part of `{text}`; within a level write `*`", offset + index)
         elif character == "\\":
             index += 1
             parts.append([(text[index],)])
@@ -182,17 +182,17 @@ def _options(text: str, offset: int) -> list[str]:
     low, dots, high = text.partition("..")
     if dots:
         if not (low.isascii() and low.isdigit() and high.isascii() and high.isdigit() and len(low) < 7 and len(high) < 7):
-            raise GlobError(f"'{{{text}}}' is not a range of whole numbers such as {{8..11}}", offset)
+            raise GlobError(f"`{{{text}}}` is not a range of whole numbers such as `{{8..11}}`", offset)
         if (low, high) != (str(int(low)), str(int(high))):
-            message = f"'{{{text}}}' has a leading zero; write {{{int(low)}..{int(high)}}}, or list the names between commas"
+            message = f"`{{{text}}}` has a leading zero; write `{{{int(low)}..{int(high)}}}`, or list the names with commas"
             raise GlobError(message, offset)
         if int(low) > int(high):
-            raise GlobError(f"'{{{text}}}' counts down; write {{{high}..{low}}}", offset)
+            raise GlobError(f"`{{{text}}}` counts down; write `{{{high}..{low}}}`", offset)
         if int(high) - int(low) >= MAX_ALTERNATIVES:
-            raise GlobError(f"'{{{text}}}' has more than {MAX_ALTERNATIVES} members", offset)
+            raise GlobError(f"`{{{text}}}` has more than {MAX_ALTERNATIVES} members", offset)
         return [str(number) for number in range(int(low), int(high) + 1)]
     if any(mark in text for mark in "{.\\"):
-        raise GlobError("alternatives hold names without dots, backslashes and further braces", offset)
+        raise GlobError("alternatives cannot contain dots, backslashes or braces", offset)
     return text.split(",")
 
 

@@ -1,4 +1,4 @@
-"""Value paths: which part of what a hook sees is meant, such as `output.logits` or `input.hidden_states`."""
+"""Value paths: names of the values that a hook captures, such as `output.logits` or `input.hidden_states`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class ValuePath:
         """
         root, *keys = split_keys(text)
         if root not in ROOTS:
-            raise ValueError(f"'{root}' is not a value; allowed: {', '.join(ROOTS)}")
+            raise ValueError(f"`{root}` is not a value; allowed: {', '.join(f'`{one}`' for one in ROOTS)}")
         return cls(root, tuple(keys))
 
     def __str__(self) -> str:
@@ -71,7 +71,7 @@ class Reference:
         """
         module, colon, value = text.rpartition(":")
         if not colon:
-            raise ValueError(f"'{text}' names no value; write '{text}:output'")
+            raise ValueError(f"`{text}` names no value; write `{text}:output`")
         return cls(module, ValuePath.parse(value))
 
 
@@ -94,7 +94,7 @@ def split_keys(text: str) -> list[str]:
         if index >= len(text):
             return keys
         if text[index] != ".":
-            raise ValueError(f"'{text}' has '{text[index]}' where a dot separates keys")
+            raise ValueError(f"`{text}` has `{text[index]}` where a dot is expected")
         index += 1
 
 
@@ -104,9 +104,9 @@ def _plain(text: str, start: int) -> tuple[str, int]:
         end += 1
     key = text[start:end]
     if not key:
-        raise ValueError(f"'{text}' has an empty key (two dots in a row, or a dot at an end)")
+        raise ValueError(f"`{text}` has an empty key (two dots in a row, or a dot at the start or end)")
     if "[" in key or "]" in key:
-        raise ValueError(f"'{text}' has brackets; an index is a key like any other: '{text.replace('[', '.').replace(']', '')}'")
+        raise ValueError(f"`{text}` has brackets; an index is written as a key: `{text.replace('[', '.').replace(']', '')}`")
     return key, end
 
 
@@ -118,5 +118,5 @@ def _quoted(text: str, start: int) -> tuple[str, int]:
         key += text[index]
         index += 1
     if index >= len(text):
-        raise ValueError(f"'{text}' has a quote that is not closed")
+        raise ValueError(f"`{text}` has a quote that is not closed")
     return key, index + 1

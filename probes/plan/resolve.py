@@ -28,7 +28,7 @@ def resolve(spec: Any, model: Module | Mapping[str, Module]) -> Plan:
         model: the model, or several by name.
 
     Raises:
-        SpecError: the spec does not say what a spec may say.
+        SpecError: the spec is not valid.
         PlanError: the spec does not fit the model; every reason is listed.
     """
     loaded = spec if isinstance(spec, LoadedSpec) else load_spec(spec)
@@ -54,9 +54,9 @@ def _no_model(loaded: LoadedSpec, name: str, probe: Probe, trees: Mapping[str, T
     """That the model of a probe is not among those that were given."""
     wanted = probe.model or ""
     said = f"names model `{wanted}`" if wanted else "names no model"
-    message = f"probe `{name}` {said}, but the run has {', '.join(f'`{key}`' for key in trees if key) or 'a single one'}"
+    message = f"probe `{name}` {said}, but the run has {', '.join(f'`{key}`' for key in trees if key) or 'one model without a name'}"
     several = any(trees)
-    hint = nearest(wanted, trees) if several else 'leave `model` out, or attach to several: {"NAME": model, ...}'
+    hint = nearest(wanted, trees) if several else 'remove `model`, or attach to several models: {"NAME": model, ...}'
     return loaded.locate(("probes", name)).at(code="unknown-model", message=message, hint=hint)
 
 

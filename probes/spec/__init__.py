@@ -1,4 +1,4 @@
-"""The spec: what a person wrote, validated; no model is needed to read it."""
+"""Reading and validating specs; no model is needed."""
 
 from probes.spec.load import LoadedSpec, load_spec, load_text
 from probes.spec.models import Probe, Spec

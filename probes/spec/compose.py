@@ -34,11 +34,11 @@ def file_bytes(path: FilePath) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise StorageError(f"spec '{path}' cannot be read: {error.strerror}") from error
+        raise StorageError(f'cannot read spec "{path}": {error.strerror}') from error
 
 
 def gather(text: bytes, name: str, folder: FilePath | None, files: Files) -> Document:
-    """One document out of a file and everything it extends; what stands in the file itself wins.
+    """One document out of a file and everything it extends; values of the file itself take precedence.
 
     Args:
         text: the bytes of the file.
@@ -54,7 +54,7 @@ def _gather(text: bytes, name: str, folder: FilePath | None, files: Files, above
     document = read_partly(text, name)
     if not isinstance(document.data, dict):
         message = f"the top level must be a mapping, found {kind_of(document.data)}"
-        raise SpecError([problem(document, (), "not-a-mapping", message, "begin with `version: 1`")])
+        raise SpecError([problem(document, (), "not-a-mapping", message, "start with `version: 1`")])
     bases = document.data.pop("extends", [])
     if not isinstance(bases, list) or not all(isinstance(base, str) for base in bases):
         hint = f"write [{bases}]" if isinstance(bases, str) and bases else ""
@@ -64,7 +64,7 @@ def _gather(text: bytes, name: str, folder: FilePath | None, files: Files, above
     for index, base in enumerate(bases):
         try:
             merge(merged, _base(document, base, ("extends", index), folder, files, above))
-        except SpecError as error:  # without one of its files nothing can be said of the rest of a spec
+        except SpecError as error:  # without one of its files the rest of a spec cannot be checked
             missing += error.problems
     if missing:
         raise SpecError([*document.problems, *missing])
@@ -74,33 +74,41 @@ def _gather(text: bytes, name: str, folder: FilePath | None, files: Files, above
 
 def _base(document: Document, base: str, at: Path, folder: FilePath | None, files: Files, above: tuple[FilePath, ...]) -> Document:
     if folder is None and not base.startswith("preset:"):
-        raise SpecError([problem(document, at, "extends-without-file", f"'{base}' is relative to a file, but this spec is not in one")])
+        raise SpecError(
+            [problem(document, at, "extends-without-file", f'"{base}" is relative to the folder of a file, and this spec is not in a file')]
+        )
     path = preset_path(base) if base.startswith("preset:") else (folder or FilePath()) / base
     if FilePath(base).is_absolute():
-        raise SpecError([problem(document, at, "absolute-path", f"'{base}' is absolute; write a path relative to the folder of this file")])
+        raise SpecError([problem(document, at, "absolute-path", f'"{base}" is absolute; write a path relative to the folder of this file')])
     if path is None or not path.is_file():
-        hint = nearest(base, preset_names()) if path is None else _beside(base, path)
-        raise SpecError([problem(document, at, "missing-file", f"'{base}' does not exist", hint)])
+        hint = nearest(base, preset_names()) if path is None else _similar_file(base, path)
+        raise SpecError([problem(document, at, "missing-file", f'"{base}" does not exist', hint)])
     real = path.resolve()
     if real in above:
         chain = " -> ".join(file.name for file in (*above[above.index(real) :], real))
-        raise SpecError([problem(document, at, "extends-cycle", f"'{base}' extends this file in turn", f"take out one of {chain}")])
+        raise SpecError(
+            [
+                problem(
+                    document, at, "extends-cycle", f'"{base}" extends this file, so the files extend each other', f"remove one of {chain}"
+                )
+            ]
+        )
     if len(files) >= MAX_FILES:
         raise SpecError([problem(document, at, "too-many-files", f"more than {MAX_FILES} files are extended")])
     shown = base if base.startswith("preset:") else str(path)
     return _gather(file_bytes(path), shown, path.parent, files, (*above, real))
 
 
-def _beside(base: str, path: FilePath) -> str:
+def _similar_file(base: str, path: FilePath) -> str:
     """A hint with the file of nearly that name, or where a file of that name was looked for."""
     folder = path.parent
-    beside = {other.stem: other.name for other in sorted(folder.glob("*.y*ml"))} if folder.is_dir() else {}
-    near = get_close_matches(path.stem, beside, 1)
-    return f"did you mean `{beside[near[0]]}`?" if near else f"'{base}' is relative to the folder of this file"
+    others = {other.stem: other.name for other in sorted(folder.glob("*.y*ml"))} if folder.is_dir() else {}
+    near = get_close_matches(path.stem, others, 1)
+    return f"did you mean `{others[near[0]]}`?" if near else f'"{base}" is relative to the folder of this file'
 
 
 def preset_folder() -> FilePath:
-    """Where the package keeps its ready-made specs."""
+    """The folder of the presets."""
     return FilePath(__file__).parent.parent / "presets"
 
 
@@ -115,7 +123,7 @@ def preset_path(name: str) -> FilePath | None:
 
 
 def merge(base: Document, over: Document) -> None:
-    """Lay one document over another: mappings key by key, anything else is replaced, with its places."""
+    """Merge one document into another: mappings key by key; any other value is replaced, with its places."""
     base.data = _merged(base, over, base.data, over.data, ())
     base.problems += over.problems
     base.unreadable |= over.unreadable
@@ -161,7 +169,7 @@ def copy_places(source: Document, goal: Document, value: Any, at: Path, to: Path
 
 
 def lay_defaults(document: Document) -> None:
-    """Give every probe without an edit what `defaults` says and it does not: the schedule key by key."""
+    """Give every probe without an edit the values of `defaults` that it does not set; the schedule key by key."""
     defaults = document.data.get("defaults")
     probes = document.data.get("probes")
     if not isinstance(defaults, dict) or not isinstance(probes, dict):

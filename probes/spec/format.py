@@ -114,7 +114,7 @@ def _tidied(before: str, after: str, name: str) -> str:
     lost = next((one for one, other in zip_longest(old, new) if one is not None and (other is None or one.text != other.text)), None)
     if lost is not None or len(old) != len(new):
         text, line = (lost.text, lost.line + 1) if lost is not None else ("#", 0)
-        raise _refused(name, f"comment `{text}` stands within a value in brackets and cannot be kept there", line)
+        raise _refused(name, f"comment `{text}` is inside brackets and cannot be kept there", line)
     alone = {comment.line for comment in new if comment.alone}
     original = before.split("\n")
     for was, comment in zip(old, new, strict=True):

@@ -10,7 +10,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from probes.component import Component
-from probes.errors import nearest
+from probes.errors import closest, nearest
 from probes.plugins import PluginError, find, is_granted
 from probes.registry import component, kinds
 
@@ -24,7 +24,7 @@ PLUGIN: JsonSchemaValue = {
 
 @dataclass(frozen=True)
 class KindOf:
-    """Annotates a field that holds one component of a family, told apart by its `kind`."""
+    """Annotates a field that holds one component of a family, selected by its `kind`."""
 
     family: str
 
@@ -47,17 +47,17 @@ class KindOf:
         """The component that a mapping describes."""
         if isinstance(value, Component) and value.family == self.family:
             return value
-        known = ", ".join(kinds(self.family)) or "none yet"
-        context: dict[str, Any] = {"family": self.family, "known": known}
+        context: dict[str, Any] = {"family": self.family}
         if not isinstance(value, dict) or "kind" not in value:
             context["hint"] = f"write {{kind: {value}}}" if value in kinds(self.family) else "add `kind:`"
-            raise PydanticCustomError("kind_missing", "each {family} is a mapping with a `kind`; known: {known}", context)
+            raise PydanticCustomError("kind_missing", "each {family} must be a mapping with a `kind`", context)
         kind = value["kind"]
         if isinstance(kind, str) and "." in kind and self._is_plugin(kind):
             return component(self.family, kind).model_validate(value)
         if not isinstance(kind, str) or kind not in kinds(self.family):
-            context |= {"kind": str(kind), "at": ("kind",), "hint": nearest(str(kind), kinds(self.family))}
-            message = "'{kind}' is not a registered {family}; specs name kinds and never import code; known: {known}"
+            known = kinds(self.family)
+            context |= {"kind": str(kind), "at": ("kind",), "hint": nearest(str(kind), known), "known": closest(str(kind), known)}
+            message = "`{kind}` is not a known {family}; specs name kinds and never import code; the nearest are {known}"
             raise PydanticCustomError("kind_unknown", message, context)
         return component(self.family, kind).model_validate(value)
 
@@ -71,7 +71,7 @@ class KindOf:
         except PluginError as error:
             raise PydanticCustomError("plugin_broken", "{reason}", context | {"reason": str(error)}) from None
         if plugin is not None and not is_granted(kind):
-            context |= {"origin": f"{plugin.distribution} {plugin.version}", "hint": f"to allow it: --allow-plugin {kind}"}
-            message = "{family} '{kind}' comes from the plug-in {origin}, and no plug-in is imported unless it is allowed by name"
+            context |= {"origin": f"{plugin.distribution} {plugin.version}", "hint": f"to allow it: `--allow-plugin {kind}`"}
+            message = "{family} `{kind}` comes from the plug-in {origin}; a plug-in must be allowed by name before it is imported"
             raise PydanticCustomError("plugin_not_allowed", message, context)
         return plugin is not None

@@ -31,7 +31,7 @@ class LoadedSpec:
     """A spec and where it came from.
 
     Attributes:
-        spec: what was written, validated.
+        spec: the validated spec.
         source: the exact bytes of the first file.
         name: its name for messages.
         files: (name, SHA-256) of every file read, the first one first.
@@ -67,7 +67,7 @@ class LoadedSpec:
 
     @property
     def identity_hash(self) -> str:
-        """BLAKE3 of what decides about captured values: without sinks, limits, durability, on_error and tolerance."""
+        """BLAKE3 of all keys that affect captured values: without sinks, limits, durability, on_error and tolerance."""
         kept = {key: value for key, value in self.data.items() if key not in OUTSIDE_IDENTITY}
         probes = {name: {key: value for key, value in probe.items() if key != "sinks"} for name, probe in kept["probes"].items()}
         return blake3_hex(canonical({**kept, "probes": probes}))
@@ -79,7 +79,7 @@ class LoadedSpec:
         return problem(self.document, path, "", "", key=block and isinstance(self._at(path), dict | list))
 
     def _at(self, path: Path) -> Any:
-        """What stands at a path of the document."""
+        """The value at a path of the document."""
         found = self.document.data
         for part in path:
             found = found[part]
@@ -91,11 +91,11 @@ def load_spec(spec: Any, *, overrides: Sequence[str] = (), allow_plugins: Sequen
 
     Args:
         spec: path of a file, `preset:NAME`, a mapping, a Spec, or a LoadedSpec.
-        overrides: `path=value` texts that win over what the files say.
+        overrides: `path=value` texts that override values of the files.
         allow_plugins: kinds of plug-ins that may be imported.
 
     Raises:
-        SpecError: the spec does not say what a spec may say; every problem is listed.
+        SpecError: the spec is not valid; every problem is listed.
         StorageError: the file cannot be read.
         UsageError: a plug-in is allowed that is not installed.
     """
@@ -116,13 +116,13 @@ def _loaded(spec: Any, overrides: Sequence[str]) -> LoadedSpec:
     if name.startswith("preset:"):
         path = preset_path(name)
         if path is None:
-            raise UsageError(f"there is no '{name}'; {nearest(name, preset_names()) or 'known: ' + (', '.join(preset_names()) or 'none')}")
+            raise UsageError(f"there is no preset `{name}`; {nearest(name, preset_names()) or 'known: ' + ', '.join(preset_names())}")
         return load_text(file_bytes(path), name, path.parent, overrides)
     if "\n" in name:
-        raise UsageError("a spec is a path, preset:NAME, a mapping or a Spec, not a text; give `yaml.safe_load(text)`")
+        raise UsageError("a spec is a path, preset:NAME, a mapping or a Spec, not a text; pass `yaml.safe_load(text)`")
     path = FilePath(name)
     if not path.exists():
-        raise StorageError(f"spec '{name}' does not exist")
+        raise StorageError(f'spec "{name}" does not exist')
     return load_text(file_bytes(path), name, path.parent, overrides)
 
 
@@ -130,7 +130,7 @@ def _from_mapping(data: dict[str, Any], name: str, overrides: Sequence[str]) -> 
     try:
         text = json.dumps(data, ensure_ascii=False, indent=1, allow_nan=False).encode()
     except (TypeError, ValueError) as error:
-        raise UsageError(f"the mapping does not hold plain data only: {error}") from None
+        raise UsageError(f"the mapping must contain only plain data: {error}") from None
     return load_text(text, f"<{name}>", None, overrides)
 
 
@@ -148,7 +148,7 @@ def load_text(text: bytes, name: str, folder: FilePath | None, overrides: Sequen
         text: the bytes of the file.
         name: its name for messages.
         folder: where `extends` starts; None where there is no file.
-        overrides: `path=value` texts that win.
+        overrides: `path=value` texts that override values of the file.
 
     Raises:
         SpecError: every problem is listed.
@@ -165,7 +165,7 @@ def load_text(text: bytes, name: str, folder: FilePath | None, overrides: Sequen
 
 
 def _stem(name: str) -> str:
-    """A name out of a file's name: what may not stand in one becomes `-`."""
+    """A name made from a file name: characters that are not allowed become `-`."""
     stem = FilePath(name.removeprefix("preset:").strip("<>")).name.split(".")[0]
     kept = "".join(c if c.isascii() and (c.isalnum() or c in "_-") else "-" for c in stem)[:64]
     return kept if kept[:1].isalpha() else "spec"

@@ -1,4 +1,4 @@
-"""The spec, version 1: what a person wrote, validated."""
+"""The keys of a spec, version 1."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Probe(SpecPart):
 
     @property
     def value_paths(self) -> tuple[ValuePath, ...]:
-        """The values that are meant, the hook's natural one where none is written."""
+        """The values of the probe; by default the natural one of its hook."""
         if self.values:
             return tuple(ValuePath.parse(text) for text in self.values)
         return (ValuePath(NATURAL[self.hook or "tensor"]),)

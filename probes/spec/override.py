@@ -10,7 +10,7 @@ from probes.spec.compose import forget_places
 from probes.spec.yaml.reader import Document, Mark, Path, read
 from probes.spec.yaml.scalars import plain
 
-EXAMPLE = "write for example --set probes.acts.enabled=false"
+EXAMPLE = "write for example `--set probes.acts.enabled=false`"
 
 
 def override(document: Document, texts: Iterable[str]) -> None:
@@ -28,10 +28,10 @@ def _apply(document: Document, text: str) -> tuple[Problem, ...]:
     name, equals, value = text.partition("=")
     path = tuple(name.split("."))
     if not equals or not all(path):
-        return (Problem("bad-override", f"'{text}' is not path=value", EXAMPLE, file="--set"),)
+        return (Problem("bad-override", f"`{text}` is not of the form path=value", EXAMPLE, file="--set"),)
     label = f"--set {name}"
     if not value.strip():
-        return (Problem("null", f"'{text}' gives no value", f'for an empty text write {name}=""', file=label),)
+        return (Problem("null", f"`{text}` has no value", f'for an empty text write {name}=""', file=label),)
     try:
         _put(document, path, _patch(value, label), label)
     except SpecError as error:
@@ -84,4 +84,4 @@ def _member(node: Any, key: str, place: Path, label: str) -> str | int:
         return int(key)
     has = f"its members are {name}.0 to {name}.{len(node) - 1}; " if len(node) > 1 else f"its one member is {name}.0; " if node else ""
     message = f"`{name}` is a list, and has no member `{key}`"
-    raise SpecError([Problem("bad-override", message, f"{has}all of it is set by --set '{name}=[...]'", file=label)])
+    raise SpecError([Problem("bad-override", message, f"{has}set the whole list by `--set {name}=[...]`", file=label)])

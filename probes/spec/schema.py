@@ -47,7 +47,7 @@ def _tagged(part: dict[str, Any]) -> dict[str, Any]:
 
 
 def _node(node: Any) -> Any:
-    """A schema without nulls, in which a variable may stand for a number, a boolean or a word of a choice."""
+    """A schema without nulls, in which a variable may replace a number, a boolean or a choice."""
     if isinstance(node, list):
         return [_node(member) for member in node]
     if not isinstance(node, dict):

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from probes.errors import nearest
+from probes.errors import closest, nearest
 from probes.module_glob import GlobError, ModuleGlob
 from probes.signature import DTYPES
 from probes.value_path import ROOTS, Reference, ValuePath
@@ -19,7 +19,7 @@ UNITS = {"B": 1, "kB": 1000, "MB": 1000**2, "GB": 1000**3, "TB": 1000**4, "KiB":
 AMOUNT = rf"\$\{{|^ *unlimited *$|^ *[0-9]*\.?[0-9]* +(?:{'|'.join(UNITS)}) *$"
 
 
-# What an editor is told of the texts; each pattern accepts all that the validators below accept.
+# Patterns for editors; each accepts every text that the validators below accept.
 VARIABLE = r"\$\{|"  # a text with a variable may become anything
 MARKS = r"^$()+|\[\]"  # of regular expressions, which no glob has
 ATOM = rf"\\.|\{{[^{{}}]*\}}|[^\\{{}}.*{MARKS}]"
@@ -37,10 +37,10 @@ DTYPED = Field(json_schema_extra={"propertyNames": {"enum": [*DTYPES]}})
 
 def _pattern(text: str) -> str:
     if "${" in text:
-        return text  # a variable without a value, which is told where variables are replaced
+        return text  # a variable without a value is reported where variables are replaced
     found = next((mark for mark in "^$()+|[]" if mark in text), None)
     if found:
-        message = "'{text}' has the character '{found}' of a regular expression; patterns are globs such as encoder.layers.*"
+        message = "`{text}` contains `{found}`, a character of regular expressions; write a glob such as `encoder.layers.*`"
         hint = "alternatives are written {a,b} or {0..9}" if found in "|[]" else ""
         raise PydanticCustomError("pattern", message, {"text": text, "found": found, "hint": hint})
     try:
@@ -58,10 +58,10 @@ def _tensor(text: str) -> str:
     except ValueError as error:
         raise _no_value(error, text.rpartition(":")[2]) from None
     if reference.value.root not in REFERENCED:
-        message = "'{text}' names `{root}`; write MODULE:output or MODULE:input, and the hook captures the gradient of this value"
+        message = "`{text}` names `{root}`; write MODULE:output or MODULE:input, and the hook captures the gradient of this value"
         raise PydanticCustomError("bad_reference", message, {"text": text, "root": reference.value.root})
     if not ModuleGlob(_pattern(reference.module)).is_exact:
-        message = "'{text}' is a reference and names one module; for a glob use hook `backward`, which captures the gradients of outputs"
+        message = "`{text}` is a reference, which names one module; for a glob use hook `backward`, which captures the gradients of outputs"
         hint = f'write `hook: backward` and `modules: ["{reference.module}"]`'
         raise PydanticCustomError("bad_reference", message, {"text": text, "hint": hint})
     return f"{reference.module}:{reference.value}"
@@ -95,15 +95,15 @@ def name_fault(text: str) -> str:
 
 def _class(text: str) -> str:
     if not all(part.isidentifier() for part in text.split(".")):
-        message = "'{text}' is not the name of a class; write a bare one such as Conv2d, or a dotted one such as torch.nn.Conv2d"
+        message = "`{text}` is not a class name; write a name such as `Conv2d`, or a dotted name such as `torch.nn.Conv2d`"
         raise PydanticCustomError("name", message, {"text": text})
     return text
 
 
 def _dtype(name: str) -> str:
     if name not in DTYPES:
-        message = "'{name}' is not a dtype; allowed: {known}"
-        raise PydanticCustomError("dtype", message, {"name": name, "known": ", ".join(DTYPES), "hint": nearest(name, DTYPES)})
+        message = "`{name}` is not a dtype; the nearest are {known}"
+        raise PydanticCustomError("dtype", message, {"name": name, "known": closest(name, DTYPES), "hint": nearest(name, DTYPES)})
     return name
 
 
@@ -114,15 +114,15 @@ def _amount(value: Any) -> Any:
     if isinstance(value, int) and not isinstance(value, bool):
         if value > 0:
             return value
-        raise PydanticCustomError("bytes", "{value} bytes is no limit; write 1 or more, or unlimited", {"value": value})
+        raise PydanticCustomError("bytes", "`{value}` is not a limit; write 1 or more, or `unlimited`", {"value": value})
     number, _, unit = str(value).strip().partition(" ")
     digits = number.replace(".", "", 1)
     if not (digits.isascii() and digits.isdigit() and len(number) < 16 and unit.strip() in UNITS):
-        message = "'{value}' is not an amount of bytes; write a number and a unit such as '64 MiB' ({units}), or unlimited"
+        message = "`{value}` is not an amount of bytes; write a number and a unit such as `64 MiB` ({units}), or `unlimited`"
         raise PydanticCustomError("bytes", message, {"value": str(value), "units": ", ".join(UNITS)})
     amount = int(float(number) * UNITS[unit.strip()])
     if amount < 1:
-        raise PydanticCustomError("bytes", "'{value}' is less than a byte", {"value": str(value)})
+        raise PydanticCustomError("bytes", "`{value}` is less than one byte", {"value": str(value)})
     return amount
 
 

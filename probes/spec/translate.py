@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from probes.error_codes import CODES
-from probes.errors import Problem, nearest
+from probes.errors import Problem, closest, nearest
 from probes.spec.compose import problem
 from probes.spec.cross_checks import Fault
 from probes.spec.key_hints import HOOKS_MEANT, hint_for
@@ -29,6 +29,8 @@ TYPES = {
     "model_attributes_type": "a mapping",
     "mapping_type": "a mapping",
 }
+MOST_CHOICES = 6
+TEXT = "the text "
 NAMED = ("probes", "sinks", "models", "vars")
 BOUNDS = {
     "greater_than_equal": ("ge", "{} or more"),
@@ -42,10 +44,20 @@ def translate(document: Document, entries: Iterable[tuple[Path, Any]]) -> list[P
     """The problems that pydantic found.
 
     Args:
-        document: where the spec stands.
-        entries: the place of each error in the document, and what `ValidationError.errors` says of it.
+        document: the document of the spec.
+        entries: the place of each error in the document, and its entry in `ValidationError.errors`.
     """
-    return _joined([_PydanticError(document, path, entry).problem() for path, entry in entries])
+    found: list[_PydanticError] = []
+    wrong_types: dict[Path, _PydanticError] = {}
+    for path, entry in entries:
+        error = _PydanticError(document, path, entry)
+        if error.types and path in wrong_types:  # the value fits no member of a union
+            wrong_types[path].types |= error.types
+            continue
+        found.append(error)
+        if error.types:
+            wrong_types[path] = error
+    return [error.problem() for error in found]
 
 
 def placed(document: Document, fault: Fault) -> Problem:
@@ -57,9 +69,12 @@ class _PydanticError:
     """One error of pydantic's.
 
     Args:
-        document: where the spec stands.
+        document: the document of the spec.
         path: its place.
-        entry: what `ValidationError.errors` says of it.
+        entry: its entry in `ValidationError.errors`.
+
+    Attributes:
+        types: the types that are allowed, where the value has another one.
     """
 
     def __init__(self, document: Document, path: Path, entry: Any) -> None:
@@ -70,9 +85,10 @@ class _PydanticError:
         self.path = (*path, *self.context.get("at", ()))
         self.value = entry.get("input")
         self.text: str = entry["msg"]
+        self.types = dict.fromkeys([TYPES[self.kind]] if self.kind in TYPES else [])
 
     def problem(self) -> Problem:
-        """What is wrong, in plain words."""
+        """The error as a problem."""
         if self.kind == "missing":
             return self._missing(str(self.loc[-1]))
         if self.kind == "extra_forbidden":
@@ -92,7 +108,7 @@ class _PydanticError:
         return problem(self.document, self.path, "unknown-key", message, hint, key=True)
 
     def _part(self, path: Path) -> str:
-        """What a person would call a mapping: its kind where it has one, else its key."""
+        """The name of a mapping in messages: its kind if it has one, else its key."""
         data: Any = self.document.data
         for word in path:
             data = data[word]
@@ -101,14 +117,11 @@ class _PydanticError:
 
     def _value(self) -> Problem:
         name, given = _last(self.path), shown(self.value)
-        if self.kind in TYPES:
+        if self.types:
             hint = _type_hint(TYPES[self.kind], self.value, name)
-            return self._at("wrong-type", f"{_named(self.path)} must be {TYPES[self.kind]}, got {given}", hint)
+            return self._at("wrong-type", f"{_named(self.path)} must be {' or '.join(self.types)}, got {given}", hint)
         if self.kind == "literal_error":
-            expected = self.context["expected"].replace(" or ", ", ").replace("True", "true")
-            allowed = [part.strip().strip("'") for part in expected.split(",")]
-            hint = HOOKS_MEANT.get(str(self.value)) or nearest(str(self.value), allowed)
-            return self._at("bad-choice", f"{given} is not one of {', '.join(allowed)}", hint)
+            return self._choice(name)
         if self.kind in BOUNDS:
             key, words = BOUNDS[self.kind]
             return self._at("out-of-range", f"`{name}` must be {words.format(self.context[key])}, got {given}")
@@ -119,23 +132,19 @@ class _PydanticError:
         code = self.kind.replace("_", "-")
         return self._at(code if code in CODES else "bad-value", self.text.removeprefix("Value error, "), str(self.context.get("hint", "")))
 
+    def _choice(self, name: str) -> Problem:
+        expected = self.context["expected"].replace(" or ", ", ").replace("True", "true")  # pydantic has them as one text only
+        allowed, value = [part.strip().strip("'") for part in expected.split(",")], str(self.value)
+        many = len(allowed) > MOST_CHOICES
+        names = f"the nearest are {closest(value, allowed)}" if many else f"allowed: {', '.join(f'`{one}`' for one in allowed)}"
+        return self._at(
+            "bad-choice",
+            f"`{name}` cannot be {shown(self.value).removeprefix(TEXT)}; {names}",
+            HOOKS_MEANT.get(value) or nearest(value, allowed),
+        )
+
     def _at(self, code: str, message: str, hint: str = "") -> Problem:
         return problem(self.document, self.path, code, message, hint, key="[key]" in self.loc)
-
-
-def _joined(found: list[Problem]) -> list[Problem]:
-    """The problems, with the ways in which one value fits no member of a union as one problem."""
-    by_place: dict[tuple[str, int, int, str], Problem] = {}
-    for one in found:
-        key = (one.file, one.line, one.column, one.path)
-        before = by_place.get(key)
-        if before is None or one.code != "wrong-type" or before.code != "wrong-type" or one.message == before.message:
-            by_place[key if before is None else (*key[:3], f"{one.path} {len(by_place)}")] = one
-            continue
-        allowed = one.message.partition(" must be ")[2].partition(", got ")[0]
-        head, got, rest = before.message.rpartition(", got ")
-        by_place[key] = before.at(message=f"{head} or {allowed}{got}{rest}")
-    return list(by_place.values())
 
 
 def _dotted(path: Path) -> str:
@@ -153,26 +162,26 @@ def _named(path: Path) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as a message shows it: short, texts in quotes."""
+    """A value as a message shows it: short, and marked where it is a text."""
     if isinstance(value, bool):
-        return "true" if value else "false"
+        return "`true`" if value else "`false`"
     if isinstance(value, dict | list | tuple):
         return kind_of(list(value) if isinstance(value, tuple) else value)
     text = str(value)
-    return f"'{text if len(text) <= 60 else text[:57] + '...'}'" if isinstance(value, str) else text
+    return f"{TEXT}`{text if len(text) <= 60 else text[:57] + '...'}`" if isinstance(value, str) else f"`{text}`"
 
 
 def _type_hint(wanted: str, value: Any, name: str) -> str:
     if wanted == "a mapping" and name in RANGES:
-        return "a range is {at: [...]}, or any of {from, until, every, first}"
+        return "write {at: [...]}, or some of {from, until, every, first}"
     if wanted == "a mapping" and isinstance(value, list):
-        return "each has a name: write `NAME:` instead of `-`" if name in NAMED else "write its keys without `-` or brackets around them"
+        return "each one needs a name: write `NAME:` instead of `-`" if name in NAMED else "write its keys without `-` and without brackets"
     if wanted == "a list" and isinstance(value, dict):
-        return "write [{...}], or begin the line with `-`"
+        return "write [{...}], or start the line with `-`"
     if wanted == "a whole number" and isinstance(value, str | float) and re.fullmatch(r"-?\d{1,18}(\.0)?", str(value)):
         return f"write {str(value).removesuffix('.0')}" + (", without quotes" if isinstance(value, str) else "")
     if wanted == "a list" and isinstance(value, str):
         return f"write [{value}]" if not set(value) & set("*{}[],:&") else f'write ["{value}"]'
     if wanted == "a text" and isinstance(value, int | float):
-        return f'quote it: "{shown(value)}"'
+        return f'quote it: "{str(value).lower() if isinstance(value, bool) else value}"'
     return ""

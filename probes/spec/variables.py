@@ -1,4 +1,4 @@
-"""`vars`: what `${name}` stands for in the texts of a spec."""
+"""`vars`: values that replace `${name}` in the texts of a spec."""
 
 from __future__ import annotations
 

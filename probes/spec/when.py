@@ -39,7 +39,7 @@ class Range(SpecPart):
 
     @property
     def given(self) -> list[str]:
-        """The keys that stand beside `at`."""
+        """The given keys other than `at`."""
         known = {"from": self.from_, "until": self.until, "every": self.every, "first": self.first}
         return [name for name, value in known.items() if value is not None]
 

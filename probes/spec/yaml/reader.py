@@ -31,7 +31,7 @@ Path = tuple[str | int, ...]
 
 @dataclass(frozen=True)
 class Mark:
-    """Where a key or a value stands.
+    """The place of a key or a value.
 
     Attributes:
         file: the file as the user named it.
@@ -50,7 +50,7 @@ class Mark:
 
 @dataclass
 class Document:
-    """Plain data and where each part of it stands.
+    """Plain data and the place of each part of it.
 
     Attributes:
         data: mappings, lists, texts, whole numbers, finite numbers and booleans.
@@ -67,7 +67,7 @@ class Document:
     unreadable: set[Path] = field(default_factory=set)
 
     def refuse(self, path: Path, problem: Problem) -> None:
-        """Note a problem; what stands at its path cannot be read."""
+        """Note a problem; the value at its path cannot be read."""
         self.problems.append(problem.at(path=".".join(map(str, path))))
         self.unreadable.add(path)
 
@@ -183,7 +183,7 @@ class _Reader:
         self.document.data = self._node(first, (), 0)
         after = next(self.events, None)
         if not self.document.problems and after is not None and not isinstance(after, ev.StreamEndEvent):
-            raise self._refuse("second-document", "a second document begins here; one spec per file", after, "remove `---`")
+            raise self._refuse("second-document", "a second document starts here; a file contains one spec", after, "remove `---`")
         return self.document
 
     def _events(self, text: str) -> Iterator[Any]:
@@ -192,7 +192,7 @@ class _Reader:
             while parser.check_event():
                 event = parser.get_event()
                 if isinstance(event, ev.DocumentStartEvent) and (event.version or event.tags):
-                    raise self._refuse("tag", "`%` begins a directive, which specs do not have", event, "remove the line")
+                    raise self._refuse("tag", "`%` starts a YAML directive; directives are not allowed in specs", event, "remove the line")
                 if isinstance(event, ev.StreamStartEvent | ev.DocumentStartEvent | ev.DocumentEndEvent):
                     continue
                 yield event
@@ -210,17 +210,20 @@ class _Reader:
         if isinstance(event, ev.AliasEvent):
             raise self._refuse(
                 "alias",
-                f"`*{event.anchor}` is an alias, which specs do not have",
+                f"`*{event.anchor}` is a YAML alias; aliases are not allowed in specs",
                 event,
                 f'if it is a pattern, quote it: "*{event.anchor}"; to repeat a part, use `defaults`',
             )
         if event.anchor is not None:
             raise self._refuse(
-                "anchor", f"`&{event.anchor}` is an anchor, which specs do not have", event, "repeat the value or use `defaults`"
+                "anchor",
+                f"`&{event.anchor}` is a YAML anchor; anchors are not allowed in specs",
+                event,
+                "repeat the value, or use `defaults`",
             )
         if event.tag is not None:
             shown = event.tag.replace("tag:yaml.org,2002:", "!!")
-            raise self._refuse("tag", f"tag '{shown}' is not allowed; a spec contains plain data only", event, "remove it")
+            raise self._refuse("tag", f"tag `{shown}` is not allowed; a spec contains plain data only", event, "remove it")
         self.document.values.setdefault(path, self._mark(event))
         if isinstance(event, ev.ScalarEvent):
             return self._scalar(event, path) if event.value or event.style in QUOTED else self._nothing(event, path)
@@ -253,7 +256,7 @@ class _Reader:
                 self.document.keys[place] = self._mark(event)
             value = next(self.events)
             if isinstance(value, ev.MappingStartEvent) and value.flow_style and self._braces(value):
-                raise self._refuse("unquoted-braces", "`{` begins a mapping in YAML", value, 'quote it: "{...}"')
+                raise self._refuse("unquoted-braces", "`{` starts a mapping in YAML", value, 'quote it: "{...}"')
             read = self._node(value, place, depth + 1)
             found.setdefault(name, read)
         raise AssertionError("BUG: libyaml ended a mapping without an event")
@@ -270,7 +273,7 @@ class _Reader:
         source = self._line(mark.line)
         hint = missing(str(path[-1]) if path else "", source, mark.column, below)
         if is_misindented(source, mark.column, below):
-            self.document.unreadable.add(path[:-1])  # what was meant to be below the key is beside it now
+            self.document.unreadable.add(path[:-1])  # the keys that were meant to be below this key are at its level
         elif path and ":" in str(path[-1]):
             self.document.unreadable.add((*path[:-1], str(path[-1]).partition(":")[0]))
         self._note(path, "null", "the value is missing", event, hint)
@@ -279,12 +282,16 @@ class _Reader:
     def _key(self, event: Any, path: Path) -> str:
         self.nodes += 1
         if isinstance(event, ev.AliasEvent):
-            raise self._refuse("alias", f"`*{event.anchor}` is an alias, which specs do not have", event, f'quote it: "*{event.anchor}"')
+            raise self._refuse(
+                "alias", f"`*{event.anchor}` is a YAML alias; aliases are not allowed in specs", event, f'quote it: "*{event.anchor}"'
+            )
         if not isinstance(event, ev.ScalarEvent):
             hint = 'an unquoted `${name}` or glob with braces? quote it: "${name}"'
             raise self._refuse("key-not-text", "a key must be a text", event, hint)
         if event.value == "<<" and event.implicit[0]:
-            raise self._refuse("merge-key", "`<<` is a merge key, which specs do not have", event, "use `defaults` or `extends`")
+            raise self._refuse(
+                "merge-key", "`<<` is a YAML merge key; merge keys are not allowed in specs", event, "use `defaults` or `extends`"
+            )
         place = (*path, str(event.value))
         value = self._scalar(event, place, key=True)
         if isinstance(value, str):
