@@ -25,7 +25,7 @@ def test_value_paths_are_read(text: str, root: str, keys: tuple[str, ...]) -> No
 
 @pytest.mark.parametrize("text", ["", "outputs", "output.", "output..a", "output[0]", 'output."a', 'output."a"b', ".output"])
 def test_what_is_no_value_path_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="'"):
+    with pytest.raises(ValueError, match="`"):
         ValuePath.parse(text)
 
 
@@ -40,7 +40,7 @@ def test_a_reference_is_split_at_its_last_colon() -> None:
 
 
 def test_a_reference_without_a_value_says_how_to_write_one() -> None:
-    with pytest.raises(ValueError, match="write 'fc1:output'"):
+    with pytest.raises(ValueError, match="write `fc1:output`"):
         Reference.parse("fc1")
 
 

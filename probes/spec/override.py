@@ -84,4 +84,4 @@ def _member(node: Any, key: str, place: Path, label: str) -> str | int:
         return int(key)
     has = f"its members are {name}.0 to {name}.{len(node) - 1}; " if len(node) > 1 else f"its one member is {name}.0; " if node else ""
     message = f"`{name}` is a list, and has no member `{key}`"
-    raise SpecError([Problem("bad-override", message, f"{has}set the whole list by `--set {name}=[...]`", file=label)])
+    raise SpecError([Problem("bad-override", message, f"{has}set the whole list by `--set '{name}=[...]'`", file=label)])

@@ -17,6 +17,7 @@ from probes.spec.yaml.reader import Document, Path
 
 T = TypeVar("T")
 MOST_PASSES = 100  # each pass leaves out what is wrong, which can make what holds it wrong
+KEY = "[key]"  # what pydantic writes into the location of a key that is wrong
 STAND_IN = {"version": VERSION, "probes": {"stand-in": {"hook": "forward", "modules": ["any"]}}}
 """What a spec needs to be validated at all, where its own cannot be read; no rule sees it."""
 
@@ -42,9 +43,13 @@ class Places:
     def __contains__(self, path: object) -> bool:
         return path in self.paths
 
+    def hold(self, path: Path) -> bool:
+        """Whether one of them is this path or holds it."""
+        return any(path[:length] in self.paths for length in range(len(path) + 1))
+
     def touch(self, path: Path) -> bool:
-        """Whether one of them is this path, lies in it, or holds it."""
-        return path in self.above or any(path[:length] in self.paths for length in range(len(path) + 1))
+        """Whether one of them is this path, holds it, or lies in it."""
+        return path in self.above or self.hold(path)
 
 
 class PartialSpec:
@@ -84,8 +89,13 @@ class PartialSpec:
     def _leave_out(self, found: list[tuple[Path, Any]]) -> None:
         """Keep the errors that do not follow from what was left out before, and leave out the places of all."""
         self._unreadable.add(place for path, entry in found if entry["type"] == "extra_forbidden" for place in self._meant(path))
-        self.entries += [(path, entry) for path, entry in found if not self._unreadable.touch(_place(path, entry))]
+        self.entries += [(path, entry) for path, entry in found if not self._follows(path, entry)]
         self._unreadable.add(path or _place(path, entry) for path, entry in found)
+
+    def _follows(self, path: Path, entry: Any) -> bool:
+        """Whether an error may only follow from what was left out; a key is wrong whatever its value."""
+        place = _place(path, entry)
+        return self._unreadable.hold(place) if KEY in entry["loc"] else self._unreadable.touch(place)
 
     def _meant(self, path: Path) -> list[Path]:
         """The place of the key that an unknown one stands for."""
@@ -114,7 +124,7 @@ class PartialSpec:
 
 def _place(path: Path, entry: Any) -> Path:
     """What an error is about: a missing key is below the part that it is missing in."""
-    return (*path, entry["loc"][-1]) if entry["type"] == "missing" else path
+    return (*path, entry["loc"][-1]) if entry["type"] == "missing" else (*path, *entry.get("ctx", {}).get("at", ()))
 
 
 def _without(data: Any, path: Path, places: Places) -> Any:

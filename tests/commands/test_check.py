@@ -117,7 +117,7 @@ def test_a_set_file_that_is_not_there_is_the_environments_fault(folder: Path) ->
 def test_annotations_for_github_escape_what_would_end_them(folder: Path) -> None:
     (folder / "percent.yaml").write_text('version: 1\nprobes:\n  "a:b,c%": {hook: forward, modules: [fc1]}\n', "utf-8")
     result = check("--format", "github", "percent.yaml")
-    assert result.stdout.startswith("::error file=percent.yaml,line=3,col=3,endColumn=11,title=probes name::name 'a:b,c%25' may hold")
+    assert result.stdout.startswith("::error file=percent.yaml,line=3,col=3,endColumn=11,title=probes name::`a:b,c%25` is not a name")
 
 
 def test_a_problem_of_an_extended_file_is_named_there(folder: Path) -> None:

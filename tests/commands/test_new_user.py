@@ -192,6 +192,6 @@ RULES: dict[str, Mend] = {
     r'must be quoted: "(.+)"$': in_quotes,
     r"^write `(.+)`$": other_value,
     r"^write (\[.+\])$": other_value,
-    r"^leave (?:it|`(\w+)`) out": left_out,
+    r"^remove (?:it\b|`(\w+)`)": left_out,
     r"^add `(.+?)`": on_top,
 }

@@ -81,7 +81,7 @@ def test_a_problem_of_an_extended_file_stands_in_that_file(tmp_path: Path) -> No
 
 
 def test_a_directory_is_no_spec(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="cannot be read"):
+    with pytest.raises(StorageError, match="cannot read spec"):
         load_spec(tmp_path)
 
 
@@ -169,8 +169,8 @@ def test_a_wrong_override_is_refused_where_it_stands(text: str) -> None:
         ("probes.acts.hook=bakward", "did you mean `backward`?"),
         ("probes.acts.wen.steps.every=3", "did you mean `when`?"),
         ("probes.actz.enabled=false", "did you mean `acts`?"),
-        ("probes.acts.hook.first=b", "write for example --set"),
-        ("probes.acts.modules.1=b", "its one member is probes.acts.modules.0; all of it is set by --set 'probes.acts.modules=[...]'"),
+        ("probes.acts.hook.first=b", "write for example `--set"),
+        ("probes.acts.modules.1=b", "its one member is probes.acts.modules.0; set the whole list by `--set 'probes.acts.modules=[...]'`"),
         ("probes.acts.modules.first=b", "`probes.acts.modules` is a list, and has no member `first`"),
         ("probes.acts.modules.0=3", "quote it"),
     ],

@@ -116,7 +116,7 @@ def test_a_mapping_holds_plain_data(value: object) -> None:
 def test_a_missing_file_and_a_missing_preset_are_told(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="does not exist"):
         load_spec(tmp_path / "absent.yaml")
-    with pytest.raises(UsageError, match="there is no 'preset:nothing'"):
+    with pytest.raises(UsageError, match="there is no preset `preset:nothing`"):
         load_spec("preset:nothing")
 
 

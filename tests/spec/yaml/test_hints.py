@@ -12,17 +12,17 @@ from probes.spec.yaml.reader import read
 @pytest.mark.parametrize(
     ("text", "line", "hint"),
     [
-        ("version:1\nprobes: {}\n", 1, "put a space behind the colon"),
-        ("a: 1\n\n# why\nb:2\nc: 3\n", 4, "put a space behind the colon"),
-        ("a: {b:c, d: 1}\n", 1, "put a space behind the colon: b: c"),
+        ("version:1\nprobes: {}\n", 1, "write a space after the colon"),
+        ("a: 1\n\n# why\nb:2\nc: 3\n", 4, "write a space after the colon"),
+        ("a: {b:c, d: 1}\n", 1, "write a space after the colon: b: c"),
         ("a: [{b,c}.d]\n", 1, 'must be quoted: "{b,c}.d"'),
         ("a: [x, [b].d]\n", 1, 'must be quoted: "[b].d"'),
-        ("a: [{0..3}]\n", 1, "begins with `{` or `?` must be quoted"),
-        ("a: [?.b]\n", 1, "begins with `{` or `?` must be quoted"),
+        ("a: [{0..3}]\n", 1, "starts with `{` or `?` must be quoted"),
+        ("a: [?.b]\n", 1, "starts with `{` or `?` must be quoted"),
         ("a:\nb: 1\n", 1, "what belongs to `a` must be indented further"),
         ("a:\n", 1, "write a value, or remove the key"),
         ('a: "\\d"\n', 1, "write two backslashes"),
-        ("a: [b]]\n", 1, "there is a `]` too many"),
+        ("a: [b]]\n", 1, "there is one `]` too many"),
         ("a: 1\rb: 2\r", 1, "LF or CRLF"),
     ],
 )
