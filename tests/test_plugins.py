@@ -82,7 +82,7 @@ def test_a_spec_alone_never_imports_a_plugin() -> None:
     assert problem.message == (
         "transform `acme.above` comes from the plug-in acme-probes 0.1.0; a plug-in must be allowed by name before it is imported"
     )
-    assert problem.hint == "to allow it: --allow-plugin acme.above"
+    assert problem.hint == "to allow it: `--allow-plugin acme.above`"
     assert "acme_probes" not in sys.modules
 
 

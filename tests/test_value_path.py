@@ -30,7 +30,7 @@ def test_what_is_no_value_path_is_refused(text: str) -> None:
 
 
 def test_brackets_get_the_path_that_is_meant() -> None:
-    with pytest.raises(ValueError, match=r"'output\.0'"):
+    with pytest.raises(ValueError, match=r"`output\.0`"):
         ValuePath.parse("output[0]")
 
 

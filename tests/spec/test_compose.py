@@ -193,9 +193,9 @@ def test_a_spec_of_a_thousand_probes_loads_in_a_second() -> None:
     probes = "".join(
         f'  p{index}: {{hook: forward, modules: ["layers.{index}.*"], when: {{epochs: {{from: 1}}}}}}\n' for index in range(1000)
     )
-    began = time.perf_counter()
+    began = time.process_time()
     load(spec(probes, "defaults: {when: {steps: {every: 10, first: 3}}, sinks: [captures]}\n"))
-    assert time.perf_counter() - began < 1
+    assert time.process_time() - began < 1
 
 
 def test_a_number_in_another_notation_is_shown_as_it_has_to_be_written() -> None:
