@@ -67,6 +67,6 @@ class _Stream:
         return data[:size]
 
     def finish(self) -> None:
-        """Read on to the end; captures without bytes may stand there."""
+        """Check that no bytes are left; captures without bytes may follow."""
         if self._left or any(self._pieces):
             raise AssertionError("BUG: the chunks of a series do not take all of its bytes")

@@ -28,7 +28,7 @@ def bits_dtype(dtype: str) -> np.dtype[Any]:
 
 @cache
 def values_dtype(dtype: str) -> np.dtype[Any]:
-    """The numpy dtype of `values`: float32 stands in, exactly, for what numpy does not have."""
+    """The numpy dtype of `values`: float32 holds, exactly, the dtypes that numpy does not have."""
     if dtype == "bfloat16" or dtype.startswith("float8"):
         return np.dtype("<f4")
     if dtype == "bool":

@@ -33,12 +33,12 @@ class JournalSeries:
         suffix: the dtype where an earlier series has the same key, else empty.
         dims: names of the axes where every capture has the same, else None.
         coords: labels by axis name.
-        attrs: what else is to stand at the series.
+        attrs: further attributes of the series.
         clocks: (captures,) epoch, step, microstep, call, backward and rank, in clock order.
         global_steps: (captures,)
         shapes: the distinct shapes.
         shape_of: (captures,) index into `shapes`.
-        offsets: (captures,) where the payloads stand in the journal.
+        offsets: (captures,) offsets of the payloads in the journal.
     """
 
     key: SeriesKey
@@ -55,7 +55,7 @@ class JournalSeries:
 
     @property
     def place(self) -> tuple[str, str]:
-        """Names of the probe's group and of the series' group in it; series stand in this order."""
+        """Names of the probe's group and of the series' group in it; series are sorted by it."""
         return escape(self.key.probe), group_name(self.key, self.suffix)
 
     @property

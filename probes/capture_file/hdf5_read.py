@@ -69,7 +69,7 @@ def _map(path: Path) -> mmap.mmap:
 
 
 class _OpenedObject:
-    """An open file: the handle of the HDF5 library beside a map of the bytes.
+    """An open file: the handle of the HDF5 library and a memory map of its bytes.
 
     Attributes:
         path: where it is.

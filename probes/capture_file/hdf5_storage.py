@@ -1,4 +1,4 @@
-"""What stands behind a dataset: its type, filters and place in the file, checked before a byte of it is read."""
+"""How a dataset is stored: type, filters and offset in the file, checked before any byte of it is read."""
 
 from __future__ import annotations
 

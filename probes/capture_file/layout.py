@@ -1,4 +1,4 @@
-"""Where everything stands in a sealed file: one flat group per series, named axes, and room for the payloads."""
+"""The layout of a sealed file: one flat group per series, named axes, and space for the payloads."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _MANY = 100
 
 @dataclass(frozen=True)
 class PlacedSeries:
-    """Where one series stands in the file.
+    """One series and its offsets in the file.
 
     Attributes:
         series: the series.
         group: path of its group; no object stays open, as thousands of them make the HDF5 library slow.
         offset: where the payloads start, one capture behind the other; None where they are in chunks, or have no bytes.
         block_ends: for each digest block the index behind its last capture.
-        block_offset: where the block digests stand.
+        block_offset: offset of the block digests.
     """
 
     series: JournalSeries
@@ -76,7 +76,7 @@ class Layout:
     def attributes(self, owner: Any, values: dict[str, Any]) -> None:
         """Make attributes, and one that digests them.
 
-        What is neither text, number nor a list of one stands there as canonical JSON; what is too large, as a text dataset.
+        Values that are no string, number or list of one are written as canonical JSON; values that are too large, as a string dataset.
         """
         stored = {name: _stored(value) for name, value in values.items() if name != DESCRIBED}
         for name in [name for name, value in stored.items() if hdf5_write.attribute_bytes(value) > hdf5_write.LARGEST_ATTRIBUTE]:
@@ -211,7 +211,7 @@ class Layout:
 
 
 def axis_names(series: JournalSeries) -> list[str]:
-    """Names of the axes of a capture as they stand in the file: those of the spec, or `dim_0` and so on.
+    """Names of the axes of a capture in the file: those of the spec, or `dim_0` and so on.
 
     A name that is used twice, or that a variable of the file has, gets a number.
     """

@@ -16,7 +16,7 @@ from probes.capture_file.grouped import JournalSeries
 from probes.capture_file.layout import PlacedSeries
 from probes.digest import Buffer, Hasher
 
-# Larger than a digest block, so that a capture which does not fit is a block of its own.
+# Larger than a digest block, so that a capture which does not fit is one whole block.
 WINDOW = 2 << 20
 WIDE_WINDOW = 64 << 20
 _SMALL = 32 * 1024
@@ -47,7 +47,7 @@ class BlockHashes:
             at, index = at + size, stop
 
     def put(self, index: int, digest: bytes) -> None:
-        """Take the digest of a capture that is a block of its own."""
+        """Take the digest of a capture that is one whole block."""
         self._done[bisect_right(self._ends, index)] = digest
 
     def missing(self) -> Iterator[tuple[int, range]]:
@@ -176,7 +176,7 @@ class _CopyPass:
 
 
 def _moves(places: Sequence[PlacedSeries]) -> NDArray[Any]:
-    """Where each payload stands and goes, in the order of the journal."""
+    """Source and target offset of each payload, in the order of the journal."""
     parts = []
     for number, place in enumerate(places):
         part = np.empty(place.series.count, _MOVE)

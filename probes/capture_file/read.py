@@ -62,7 +62,7 @@ class SealedFile:
         return int(self.root.attribute("rank") or 0)
 
     def ids(self, phase: str) -> StepIds | None:
-        """Which samples the steps of a phase saw, where the run was told."""
+        """The sample ids of the steps of a phase, where the run has them."""
         name = escape(phase)
         if "steps" not in self.root or name not in (steps := self.root.group("steps")):
             return None
@@ -73,7 +73,7 @@ class SealedFile:
         return StepIds(group.array("step").read(), group.array("row_size").read(), ids)
 
     def release(self) -> None:
-        """Let go of the pages that were read, so that a large file takes little memory; reading goes on as before."""
+        """Release the pages that were read, so that a large file takes little memory; reading works as before."""
         self.root.release()
 
     def document(self, name: str) -> Any:
@@ -169,7 +169,7 @@ class SealedPart:
         return tuple(found) if found and len(found) == self.shapes.shape[1] else None
 
     def _coords(self) -> dict[str, Coord]:
-        """Labels by axis; where they are too many for an attribute, they stand as JSON in a text of that name."""
+        """Labels by axis; where they are too many for an attribute, they are JSON in a string dataset of that name."""
         found = {name: value for name, value in self._attributes.items() if name.startswith(LABELS)}
         found |= {name: json.loads(self._group.text(name)) for name in self._names if name.startswith(LABELS)}
         return {name.removeprefix(LABELS): tuple(labels) for name, labels in found.items()}

@@ -25,7 +25,7 @@ def merge_gaps(rows: Iterable[Iterable[Any]]) -> list[Gap]:
 
 
 def gaps_text(gaps: Iterable[Gap]) -> bytes:
-    """The gaps as they stand in a file: canonical JSON, one row each."""
+    """The gaps as a file stores them: canonical JSON, one row each."""
     return canonical([[*key, reason, count] for key, reason, count in gaps])
 
 

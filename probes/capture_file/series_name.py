@@ -17,7 +17,7 @@ class SeriesAddress(NamedTuple):
 
     Attributes:
         key: its name.
-        dtype: torch's name of the dtype, where the key alone does not tell two series apart; else empty.
+        dtype: torch's name of the dtype, where two series have the same key; else empty.
     """
 
     key: SeriesKey
@@ -39,7 +39,7 @@ class Word(NamedTuple):
 
 
 def parse_group(probe: str, name: str) -> SeriesAddress:
-    """The address that the name of a group stands for.
+    """The address of the series that a group's name encodes.
 
     Args:
         probe: name of the group above it.

@@ -1,4 +1,4 @@
-"""The captures of one series that stand in one file."""
+"""The captures of one series in one file."""
 
 from __future__ import annotations
 

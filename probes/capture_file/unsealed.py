@@ -48,7 +48,7 @@ class UnsealedFile:
         return UnsealedPart(self.addresses[address], self._bytes)
 
     def ids(self, phase: str) -> StepIds | None:
-        """Which samples the steps of a phase saw, where the run was told."""
+        """The sample ids of the steps of a phase, where the run has them."""
         found = []
         for index, annex in self._scan.annexes:
             commit = self._scan.commits[index]

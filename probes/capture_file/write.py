@@ -56,7 +56,7 @@ def write_capture_file(scan: Scan, path: Path, compression: Compression | None =
         scan: what the journal holds.
         path: the file to make; must not exist.
         compression: how values are compressed, if at all.
-        passed: told the name of each point that was reached.
+        passed: called with the name of each point that is reached.
 
     Raises:
         OSError: the disk or the directory does not take the file.

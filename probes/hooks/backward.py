@@ -56,7 +56,7 @@ class GradHook:
     def watch(self, tensor: Tensor) -> None:
         """Keep an eye on a view: a later in-place operation makes PyTorch drop its hooks without a word.
 
-        The alias shares the version counter; it is let go when the gradient comes or the step ends.
+        The alias shares the version counter; it is dropped when the gradient comes or the step ends.
         """
         self.alias = tensor.detach()
         self.version = tensor._version
@@ -121,7 +121,7 @@ class GradTap(Tap):
     passes: list[GradHook]
 
     def begin(self, armed: ArmedHooks) -> GradTap:
-        """Give the tap the books of what is armed."""
+        """Give the tap the list of armed hooks."""
         self.armed = armed
         self.module = None
         self.task = -1
@@ -130,7 +130,7 @@ class GradTap(Tap):
         return self
 
     def take_output(self, module: object, value: object, call: int) -> None:
-        """Arm a module's output; the module tells whether a view is its own."""
+        """Arm a module's output; the module shows whether it made a view itself."""
         self.module = module
         self.take(value, call)
         self.module = None

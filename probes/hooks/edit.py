@@ -44,7 +44,7 @@ class Editor:
         """The edited value: same shape, dtype and device, in the graph of `value`.
 
         Raises:
-            EditError: the edit cannot be applied, or gave something else than the model can go on with.
+            EditError: the edit cannot be applied, or returned a value that the model cannot use.
         """
         key = (value.dtype, value.ndim)
         try:

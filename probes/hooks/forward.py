@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from torch.nn import Module
 
 from probes.hooks.backward import GradTap
-from probes.hooks.capture.compiled import is_compiling, trace_output
+from probes.hooks.capture.compiled import is_compiling, is_dynamo_compiling, trace_output
 from probes.hooks.capture.run_state import Gate, ModuleHook, RunState
 from probes.hooks.capture.tap import Tap
 from probes.hooks.capture.tracing import jit_tracing_state
@@ -16,7 +16,7 @@ from probes.tensors import graph_task
 
 
 def in_order(taps: Sequence[Tap]) -> tuple[tuple[Tap, ...], tuple[EditTap, ...], tuple[Tap, ...]]:
-    """The taps on values: those that see the original, the edits, and those that see what the model goes on with."""
+    """The taps on values: those that see the original, the edits, and those that see the value after the edits."""
     values = [tap for tap in taps if not isinstance(tap, GradTap | EditTap)]
     edits = tuple(tap for tap in taps if isinstance(tap, EditTap))
     return tuple(tap for tap in values if tap.original), edits, tuple(tap for tap in values if not tap.original)
@@ -52,11 +52,12 @@ class ForwardHook(ModuleHook):
             return None
         if jit_tracing_state() is not None:
             return None
-        if is_compiling():
+        if is_dynamo_compiling():
             return trace_output(self, module, args, output)
         if graph_task() != -1:
             return self.recompute(module, output, self.count())
-        if not self.state.inside and not self.state.stray(self.target):
+        # `torch.export` sets another flag; no call is inside while it runs.
+        if not self.state.inside and (is_compiling() or not self.state.stray(self.target)):
             return None
         return self.serve(module, output, self.count())
 

@@ -27,7 +27,7 @@ class Counters(Protocol):
         """The most there were since the last reset."""
 
     def reset_peak_memory_stats(self, device: Any) -> None:
-        """Count the most anew."""
+        """Reset the maximum."""
 
 
 @dataclass(eq=False)

@@ -1,4 +1,4 @@
-"""One record of a journal: its header, the chain of checks, and where it may stand."""
+"""One record of a journal: its header, the chain of checksums, and its offset."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class JournalBytes:
         """A JSON object out of the file.
 
         Raises:
-            FileRefused: it is none.
+            FileRefused: it is not a JSON object.
         """
         value = _text(raw)
         if value is None:
@@ -128,7 +128,7 @@ class RecordReader:
             yield record
             if record.header.kind == RecordKind.END:
                 return
-        # Behind the last record of a recycled journal stands what it held before, which says nothing.
+        # Behind the last record of a recycled journal are old bytes, which mean nothing.
         self.torn = self._source.size > max(self.end, self._recycled())
 
     def _next(self) -> Record | None:

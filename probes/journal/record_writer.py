@@ -15,7 +15,7 @@ from probes.digest import Buffer
 from probes.errors import StorageError
 from probes.host import free_words
 from probes.journal.raw_file import RawFile, write_rest
-from probes.journal.record import HEADER_BYTES, NO_DIGEST, RecordKind, extent_place, link, pack_fields, place, seal_header
+from probes.journal.record import FIXED, HEADER_BYTES, NO_DIGEST, RecordKind, extent_place, link, pack_fields, place, seal_header
 from probes.journal.write_buffer import WriteBuffer
 
 _LEAST_AHEAD = 1 << 20
@@ -47,7 +47,7 @@ class RecordLog:
         self._check = crc32(nonce)
         self._process = os.getpid()
         self._closed = ""
-        # Set while a record is being written: found set, an interrupt has left bytes behind the tail.
+        # Set while a record is being written; where it is set before a write, an interrupt has left bytes behind the tail.
         self._unsettled = False
 
     def append(
@@ -60,13 +60,13 @@ class RecordLog:
             checked: the parts of its body that the check covers.
             rest: the other parts.
             flags: those of a frame.
-            taken: what is empty once the record stands.
+            taken: the buffer to clear once the record is written.
 
         Returns:
             Where the body starts in the file.
 
         Raises:
-            StorageError: the record does not stand in the file; all before it do.
+            StorageError: the record is not in the file; all before it are.
         """
         self._settle()
         offset = extent_place(self.end) if kind is RecordKind.EXTENT else place(self.end)
@@ -81,14 +81,15 @@ class RecordLog:
         if end > self._reserved:
             self._reserve(end)
         self._write((seal_header(fields, check), *checked, *rest), offset, end - offset)
-        # No call stands between these stores, so an interrupt finds either all or none of them done.
+        # Python handles signals at calls. There is none between these stores, so an interrupt finds all or none of them done.
         self.end = end
         self._sequence += 1
         self._check = check
         self._unsettled = False
         if taken is not None:
             taken.framed += entries
-            taken.clear()
+            taken.row = FIXED.size
+            taken.fill = 0
         return body
 
     @property
@@ -154,7 +155,7 @@ class RecordLog:
             self.waited_ns += perf_counter_ns() - began
 
     def _cut(self) -> None:
-        # A whole record may stand behind the tail, and it would still chain if the next one went to another place.
+        # A whole record may follow the tail, and it would still chain if the next one went to another place.
         try:
             self._file.truncate(self.end)
         except OSError as error:
@@ -164,7 +165,7 @@ class RecordLog:
 
 
 def refusal(message: str, cause: OSError) -> StorageError:
-    """An error with the errno of its cause, so that a full disk can be told from a broken one."""
+    """An error with the errno of its cause, so that callers can tell a full disk from a broken one."""
     error = StorageError(message)
     error.errno = cause.errno
     return error

@@ -1,4 +1,4 @@
-"""What stands in a journal, also one that is being written, was torn, or holds bytes nobody of us wrote."""
+"""Read the records of a journal, also of one that is being written, is torn, or comes from a stranger."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Scan:
         good_bytes: where the last good record ends.
         state: `complete` (END was seen), `open` (ends with a good record) or `torn`.
         trusted: whether every commit that was found is here.
-        untrusted_commits: commits left out: written in process mode, not synced, and the machine was started anew since.
+        untrusted_commits: commits left out: written in process mode, not synced, and the machine was restarted since.
     """
 
     path: Path

@@ -40,10 +40,12 @@ class WriteBuffer:
 
     Attributes:
         room: bytes of payloads that fit.
+        row: where the next entry goes in the table.
+        fill: bytes of payloads so far.
         framed: how many captures were here whose frame is in the file.
     """
 
-    __slots__ = ("_fill", "_last_row", "_payload", "_row", "_rows", "_table", "framed", "room")
+    __slots__ = ("_last_row", "_payload", "_rows", "_table", "fill", "framed", "room", "row")
 
     def __init__(self, buffer_bytes: int) -> None:
         self.room = buffer_bytes // PAYLOAD_ALIGNMENT * PAYLOAD_ALIGNMENT
@@ -51,46 +53,46 @@ class WriteBuffer:
         self._table = bytearray(FIXED.size + max(buffer_bytes // _BYTES_PER_ROW, _FEWEST_ROWS) * ENTRY.size)
         self._rows = memoryview(self._table)
         self._last_row = len(self._table) - ENTRY.size
-        self._row = FIXED.size  # where the next entry goes in the table
-        self._fill = 0  # bytes of payloads so far
+        self.row = FIXED.size
+        self.fill = 0
         self.framed = 0
 
     @property
     def entries(self) -> int:
         """How many captures are in the table."""
-        return (self._row - FIXED.size) // ENTRY.size
+        return (self.row - FIXED.size) // ENTRY.size
 
     @property
     def full(self) -> bool:
         """Whether the table has no row left."""
-        return self._row > self._last_row
+        return self.row > self._last_row
 
     def copy(self, descriptor: int, flags: int, step: int, microstep: int, call: int, backward: int, address: int, nbytes: int) -> bool:
         """Enter a small capture and copy its `nbytes` bytes at `address`; False where it does not fit."""
-        start, row = self._fill, self._row
+        start, row = self.fill, self.row
         if nbytes > self.room - start or row > self._last_row:
             return False
         if nbytes:
             view = _views.get(address)
             self._payload[start : start + nbytes] = view if view is not None and len(view) == nbytes else memory(address, nbytes)
         _pack_entry(self._table, row, descriptor, flags, step, microstep, call, backward, start)
-        self._fill = (start + nbytes + 7) & -8
-        self._row = row + _ENTRY_BYTES
+        self.fill = (start + nbytes + 7) & -8
+        self.row = row + _ENTRY_BYTES
         return True
 
     def enter(self, descriptor: int, flags: int, step: int, microstep: int, call: int, backward: int, offset: int) -> None:
         """Enter a large capture that fits, whose payload is at `offset` in the file."""
-        _pack_entry(self._table, self._row, descriptor, flags, step, microstep, call, backward, offset)
-        self._row += _ENTRY_BYTES
+        _pack_entry(self._table, self.row, descriptor, flags, step, microstep, call, backward, offset)
+        self.row += _ENTRY_BYTES
 
     def clear(self) -> None:
         """Forget all captures."""
-        self._row = FIXED.size
-        self._fill = 0
+        self.row = FIXED.size
+        self.fill = 0
 
     def frame(self, step: int, phase: int, global_step: int, annex: bytes) -> tuple[Sequence[Buffer], Sequence[Buffer]]:
         """The checked part of a frame of all captures, and the rest of it; views that the next capture overwrites."""
-        row, fill = self._row, self._fill
+        row, fill = self.row, self.fill
         _pack_fixed(self._table, 0, step, phase, self.entries, len(annex), global_step)
         rows = self._rows[:row]
         payload = (self._payload[:fill],) if fill else ()

@@ -19,7 +19,7 @@ from probes.journal.validate import descriptor_fault
 from probes.journal.write_buffer import WriteBuffer, memory
 
 DURABILITIES = ("process", "power")
-LARGE_BYTES = 128 * 1024  # below it, a copy and a share of a frame are cheaper than a page and a system call of its own
+LARGE_BYTES = 128 * 1024  # below it, a copy and a share of a frame are cheaper than an aligned page and one more system call
 SMALLEST_BUFFER = 4096
 
 _INLINE = int(EntryFlag.INLINE)
@@ -29,7 +29,7 @@ class Journal:
     """The log of one epoch (and attempt, and rank) while it runs.
 
     Small captures are copied into a buffer that is written as one frame by `commit`, or earlier when it is full; a
-    capture of 128 KiB or more is written where it stands, with one system call. Memory is bounded by `buffer_bytes` and
+    capture of 128 KiB or more is written from the tensor's memory, with one system call. Memory is bounded by `buffer_bytes` and
     an eighth of it for the table. A call that raises `StorageError` has stored nothing, and what was committed before
     it stays; unless the message says that the journal takes no more, a later call may succeed.
 
@@ -131,7 +131,7 @@ class Journal:
             shape: sizes of the axes.
             dims: names of the axes, or None.
             coords: labels by axis name.
-            attrs: what else is to stand at the series.
+            attrs: further attributes of the series.
             epoch: the epoch of the captures where it is not that of the journal (they arrived late).
 
         Returns:
@@ -163,7 +163,7 @@ class Journal:
             microstep: microstep of the capture.
             call: call of the capture.
             backward: backward of the capture.
-            address: where its bytes stand in this process's memory, contiguous, owned by the caller.
+            address: address of its bytes in this process, contiguous, owned by the caller.
             nbytes: how many there are.
             flags: 1 for a capture that arrived after its step was committed.
 
@@ -256,7 +256,7 @@ class Journal:
 
 
 def _open(path: Path, spare: Path | None, opener: Callable[..., RawFile]) -> tuple[RawFile, int]:
-    """A file to write and how many bytes of an earlier journal stand in it; the name is claimed in either case."""
+    """A file to write and how many bytes of an earlier journal it has; the name is claimed in either case."""
     file = opener(path, create=True)
     if spare is None or not spare.exists():
         return file, 0

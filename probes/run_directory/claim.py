@@ -93,7 +93,7 @@ def take(directory: Path, run_id: str, rank: int | None = None, *, take_over: bo
         directory: the run directory.
         run_id: the run that this process writes.
         rank: rank of this process, where the launch has several.
-        take_over: go on where the claim of a process that is dead, or on another machine, was left behind.
+        take_over: continue where a process that is dead, or on another machine, left its claim.
 
     Raises:
         StorageError: another process holds it, has left its claim behind, or the directory cannot be written to.
@@ -160,7 +160,7 @@ def locked(directory: Path) -> Iterator[None]:
 
 
 def _started(pid: int) -> str:
-    """When a process began, in ticks since the machine did; empty where the system does not tell."""
+    """When a process began, in ticks since the machine started; empty where the system does not know."""
     try:
         return Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[19]
     except (OSError, IndexError):

@@ -1,4 +1,4 @@
-"""The run directory: its name, who may write to it, and the files that stand in it from the start."""
+"""The run directory: its name, its owner, and the files that it has from the start."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ _LEDGER = re.compile(r"ledger(?:\.rank-\d{4,})?\.jsonl")
 
 
 def ledger_files(directory: Path) -> list[Path]:
-    """The ledgers of a run, sorted by name; a copy under another name, such as `ledger.bak.jsonl`, is none of them."""
+    """The ledgers of a run, sorted by name; a copy under another name, such as `ledger.bak.jsonl`, is not one."""
     return sorted(path for path in directory.glob("ledger*.jsonl") if _LEDGER.fullmatch(path.name))
 
 

@@ -52,7 +52,7 @@ class LedgerLine(BaseModel):
 
 
 def line(entry: LedgerLine) -> bytes:
-    """An entry as it stands in the ledger, without the end of the line."""
+    """The bytes of a ledger line, without the end of the line."""
     return canonical(entry.model_dump())
 
 
@@ -111,7 +111,7 @@ class Ledger:
 
     @property
     def head(self) -> str:
-        """BLAKE3 of the last line, or zeros: whoever keeps it can tell later that lines were cut off or changed."""
+        """BLAKE3 of the last line, or zeros: who keeps it can find out later whether lines were cut off or changed."""
         return self.entries[-1].digest if self.entries else FIRST
 
     def refresh(self) -> None:

@@ -24,7 +24,7 @@ UNSEALED = "unsealed"
 
 
 class ListedFile(NamedTuple):
-    """One file of captures, as its name tells it.
+    """One capture file or journal, by its name.
 
     Attributes:
         epoch: number of the epoch.
@@ -150,7 +150,7 @@ class Directory:
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
-        """The provenance of the run: `run.json`, or what stands in its first file."""
+        """The provenance of the run: `run.json`, or the copy in its first file."""
         path = self._root / "run.json"
         if self.path.is_dir() and path.is_file():
             return _object(path.read_text("utf-8"), path)
@@ -158,7 +158,7 @@ class Directory:
 
     @cached_property
     def spec(self) -> str:
-        """The spec as it was written: `spec.yaml`, or what stands in the first file."""
+        """The spec as it was written: `spec.yaml`, or the copy in the first file."""
         path = self._root / "spec.yaml"
         if self.path.is_dir() and path.is_file():
             return path.read_text("utf-8")

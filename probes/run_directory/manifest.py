@@ -183,7 +183,7 @@ class Manifest(ManifestRecord):
     unknown: dict[str, str] = Field(default_factory=dict, description="What could not be found out, and why.")
 
     def text(self) -> str:
-        """The manifest as it stands in `run.json`."""
+        """The manifest as `run.json` stores it."""
         return written(self.model_dump(mode="json"))
 
 
@@ -210,7 +210,7 @@ def identity(manifest: Manifest) -> Identity:
 
 
 def json_schema() -> dict[str, Any]:
-    """The JSON Schema of the manifest, as it stands in `schemas/manifest.v1.json`."""
+    """The JSON Schema of the manifest, as stored in `schemas/manifest.v1.json`."""
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Manifest.model_json_schema(mode="serialization")}
 
 

@@ -23,7 +23,7 @@ class Recording:
         attempt: which start of the run this is.
         durability: `process` or `power`.
         buffer_bytes: most bytes that wait in memory.
-        segment_steps: steps after which a long epoch goes on in another file; None for one file an epoch.
+        segment_steps: steps after which a long epoch continues in another file; None for one file an epoch.
         compression: of the sealed files.
     """
 
@@ -90,7 +90,7 @@ class Recording:
         """Wait until every epoch is sealed.
 
         Args:
-            timeout: seconds to wait at most; the sealer then goes on by itself.
+            timeout: seconds to wait at most; the sealer then continues in the background.
         """
         self.sealed += self.sealer.drain(timeout)
 

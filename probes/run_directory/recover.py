@@ -69,7 +69,7 @@ def recover(directory: Path, *, take_over: bool = False) -> Recovery:
 
     Args:
         directory: the run directory.
-        take_over: go on although another process seems to write to it.
+        take_over: continue although another process seems to write to it.
 
     Raises:
         StorageError: there is no such directory, or another process writes to it.

@@ -30,18 +30,18 @@ from probes.run_directory.ledger import Ledger, LedgerLine, SealedFileInfo
 from probes.run_directory.publish import publish
 
 TEMPORARY = ".tmp"
-PATIENCE = 60.0  # seconds for another process to let go of a journal
+PATIENCE = 60.0  # seconds that another process may hold a journal
 
 
 def seal(journal: Path, run_dir: Path, options: Mapping[str, Any] | None = None, passed: OnProgress = ignore_progress) -> SealedFileInfo:
-    """Seal one journal. Killed anywhere, the same call made again comes to the same file and one line in the ledger.
+    """Seal one journal. Killed anywhere, the same call writes the same file and one line in the ledger.
 
     Args:
         journal: the journal; it goes, or becomes the spare one.
         run_dir: the directory of the run, which holds the journal.
         options: `compression` (none, gzip, zstd, blosc2), `spare` (keep the journal's space for a later epoch) and `run_id` (of
             which run the journal has to be).
-        passed: told the name of each point that was reached.
+        passed: called with the name of each point that is reached.
 
     Raises:
         StorageError: the disk or the directory does not take the file, or another file has its name.
@@ -118,10 +118,10 @@ class JournalSealer:
 
 @contextmanager
 def held(journal: Path) -> Iterator[bool]:
-    """Keep other processes from sealing the same journal; whether it is still there when they let go of it.
+    """Lock a journal against other processes; yields whether it still exists once they release it.
 
     Raises:
-        StorageError: another process does not let go of it.
+        StorageError: another process does not release it.
     """
     try:
         handle = os.open(journal, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -151,7 +151,7 @@ def _lock(handle: int, journal: Path) -> None:
 
 
 def _is(path: Path, handle: int) -> bool:
-    """Whether a name still stands for an open file."""
+    """Whether a name still refers to an open file."""
     try:
         return os.path.samestat(path.stat(follow_symlinks=False), os.fstat(handle))
     except FileNotFoundError:

@@ -76,7 +76,7 @@ class SealerProcess:
         self._most_waiting = MOST_WAITING
 
     def submit(self, journal: Path, options: Mapping[str, Any] | None = None) -> None:
-        """Hand over an ended journal; waits while two others are not sealed yet, unless the child stands still.
+        """Hand over an ended journal; waits while two others are not sealed yet, unless the child makes no progress.
 
         Args:
             journal: a journal in the run directory.
@@ -113,7 +113,7 @@ class SealerProcess:
         """Wait until everything is sealed, and let the child go.
 
         Args:
-            timeout: seconds to wait at most; what is not sealed by then becomes a failure here, while the child goes on.
+            timeout: seconds to wait at most; what is not sealed by then becomes a failure here, while the child continues.
 
         Returns:
             What was sealed since the last call.
@@ -146,7 +146,7 @@ class SealerProcess:
         return False
 
     def _work(self) -> str:
-        """Processor time and state of the child, as the system tells them; the moment, where it does not."""
+        """Processor time and state of the child, or the time now where the system does not know them."""
         if self._child is None:
             return ""
         try:
@@ -183,7 +183,7 @@ class SealerProcess:
             # Two short lines at most are in the pipe, so this cannot block.
             self._child.stdin.write(canonical(message) + b"\n")
         except BrokenPipeError:
-            return  # it died; the end of its output tells so
+            return  # it died; the end of its output shows that
 
     def _receive(self, seconds: float) -> bool:
         """Take what the child has said, waiting for it so long; whether it said something, or died."""

@@ -24,7 +24,7 @@ REASONS = {
 
 
 class Account:
-    """The books of one binding in one epoch.
+    """The counters of one binding in one epoch.
 
     Attributes:
         expected: steps in which the binding was due.

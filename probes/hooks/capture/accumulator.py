@@ -33,7 +33,7 @@ class StepResult(NamedTuple):
 
     Attributes:
         order: its clock within the step; parts are merged by it, whatever thread made them.
-        at: the last step that it stands for.
+        at: the last step that it includes.
         value: on the host, owned.
         signature: its names and labels.
     """
@@ -101,7 +101,7 @@ class Accumulator(Recorder):
         self.waiting.append(StepResult(order, LastClock(self.state.epoch, at.phase, at.step, 0), torch.clone(value).cpu(), signature))
 
     def end_step(self, phase: str, step: int, keep: bool) -> None:
-        """Merge what the committed step gave, or drop it; what a step around it gave goes on waiting.
+        """Merge what the committed step gave, or drop it; the results of a step around it keep waiting.
 
         Raises:
             ValueError: a value has changed its shape.

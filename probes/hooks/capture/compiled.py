@@ -17,6 +17,7 @@ from torch import Tensor
 from probes.tensors import children
 
 is_compiling = torch.compiler.is_compiling
+is_dynamo_compiling = torch.compiler.is_dynamo_compiling
 is_exporting = getattr(torch.compiler, "is_exporting", is_compiling)  # torch before 2.7 cannot tell the two apart
 
 
@@ -48,7 +49,7 @@ def in_use() -> bool:
 
 
 def forget() -> None:
-    """Drop all compiled code of the process: a graph that was made without a hook would go on ignoring it."""
+    """Drop all compiled code of the process: a graph that was made without a hook ignores it for ever."""
     import torch._dynamo
 
     torch._dynamo.reset()

@@ -1,4 +1,4 @@
-"""Captures on an accelerator: copied to pinned memory while the device goes on, and read when the step ends.
+"""Captures on an accelerator: copied to pinned memory while the device works, and read when the step ends.
 
 No hook waits for the device. What is small is gathered there and comes over in one copy; what is large is copied at once,
 in the order of the stream, so that a later in-place operation does not reach it.
@@ -39,7 +39,7 @@ class Device(Protocol):
         """Begin to copy from the device; the call does not wait."""
 
     def mark(self, source: Tensor) -> Callable[[], None]:
-        """A mark behind everything the device of `source` was told so far: a function that waits for it."""
+        """A function that waits for all work that was queued on the device of `source`."""
 
 
 class Accelerator:
@@ -143,7 +143,7 @@ class PinnedBuffer:
     def drain(self) -> None:
         """Wait for all captures that were sent, and store them in the order in which the hooks saw them.
 
-        A capture that cannot be copied or stored is told so; the others are stored.
+        `failed` is called for a capture that cannot be copied or stored; the others are stored.
         """
         if not self._sent:
             return

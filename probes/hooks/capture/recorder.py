@@ -95,7 +95,7 @@ class Recorder:
     """Stores the captures of one leaf of one binding.
 
     Attributes:
-        account: the books of the binding; replaced at every epoch.
+        account: the counters of the binding; replaced at every epoch.
         writer: where captures of the current descriptor go, in the epoch and phase of `state`.
         phase: their phase.
         nbytes: bytes of each.
@@ -237,7 +237,7 @@ class Recorder:
             raise NotCapturable("no data", f"transforms take dense tensors, and {found}; remove `transforms` to capture each part")
 
     def dense(self, tensor: Tensor) -> Tensor:
-        """The dense tensor on the host whose bytes stand for `tensor`; the tensor itself where it is one."""
+        """The dense tensor on the host with the bytes of `tensor`; the tensor itself where it is dense and on the host."""
         if (
             type(tensor) is Tensor
             and tensor.is_cpu
@@ -329,5 +329,5 @@ class DeviceCapture:
 
 
 def _apart(tensor: Tensor, origin: Tensor) -> bool:
-    """Whether the result of transforms has memory of its own."""
+    """Whether the result of transforms has other memory than the tensor."""
     return tensor is not origin and tensor.untyped_storage().data_ptr() != origin.untyped_storage().data_ptr()

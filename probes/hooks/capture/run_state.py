@@ -43,13 +43,13 @@ class RunState:
         phase: phase of the step that is open, or was last.
         step: step within (epoch, phase).
         microstep: outermost call within the step; -1 outside any.
-        outermost_call: changes with every outermost call, so that a module can tell its first call in it.
+        outermost_call: changes with every outermost call, so that a module finds its first call in it.
         step_number: changes with every step.
         writer: where captures go; None while no epoch is open.
         open: whether a step is open.
         inside: whether an outermost call is running.
         named: whether the loop itself opened the step, with `run.steps` or `run.step`.
-        stray: called with the target of a hooked module that runs outside any outermost call; whether to go on.
+        stray: called with the target of a hooked module that runs outside any outermost call; returns whether to capture.
         rank: rank of this process.
         pinned: where captures of an accelerator wait until the step ends.
     """

@@ -24,7 +24,7 @@ class Tap:
         gate: whether the step that is open is due.
         within: whether (microstep, call) is due; None for always.
         recorder: makes the recorder of a leaf.
-        account: the books of the binding.
+        account: the counters of the binding.
 
     Attributes:
         original: whether the value is seen before the spec's edits.
