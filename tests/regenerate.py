@@ -14,7 +14,7 @@ from probes.errors import SpecError
 from probes.run_directory.manifest import json_schema as manifest_schema
 from probes.spec import load_spec
 from probes.spec.schema import spec_schema
-from tests import unfit
+from tests import refused_by_plan
 from tests.pages import ROOT, script
 
 SPECS = Path(__file__).parent / "specs"
@@ -57,8 +57,8 @@ def everything() -> None:
     """Rewrite every generated file that needs no training."""
     for spec in REFUSED:
         spec.with_suffix(".txt").write_text(said(spec), encoding="utf-8")
-    for spec in unfit.UNFIT:
-        spec.with_suffix(".txt").write_text(unfit.said(spec), encoding="utf-8")
+    for spec in refused_by_plan.REFUSED:
+        spec.with_suffix(".txt").write_text(refused_by_plan.said(spec), encoding="utf-8")
     SCHEMA.write_text(schema_text(), encoding="utf-8")
     MANIFEST.write_text(json.dumps(manifest_schema(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     kinds, reference, torture = (script(name) for name in ("kinds", "reference", "torture"))

@@ -73,7 +73,7 @@ def test_no_code_is_declared_twice() -> None:
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_a_code_is_written_in_one_way_and_has_a_sentence(code: str) -> None:
+def test_a_code_is_in_kebab_case_and_has_a_sentence(code: str) -> None:
     assert code == code.lower().replace("_", "-")
     assert CODES[code].meaning.endswith(".")
 

@@ -37,17 +37,17 @@ GPT = ["", "transformer", "transformer.wte", "transformer.h", "lm_head"] + [
         ("TRANSFORMER", 0),
     ],
 )
-def test_globs_choose_modules_of_a_model(pattern: str, count: int) -> None:
+def test_globs_match_modules_of_a_model(pattern: str, count: int) -> None:
     glob = ModuleGlob(pattern)
     assert sum(glob.matches(path) for path in GPT) == count
 
 
-def test_two_stars_in_the_middle_are_zero_levels_too() -> None:
+def test_two_stars_in_the_middle_match_zero_levels_too() -> None:
     assert ModuleGlob("a.**.b").matches("a.b")
     assert ModuleGlob("**.a").matches("a")
 
 
-def test_two_stars_at_the_end_are_one_level_at_least() -> None:
+def test_two_stars_at_the_end_match_at_least_one_level() -> None:
     assert not ModuleGlob("a.**").matches("a")
     assert ModuleGlob("a.**").matches("a.b.c")
 
@@ -59,11 +59,11 @@ def test_a_backslash_quotes() -> None:
 
 
 @pytest.mark.parametrize(("pattern", "exact"), [("a.b", True), ("", True), ("a.*", False), ("{a,b}", False), ("a?", False), ("**", False)])
-def test_exact_patterns_are_told_apart(pattern: str, exact: bool) -> None:
+def test_exact_paths_are_distinguished_from_globs(pattern: str, exact: bool) -> None:
     assert ModuleGlob(pattern).is_exact == exact
 
 
-def test_an_exact_pattern_names_its_path() -> None:
+def test_an_exact_glob_has_its_path() -> None:
     assert ModuleGlob(r"a.b\?").exact == "a.b?"
 
 
@@ -85,20 +85,20 @@ def test_an_exact_pattern_names_its_path() -> None:
         ("a.b**", 3),
     ],
 )
-def test_what_is_no_pattern_is_refused_at_its_place(pattern: str, offset: int) -> None:
+def test_a_wrong_glob_is_refused_at_its_place(pattern: str, offset: int) -> None:
     with pytest.raises(GlobError) as caught:
         ModuleGlob(pattern)
     assert caught.value.offset == offset
 
 
-def test_a_pattern_has_a_limited_length_and_number_of_alternatives() -> None:
+def test_a_glob_has_a_limited_length_and_number_of_alternatives() -> None:
     with pytest.raises(GlobError):
         ModuleGlob("a" * 2000)
     with pytest.raises(GlobError):
         ModuleGlob("{a,b}" * 11)
 
 
-def test_no_pattern_is_slow() -> None:
+def test_no_glob_is_slow() -> None:
     glob, path = ModuleGlob(".".join(["**", "*a*a*a*a*a*b"] * 20)), ".".join(["a" * 60] * 60)
     began = time.perf_counter()
     assert not glob.matches(path)
@@ -106,5 +106,5 @@ def test_no_pattern_is_slow() -> None:
 
 
 @given(st.text("ab*?", max_size=8).filter(lambda text: "**" not in text and text), st.text("ab", min_size=1, max_size=8))
-def test_within_a_level_a_glob_is_what_fnmatch_says(pattern: str, name: str) -> None:
+def test_within_a_level_a_glob_matches_like_fnmatch(pattern: str, name: str) -> None:
     assert ModuleGlob(pattern).matches(name) == fnmatchcase(name, pattern)

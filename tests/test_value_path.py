@@ -24,12 +24,12 @@ def test_value_paths_are_read(text: str, root: str, keys: tuple[str, ...]) -> No
 
 
 @pytest.mark.parametrize("text", ["", "outputs", "output.", "output..a", "output[0]", 'output."a', 'output."a"b', ".output"])
-def test_what_is_no_value_path_is_refused(text: str) -> None:
+def test_a_wrong_value_path_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="`"):
         ValuePath.parse(text)
 
 
-def test_brackets_get_the_path_that_is_meant() -> None:
+def test_the_message_about_brackets_shows_the_right_path() -> None:
     with pytest.raises(ValueError, match=r"`output\.0`"):
         ValuePath.parse("output[0]")
 
@@ -39,7 +39,7 @@ def test_a_reference_is_split_at_its_last_colon() -> None:
     assert Reference.parse(":input").module == ""
 
 
-def test_a_reference_without_a_value_says_how_to_write_one() -> None:
+def test_the_message_about_a_reference_without_a_value_shows_one() -> None:
     with pytest.raises(ValueError, match="write `fc1:output`"):
         Reference.parse("fc1")
 

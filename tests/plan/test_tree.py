@@ -20,12 +20,12 @@ class Net(nn.Module):
         return self.heads[0](self.features(x))
 
 
-def test_every_module_stands_under_its_path_and_the_root_under_the_empty_one() -> None:
+def test_every_module_has_a_path_and_the_root_has_the_empty_path() -> None:
     tree = Tree(Net())
     assert list(tree.nodes) == ["", "features", "features.0", "features.1", "heads", "heads.0", "tied"]
 
 
-def test_a_module_with_two_names_is_one_node_for_wildcards_and_knows_its_aliases() -> None:
+def test_a_module_with_two_names_matches_once_and_has_an_alias() -> None:
     tree = Tree(Net())
     assert tree.aliases(tree.nodes["features.0"]) == ("tied",)
     assert "tied" not in [node.path for node in tree.runnable()]
@@ -73,7 +73,7 @@ def test_parameters_and_buffers_are_found_without_running_a_parametrization() ->
 
 
 @pytest.mark.parametrize(("raw", "plain"), [("_orig_mod.a.b", "a.b"), ("a._checkpoint_wrapped_module.b", "a.b"), ("module.a", "module.a")])
-def test_wrapper_levels_that_only_wrappers_have_are_dropped_from_a_path(raw: str, plain: str) -> None:
+def test_levels_that_only_wrappers_have_are_removed_from_a_path(raw: str, plain: str) -> None:
     assert canonical(raw) == plain
 
 

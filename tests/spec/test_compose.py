@@ -30,7 +30,7 @@ def when_of(loaded: LoadedSpec, name: str = "acts") -> Any:
     return loaded.data["probes"][name]["when"]
 
 
-def test_a_file_wins_over_what_it_extends(tmp_path: Path) -> None:
+def test_a_file_overrides_the_files_that_it_extends(tmp_path: Path) -> None:
     (tmp_path / "common.yaml").write_text(spec(ACTS, "about: common\nlimits: {matches_per_probe: 7, buffer_bytes: 1 MiB}\n"), "utf-8")
     (tmp_path / "a.yaml").write_text("version: 1\nextends: [common.yaml]\nlimits: {matches_per_probe: 9}\n", "utf-8")
     loaded = load_spec(tmp_path / "a.yaml")
@@ -39,7 +39,7 @@ def test_a_file_wins_over_what_it_extends(tmp_path: Path) -> None:
     assert loaded.spec.limits.buffer_bytes == 1 << 20
 
 
-def test_of_two_extended_files_the_later_wins_and_lists_are_replaced(tmp_path: Path) -> None:
+def test_a_later_extended_file_overrides_an_earlier_one_and_lists_are_replaced(tmp_path: Path) -> None:
     (tmp_path / "one.yaml").write_text(spec("  acts: {hook: forward, modules: [fc1, fc2]}\n"), "utf-8")
     (tmp_path / "two.yaml").write_text(spec("  acts: {modules: [fc3]}\n"), "utf-8")
     (tmp_path / "a.yaml").write_text("version: 1\nextends: [one.yaml, two.yaml]\n", "utf-8")
@@ -71,7 +71,7 @@ def test_a_fan_of_files_is_refused(tmp_path: Path) -> None:
         load_spec(tmp_path / "0.yaml")
 
 
-def test_a_problem_of_an_extended_file_stands_in_that_file(tmp_path: Path) -> None:
+def test_a_problem_of_an_extended_file_is_reported_in_that_file(tmp_path: Path) -> None:
     (tmp_path / "common.yaml").write_text("version: 1\nlimits: {matches_per_probe: 0}\n", "utf-8")
     (tmp_path / "a.yaml").write_text("extends: [common.yaml]\n" + spec(ACTS), "utf-8")
     with pytest.raises(SpecError) as caught:
@@ -80,7 +80,7 @@ def test_a_problem_of_an_extended_file_stands_in_that_file(tmp_path: Path) -> No
     assert (Path(problem.file).name, problem.line, problem.column) == ("common.yaml", 2, 29)
 
 
-def test_a_directory_is_no_spec(tmp_path: Path) -> None:
+def test_a_directory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="cannot read spec"):
         load_spec(tmp_path)
 
@@ -105,7 +105,7 @@ def test_defaults_never_apply_to_edits() -> None:
     assert when_of(load(text), "halve") == {"phases": ["train"]}
 
 
-def test_a_mistake_in_defaults_is_told_once() -> None:
+def test_a_mistake_in_defaults_is_reported_once() -> None:
     assert codes(spec(ACTS + "  more: {hook: forward, modules: [b]}\n", "defaults: {when: {steps: {every: 0}}}\n")) == ["out-of-range"]
 
 
@@ -125,12 +125,12 @@ def test_a_variable_is_set_from_outside() -> None:
     assert loaded.spec.probes["acts"].modules == ("b",)
 
 
-def test_a_variable_does_not_refer_to_another() -> None:
+def test_a_variable_cannot_use_another_variable() -> None:
     body = '  acts: {hook: forward, modules: [m], about: "${a}${b}"}\n'
     assert codes(spec(body, 'vars: {a: "${b}", b: 1}\n')) == ["unknown-variable"]
 
 
-def test_every_wrong_variable_is_told() -> None:
+def test_every_wrong_variable_is_reported() -> None:
     assert codes(spec('  acts: {hook: forward, modules: ["${x}.${y}", "${z}"]}\n', "vars: {a: 1}\n")) == [
         "unused-variable",
         *["unknown-variable"] * 3,
@@ -157,7 +157,7 @@ def test_overrides_are_read_like_values_of_the_file(text: str, path: tuple[str, 
 
 
 @pytest.mark.parametrize("text", ["name", "=x", "name=", "name.first=x", "a..b=1", "name=010", "probes=[", "version=2"])
-def test_a_wrong_override_is_refused_where_it_stands(text: str) -> None:
+def test_a_wrong_override_is_reported_at_its_place(text: str) -> None:
     with pytest.raises(SpecError) as caught:
         load(spec(ACTS, "name: one\n"), text)
     assert caught.value.problems[0].file.startswith("--set")
@@ -183,7 +183,7 @@ def test_a_problem_of_an_override_shows_the_override(text: str, hint: str) -> No
     assert hint in str(problem)
 
 
-def test_a_member_of_a_list_and_what_it_holds_can_be_set() -> None:
+def test_members_of_lists_can_be_set() -> None:
     transforms = "transforms: [{kind: cast, dtype: float16}, {kind: norm}]"
     data = load(f"version: 1\nprobes: {{a: {{hook: forward, modules: [x], {transforms}}}}}\n", "probes.a.transforms.0.dtype=float32").data
     assert [transform.get("dtype") for transform in data["probes"]["a"]["transforms"]] == ["float32", None]
@@ -198,6 +198,6 @@ def test_a_spec_of_a_thousand_probes_loads_in_a_second() -> None:
     assert time.process_time() - began < 1
 
 
-def test_a_number_in_another_notation_is_shown_as_it_has_to_be_written() -> None:
+def test_the_hint_shows_a_number_in_the_notation_that_is_allowed() -> None:
     with pytest.raises(SpecError, match=r"write 1000$"):
         load(spec("  acts: {hook: forward, modules: [fc1], when: {steps: {every: 1e3}}}\n"))

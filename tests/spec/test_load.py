@@ -20,7 +20,7 @@ def load(text: str) -> LoadedSpec:
     return load_text(text.encode(), "a.yaml", None)
 
 
-def test_a_path_a_mapping_and_a_spec_come_to_the_same(tmp_path: Path) -> None:
+def test_a_path_a_mapping_and_a_spec_give_the_same_result(tmp_path: Path) -> None:
     (tmp_path / "spec.yaml").write_text(LEAST, "utf-8")
     by_path = load_spec(tmp_path / "spec.yaml")
     by_mapping = load_spec({"version": 1, "probes": {"acts": {"hook": "forward", "modules": ["fc1"]}}})
@@ -30,7 +30,7 @@ def test_a_path_a_mapping_and_a_spec_come_to_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", VALID, ids=lambda path: path.stem)
-def test_what_is_resolved_resolves_to_itself(path: Path) -> None:
+def test_a_resolved_spec_resolves_to_itself(path: Path) -> None:
     loaded = load_spec(path)
     again = load_spec(json.loads(loaded.resolved))
     assert again.resolved == loaded.resolved
@@ -43,7 +43,7 @@ def test_a_spec_object_may_be_given_in_place_of_its_file(path: Path) -> None:
     assert load_spec(loaded.spec).resolved == loaded.resolved
 
 
-def test_a_spec_made_in_python_is_laid_upon_its_defaults() -> None:
+def test_a_spec_made_in_python_is_merged_with_its_defaults() -> None:
     made = Spec(
         version=1,
         defaults=Defaults(when=When(phases=("eval",))),
@@ -57,7 +57,7 @@ def test_a_spec_made_in_python_is_laid_upon_its_defaults() -> None:
     assert probes["b"].transforms == (Cast(dtype="float16"),)
 
 
-def test_overrides_of_a_loaded_spec_go_on_from_those_before(tmp_path: Path) -> None:
+def test_overrides_of_a_loaded_spec_add_to_its_earlier_overrides(tmp_path: Path) -> None:
     (tmp_path / "base.yaml").write_text("name: base\n", "utf-8")
     (tmp_path / "spec.yaml").write_text(LEAST + "extends: [base.yaml]\n", "utf-8")
     once = load_spec(tmp_path / "spec.yaml", overrides=["on_error=raise"])
@@ -79,7 +79,7 @@ def test_the_name_is_the_files_stem_where_none_is_written(tmp_path: Path) -> Non
         assert load_spec(path).spec.name == name
 
 
-def test_identity_leaves_out_what_decides_about_no_value() -> None:
+def test_keys_that_affect_no_captured_value_do_not_change_the_identity() -> None:
     plain = load(LEAST).identity_hash
     assert (
         load(
@@ -102,7 +102,7 @@ def test_a_place_is_found_by_its_path() -> None:
 
 
 @pytest.mark.parametrize("spec", [3, None, b"version: 1", ["a"]])
-def test_what_is_no_spec_is_a_usage_error(spec: object) -> None:
+def test_an_object_of_another_type_is_a_usage_error(spec: object) -> None:
     with pytest.raises(UsageError, match="a spec is a path"):
         load_spec(spec)
 
@@ -113,7 +113,7 @@ def test_a_mapping_holds_plain_data(value: object) -> None:
         load_spec({"version": 1, "probes": value})
 
 
-def test_a_missing_file_and_a_missing_preset_are_told(tmp_path: Path) -> None:
+def test_a_missing_file_and_a_missing_preset_are_reported(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="does not exist"):
         load_spec(tmp_path / "absent.yaml")
     with pytest.raises(UsageError, match="there is no preset `preset:nothing`"):

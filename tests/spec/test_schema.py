@@ -66,7 +66,7 @@ def test_every_key_and_every_kind_is_described() -> None:
     assert {*kinds("transform"), *kinds("edit"), *kinds("sink")} <= tags
 
 
-def test_a_variable_may_stand_for_numbers_booleans_and_choices(validator: Any) -> None:
+def test_a_variable_may_replace_numbers_booleans_and_choices(validator: Any) -> None:
     probe = {"hook": "${hook}", "modules": ["a"], "enabled": "${on}", "when": {"steps": {"every": "${n}"}}}
     assert validator.is_valid({"version": 1, "probes": {"acts": probe}})
     probe["enabled"] = "often"
@@ -85,7 +85,7 @@ WORDS = sorted(
 
 @settings(max_examples=300, deadline=None)
 @given(path=st.sampled_from(VALID), place=st.integers(0, 10**6), word=st.sampled_from(WORDS))
-def test_no_editor_complains_of_what_is_accepted(path: Path, place: int, word: str, validator: Any) -> None:
+def test_the_schema_accepts_every_spec_that_check_accepts(path: Path, place: int, word: str, validator: Any) -> None:
     tokens = re.findall(r"[\w.-]+|\s+|.", path.read_text("utf-8"))
     tokens[place % len(tokens)] = word
     text = "".join(tokens).encode()

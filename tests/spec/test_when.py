@@ -23,7 +23,7 @@ from probes.spec.when import Range, When
         ({"from": 2, "until": 8, "every": 2}, [2, 4, 6]),
     ],
 )
-def test_a_range_chooses(keys: dict[str, object], chosen: list[int]) -> None:
+def test_a_range_selects_numbers(keys: dict[str, object], chosen: list[int]) -> None:
     found = Range.model_validate(keys)
     assert [number for number in range(36) if found.includes(number)] == chosen
 
@@ -47,7 +47,7 @@ def test_a_range_chooses(keys: dict[str, object], chosen: list[int]) -> None:
         {"from_": 2},
     ],
 )
-def test_a_range_that_cannot_be_meant_is_refused(keys: dict[str, object]) -> None:
+def test_a_wrong_range_is_refused(keys: dict[str, object]) -> None:
     probe = {"hook": "forward", "modules": ["a"], "when": {"steps": keys}}
     with pytest.raises(SpecError):
         load_spec({"version": 1, "probes": {"p": probe}})
@@ -101,12 +101,12 @@ def test_the_keys_of_a_schedule_are_joined_by_and() -> None:
     ("keys", "everything"),
     [({"from": 0}, True), ({"every": 1}, True), ({"from": 1}, False), ({"every": 2}, False), ({"at": [0]}, False), ({"first": 1}, False)],
 )
-def test_a_range_of_every_number_undoes_a_default(keys: dict[str, object], everything: bool) -> None:
+def test_a_range_of_every_number_cancels_a_default(keys: dict[str, object], everything: bool) -> None:
     assert Range.model_validate(keys).is_all == everything
 
 
 @pytest.mark.parametrize("phases", [[], ["all"], [""], ["eval", "eval"], "train"])
-def test_phases_are_named(phases: object) -> None:
+def test_wrong_phases_are_refused(phases: object) -> None:
     probe = {"hook": "forward", "modules": ["a"], "when": {"phases": phases}}
     with pytest.raises(SpecError):
         load_spec({"version": 1, "probes": {"p": probe}})

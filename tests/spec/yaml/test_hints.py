@@ -26,7 +26,7 @@ from probes.spec.yaml.reader import read
         ("a: 1\rb: 2\r", 1, "LF or CRLF"),
     ],
 )
-def test_what_was_meant_is_said_where_it_stands(text: str, line: int, hint: str) -> None:
+def test_the_hint_of_a_yaml_error_names_its_likely_cause(text: str, line: int, hint: str) -> None:
     with pytest.raises(SpecError) as caught:
         read(text.encode(), "a.yaml")
     problem = caught.value.problems[0]
@@ -34,7 +34,7 @@ def test_what_was_meant_is_said_where_it_stands(text: str, line: int, hint: str)
     assert hint in problem.hint
 
 
-def test_every_cause_that_is_not_known_stays_not_yaml() -> None:
+def test_an_unknown_yaml_error_has_the_code_not_yaml() -> None:
     assert cause("something new", "a: b", 3) == ("not-yaml", "")
     assert missing("", "", 0, "") == "write a value, or remove the key"
 

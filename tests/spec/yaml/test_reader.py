@@ -30,7 +30,7 @@ def test_keys_and_values_have_places() -> None:
     assert (value.line, value.column, value.width, value.source) == (2, 10, 2, "  b: [x, yy]")
 
 
-def test_a_path_without_a_place_has_that_of_what_is_above_it() -> None:
+def test_a_path_without_a_place_has_the_place_of_its_parent() -> None:
     document = load("a:\n  b: 1\n")
     assert document.at(("a", "c", "d")) == document.at(("a",), key=True)
 
@@ -41,20 +41,20 @@ def test_columns_count_characters() -> None:
     assert mark.column == 8
 
 
-def test_windows_line_ends_are_no_part_of_a_line() -> None:
+def test_windows_line_ends_are_not_part_of_a_line() -> None:
     mark = load("a: 1\r\nb: 2\r\n").at(("b",))
     assert mark is not None
     assert mark.source == "b: 2"
 
 
-def test_a_byte_order_mark_is_told() -> None:
+def test_a_byte_order_mark_is_reported() -> None:
     assert problems(b"\xef\xbb\xbfa: 1\n") == [("invisible-character", 1, 1)]
 
 
 @pytest.mark.parametrize(
     "text", ["a: *b\n", "a: &b 1\n", "a: !!str 1\n", "a: !b 1\n", "<<: {a: 1}\n", "? [a]\n: 1\n", "---\na: 1\n---\nb: 1\n"]
 )
-def test_what_would_make_yaml_more_than_data_is_refused(text: str) -> None:
+def test_tags_anchors_and_aliases_are_refused(text: str) -> None:
     assert len(problems(text)) == 1
 
 
@@ -62,7 +62,7 @@ def test_a_quoted_merge_key_is_a_key() -> None:
     assert load('"<<": 1\n').data == {"<<": 1}
 
 
-def test_every_problem_that_hides_no_other_is_listed() -> None:
+def test_all_problems_of_a_document_are_listed() -> None:
     assert problems("a: ~\nb: no\nc: 010\na: 2\n1: x\n") == [
         ("null", 1, 4),
         ("looks-boolean", 2, 4),
@@ -80,13 +80,13 @@ def test_block_texts_are_texts() -> None:
     assert load("a: |\n  1\nb: >\n  no\n").data == {"a": "1\n", "b": "no\n"}
 
 
-def test_a_file_may_have_a_mebibyte_and_no_more() -> None:
+def test_a_file_has_at_most_one_mebibyte() -> None:
     fitting = b"# " + b"x" * (MAX_BYTES - 8) + b"\na: 1\n"
     assert read(fitting[:MAX_BYTES], "a.yaml")
     assert problems(fitting + b"#" * 100)[0][0] == "too-large"
 
 
-def test_nesting_may_be_so_deep_and_no_deeper() -> None:
+def test_nesting_is_limited() -> None:
     assert load("a: " + "[" * (MAX_DEPTH - 1) + "]" * (MAX_DEPTH - 1))
     assert problems("a: " + "[" * MAX_DEPTH + "]" * MAX_DEPTH)[0][0] == "too-deep"
 
@@ -105,16 +105,16 @@ def test_texts_are_of_limited_length() -> None:
 
 
 @pytest.mark.parametrize("character", ["\u202e", "\u200b", "\ufeff", "\u2028", "\x00", "\x7f", "\x85"])
-def test_characters_that_cannot_be_seen_are_refused(character: str) -> None:
+def test_invisible_characters_are_refused(character: str) -> None:
     assert problems(f'a: "b{character}c"\n')[0] == ("invisible-character", 1, 6)
 
 
 @pytest.mark.parametrize("escape", [r"\u202e", r"\0", r"\N", r"\_", r"\x07"])
-def test_an_escape_hides_nothing(escape: str) -> None:
+def test_escapes_of_invisible_characters_are_refused(escape: str) -> None:
     assert problems(f'a: "b{escape}c"\n')[0] == ("invisible-character", 1, 4)
 
 
-def test_other_scripts_are_seen() -> None:
+def test_letters_of_other_scripts_are_allowed() -> None:
     assert load('a: "é 形　状 \\t\\n"\n').data == {"a": "é 形　状 \t\n"}
 
 

@@ -16,7 +16,7 @@ from probes.errors import PlanError, ProbesError
 from tests.pages import module
 
 FOLDER = Path(__file__).parent / "specs" / "unfit"
-UNFIT = sorted(FOLDER.glob("*.yaml"))
+REFUSED = sorted(FOLDER.glob("*.yaml"))
 
 
 def said(path: Path) -> str:

@@ -9,20 +9,20 @@ from pathlib import Path
 import pytest
 
 from probes.error_codes import MODEL
-from tests import unfit
+from tests import refused_by_plan
 from tests.regenerate import COMMAND
 
 
 @pytest.fixture(scope="module", autouse=True)
 def warm() -> None:
     """What is imported once is no part of what a spec takes."""
-    unfit.said(unfit.UNFIT[0])
+    refused_by_plan.said(refused_by_plan.REFUSED[0])
 
 
-@pytest.mark.parametrize("path", unfit.UNFIT, ids=lambda path: path.stem)
-def test_what_does_not_fit_is_refused_in_these_words_within_a_second(path: Path) -> None:
+@pytest.mark.parametrize("path", refused_by_plan.REFUSED, ids=lambda path: path.stem)
+def test_a_spec_that_does_not_fit_is_refused_with_the_recorded_text_within_a_second(path: Path) -> None:
     began = time.process_time()
-    said = unfit.said(path)
+    said = refused_by_plan.said(path)
     if "compiled" not in path.read_text("utf-8").splitlines()[0]:
         assert time.process_time() - began < 1
     assert said == path.with_suffix(".txt").read_text("utf-8"), f"run: {COMMAND}"
@@ -42,7 +42,9 @@ ELSEWHERE = {
 
 
 def test_every_code_about_models_has_a_case() -> None:
-    told = {code for path in unfit.UNFIT for code in re.findall(r"error\[([\w-]+)\]", path.with_suffix(".txt").read_text("utf-8"))}
+    told = {
+        code for path in refused_by_plan.REFUSED for code in re.findall(r"error\[([\w-]+)\]", path.with_suffix(".txt").read_text("utf-8"))
+    }
     assert set(MODEL) - told - set(ELSEWHERE) == set()
 
 
@@ -50,7 +52,7 @@ EXAMPLES = [code for code, row in MODEL.items() if row.wrong]
 
 
 @pytest.mark.parametrize("code", EXAMPLES)
-def test_the_example_of_a_code_is_wrong_in_this_way_and_right_as_it_is_mended(code: str, tmp_path: Path) -> None:
+def test_the_wrong_example_of_a_code_has_this_problem_and_the_right_one_has_none(code: str, tmp_path: Path) -> None:
     wrong, right = MODEL[code].wrong, MODEL[code].right
-    assert re.findall(r"error\[([\w-]+)\]", unfit.said_of(wrong, tmp_path)) == [code]
-    assert unfit.said_of(right, tmp_path) == ""
+    assert re.findall(r"error\[([\w-]+)\]", refused_by_plan.said_of(wrong, tmp_path)) == [code]
+    assert refused_by_plan.said_of(right, tmp_path) == ""
