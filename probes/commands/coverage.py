@@ -34,8 +34,8 @@ def coverage(
 ) -> None:
     """Run SCRIPT once and count the calls of every module of its model; with SPEC, of the model that the spec fits.
 
-    Without SPEC the model is the first tree with parameters that is called. Nothing is stored. What
-    SCRIPT prints goes to stderr.
+    The model is the one whose parameters an optimizer steps; without such a step, the only one that is called. Nothing is stored.
+    What SCRIPT prints goes to stderr.
     """
     has_spec = bool(words) and (words[0].endswith((".yaml", ".yml")) or words[0].startswith("preset:"))
     loaded = load_spec(words[0], overrides=overrides, allow_plugins=allowed) if has_spec else None
@@ -61,9 +61,9 @@ def _run(program: Program, loaded: LoadedSpec | None) -> tuple[ProgramEnding, Co
 
     def torch_is_there() -> None:
         from probes.script.coverage import Coverage
-        from probes.script.model_choice import TreeWithParameters, choice_for
+        from probes.script.model_choice import AnyModule, ModelChoice, choice_for
 
-        begun.append(Coverage(choice_for(loaded) if loaded is not None else TreeWithParameters()))
+        begun.append(Coverage(choice_for(loaded) if loaded is not None else ModelChoice(AnyModule())))
         begun[0].start()
 
     import_hook = ImportHook("torch", torch_is_there)
@@ -107,12 +107,16 @@ def plain(found: Coverage, matched: Matched) -> dict[str, Any]:
         for name, tree in found.trees.items()
         for path, node in tree.nodes.items()
     ]
-    return {"outermost_calls": found.outermost, "first_call": found.place, "modules": modules}
+    models = {name: {"outermost_calls": counts.outermost, "first_call": counts.place} for name, counts in found.models.items()}
+    called = found.finder.census.as_dicts()
+    return {"outermost_calls": found.outermost, "first_call": found.place, "models": models, "called": called, "modules": modules}
 
 
 def text(found: Coverage, matched: Matched, *, folded: bool) -> str:
     """Return the counts as text for a terminal."""
-    return "\n\n".join(_tree_text(found, name, tree, matched, folded) for name, tree in found.trees.items())
+    trees = [_tree_text(found, name, tree, matched, folded) for name, tree in found.trees.items()]
+    called = found.finder.census.lines("counted") if len(found.finder.census.models) > len(trees) else []
+    return "\n\n".join([*trees, *(["\n".join(called)] if called else [])])
 
 
 def _tree_text(found: Coverage, name: str, tree: Tree, matched: Matched, folded: bool) -> str:
@@ -125,14 +129,16 @@ def _tree_text(found: Coverage, name: str, tree: Tree, matched: Matched, folded:
     grid = table([header[column] for column in kept], [[line[column] for column in kept] for line in cells], right=("calls", "per call"))
     runnable = list(tree.runnable())
     fired = sum(1 for node in runnable if found.of(tree, node).calls)
-    head = f"{tree.root.kind}, first called at {found.place}: {found.outermost} outermost calls, {fired} of {len(runnable)} modules called"
+    counts = found.calls(name)
+    calls = f"{counts.outermost} outermost calls, {fired} of {len(runnable)} modules called"
+    head = f"{tree.root.kind}, first called at {counts.place}: {calls}"
     return "\n".join([f"model {name}: {head}" if name else head, "", grid])
 
 
 def _cells(found: Coverage, name: str, tree: Tree, row: OutlineRow, matched: Matched) -> tuple[str, ...]:
     counts = [found.of(tree, node) for node in row.nodes]
     calls, most = _span([one.calls for one in counts]), _span([one.most for one in counts])
-    if any(0 < one.within < found.outermost for one in counts):
+    if any(0 < one.within < found.calls(name).outermost for one in counts):
         most = f"0-{max(one.most for one in counts)}"
     probes = list(dict.fromkeys(probe for node in row.nodes for probe in matched.get((name, node.path), ())))
     kind = row.kind if len(row.nodes) == 1 else f"{len(row.nodes)} x {row.kind}"

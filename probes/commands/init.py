@@ -31,13 +31,13 @@ class Found:
     Attributes:
         model: the model, or several by name; None without a model.
         targets: name in the spec (`""` for a single model) -> class name and suggestion.
-        phase: the phase of the watched pass.
+        phases: the phases of the watched calls.
         command: the options that name the model on a command line.
     """
 
     model: Any
     targets: dict[str, tuple[str, Suggestion]]
-    phase: str
+    phases: tuple[str, ...]
     command: str
 
     @property
@@ -85,7 +85,7 @@ def init(
     if given.preset is not None and modules and "\n  layers:" not in _preset(given.preset):
         raise UsageError(f"preset `{given.preset}` has no variable `layers`, so `--modules` has no effect; remove it")
     found = _found(context, given)
-    answers = Answers(modules, keep, every, found.phase)
+    answers = Answers(modules, keep, every, found.phases)
     text = _text(given.preset, found, _asked(answers, given, found) if asks else answers)
     load_text(text.encode(), out.name, out.parent)
     misfit = _misfit(text, out, found.model) if found.model is not None else ""
@@ -110,7 +110,7 @@ def _asked(answers: Answers, given: asking.StartingPoint, found: Found) -> Answe
 def _found(context: click.Context, given: asking.StartingPoint) -> Found:
     """The model that was named, or that a script calls."""
     if not given.model and not given.program:
-        return Found(None, {}, "train", "--model FILE.py:CALLABLE")
+        return Found(None, {}, ("train",), "--model FILE.py:CALLABLE")
 
     from probes.plan.suggestion import suggestion
     from probes.plan.tree import Tree
@@ -120,14 +120,14 @@ def _found(context: click.Context, given: asking.StartingPoint) -> Found:
         model = named_model(given.model)
         trees = {key: Tree(one) for key, one in (model.items() if isinstance(model, Mapping) else [("", model)])}
         targets = {key: (tree.root.kind, suggestion(tree)) for key, tree in trees.items()}
-        return Found(model, targets, "train", f"--model {shlex.quote(given.model)}")
+        return Found(model, targets, ("train",), f"--model {shlex.quote(given.model)}")
     context.meta[OPTION] = given.program
     seen = watch(context, "init")
     targets = {
         key: (tree.root.kind, suggestion(tree, lambda node, tree=tree: seen.values(tree, node)))  # type: ignore[misc]  # bound now
         for key, tree in seen.trees.items()
     }
-    return Found(models(seen), targets, seen.phase, f"{OPTION} {shlex.join(given.program)}")
+    return Found(models(seen), targets, seen.phases, f"{OPTION} {shlex.join(given.program)}")
 
 
 def _preset(preset: str | None) -> str:

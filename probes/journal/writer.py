@@ -51,6 +51,10 @@ class Journal:
         # being copied must not wait for its own thread.
         self._lock = threading.RLock()
 
+    def move_to(self, directory: Path) -> None:
+        """Follow the file to another name of its directory; it stays open."""
+        self.path = self._log.path = directory / self.path.name
+
     @classmethod
     def create(
         cls,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from probes.errors import StorageError
 from probes.journal.writer import Journal
 from probes.run_directory.file_name import CONTINUED, Stem
 from probes.run_directory.ledger import SealedFileInfo
@@ -85,6 +86,28 @@ class Recording:
         journal.end(complete, reason, {**closing, "waited": waited})
         self.sealer.submit(journal.path, self.options)
         self.sealed += self.sealer.poll()
+
+    def discard(self) -> None:
+        """Let go of every file, so that the directory can be removed: nothing more is sealed."""
+        journal, self.journal = self.journal, None
+        if journal is not None:
+            journal.close()
+        self.drain()
+
+    def move_to(self, directory: Path) -> None:
+        """Give the run directory another name; the journal stays open, and another sealer takes the next one.
+
+        Raises:
+            StorageError: it cannot be renamed.
+        """
+        self.drain()
+        try:
+            self.directory.rename(directory)
+        except OSError as error:
+            raise StorageError(f'cannot rename "{self.directory}" to "{directory}": {error.strerror}') from error
+        self.directory, self.sealer = directory, SealerProcess(directory)
+        if self.journal is not None:
+            self.journal.move_to(directory)
 
     def drain(self, timeout: float | None = None) -> None:
         """Wait until every epoch is sealed.

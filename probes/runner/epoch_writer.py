@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from probes.component import Accumulation
@@ -98,6 +99,10 @@ class EpochWriter:
         for failure in self.recording.sealer.failures:
             text = f'"{self.recording.directory / failure.journal}" could not be sealed: {failure.message}'
             self.failures.add(StorageError(f'{text}; it is kept: `probes recover "{self.recording.directory}"`'))
+
+    def move_to(self, directory: Path) -> None:
+        """Follow the run directory to another name."""
+        self.sinks.directory = self.room.directory = directory
 
     def _commit(self, ended: StepEnded) -> None:
         journal, watch = self.recording.journal, self.live.watch

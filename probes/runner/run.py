@@ -120,8 +120,19 @@ class Run(RunLoops):
         self._entered = False
         self.events.stop()
         self._take_off()
+        self.recording.discard()
         self.engine.go_inert()
         shutil.rmtree(self.directory, ignore_errors=True)
+
+    def move_to(self, directory: Path) -> None:
+        """Give the run directory another name on the same file system; open files stay open.
+
+        Raises:
+            StorageError: the directory cannot be renamed.
+        """
+        self.recording.move_to(directory)
+        self.directory = directory
+        self.engine.writer.move_to(directory)
 
     def _take_off(self) -> None:
         self.engine.writer.sinks.close()

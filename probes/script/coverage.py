@@ -1,9 +1,9 @@
-"""Which modules of a program's model fire, how often, and with which values."""
+"""Counting the calls of every module of the model that a script trains; nothing is stored."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,12 +12,16 @@ from torch.nn import Module
 
 from probes.errors import PlanError, ProbesError, RunError
 from probes.forward_signature import forward_signature
+from probes.hooks.capture.model_copies import HookOfOurs, clean_copies
+from probes.hooks.capture.tracing import is_traced, is_transformed
 from probes.plan.tree import Node, Tree
 from probes.runner.program_events import phase_of
-from probes.script.model_choice import ModelChoice, Models
+from probes.script.model_choice import Candidate, ModelChoice
 from probes.script.model_finder import ModelFinder
 from probes.signature import Signature
 from probes.tensors import DTYPE_NAMES, in_backward, leaves
+
+MOST_UNTRAINED = 100  # calls of a model that no optimizer steps, after which a look at it is long enough
 
 
 @dataclass
@@ -39,104 +43,193 @@ class WatchedEnough(BaseException):
     """The program was watched for as long as it was asked for; nothing of it goes on."""
 
 
-class Coverage:
-    """Counts the calls of every module of the model that a choice finds, and notes the shapes of its first call; nothing is stored.
+class ModelCalls(HookOfOurs):
+    """Counts the calls of every module of one model, and notes the shapes of its first call.
 
     Modules inside a compiled region are not called one by one, and are not counted.
 
     Args:
-        choice: which model is meant.
-        passes: outermost calls after which `WatchedEnough` ends the program; without it nothing is stopped.
+        model: the model.
+        place: `file:line` of its first call.
+        called: called after each outermost call.
 
     Attributes:
-        trees: the model's tree, or those of several by name, once found.
         outermost: how often the model was called.
-        place: `file:line` of the first call.
-        phase: `train` or `eval`, as the first call was made.
+        phases: outermost calls by phase, `train` or `eval`.
     """
 
-    def __init__(self, choice: ModelChoice, passes: int | None = None) -> None:
-        self.passes = passes
-        self.finder = ModelFinder(choice, self._bind, self._refused)
-        self.trees: dict[str, Tree] = {}
+    def __init__(self, model: Module, place: str, called: Callable[[], None]) -> None:
+        self.tree = Tree(model)
+        self.place = place
+        self.called = called
         self.outermost = 0
-        self.place = ""
-        self.phase = ""
-        self.failure: ProbesError | None = None
-        self._fired: dict[int, ModuleCalls] = {}
-        self._values: dict[int, dict[str, Signature]] = {}
+        self.phases: Counter[str] = Counter()
+        self.fired = {id(node.module): ModuleCalls() for node in self.tree.nodes.values()}
+        self.values: dict[int, dict[str, Signature]] = {}
         self._open: Counter[int] = Counter()
         self._depth = 0
         self._handles: list[Any] = []
 
     def start(self) -> None:
-        """Wait for the model."""
-        self.finder.start()
+        """Begin to count."""
+        modules = {id(node.module): node for node in self.tree.nodes.values()}  # a shared one has several paths
+        for node in modules.values():
+            if not node.scripted:
+                self._handles.append(node.module.register_forward_pre_hook(self._enter, prepend=True))
+                self._handles.append(node.module.register_forward_hook(self._leave, with_kwargs=True, always_call=True))
 
     def stop(self) -> None:
-        """Take everything back."""
-        self.finder.stop()
+        """Take every hook off the model."""
         for handle in self._handles:
             handle.remove()
         self._handles.clear()
 
-    def of(self, tree: Tree, node: Node) -> ModuleCalls:
-        """The calls of a module."""
-        return self._fired[id(tree.first(node).module)]
-
-    def values(self, tree: Tree, node: Node) -> dict[str, Signature]:
-        """The tensors that the module's first call took and gave, by leaf path such as `output.0`; empty where it never fired."""
-        return self._values.get(id(tree.first(node).module), {})
-
-    def verdict(self) -> ProbesError | None:
-        """Why there is nothing to show, if so."""
-        if self.trees:
-            return None
-        return self.failure or (self.finder.refusal() if self.finder.seen else RunError("the program called no model in this process"))
-
-    def _refused(self, error: PlanError) -> None:
-        self.failure = error
-
-    def _bind(self, models: Models, place: str) -> None:
-        self.place = place
-        named: Mapping[str, Module] = models if isinstance(models, Mapping) else {"": models}
-        self.trees = {name: Tree(model) for name, model in named.items()}
-        for tree in self.trees.values():
-            for node in tree.nodes.values():
-                if id(node.module) not in self._fired:
-                    self._fired[id(node.module)] = ModuleCalls()
-                    self._watch(node)
-
-    def _watch(self, node: Node) -> None:
-        if node.scripted:
-            return
-        self._handles.append(node.module.register_forward_pre_hook(self._enter, prepend=True))
-        self._handles.append(node.module.register_forward_hook(self._leave, with_kwargs=True, always_call=True))
-
     def _enter(self, module: Module, _args: object) -> None:
-        if torch.compiler.is_compiling() or in_backward():
+        if _is_overlooked():
             return
+        if not self._depth:
+            self.phases[phase_of(self.tree.root.module)] += 1
         self._depth += 1
-        self.phase = self.phase or phase_of(module)
         self._open[id(module)] += 1
 
     def _leave(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: object) -> None:
-        if torch.compiler.is_compiling() or in_backward():
+        if _is_overlooked():
             return
-        if id(module) not in self._values:
-            self._values[id(module)] = _signatures(module, args, kwargs, output)
+        if id(module) not in self.values:
+            self.values[id(module)] = _signatures(module, args, kwargs, output)
         self._depth -= 1
         if self._depth:
             return
         self.outermost += 1
         for key, calls in self._open.items():
-            fired = self._fired[key]
+            fired = self.fired[key]
             fired.calls += calls
             fired.within += 1
             fired.most = max(fired.most, calls)
         self._open.clear()
-        if self.passes is not None and self.outermost >= self.passes:
+        self.called()
+
+
+class Coverage:
+    """Counts the calls of the modules that a choice finds; each candidate is counted until it is known which one is meant.
+
+    Args:
+        choice: which model is meant.
+        brief: end the program with `WatchedEnough` once the model is known and was called.
+
+    Attributes:
+        models: the counts of the model, or of several by name, once it is known which is meant.
+        failure: what the program was stopped with.
+    """
+
+    def __init__(self, choice: ModelChoice, *, brief: bool = False) -> None:
+        self.brief = brief
+        self.finder = ModelFinder(choice, self)
+        self.models: dict[str, ModelCalls] = {}
+        self.failure: ProbesError | None = None
+        self._candidates: dict[Candidate, dict[str, ModelCalls]] = {}
+
+    def start(self) -> None:
+        """Wait for the model."""
+        clean_copies.start()
+        self.finder.start()
+
+    def stop(self) -> None:
+        """Take everything back; where no optimizer step has told which model is meant, the only one is."""
+        self.brief = False
+        try:
+            self.finder.at_end()
+        except PlanError as error:
+            self.failure = self.failure or error
+        self.finder.census.capture(tree.model for tree in self.trees.values())
+        self.finder.stop()
+        for counts in self._candidates.values():
+            _stop(counts)
+        clean_copies.stop()
+
+    @property
+    def trees(self) -> dict[str, Tree]:
+        """The model's tree, or those of several by name."""
+        return {name: counts.tree for name, counts in self.models.items()}
+
+    @property
+    def outermost(self) -> int:
+        """How often the models were called."""
+        return sum(counts.outermost for counts in self.models.values())
+
+    @property
+    def place(self) -> str:
+        """`file:line` of the first call."""
+        return next((counts.place for counts in self.models.values()), "")
+
+    @property
+    def phases(self) -> tuple[str, ...]:
+        """The phases of all calls, `train` first."""
+        found: Counter[str] = sum((counts.phases for counts in self.models.values()), Counter())
+        return tuple(sorted(found, reverse=True))
+
+    def calls(self, name: str) -> ModelCalls:
+        """The counts of one model."""
+        return self.models[name]
+
+    def of(self, tree: Tree, node: Node) -> ModuleCalls:
+        """The calls of a module."""
+        return self._of(tree).fired[id(tree.first(node).module)]
+
+    def values(self, tree: Tree, node: Node) -> dict[str, Signature]:
+        """The tensors that the module's first call took and gave, by leaf path such as `output.0`; empty where it never fired."""
+        return self._of(tree).values.get(id(tree.first(node).module), {})
+
+    def _of(self, tree: Tree) -> ModelCalls:
+        return next(counts for counts in self.models.values() if counts.tree is tree)
+
+    def verdict(self) -> ProbesError | None:
+        """Why there is nothing to show, if so."""
+        if self.models or self.failure:
+            return self.failure
+        return self.finder.refusal() if self.finder.census.models else RunError("the program called no model in this process")
+
+    # What the finder says
+
+    def candidate_called(self, candidate: Candidate) -> None:
+        """Begin to count the calls of a candidate."""
+        counts = {name: ModelCalls(model, candidate.place, self._called) for name, model in candidate.models.items()}
+        self._candidates[candidate] = counts
+        for one in counts.values():
+            one.start()
+
+    def candidate_chosen(self, candidate: Candidate) -> None:
+        """Go on with one candidate alone."""
+        for other, counts in self._candidates.items():
+            if other is not candidate:
+                _stop(counts)
+        self.models = self._candidates[candidate]
+        if self.brief and self._all_called():
             raise WatchedEnough
+
+    def refused(self, error: PlanError) -> None:
+        """Remember what the program is stopped with."""
+        self.failure = error
+
+    def _called(self) -> None:
+        """An outermost call has returned."""
+        if not self.brief:
+            return
+        untrained = sum(counts.outermost for counts in next(iter(self._candidates.values())).values())
+        if self._all_called() or (len(self._candidates) == 1 and untrained >= MOST_UNTRAINED):
+            raise WatchedEnough
+
+    def _all_called(self) -> bool:
+        return bool(self.models) and all(counts.outermost for counts in self.models.values())
+
+
+def _stop(counts: dict[str, ModelCalls]) -> None:
+    for one in counts.values():
+        one.stop()
+
+
+def _is_overlooked() -> bool:
+    return torch.compiler.is_compiling() or in_backward() or is_transformed() or is_traced()
 
 
 def _signatures(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: object) -> dict[str, Signature]:

@@ -1,57 +1,81 @@
-"""Choosing the model: the tree that a spec fits, among those that a program calls."""
+"""Choosing the model of a script: which of the modules that it calls a spec means.
+
+The model is the one whose parameters an optimizer steps, never just the first that is called. Until an optimizer has stepped one
+of them every module that fits is a candidate.
+"""
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Protocol
 
 from torch.nn import Module
 
 from probes.errors import PlanError, Problem
 from probes.plan import Plan, resolve
+from probes.plan.tree import wrapped
 from probes.script.module_parents import ModuleParents, is_called
 from probes.spec import LoadedSpec
+from probes.spec.models import ModelSelector
 
-
-@dataclass(frozen=True)
-class CalledTree:
-    """A tree that was called and looked at.
-
-    Attributes:
-        kind: class name of its topmost module.
-        modules: how many modules it has.
-        place: `file:line` of the call.
-        root: the topmost module, held weakly.
-    """
-
-    kind: str
-    modules: int
-    place: str
-    root: weakref.ref[Module]
-
-    def __str__(self) -> str:
-        return f"{self.kind} ({self.modules} {'module' if self.modules == 1 else 'modules'}, called at {self.place})"
-
+MOST_CANDIDATES = 8  # each has hooks and a journal; a script that calls more fitting modules before it trains names its model
+UNNAMED = ""
 
 Models = Module | Mapping[str, Module]
 
 
-class ModelChoice(Protocol):
-    """Says which of the trees around a call is meant."""
+@dataclass(eq=False)
+class Candidate:
+    """Modules that fit a spec and may be the ones that it means.
 
-    def of(self, line: list[Module], parents: ModuleParents) -> Models | None:
-        """The model or models, or None where this call does not tell.
+    Attributes:
+        models: the modules by the names of the spec; one module without a name where the spec names none.
+        place: `file:line` of the first call.
+        trained: the names of those whose parameters an optimizer has stepped.
+    """
+
+    models: Mapping[str, Module]
+    place: str
+    trained: set[str] = field(default_factory=set)
+
+    @property
+    def model(self) -> Models:
+        """The module, or several by name, as `attach` takes them."""
+        return self.models.get(UNNAMED, self.models)
+
+    def holds(self, other: Candidate) -> bool:
+        """Whether every module of another candidate is a part of the one of the same name here."""
+        pairs = [(self.models[name], module) for name, module in other.models.items()]
+        return other is not self and all(any(part is module for part in whole.modules()) for whole, module in pairs)
+
+    def __str__(self) -> str:
+        kinds = ", ".join(type(module).__name__ for module in self.models.values())
+        return f"{kinds} (first called at {self.place})"
+
+
+class ModelRule(Protocol):
+    """Says which modules around a call may be meant."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the models; one empty name where the spec names none."""
+
+    def matches(self, line: list[Module]) -> Mapping[str, Module]:
+        """The modules that may be meant, by name.
 
         Args:
             line: the module that is called, last, and the modules above it, the topmost first.
-            parents: all that is known of other modules.
         """
+
+    def built(self, name: str, parents: ModuleParents) -> Module | None:
+        """The only module that a name can mean although it was not called yet, if there is one."""
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """Why the tree that came closest was not chosen."""
+        """Why the tree that came closest does not fit."""
 
     @property
     def patient(self) -> bool:
@@ -59,7 +83,7 @@ class ModelChoice(Protocol):
 
 
 @dataclass
-class FittingTree:
+class FittingModule:
     """The topmost tree that resolves every path of a spec.
 
     A tree without parameters, such as a row of image transforms, is a model only where the spec names one of its
@@ -68,6 +92,7 @@ class FittingTree:
 
     loaded: LoadedSpec
     patient: bool = False
+    names: tuple[str, ...] = (UNNAMED,)
     _closest: tuple[tuple[int, int], tuple[Problem, ...]] | None = None
 
     @property
@@ -75,9 +100,12 @@ class FittingTree:
         """The problems of the tree with the fewest; the largest one among equals."""
         return self._closest[1] if self._closest else ()
 
-    def of(self, line: list[Module], parents: ModuleParents) -> Models | None:
-        """The first that fits, from the top."""
-        return next((module for module in line if self._fits(module)), None)
+    def matches(self, line: list[Module]) -> Mapping[str, Module]:
+        found = next((module for module in line if self._fits(module)), None)
+        return {} if found is None else {UNNAMED: found}
+
+    def built(self, name: str, parents: ModuleParents) -> Module | None:
+        return None
 
     def _fits(self, module: Module) -> bool:
         try:
@@ -91,12 +119,22 @@ class FittingTree:
 
 
 @dataclass
-class ModelsByClass:
-    """Models of the classes that a spec names."""
+class ModulesByClass:
+    """Modules of the classes that a spec names.
+
+    Args:
+        classes: name of the model -> name of its class.
+        single: whether the spec has one model, which its probes do not name.
+    """
 
     classes: Mapping[str, str]
-    found: dict[str, weakref.ref[Module]] = field(default_factory=dict)
+    single: bool = False
     patient: bool = True
+    called: set[str] = field(default_factory=set)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (UNNAMED,) if self.single else tuple(self.classes)
 
     @property
     def problems(self) -> tuple[Problem, ...]:
@@ -104,50 +142,220 @@ class ModelsByClass:
         return tuple(
             Problem("model-not-called", f"model `{name}`: no instance of class `{kind}` was called", path=f"models.{name}")
             for name, kind in self.classes.items()
-            if self._get(name) is None
+            if self._key(name) not in self.called
         )
 
-    def of(self, line: list[Module], parents: ModuleParents) -> Models | None:
-        """All models at once, as soon as one of them is called and the others are known."""
+    def matches(self, line: list[Module]) -> Mapping[str, Module]:
+        found = {}
         for name, kind in self.classes.items():
-            match = next((module for module in line if is_called(module, kind)), None)
-            if match is not None and self._get(name) is None:
-                self.found[name] = weakref.ref(match)
-        if not any(self._get(name) is not None for name in self.classes):
-            return None
-        models = {name: self._get(name) or _only(kind, parents) for name, kind in self.classes.items()}
-        complete = {name: model for name, model in models.items() if model is not None}
-        return complete if len(complete) == len(models) else None
+            module = next((module for module in line if is_called(module, kind)), None)
+            if module is not None:
+                found[self._key(name)] = module
+        self.called |= found.keys()
+        return found
 
-    def _get(self, name: str) -> Module | None:
-        reference = self.found.get(name)
-        return reference() if reference is not None else None
+    def built(self, name: str, parents: ModuleParents) -> Module | None:
+        kind = self.classes[name] if name else next(iter(self.classes.values()))
+        tops = {}
+        for module in parents.of_class(kind):
+            top = next(above for above in parents.line(module) if is_called(above, kind))
+            tops[id(top)] = top
+        return next(iter(tops.values())) if len(tops) == 1 else None
 
-
-def _only(kind: str, parents: ModuleParents) -> Module | None:
-    """The one module of a class that was built but not called yet, out to its wrappers."""
-    tops = {}
-    for module in parents.of_class(kind):
-        top = next(above for above in parents.line(module) if is_called(above, kind))
-        tops[id(top)] = top
-    return next(iter(tops.values())) if len(tops) == 1 else None
+    def _key(self, name: str) -> str:
+        return UNNAMED if self.single else name
 
 
-class TreeWithParameters:
+class AnyModule:
     """The topmost tree that has parameters, for a look at a program without a spec."""
 
+    names = (UNNAMED,)
     problems: tuple[Problem, ...] = ()
     patient = True
 
-    def of(self, line: list[Module], parents: ModuleParents) -> Models | None:
-        """The top of the line, where it has parameters."""
-        return line[0] if has_parameters(line[0]) else None
+    def matches(self, line: list[Module]) -> Mapping[str, Module]:
+        return {UNNAMED: line[0]} if has_parameters(line[0]) else {}
+
+    def built(self, name: str, parents: ModuleParents) -> Module | None:
+        return None
+
+
+class ModelChoice:
+    """The candidates that a script has shown, and the one that it trains.
+
+    Args:
+        rule: says which modules may be meant.
+        selectors: which instance of its class a name means, where the spec says so.
+
+    Attributes:
+        candidates: in the order of their first calls.
+        chosen: the one that is meant, once that is known.
+        left_out: how many further candidates there were than are looked at.
+    """
+
+    def __init__(self, rule: ModelRule, selectors: Mapping[str, ModelSelector] | None = None) -> None:
+        self.rule = rule
+        self.selectors = dict(selectors or {})
+        self.candidates: list[Candidate] = []
+        self.chosen: Candidate | None = None
+        self.left_out = 0
+        self._instances: dict[str, list[weakref.ref[Module]]] = {name: [] for name in rule.names}
+        self._meant: dict[str, list[weakref.ref[Module]]] = {name: [] for name in rule.names}
+
+    def called(self, line: list[Module], parents: ModuleParents, place: str) -> list[Candidate]:
+        """The candidates that a call shows for the first time.
+
+        Args:
+            line: the module that is called, last, and the modules above it, the topmost first.
+            parents: what is known of other modules.
+            place: `file:line` of the call.
+        """
+        matches = self.rule.matches(line)
+        fresh = [name for name, module in matches.items() if self._is_meant(name, module)]
+        found: list[Candidate] = []
+        for name in fresh:
+            options = [[matches[name]] if name == other else self._options(other, matches, parents) for other in self.rule.names]
+            for modules in product(*options):
+                models = dict(zip(self.rule.names, modules, strict=True))
+                if not any(_same(models, known.models) for known in (*self.candidates, *found)):
+                    found.append(Candidate(models, place))
+        room = max(0, MOST_CANDIDATES - len(self.candidates))
+        self.left_out += len(found[room:])
+        self.candidates += found[:room]
+        if self.candidates and self.selectors and all(selector.instance is not None for selector in self.selectors.values()):
+            self.chosen = self.candidates[0]
+        return found[:room]
+
+    def is_known(self, line: list[Module]) -> bool:
+        """Whether a call is one of a module that may be meant, so that none within it is."""
+        known = [id(module) for candidate in self.candidates for module in candidate.models.values()]
+        return any(id(module) in known for module in line)
+
+    def _is_meant(self, name: str, module: Module) -> bool:
+        """Whether a module is an instance that was not called before and that the spec may mean."""
+        known = self._instances[name]
+        if any(reference() is not None and _inner(reference()) is _inner(module) for reference in known):
+            return False
+        number = len(known)
+        known.append(weakref.ref(module))
+        selector = self.selectors.get(name) or (next(iter(self.selectors.values())) if name == UNNAMED and self.selectors else None)
+        if selector is not None and selector.instance is not None and selector.instance != number:
+            return False
+        self._meant[name].append(weakref.ref(module))
+        return True
+
+    def _options(self, name: str, matches: Mapping[str, Module], parents: ModuleParents) -> list[Module]:
+        """The modules that a name can mean beside one that was called."""
+        called = [module for reference in self._meant[name] if (module := reference()) is not None]
+        if called or name in matches:
+            return called or [matches[name]]
+        built = self.rule.built(name, parents)
+        return [] if built is None else [built]
+
+    @property
+    def wants_all(self) -> bool:
+        """Whether every instance that is trained is meant."""
+        return any(selector.instances == "all" for selector in self.selectors.values())
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """Why nothing fits: what the rule says, and instances that never came."""
+        missing = []
+        for name, called in self._instances.items() if self.selectors else ():
+            meant = name or next(iter(self.selectors))
+            selector, count = self.selectors[meant], len(called)
+            if selector.instance is not None and 0 < count <= selector.instance:
+                instances = "1 instance" if count == 1 else f"{count} instances"
+                message = f"model `{meant}`: the script called {instances} of class `{selector.class_}`"
+                missing.append(Problem("model-not-called", f"{message}; the spec selects instance {selector.instance}, counted from 0"))
+        return (*self.rule.problems, *missing)
+
+    def stepped(self, held: set[int]) -> bool:
+        """An optimizer steps; whether that tells anything new.
+
+        Args:
+            held: ids of its parameters.
+        """
+        news = False
+        for candidate in self.candidates:
+            for name, module in candidate.models.items():
+                if name not in candidate.trained and any(id(parameter) in held for parameter in module.parameters()):
+                    candidate.trained.add(name)
+                    news = True
+        return news
+
+    def decide(self) -> Candidate | None:
+        """The candidate that is meant, as soon as what was stepped tells it.
+
+        Raises:
+            PlanError: one optimizer steps several of them.
+        """
+        if self.chosen is None and any(candidate.trained for candidate in self.candidates):
+            left = self._trained()
+            if len(left) == 1 or (left and self.wants_all):
+                self.chosen = left[0]
+            elif self._is_ambiguous(left):
+                raise self.refusal("optimizers step several of them")
+        return self.chosen
+
+    def _trained(self) -> list[Candidate]:
+        """The candidates that nothing speaks against: a module of theirs is stepped wherever one of that name is."""
+        left = self.candidates
+        for name in self.rule.names:
+            if any(name in candidate.trained for candidate in left):
+                left = [candidate for candidate in left if name in candidate.trained]
+        return [candidate for candidate in left if not any(other.holds(candidate) for other in left)]
+
+    def _is_ambiguous(self, left: list[Candidate]) -> bool:
+        """Whether further steps cannot tell the candidates apart."""
+        names = [name for name in self.rule.names if len({id(candidate.models[name]) for candidate in left}) > 1]
+        return all(name in candidate.trained for candidate in left for name in names)
+
+    def at_end(self) -> Candidate | None:
+        """The candidate that is meant where no optimizer step has told it; None where there is none.
+
+        Raises:
+            PlanError: there are several, or the spec wants one that is trained.
+        """
+        if self.chosen is not None or not self.candidates:
+            return self.chosen
+        left = self._trained()
+        wants_training = any(selector.trained for selector in self.selectors.values())
+        if wants_training and not all(set(candidate.trained) == set(candidate.models) for candidate in left):
+            raise self.refusal("the spec says `trained: true`, and no optimizer stepped one of them")
+        if len(left) > 1 or self.left_out:
+            raise self.refusal(
+                "no optimizer stepped one of them" if not any(one.trained for one in left) else "optimizers do not tell them apart"
+            )
+        self.chosen = left[0]
+        return self.chosen
+
+    def refusal(self, why: str) -> PlanError:
+        """The error of a script in which it is not clear which module is meant, with the line to write."""
+        listed = "; ".join(map(str, self.candidates)) + (f" and {self.left_out} more" if self.left_out else "")
+        message = f"{len(self.candidates) + self.left_out} modules of the script fit the spec, and {why}: {listed}"
+        return PlanError([Problem("ambiguous-model", message, f"select one, such as `models: {{{self._line()}}}`")])
+
+    def _line(self) -> str:
+        """What the spec can say to mean the last of the candidates that are left."""
+        last = self._trained()[-1]
+        parts = []
+        for name, module in last.models.items():
+            kind = type(_inner(module)).__name__
+            called = [one for reference in self._instances[name] if (one := reference()) is not None and is_called(one, kind)]
+            number = next((number for number, one in enumerate(called) if _inner(one) is _inner(module)), 0)
+            parts.append(f"{name or 'model'}: " + (f"{{class: {kind}, instance: {number}}}" if len(called) > 1 else kind))
+        return ", ".join(parts)
 
 
 def choice_for(loaded: LoadedSpec) -> ModelChoice:
-    """The way of choosing that a spec asks for."""
-    classes = {name: selector.class_ for name, selector in loaded.spec.model_selectors.items()}
-    return ModelsByClass(classes) if classes else FittingTree(loaded)
+    """The choice that a spec asks for."""
+    selectors = loaded.spec.model_selectors
+    if not selectors:
+        return ModelChoice(FittingModule(loaded))
+    classes = {name: selector.class_ for name, selector in selectors.items()}
+    single = len(classes) == 1 and all(probe.model is None for probe in loaded.spec.probes.values()) and loaded.spec.clock.model is None
+    return ModelChoice(ModulesByClass(classes, single), selectors)
 
 
 def has_parameters(module: Module) -> bool:
@@ -159,19 +367,17 @@ def _is_named(plan: Plan) -> bool:
     return any(binding.exact for binding in plan.bindings)
 
 
+def _inner(module: Module | None) -> Module | None:
+    """A module out of its wrappers, such as that of torch.compile, which are no other instance."""
+    while module is not None and (inside := wrapped(module)) is not None:
+        module = inside[1]
+    return module
+
+
+def _same(models: Mapping[str, Module], others: Mapping[str, Module]) -> bool:
+    return all(_inner(module) is _inner(others[name]) for name, module in models.items())
+
+
 def trees(models: Models) -> Iterator[Module]:
     """The models, whether one or several."""
     yield from models.values() if isinstance(models, Mapping) else (models,)
-
-
-def refusal(problems: tuple[Problem, ...], seen: list[CalledTree]) -> PlanError:
-    """The error of a program in which nothing fits the spec.
-
-    Args:
-        problems: those of the tree that came closest.
-        seen: the trees that were called.
-    """
-    listed = "; ".join(str(one) for one in seen[:8]) + (f" and {len(seen) - 8} more" if len(seen) > 8 else "")
-    hint = "with `models: {NAME: CLASS}` the spec waits for a model of that class"
-    message = f"no model that the program calls fits the spec; it called {listed}"
-    return PlanError([*problems, Problem("no-model-fits", message, hint)])

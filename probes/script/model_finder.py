@@ -1,131 +1,229 @@
-"""Watching a program's module calls until the model has been found."""
+"""Finding the modules that a spec means among those that a script calls, by which of them it trains."""
 
 from __future__ import annotations
 
 import os
-import sys
-import sysconfig
 import weakref
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from types import FrameType
-from typing import Any
+from typing import Any, Protocol
 
 from torch.nn import Module
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from probes.errors import PlanError
+from probes.errors import PlanError, Problem
+from probes.hooks.capture import compiled
+from probes.hooks.capture.tracing import is_traced, is_transformed
 from probes.runner.call_watch import call_watch
-from probes.script.model_choice import CalledTree, ModelChoice, Models, refusal
+from probes.script.call_place import call_place, is_being_built
+from probes.script.model_census import CalledModel, ModelCensus, described
+from probes.script.model_choice import Candidate, ModelChoice, has_parameters
 from probes.script.module_parents import ModuleParents
+from probes.tensors import in_backward
 
-INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")})
-Bind = Callable[[Models, str], None]
+MOST_BARE = 8  # modules without parameters that are named where nothing fits
+
+
+class FinderListener(Protocol):
+    """Who is interested in the candidates."""
+
+    def candidate_called(self, candidate: Candidate) -> None:
+        """A candidate is called for the first time; that call has not begun."""
+
+    def candidate_chosen(self, candidate: Candidate) -> None:
+        """It is known which candidate is meant."""
+
+    def refused(self, error: PlanError) -> None:
+        """The program is about to be stopped by this error."""
 
 
 class ModelFinder:
-    """Listens to the calls of modules until a tree is chosen; the run that it is bound to hears of that very call.
+    """Listens to calls of modules and to steps of optimizers until it is known which modules a spec means.
 
     Args:
-        choice: says which tree it is.
-        bind: called with the model, or the models by name, and `file:line` of the call.
-        refuse: called with the error before the program is stopped because no model fits.
+        choice: says which modules may be meant, and which are.
+        listener: hears of them.
+
+    Attributes:
+        census: every model that the program calls, also after the choice.
+        settled: whether the listener was told which candidate is meant.
     """
 
-    def __init__(self, choice: ModelChoice, bind: Bind, refuse: Callable[[PlanError], None]) -> None:
+    def __init__(self, choice: ModelChoice, listener: FinderListener) -> None:
         self.choice = choice
-        self.bind = bind
-        self.refuse = refuse
+        self.listener = listener
         self.parents = ModuleParents()
-        self.seen: list[CalledTree] = []
-        self.bound = False
-        self._tried: dict[int, tuple[weakref.ref[Module], int]] = {}
+        self.census = CensusListener(self.parents)
+        self._tried: dict[int, tuple[weakref.ref[Module], int, bool]] = {}
+        self._heard: weakref.WeakKeyDictionary[Optimizer, tuple[int, int]] = weakref.WeakKeyDictionary()
+        self.settled = False
         self._pid = os.getpid()
         self._step: Any = None
 
     def start(self) -> None:
         """Begin to listen."""
-        call_watch.add(self)
         self.parents.start()
+        call_watch.add(self)
+        self.census.start()
         self._step = register_optimizer_step_pre_hook(self._before_step)
 
     def stop(self) -> None:
         """Listen no more."""
-        call_watch.remove(self)
+        self._stop_looking()
+        self.census.stop()
         self.parents.stop()
+
+    def _stop_looking(self) -> None:
+        call_watch.remove(self)
         self._tried.clear()
         if self._step is not None:
             self._step.remove()
             self._step = None
 
     def call_enters(self, module: Module) -> bool:
-        """Look whether the call tells the model; it is never an outermost call of the finder's own."""
-        self.consider(module)
-        return False
+        """Look whether the call shows a candidate; within one of its calls there is nothing to look for."""
+        if in_backward() or is_traced() or is_transformed():
+            return True
+        tried, registrations, fits = self._tried.get(id(module), (None, -1, False))
+        if tried is not None and tried() is module and registrations == self.parents.registrations:
+            return fits
+        line = self.parents.line(module)
+        if is_being_built(line):
+            return False
+        fresh = self.choice.called(line, self.parents, call_place())
+        fits = self.choice.is_known(line)
+        for member in line[0].modules():
+            self._tried[id(member)] = (weakref.ref(member), self.parents.registrations, fits)
+        for candidate in fresh:
+            self.listener.candidate_called(candidate)
+        if self.choice.chosen is not None:
+            self._settle(self.choice.chosen)
+        return fits
 
     def call_leaves(self, *, raised: bool) -> None:
         """Nothing follows."""
 
-    def consider(self, module: Module) -> bool:
-        """Bind, where the call of `module` tells the model; whether it did."""
-        if self._is_tried(module):
-            return False
-        line = self.parents.line(module)
-        place = _place()
-        models = self.choice.of(line, self.parents)
-        if models is None:
-            self._note(line[0], place)
-            return False
-        self.stop()
-        self.bound = True
-        self.bind(models, place)
-        return True
-
-    def _is_tried(self, module: Module) -> bool:
-        """Whether the module was refused before, and no module has been put into another one since."""
-        reference, registrations = self._tried.get(id(module), (None, -1))
-        return reference is not None and reference() is module and registrations == self.parents.registrations
-
-    def _note(self, top: Module, place: str) -> None:
-        """Remember a tree that is not the model."""
-        members = list(top.modules())
-        for member in members:
-            self._tried[id(member)] = (weakref.ref(member), self.parents.registrations)
-        kind = type(top).__name__
-        if not any(one.root() is top or (one.kind, one.modules) == (kind, len(members)) for one in self.seen):
-            self.seen.append(CalledTree(kind, len(members), place, weakref.ref(top)))
-
     def _before_step(self, optimizer: Optimizer, *_args: object) -> None:
-        """Fail before step 0: an optimizer is about to change a model that the spec does not fit."""
-        if self.choice.patient or os.getpid() != self._pid:
+        """Learn from an optimizer that is about to step; fail before step 0 where the spec does not fit what it changes."""
+        count = sum(len(group["params"]) for group in optimizer.param_groups)
+        if os.getpid() != self._pid or self._heard.get(optimizer) == (count, len(self.choice.candidates)):
             return
-        owned = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-        roots = [root for one in self.seen if (root := one.root()) is not None]
-        if any(id(parameter) in owned for root in roots for parameter in root.parameters()):
-            self.stop()
-            error = self.refusal()
-            self.refuse(error)
-            raise error
+        self._heard[optimizer] = (count, len(self.choice.candidates))
+        held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        try:
+            self._learn(held)
+        except PlanError as error:
+            self._stop_looking()
+            self.listener.refused(error)
+            raise
+
+    def _learn(self, held: set[int]) -> None:
+        self.choice.stepped(held)
+        chosen = self.choice.decide()
+        if chosen is not None:
+            self._settle(chosen)
+        elif not self.choice.candidates and not self.choice.rule.patient:
+            if self.census.holds(held):
+                raise self.refusal()
+            self._refuse_unseen(held)
+
+    def _refuse_unseen(self, held: set[int]) -> None:
+        """Refuse a model that is trained although no call of it was seen: it is called inside a compiled function."""
+        for module in self.parents.tops() if compiled.in_use() else ():
+            if any(id(parameter) in held for parameter in module.parameters()) and self.choice.rule.matches([module]):
+                kind = type(module).__name__
+                message = f"`{kind}` is trained, but only a compiled function calls it, and no probe sees those calls"
+                hint = f"compile the model and not the function that calls it: `model = torch.compile({kind}(...))`"
+                raise PlanError([Problem("no-model-fits", message, hint)])
+
+    def _settle(self, chosen: Candidate) -> None:
+        """Stop looking, unless every instance that is trained is meant."""
+        if not self.choice.wants_all:
+            self._stop_looking()
+        if not self.settled:
+            self.settled = True
+            self.listener.candidate_chosen(chosen)
+
+    def at_end(self) -> Candidate | None:
+        """The candidate that is meant where the program has ended without a step that tells.
+
+        Raises:
+            PlanError: there are several.
+        """
+        chosen = self.choice.at_end()
+        if chosen is not None:
+            self._settle(chosen)
+        return chosen
+
+    def further(self) -> list[CalledModel]:
+        """Models that fit the spec, were trained, and are not captured."""
+        captured = {model.kind for model in self.census.models if model.captured}
+        return [model for model in self.census.models if model.steps and not model.captured and self._fits(model, captured)]
+
+    def _fits(self, model: CalledModel, captured: set[str]) -> bool:
+        root = model.root()
+        return model.kind in captured or (root is not None and bool(self.choice.rule.matches([root])))
 
     def refusal(self) -> PlanError:
-        """Why nothing was bound."""
-        return refusal(self.choice.problems, self.seen)
+        """The error of a program in which nothing fits the spec."""
+        seen = [str(model) for model in self.census.models] + [str(model) for model in self.census.bare]
+        listed = "; ".join(seen[:8]) + (f" and {len(seen) - 8} more" if len(seen) > 8 else "")
+        message = f"no model that the script calls fits the spec; it called {listed}"
+        hint = "with `models: {NAME: CLASS}` the spec waits for a model of that class"
+        return PlanError([*self.choice.problems, Problem("no-model-fits", message, hint)])
 
 
-def _place() -> str:
-    """`file:line` of the call of a module: in the user's own code where such a frame is on the stack, else nearest to the call."""
-    frames = [frame for frame in _frames() if str(frame.f_globals.get("__name__", "")).partition(".")[0] not in ("torch", "probes")]
-    if not frames:
-        return "an unknown place"
-    frame = next((frame for frame in frames if not frame.f_code.co_filename.startswith(INSTALLED)), frames[0])
-    path = Path(frame.f_code.co_filename)
-    inside = path.is_relative_to(Path.cwd())
-    return f"{path.relative_to(Path.cwd()) if inside else path}:{frame.f_lineno}"
+class CensusListener(ModelCensus):
+    """The census as it follows a program: outermost calls, and steps of optimizers.
 
+    Attributes:
+        bare: modules without parameters that were called; they are no models, and not counted.
+    """
 
-def _frames() -> Iterator[FrameType]:
-    frame: FrameType | None = sys._getframe()
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
+    def __init__(self, parents: ModuleParents) -> None:
+        super().__init__()
+        self.parents = parents
+        self.bare: list[CalledModel] = []
+        self._roots: dict[int, tuple[weakref.ref[Module], int, CalledModel | None]] = {}
+        self._step: Any = None
+
+    def start(self) -> None:
+        """Begin to count."""
+        call_watch.add(self)
+        self._step = register_optimizer_step_pre_hook(self._stepping)
+
+    def stop(self) -> None:
+        """Count no more."""
+        call_watch.remove(self)
+        if self._step is not None:
+            self._step.remove()
+            self._step = None
+
+    def _stepping(self, optimizer: Optimizer, *_args: object) -> None:
+        self.stepped(optimizer)
+
+    def call_enters(self, module: Module) -> bool:
+        """Count an outermost call; within a module without parameters, such as a loss, others may be called."""
+        if in_backward() or is_traced() or is_transformed():
+            return True
+        known, registrations, model = self._roots.get(id(module), (None, -1, None))
+        if known is None or known() is not module or registrations != self.parents.registrations:
+            root = self.parents.line(module)[0]
+            model = self._model(root)
+            self._roots[id(module)] = (weakref.ref(module), self.parents.registrations, model)
+        if model is None:
+            return False
+        model.calls += 1
+        return True
+
+    def call_leaves(self, *, raised: bool) -> None:
+        """Nothing follows."""
+
+    def _model(self, root: Module) -> CalledModel | None:
+        """What is counted for a topmost module; None for one without parameters."""
+        if type(root).__name__ == "GraphModule":  # what torch.compile makes of a function
+            return None
+        if has_parameters(root):
+            return self.of(root) or self.add(root, call_place())
+        if len(self.bare) < MOST_BARE and not any(model.root() is root for model in self.bare):
+            self.bare.append(described(root, call_place()))
+        return None

@@ -55,6 +55,11 @@ class ModuleParents:
             found += [parent for parent in self.parents(below) if not any(parent is known for known in found)]
         return found[::-1]
 
+    def tops(self) -> list[Module]:
+        """The live modules that hold others and are held by none, each once."""
+        known = {id(module): module for references in self._parents.values() for one in references if (module := one()) is not None}
+        return [module for module in known.values() if next(self.parents(module), None) is None]
+
     def of_class(self, name: str) -> list[Module]:
         """The live modules of a class that hold others, each once."""
         known = (reference() for references in self._parents.values() for reference in references)

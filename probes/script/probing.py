@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from probes.errors import ProbesError, RunError
-from probes.runner.attach import attach
+from probes.errors import PlanError, ProbesError, RunError
 from probes.runner.clock_answers import Answer, EpochEnded, SeveralUpdates, StepEnded, StepPaused
 from probes.runner.loader_watch import loader_watch
 from probes.runner.run import Run
-from probes.script.model_choice import Models, choice_for
+from probes.script.candidate_runs import CandidateRuns
+from probes.script.model_choice import Candidate, choice_for
 from probes.script.model_finder import ModelFinder
 from probes.script.progress import Progress
 from probes.script.run_request import RunRequest
+from probes.script.spawned_children import SpawnedChildren
 
 PATIENCE = 50  # steps until a spec that wants none of them is told so
 
@@ -19,62 +20,93 @@ class Probing:
     """The live side of a session.
 
     Attributes:
-        run: the run, once a model was found.
+        runs: the runs, from the first call of a model that fits.
         failure: what we stopped the program with, if we did.
     """
 
     def __init__(self, request: RunRequest, progress: Progress) -> None:
-        self.request = request
         self.progress = progress
-        self.run: Run | None = None
+        self.runs = CandidateRuns(request, progress)
         self.failure: Exception | None = None
-        self.finder = ModelFinder(choice_for(request.loaded), self._bind, self._refused)
+        self.finder = ModelFinder(choice_for(request.loaded), self)
+        self.children = SpawnedChildren(progress.say)
 
     def start(self) -> None:
         """Watch for the model and for loaders."""
         loader_watch.add(self)
         self.finder.start()
+        self.children.start()
 
     def stop_watching(self) -> None:
         """Watch no more; the run, if there is one, is still to be closed."""
+        self.children.stop()
         self.finder.stop()
         loader_watch.remove(self)
 
     @property
     def ended_by(self) -> Exception | None:
         """What we ended the program with: a refusal, a failure, or a trigger."""
-        return self.failure or (self.run.raised if self.run is not None else None)
+        return self.failure or next((run.raised for run in self.runs.open_runs if run.raised is not None), None)
 
-    def verdict(self) -> ProbesError:
-        """Why nothing was bound in a program that ended well."""
-        if not self.finder.seen:
+    def finish(self, error: BaseException | None) -> ProbesError | None:
+        """End the runs, now that the program has ended.
+
+        Args:
+            error: what ended the program, if anything did.
+
+        Returns:
+            What is to be said against them, if anything.
+        """
+        if error is None:
+            try:
+                self.finder.at_end()
+            except PlanError as refusal:
+                self.runs.close()
+                return refusal
+        failure = self.runs.close(error)
+        self.finder.census.capture(tree.model for run in self.runs.open_runs for tree in run.plan.trees.values())
+        return failure if self.runs.open_runs or error is not None else self._unbound()
+
+    def lines(self) -> list[str]:
+        """Every model that the program called, and what to write where more of them were trained than are captured."""
+        further = self.finder.further() if self.runs.open_runs else []
+        if not further:
+            return self.finder.census.lines()
+        count = "1 further model that fits the spec was" if len(further) == 1 else f"{len(further)} further models that fit the spec were"
+        name = next(iter(self.finder.choice.selectors), "model")
+        line = f"models: {{{name}: {{class: {further[0].kind}, instances: all}}}}"
+        return [*self.finder.census.lines(), f"{count} trained and not captured: `{line}` captures every one, as a run of its own"]
+
+    def _unbound(self) -> ProbesError:
+        """Why nothing was captured in a program that ended well."""
+        if not (self.finder.census.models or self.finder.census.bare):
             return RunError(
                 "the program called no model in this process, so nothing was captured; "
                 "modules that run in other processes, or only inside a compiled function, are not seen"
             )
         return self.finder.refusal()
 
-    def _bind(self, models: Models, place: str) -> None:
+    # What the finder says
+
+    def candidate_called(self, candidate: Candidate) -> None:
+        """Begin to capture a candidate."""
         try:
-            run = self._attach(models)
-            run.observe(RunObserver(run, self.progress))
-            run.start()
-            self.run = run
-            self.progress.bound(run, place)
+            run = self.runs.open(candidate)
         except Exception as error:  # it ends the program, and is told from the program's own by being remembered
-            self._refused(error)
+            self.failure = error
+            raise
+        run.observe(RunObserver(run, self.progress))
+
+    def candidate_chosen(self, candidate: Candidate) -> None:
+        """Keep the run of a candidate."""
+        try:
+            self.runs.keep(candidate)
+        except Exception as error:  # it ends the program, and is told from the program's own by being remembered
+            self.failure = error
             raise
 
-    def _attach(self, models: Models) -> Run:
-        request = self.request
-        run = attach(
-            models, request.loaded, request.out, resume=request.resume, take_over=request.take_over, tags=request.tags, automatic=True
-        )
-        if request.first_epoch is not None:
-            run.begin_with(request.first_epoch)
-        return run
-
-    def _refused(self, error: Exception) -> None:
+    def refused(self, error: PlanError) -> None:
+        """Remember what the program is stopped with."""
         self.failure = error
 
     # Passes are told again to a run that listens later; until then nothing follows from them.

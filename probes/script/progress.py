@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 import probes
@@ -66,10 +67,12 @@ class Progress:
         ending = "" if complete else "  incomplete"
         self.say(f"{_rank(run)}epoch {epoch}  {steps or 'no steps'}  {_count(captures, 'capture')}  {size(nbytes)}{ending}")
 
-    def finished(self, run: Run) -> None:
-        """The table of what was captured, and what to type next."""
-        rank = _rank(run).rstrip()
-        self.say("\n".join(["", *([rank] if rank else []), f"{run.summary()}\nnext: probes ls {shown(run.directory)}"]))
+    def finished(self, runs: Sequence[Run], models: Sequence[str]) -> None:
+        """The table of what was captured, every model that the script called, and what to type next."""
+        for run in runs:
+            rank = _rank(run).rstrip()
+            lines = [*([rank] if rank else []), str(run.summary()), *models, f"next: probes ls {shown(run.directory)}"]
+            self.say("\n".join(["", *lines]))
 
 
 def _rank(run: Run) -> str:

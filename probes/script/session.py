@@ -14,7 +14,6 @@ from probes.script.progress import Progress
 from probes.script.run_request import RunRequest
 
 if TYPE_CHECKING:
-    from probes.runner.run import Run
     from probes.script.probing import Probing
 
 
@@ -62,36 +61,26 @@ class Session:
         self.probing.start()
 
     def _finish(self, ending: ProgramEnding) -> ProgramOutcome:
-        if self.probing is not None:
-            self.probing.stop_watching()
-        failure = self.probing.ended_by if self.probing is not None else None
+        probing = self.probing
+        if probing is not None:
+            probing.stop_watching()
+        failure = probing.ended_by if probing is not None else None
         if failure is not None and not isinstance(failure, ProbesError):
             raise failure  # a bug of ours, and to be told as one
         if ending.error is not None and ending.error is not failure:
             show(ending.error)
-        run = self.probing.run if self.probing is not None else None
-        if run is not None:
-            failure = self._close(run, ending) or failure
-        elif failure is None and not ending.code:
-            failure = self._unbound()
+        if probing is None:
+            failure = None if ending.code else RunError("the program did not import torch, so no probe could fire")
+        else:
+            failure = self._close(probing, ending) or failure
         ours = failure is not None and ending.error in (None, failure)
         return ProgramOutcome(failure.exit_code if failure is not None and ours else ending.code, failure)
 
-    def _unbound(self) -> ProbesError:
-        """Why a program that ended well captured nothing."""
-        if self.probing is None:
-            return RunError("the program did not import torch, so no probe could fire")
-        return self.probing.verdict()
-
-    def _close(self, run: Run, ending: ProgramEnding) -> ProbesError | None:
-        """End the run and tell what it came to."""
-        try:
-            run.close(ending.error)
-        except ProbesError as error:
-            return error
-        finally:
-            self.progress.finished(run)
-        return None
+    def _close(self, probing: Probing, ending: ProgramEnding) -> ProbesError | None:
+        """End the runs and say what was captured; a program that failed is not told that it captured nothing."""
+        found = probing.finish(ending.error)
+        self.progress.finished(probing.runs.open_runs, probing.lines())
+        return found if probing.runs.open_runs or not (ending.code or probing.failure) else None
 
 
 def _forked(ending: ProgramEnding) -> ProgramOutcome:

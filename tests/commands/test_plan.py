@@ -68,8 +68,10 @@ from model import Net
 
 print("begins", *sys.argv[1:])
 net = Net()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
 for step in range(1000):
-    net(torch.ones(5, 4))
+    net(torch.ones(5, 4)).sum().backward()
+    optimizer.step()
     print("step", step)
 """
 
@@ -90,7 +92,7 @@ def test_one_pass_of_a_script_tells_every_shape(invoke: Invoke, written: Written
         "",
         "1 probe, 12 captures per call of the model; 880 B in a step where all probes are due",
     ]
-    assert said.err.splitlines() == ["begins --all --lr 0.1"]  # it ends with the first call, and our options end with `--watch`
+    assert said.err.splitlines() == ["begins --all --lr 0.1"]  # it ends before the first optimizer step, and our options end with `--watch`
 
 
 def test_what_a_pass_shows_to_be_wrong_is_told(invoke: Invoke, written: Written) -> None:

@@ -72,9 +72,8 @@ def test_a_model_file_that_is_not_there_is_the_environments_fault(invoke: Invoke
 
 
 def test_one_pass_of_a_script_shows_what_modules_return_and_which_did_not_fire(invoke: Invoke, written: Written) -> None:
-    written(
-        "train.py", "import torch\nfrom model import Net\nnet = Net()\nnet.h = net.h[:2]\nnet(torch.ones(5, 4))\nprint('not reached')\n"
-    )
+    train = "net(torch.ones(5, 4)).sum().backward()\ntorch.optim.SGD(net.parameters(), lr=0.1).step()\nprint('not reached')\n"
+    written("train.py", f"import torch\nfrom model import Net\nnet = Net()\nnet.h = net.h[:2]\n{train}")
     said = invoke(tree, "--watch", "train.py")
     lines = squeezed(said.out)
     assert lines[0] == "module class parameters returns notes"

@@ -95,7 +95,7 @@ def test_a_spec_that_fits_no_model_stops_the_script_before_step_0(probed: Probed
     assert done.code == 2
     assert "step is over" not in capsys.readouterr().out
     assert "the model has no module `fc1`" in done.said
-    assert "no model that the program calls fits the spec; it called Net (3 modules, called at " in done.said
+    assert "no model that the script calls fits the spec; it called Net (3 modules, first called at " in done.said
     assert not done.out.exists()
 
 
@@ -103,7 +103,7 @@ def test_without_an_optimizer_it_is_told_at_the_end(probed: Probed) -> None:
     wrong = {"version": 1, "probes": {"acts": {"hook": "forward", "modules": ["fc1"]}}}
     done = probed("Net()(torch.randn(1, 3)); nn.ReLU()(torch.randn(1))", wrong)
     assert done.code == 2
-    assert "ReLU (1 module, called at " in done.said
+    assert "ReLU (1 module, first called at " in done.said
 
 
 def test_a_stray_module_and_a_loss_are_not_the_model(probed: Probed) -> None:
@@ -206,3 +206,18 @@ def test_without_out_the_run_is_where_the_user_started_and_the_printed_path_exis
     assert printed.startswith("runs/t/")
     assert len(probes.open(started / printed)["acts", "fc"]) == 4
     assert not list(elsewhere.iterdir())
+
+
+def test_processes_that_the_script_spawns_are_told_of_at_once_with_the_way_out(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import sys, torch, torch.multiprocessing as mp\n"
+        "def work(rank): pass\n"
+        "if __name__ == '__main__':\n"
+        "    mp.spawn(work, nprocs=1)\n"
+        "    print('spawned', file=sys.stderr)\n"
+    )
+    (tmp_path / "p.yaml").write_text("version: 1\nprobes: {acts: {hook: forward, modules: [fc]}}\n")
+    command = [sys.executable, "-m", "probes", "run", "p.yaml", "train.py"]
+    said = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True).stderr
+    assert "`torchrun --nproc-per-node N -m probes run SPEC SCRIPT`" in said.partition("spawned")[0]
+    assert said.count("torch.multiprocessing.spawn") == 1

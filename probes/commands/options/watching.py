@@ -1,4 +1,4 @@
-"""`--watch SCRIPT [ARGS]...`: run a script until its model was called once."""
+"""`--watch SCRIPT [ARGS]...`: run a script until it is known which model it trains."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from probes.script.coverage import Coverage
 
 OPTION = "--watch"
-HELP = "Run SCRIPT until its model was called once, and use that model. Must be the last option: SCRIPT and its arguments follow."
+HELP = "Run SCRIPT until its first optimizer step, and use the model it trains. Must be the last option: SCRIPT and its arguments follow."
 
 
 class Watching(click.Command):
@@ -38,15 +38,16 @@ def words(context: click.Context) -> tuple[str, ...]:
 
 
 def watch(context: click.Context, verb: str, loaded: LoadedSpec | None = None) -> Coverage:
-    """Run the script until its model was called once; its stdout goes to stderr.
+    """Run the script until its first optimizer step tells which model it trains; its stdout goes to stderr.
 
     Args:
         context: the context of the command.
         verb: the command, for messages.
-        loaded: the spec that the model must fit; without it, the first called model with parameters is taken.
+        loaded: the spec that the model must fit; without it, any model with parameters may be meant.
 
     Raises:
         RunError: no model was called.
+        PlanError: several models may be meant, and no optimizer steps one of them.
         UsageError: there is no script.
     """
     program = program_of(verb, words(context), OPTION)
@@ -54,9 +55,9 @@ def watch(context: click.Context, verb: str, loaded: LoadedSpec | None = None) -
 
     def torch_is_there() -> None:
         from probes.script.coverage import Coverage
-        from probes.script.model_choice import TreeWithParameters, choice_for
+        from probes.script.model_choice import AnyModule, ModelChoice, choice_for
 
-        begun.append(Coverage(choice_for(loaded) if loaded is not None else TreeWithParameters(), passes=1))
+        begun.append(Coverage(choice_for(loaded) if loaded is not None else ModelChoice(AnyModule()), brief=True))
         begun[0].start()
 
     import_hook = ImportHook("torch", torch_is_there)

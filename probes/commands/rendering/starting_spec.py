@@ -41,21 +41,22 @@ class Answers:
         modules: patterns to capture; empty for the suggested ones.
         keep: `stats` or `values`.
         every: capture every n-th step.
-        phase: `train`, or `eval` for a program that does not train.
+        phases: those in which the model is called, such as `train`.
     """
 
     modules: tuple[str, ...] = ()
     keep: str = "stats"
     every: int = 10
-    phase: str = "train"
+    phases: tuple[str, ...] = ("train",)
 
     @property
     def schedule(self) -> str:
         """The `defaults` block with the schedule."""
+        phases = ", ".join(self.phases)
         if self.every == 1:
-            return f"defaults:\n  when: {{phases: [{self.phase}]}}   # every step; `steps: {{every: 10}}` captures every tenth step\n"
+            return f"defaults:\n  when: {{phases: [{phases}]}}   # every step; `steps: {{every: 10}}` captures every tenth step\n"
         often = f"the first three steps of an epoch, then every {self.every} steps"
-        return f"defaults:\n  when: {{phases: [{self.phase}], steps: {{every: {self.every}, first: 3}}}}   # {often}\n"
+        return f"defaults:\n  when: {{phases: [{phases}], steps: {{every: {self.every}, first: 3}}}}   # {often}\n"
 
 
 def plain_text(answers: Answers) -> str:
@@ -76,7 +77,7 @@ def text_for(models: Mapping[str, tuple[str, Suggestion]], answers: Answers) -> 
     kinds = " and ".join(kind for kind, _ in models.values())
     lines = "".join(f"  {name}: {kind}\n" for name, (kind, _) in models.items() if name)
     named = f"\nmodels:\n{lines}" if lines else ""
-    trained = answers.phase == "train" and any(found.trained for _, found in models.values())
+    trained = "train" in answers.phases and any(found.trained for _, found in models.values())
     reach = ", and do gradients reach them" if trained else ""
     head = f"version: 1\nabout: What do the parts of {kinds} return{reach}?\n"
     probes = "\n".join(_probes(name, found, answers) for name, (_, found) in models.items())
@@ -119,7 +120,7 @@ def _probes(name: str, found: Suggestion, answers: Answers) -> str:
     patterns = _patterns(answers.modules or tuple(target.pattern for target in found.chosen))
     others = tuple(target for target in (*found.chosen, *found.others) if target not in chosen)
     outputs = _outputs(answers, patterns, f"# {remarks}" if remarks else "", suffix, model, others)
-    wanted = found.trained and answers.phase == "train"
+    wanted = found.trained and "train" in answers.phases
     return f"{outputs}\n{GRADIENTS.format(suffix=suffix, model=model)}" if wanted else outputs
 
 

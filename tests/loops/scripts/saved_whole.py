@@ -37,6 +37,5 @@ for epoch in range(2):
         optimizer.step()
         if i == 0:
             torch.save(net, f"model-{epoch}.pt")
-    with open(f"copy-{epoch}.pkl", "wb") as file:
-        pickle.dump(copy.deepcopy(net), file)
-    print(epoch, b"probes" in open(f"model-{epoch}.pt", "rb").read(), b"probes" in open(f"copy-{epoch}.pkl", "rb").read())
+    torch.save(copy.deepcopy(net), f"copy-{epoch}.pt")  # a plain pickle of a tensor holds its address
+    print(epoch, b"probes" in open(f"model-{epoch}.pt", "rb").read(), b"probes" in pickle.dumps(copy.deepcopy(net)))

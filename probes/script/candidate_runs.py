@@ -1,0 +1,112 @@
+"""A run for each candidate until it is known which one the script trains; the others leave nothing behind.
+
+The first candidate writes into the run directory at once. Each further one is a whole run of its own in a directory beside it,
+`<run directory>.candidate-2` and so on, so that a process that is killed before the choice leaves runs that every verb can read. Where
+a further one is chosen, the first is removed and the other's directory takes its name. Where the spec wants all instances that are
+trained, each further one stays beside the first, as `<run directory>.instance-2` and so on.
+"""
+
+from __future__ import annotations
+
+from probes.errors import PlanError, ProbesError, Problem
+from probes.run_directory.create import shown
+from probes.runner.attach import attach
+from probes.runner.run import Run
+from probes.script.model_choice import Candidate
+from probes.script.progress import Progress
+from probes.script.run_request import RunRequest
+
+
+class CandidateRuns:
+    """The open runs.
+
+    Args:
+        request: what the user asks of the run.
+        progress: tells the user.
+    """
+
+    def __init__(self, request: RunRequest, progress: Progress) -> None:
+        self.request = request
+        self.progress = progress
+        self.runs: dict[Candidate, Run] = {}
+        self.kept: Candidate | None = None
+        self._opened = 0
+
+    def open(self, candidate: Candidate) -> Run:
+        """Begin to capture a candidate; the call that is about to run is captured too."""
+        request = self.request
+        first = next(iter(self.runs.values()), None)
+        self._opened += 1
+        word = "candidate" if self.kept is None else "instance"
+        run = attach(
+            candidate.model,
+            request.loaded,
+            request.out if first is None else first.directory.with_name(f"{first.directory.name}.{word}-{self._opened}"),
+            resume=request.resume and first is None,
+            take_over=request.take_over and first is None,
+            tags=request.tags,
+            automatic=True,
+        )
+        if request.first_epoch is not None:
+            run.begin_with(request.first_epoch)
+        self.runs[candidate] = run
+        run.start()
+        if first is None or self.kept is not None:
+            self.progress.bound(run, candidate.place)
+        else:
+            place = f'captured in "{shown(run.directory)}"'
+            self.progress.say(f"{candidate} fits the spec too; until an optimizer step tells which model is trained, it is {place}")
+        return run
+
+    @property
+    def open_runs(self) -> list[Run]:
+        """The runs that were not taken back, in the order of the candidates' first calls."""
+        return list(self.runs.values())
+
+    def keep(self, candidate: Candidate) -> Run:
+        """Keep the run of a candidate and take the others back.
+
+        Raises:
+            PlanError: the run was chosen too late to have its directory.
+        """
+        first, run = next(iter(self.runs.values())), self.runs[candidate]
+        others = [other for other in self.runs if other is not candidate]
+        if run is not first and (self.request.resume or run.recording.rank is not None):
+            raise self._too_late(candidate)
+        directory = first.directory
+        for other in others:
+            self.runs.pop(other).discard()
+        if run is not first:
+            run.move_to(directory)
+        self.kept = candidate
+        if others:
+            dropped = "; ".join(map(str, others))
+            self.progress.say(f"an optimizer steps {candidate}, so it is the model; dropped: {dropped}")
+        if run is not first:
+            self.progress.bound(run, candidate.place)
+        return run
+
+    def _too_late(self, candidate: Candidate) -> PlanError:
+        """That files which others share cannot be given to another model."""
+        what = "a run that is resumed" if self.request.resume else "a launch with several processes"
+        message = f"{candidate} is the model that is trained, but another that fits the spec was called before it"
+        return PlanError([Problem("ambiguous-model", f"{message}; in {what} the spec must select the model", "select it under `models`")])
+
+    def close(self, error: BaseException | None = None) -> ProbesError | None:
+        """End every run; where none was chosen, each stays in its directory.
+
+        Args:
+            error: what ended the program early, if anything did.
+
+        Returns:
+            What is to be said against the one that was chosen, if anything.
+        """
+        failure = None
+        for candidate in [one for one in self.runs if self.kept is not None and one is not self.kept and not one.trained]:
+            self.runs.pop(candidate).discard()
+        for run in self.open_runs:
+            try:
+                run.close(error)
+            except ProbesError as found:
+                failure = failure or found
+        return failure if len(self.runs) == 1 or self.kept is not None else None

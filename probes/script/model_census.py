@@ -1,0 +1,131 @@
+"""Every model that a script calls: how often, whether an optimizer steps it, and whether it is the one that is captured."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from torch.nn import Module
+from torch.optim import Optimizer
+
+
+@dataclass(eq=False)
+class CalledModel:
+    """A topmost module that was called.
+
+    Attributes:
+        kind: its class name.
+        modules: how many modules it has.
+        place: `file:line` of the first call.
+        root: the module, held weakly.
+        calls: outermost calls.
+        steps: steps of optimizers that hold a parameter of it.
+        captured: whether its values were captured.
+    """
+
+    kind: str
+    modules: int
+    place: str
+    root: weakref.ref[Module]
+    calls: int = 0
+    steps: int = 0
+    captured: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.kind} ({self.modules} {'module' if self.modules == 1 else 'modules'}, first called at {self.place})"
+
+
+class ModelCensus:
+    """Counts calls and optimizer steps of every model.
+
+    Attributes:
+        models: in the order of their first calls.
+    """
+
+    def __init__(self) -> None:
+        self.models: list[CalledModel] = []
+        self._by_id: dict[int, CalledModel] = {}
+        self._stepped: weakref.WeakKeyDictionary[Optimizer, tuple[tuple[int, int], list[CalledModel]]] = weakref.WeakKeyDictionary()
+
+    def of(self, root: Module) -> CalledModel | None:
+        """What is known of a topmost module; an id may have passed to another one."""
+        found = self._by_id.get(id(root))
+        return found if found is not None and found.root() is root else None
+
+    def add(self, root: Module, place: str) -> CalledModel:
+        """Note a topmost module that is called for the first time."""
+        found = described(root, place)
+        self.models.append(found)
+        self._by_id[id(root)] = found
+        return found
+
+    def holds(self, held: set[int]) -> bool:
+        """Whether one of the models has a parameter among these ids."""
+        roots = [root for model in self.models if (root := model.root()) is not None]
+        return any(id(parameter) in held for root in roots for parameter in root.parameters())
+
+    def capture(self, models: Iterable[Module]) -> None:
+        """Mark what is captured: the trees that hold these modules."""
+        meant = [id(module) for module in models]
+        for model in self.models:
+            root = model.root()
+            model.captured |= root is not None and any(id(part) in meant for part in root.modules())
+
+    def stepped(self, optimizer: Optimizer) -> None:
+        """Count a step of an optimizer for the models that it changes."""
+        held = sum(len(group["params"]) for group in optimizer.param_groups)
+        known, owners = self._stepped.get(optimizer, ((-1, -1), []))
+        if known != (held, len(self.models)):
+            owners = list(self._owners(optimizer))
+            self._stepped[optimizer] = ((held, len(self.models)), owners)
+        for model in owners:
+            model.steps += 1
+
+    def _owners(self, optimizer: Optimizer) -> Iterator[CalledModel]:
+        held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        for model in self.models:
+            root = model.root()
+            if root is not None and any(id(parameter) in held for parameter in root.parameters()):
+                yield model
+
+    def lines(self, word: str = "captured") -> list[str]:
+        """A line for each model.
+
+        Args:
+            word: what was done with the model that was chosen.
+        """
+        rows = [(model.kind, f"first called at {model.place}", _count(model.calls, "call"), _steps(model)) for model in self.models]
+        widths = [max((len(row[column]) for row in rows), default=0) for column in range(4)]
+        captured = [word if model.captured else f"not {word}" for model in self.models]
+        return [
+            "model  " + "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=True)), state])
+            for row, state in zip(rows, captured, strict=True)
+        ]
+
+    def as_dicts(self) -> list[dict[str, Any]]:
+        """Plain data."""
+        return [
+            {
+                "class": model.kind,
+                "first_call": model.place,
+                "calls": model.calls,
+                "optimizer_steps": model.steps,
+                "captured": model.captured,
+            }
+            for model in self.models
+        ]
+
+
+def described(root: Module, place: str) -> CalledModel:
+    """A topmost module that is called for the first time."""
+    return CalledModel(type(root).__name__, sum(1 for _ in root.modules()), place, weakref.ref(root))
+
+
+def _steps(model: CalledModel) -> str:
+    return _count(model.steps, "optimizer step") if model.steps else "no optimizer step"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun if number == 1 else noun + 's'}"

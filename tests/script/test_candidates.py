@@ -1,0 +1,301 @@
+"""Scripts that call several models that a spec fits: the one that is trained is captured, from its first call, and the others are named."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+import torch
+
+import probes
+from tests.script.conftest import PRELUDE, Outcome, Probed
+
+BY_HAND = """
+import copy, os
+saved = []
+def by_hand(net):
+    def save(module, args, output):
+        saved.append(output.detach().clone())
+        torch.save(saved, os.path.join(os.path.dirname(os.path.abspath(__file__)), "saved.pt"))
+    net.fc.register_forward_hook(save)
+"""
+TEACHER = (
+    BY_HAND
+    + """
+net = Net()
+teacher = copy.deepcopy(net)
+by_hand(net)
+optimizer = SGD(net.parameters(), lr=0.1)
+data = loader(8, 2)
+for epoch in range(2):
+    for (x,) in data:
+        with torch.no_grad():
+            target = teacher(x)
+        optimizer.zero_grad()
+        (net(x) - target - 1).square().sum().backward()
+        optimizer.step()
+        with torch.no_grad():
+            for average, parameter in zip(teacher.parameters(), net.parameters()):
+                average.lerp_(parameter, 0.5)
+"""
+)
+
+
+def same(done: Outcome) -> None:
+    """What was captured of `fc` is what the script's own hook saved."""
+    stored = probes.open(done.out)["acts", "fc"].torch()
+    saved = torch.load(done.out.parent / "saved.pt")
+    assert len(stored) == len(saved) > 0
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(stored, saved, strict=True))
+
+
+def alone(done: Outcome) -> bool:
+    """Whether nothing is left of other candidates."""
+    return [path.name for path in done.out.parent.iterdir() if path.name.startswith("run")] == ["run"]
+
+
+def models(done: Outcome) -> list[str]:
+    """The lines on models that were called, without places."""
+    lines = [line for line in done.said.splitlines() if line.startswith("model  ")]
+    return [" ".join(word for word in line.split()[1:] if "train.py:" not in word) for line in lines]
+
+
+def test_a_teacher_that_is_called_first_is_not_the_model(probed: Probed) -> None:
+    done = probed(TEACHER)
+    assert done.code == 0
+    assert done.steps() == {0: 4, 1: 4}
+    same(done)
+    assert alone(done)
+    assert models(done) == [
+        "Net first called at 8 calls no optimizer step not captured",
+        "Net first called at 8 calls 8 optimizer steps captured",
+    ]
+    assert "dropped: Net (first called at" in done.said
+
+
+def test_the_run_of_a_later_candidate_has_ordinary_names_and_verifies(probed: Probed) -> None:
+    done = probed(TEACHER)
+    assert sorted(path.name for path in done.out.iterdir()) == ["epoch-0000.h5", "epoch-0001.h5", "ledger.jsonl", "run.json", "spec.yaml"]
+    assert probes.verify(done.out).ok
+    assert probes.open(done.out).state == {0: "complete", 1: "complete"}
+
+
+def test_segments_that_are_sealed_before_the_choice_come_along(probed: Probed) -> None:
+    """The student is evaluated for some steps before it is trained."""
+    spec = {
+        "version": 1,
+        "sinks": {"files": {"kind": "hdf5", "seal": {"steps": 2}}},
+        "probes": {"acts": {"hook": "forward", "modules": ["fc"], "when": {"phases": ["train", "eval"]}}},
+    }
+    evaluate = "for i in range(5):\n    with torch.no_grad(): teacher(torch.ones(1, 3)), net(torch.ones(1, 3))\ndata = loader"
+    done = probed(TEACHER.replace("data = loader", evaluate), spec)
+    assert done.code == 0
+    assert (len(done.clocks("eval")), len(done.clocks("train"))) == (5, 8)
+    assert probes.verify(done.out).ok
+    assert alone(done)
+
+
+def test_a_loss_network_that_fits_is_not_the_model(probed: Probed) -> None:
+    done = probed(
+        BY_HAND
+        + dedent("""
+        class Perceptual(Net):
+            pass
+        features = Perceptual().eval().requires_grad_(False)
+        net = Net()
+        by_hand(net)
+        optimizer = SGD(net.parameters(), lr=0.1)
+        for (x,) in loader(8, 2):
+            with torch.no_grad():
+                wanted = features(x)
+            optimizer.zero_grad()
+            (features(x + net(x)) - wanted).square().sum().backward()
+            optimizer.step()
+        """),
+        {"version": 1, "probes": {"acts": {"hook": "forward", "modules": ["fc"]}}},
+    )
+    assert done.code == 0
+    same(done)
+
+
+def test_of_a_gan_without_models_the_one_that_is_stepped_first_is_captured_and_the_other_is_named(probed: Probed) -> None:
+    done = probed(
+        BY_HAND
+        + dedent("""
+        class Generator(Net):
+            pass
+        class Critic(Net):
+            pass
+        generator, critic = Generator(), Critic()
+        by_hand(critic)
+        of_generator, of_critic = SGD(generator.parameters(), lr=0.1), SGD(critic.parameters(), lr=0.1)
+        for (x,) in loader(8, 2):
+            fake = generator(x) * torch.ones(3)
+            of_critic.zero_grad()
+            (critic(fake.detach()) - critic(x)).sum().backward()
+            of_critic.step()
+            of_generator.zero_grad()
+            critic(fake).sum().backward()
+            of_generator.step()
+        """)
+    )
+    assert done.code == 0
+    same(done)
+    assert models(done) == [
+        "Generator first called at 4 calls 4 optimizer steps not captured",
+        "Critic first called at 12 calls 4 optimizer steps captured",
+    ]
+
+
+def test_instances_that_train_later_are_named_with_their_steps(probed: Probed) -> None:
+    """k-fold: a model for each fold."""
+    done = probed("""
+    for fold in range(3):
+        net = Net()
+        optimizer = SGD(net.parameters(), lr=0.1)
+        for (x,) in loader(8, 2):
+            step(net, optimizer, x)
+    """)
+    assert done.code == 0
+    assert done.steps() == {0: 4}
+    assert models(done) == [
+        "Net first called at 4 calls 4 optimizer steps captured",
+        "Net first called at 4 calls 4 optimizer steps not captured",
+        "Net first called at 4 calls 4 optimizer steps not captured",
+    ]
+    assert "2 further models that fit the spec were trained and not captured: `models: {model: {class: Net, instances: all}}`" in done.said
+
+
+def test_every_instance_that_is_trained_is_a_run_of_its_own_where_the_spec_says_so(probed: Probed) -> None:
+    spec = {"version": 1, "models": {"m": {"class": "Net", "instances": "all"}}, "probes": {"acts": {"hook": "forward", "modules": ["fc"]}}}
+    done = probed(
+        """
+        saved = []
+        for fold in range(3):
+            net, other = Net(), Net()
+            net.fc.register_forward_hook(lambda module, args, output: saved.append(output.detach().clone()))
+            optimizer = SGD(net.parameters(), lr=0.1)
+            for (x,) in loader(8, 2):
+                step(net, optimizer, x)
+                with torch.no_grad():
+                    other(x)
+        torch.save(saved, __file__.replace("train.py", "saved.pt"))
+        """,
+        spec,
+    )
+    assert done.code == 0
+    folders = sorted(path for path in done.out.parent.iterdir() if path.name.startswith("run"))
+    assert [path.name for path in folders] == ["run", "run.instance-3", "run.instance-5"]
+    stored = [value for path in folders for value in probes.open(path)["acts", "fc"].torch()]
+    saved = torch.load(done.out.parent / "saved.pt")
+    assert len(stored) == len(saved) == 12
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(stored, saved, strict=True))
+
+
+INFERENCE = """
+first, second = Net(), Net()
+with torch.no_grad():
+    for (x,) in loader(8, 2):
+        first(x), second(x)
+"""
+
+
+def test_several_that_nobody_trains_are_refused_with_the_line_to_write_and_stay_where_they_are(probed: Probed) -> None:
+    done = probed(INFERENCE)
+    assert done.code == 2
+    assert "ambiguous-model" in done.said
+    assert "models: {model: {class: Net, instance: 1}}" in done.said
+    for path in (done.out, done.out.with_name("run.candidate-2")):
+        assert len(probes.open(path)["acts", "fc"]) == 4
+
+
+@pytest.mark.parametrize("instance", [0, 1])
+def test_the_line_selects_an_instance(probed: Probed, instance: int) -> None:
+    chosen = ("first", "second")[instance]
+    spec = {
+        "version": 1,
+        "models": {"model": {"class": "Net", "instance": instance}},
+        "probes": {"acts": {"hook": "forward", "modules": ["fc"], "when": {"phases": ["train", "eval"]}}},
+    }
+    done = probed(BY_HAND + INFERENCE.replace("with torch", f"by_hand({chosen})\nwith torch", 1), spec)
+    assert done.code == 0
+    same(done)
+    assert alone(done)
+
+
+def test_an_instance_that_never_comes_is_told_with_what_was_called(probed: Probed) -> None:
+    spec = {"version": 1, "models": {"m": {"class": "Net", "instance": 4}}, "probes": {"acts": {"hook": "forward", "modules": ["fc"]}}}
+    done = probed(INFERENCE, spec)
+    assert done.code == 2
+    assert "the script called 2 instances of class `Net`; the spec selects instance 4" in done.said
+
+
+def test_trained_refuses_a_script_that_does_not_train(probed: Probed) -> None:
+    spec = {"version": 1, "models": {"m": {"class": "Net", "trained": True}}, "probes": {"acts": {"hook": "forward", "modules": ["fc"]}}}
+    done = probed("net = Net()\nnet(torch.ones(1, 3))", spec)
+    assert done.code == 2
+    assert "`trained: true`" in done.said
+
+
+def test_the_only_model_that_fits_is_captured_although_nobody_trains_it(probed: Probed) -> None:
+    done = probed(BY_HAND + "net = Net()\nby_hand(net)\nfor (x,) in loader(8, 2): net(x)")
+    assert done.code == 0
+    same(done)
+    assert models(done) == ["Net first called at 4 calls no optimizer step captured"]
+
+
+def test_a_model_that_calls_a_part_of_itself_while_it_is_built_is_seen_whole(probed: Probed) -> None:
+    spec = {"version": 1, "probes": {"acts": {"hook": "forward", "modules": ["**"], "types": ["Linear"], "expect": {"matches": 3}}}}
+    done = probed(
+        """
+        class Sized(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.features = nn.Sequential(nn.Linear(3, 5), nn.Tanh())
+                size = self.features(torch.zeros(1, 3)).shape[1]
+                self.fc = nn.Linear(size, 2)
+                self.head = nn.Linear(2, 1)
+            def forward(self, x):
+                return self.head(self.fc(self.features(x)))
+        net = Sized()
+        optimizer = SGD(net.parameters(), lr=0.1)
+        for (x,) in loader(8, 2):
+            step(net, optimizer, x)
+        """,
+        spec,
+    )
+    assert done.code == 0
+    assert done.steps() == {0: 4}
+
+
+def test_a_process_that_is_killed_before_the_choice_leaves_a_run_for_each_candidate(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(PRELUDE + INFERENCE + "import os; os._exit(9)\n")
+    (tmp_path / "p.yaml").write_text("version: 1\nprobes: {acts: {hook: forward, modules: [fc], when: {phases: [eval, train]}}}\n")
+    command = [sys.executable, "-m", "probes"]
+    done = subprocess.run([*command, "run", "--out", "run", "p.yaml", "train.py"], cwd=tmp_path, check=False, capture_output=True)
+    assert done.returncode == 9
+    for name in ("run", "run.candidate-2"):
+        subprocess.run([*command, "recover", name], cwd=tmp_path, check=True, capture_output=True)
+        assert len(probes.open(tmp_path / name)["acts", "fc"]) == 4
+
+
+def test_a_model_that_only_a_compiled_function_calls_is_refused_before_step_0_for_that_reason(probed: Probed) -> None:
+    spec = {"version": 1, "probes": {"acts": {"hook": "tensor", "tensors": ["fc.weight"], "values": ["grad"]}}}
+    done = probed(
+        """
+        net = Net()
+        optimizer = SGD(net.parameters(), lr=0.1)
+        compiled = torch.compile(lambda x: net(x).sum(), backend="eager")
+        for (x,) in loader(8, 2):
+            compiled(x).backward()
+            optimizer.step()
+        """,
+        spec,
+    )
+    assert done.code == 2
+    assert "`Net` is trained, but only a compiled function calls it" in done.said
+    assert "torch.compile(Net(...))" in done.said
+    assert not done.out.exists()
