@@ -149,7 +149,7 @@ def test_a_preset_is_copied_with_the_targets_of_the_model_beside_its_own(unseen:
 def test_a_preset_that_does_not_fit_the_model_is_written_and_says_so(unseen: Path, invoke: Invoke) -> None:
     said = invoke(init, "--preset", "dead-units", "--model", "unseen.py:alone")
     assert said.code == 0
-    assert "no module of the model is a `ReLU`" in said.out
+    assert "the model has no module of class `ReLU`" in said.out
 
 
 def test_an_unknown_preset_is_refused_with_the_nearest(written: Written, invoke: Invoke) -> None:

@@ -233,15 +233,15 @@ def test_a_source_of_another_shape_stops_training_with_the_probes_name(tmp_path:
         ({"hook": "forward", "modules": ["a"], "edit": {"kind": "clip_norm", "max_norm": 1}}, "is for gradients"),
         (
             {"hook": "tensor", "tensors": ["a.weight"], "stage": "final", "edit": {"kind": "scale", "by": 2}},
-            "the optimizer has used the gradient",
+            "the optimizer has already used a `final` gradient",
         ),
         (
             {"hook": "tensor", "tensors": ["a.weight"], "values": ["data"], "edit": {"kind": "scale", "by": 2}},
-            "a parameter's data is not edited",
+            "the data of a parameter cannot be edited",
         ),
         (
             {"hook": "forward", "modules": ["a"], "edit": {"kind": "add", "from": {"file": "nowhere.npy"}}},
-            "the edit's source cannot be read",
+            "the source of the edit cannot be read",
         ),
     ],
 )
@@ -258,7 +258,7 @@ def test_names_of_axes_that_do_not_fit_the_value_stop_training(tmp_path: Path) -
 
 def test_two_edits_of_one_value_are_refused(tmp_path: Path) -> None:
     edit = {"hook": "forward", "modules": ["a"], "edit": {"kind": "scale", "by": 2}}
-    with pytest.raises(PlanError, match="is edited by probe `e` too"):
+    with pytest.raises(PlanError, match="is also edited by probe `e`"):
         run_with(Net(), tmp_path, {"e": edit, "f": edit})
 
 
