@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from probes.hooks.capture.account import Account
-from probes.hooks.capture.recorder import Recorder
+from probes.hooks.capture.recorder import CaptureClock, Recorder
 from probes.hooks.capture.tap import Tap
 from probes.tensors import NotCapturable, graph_task, is_wrapped
 
@@ -20,22 +20,38 @@ from probes.tensors import NotCapturable, graph_task, is_wrapped
 class GradHook:
     """A tensor hook armed by one forward call; it keeps that call's clock and dies with its graph."""
 
-    __slots__ = ("account", "alias", "backward", "call", "epoch", "microstep", "phase", "recorder", "reshape", "step", "tap", "version")
+    __slots__ = (
+        "account",
+        "alias",
+        "backward",
+        "call",
+        "epoch",
+        "microstep",
+        "opened",
+        "phase",
+        "recorder",
+        "reshape",
+        "step",
+        "tap",
+        "version",
+    )
 
-    def __init__(self, tap: Tap, recorder: Recorder, call: int) -> None:
-        state = tap.state
+    due = None
+
+    def __init__(self, tap: Tap, recorder: Recorder, at: CaptureClock, call: int) -> None:
         self.tap = tap
         self.recorder = recorder
         self.account: Account = tap.account
-        self.epoch = state.epoch
-        self.phase = state.phase
-        self.step = state.step
-        self.microstep = state.microstep
-        self.call = call
+        self.keep(at, call)
         self.backward = 0
         self.reshape: torch.Size | None = None
         self.alias: Tensor | None = None
         self.version = 0
+
+    def keep(self, at: CaptureClock, call: int) -> None:
+        """Keep the clock of a call."""
+        self.epoch, self.phase, self.step, self.microstep, self.opened = at.epoch, at.phase, at.step, at.microstep, at.opened
+        self.call = call
 
     def __call__(self, grad: Tensor | None) -> None:
         """Store a gradient; None, which PyTorch passes for an unused sibling output, stays unfired."""
@@ -46,7 +62,7 @@ class GradHook:
         self.alias = None
         if not backward:
             self.account.returned += 1
-        if self.tap.broken:
+        if self.tap.broken or self.opened.dropped:
             return
         try:
             self.recorder.put(grad if self.reshape is None else grad.reshape(self.reshape), self, self.call, backward)
@@ -117,7 +133,7 @@ class GradTap(Tap):
     armed: ArmedHooks
     module: object
     task: int
-    first: list[tuple[int, int, int]]
+    first: list[tuple[CaptureClock, int]]
     passes: list[GradHook]
 
     def begin(self, armed: ArmedHooks) -> GradTap:
@@ -129,20 +145,20 @@ class GradTap(Tap):
         self.passes = []
         return self
 
-    def take_output(self, module: object, value: object, call: int) -> None:
+    def take_output(self, module: object, value: object, at: CaptureClock, call: int) -> None:
         """Arm a module's output; the module shows whether it made a view itself."""
         self.module = module
-        self.take(value, call)
+        self.take(value, at, call)
         self.module = None
 
-    def handle(self, value: object, call: int) -> None:
+    def handle(self, value: object, at: CaptureClock, call: int) -> None:
         """Arm a tensor hook on every tensor that requires a gradient."""
         self.account.fired += 1
         task = graph_task()
         recompute = task != -1
         if not torch.is_grad_enabled():
             if not recompute:
-                self.first.append((self.state.step, self.state.microstep, call))
+                self.first.append((at, call))
             return
         if recompute and (not self.first or (self.passes and task != self.task)):
             return  # non-reentrant checkpointing, on its own or within a reentrant one: the pass before carries the gradients
@@ -151,16 +167,16 @@ class GradTap(Tap):
             single = self.single
             if single is None:
                 single = self.single = self.recorder(self.root)
-            if not self.arm(single, value, call, recompute):
+            if not self.arm(single, value, at, call, recompute):
                 self.account.skip("frozen")
             return
         some = False
         for recorder, tensor in self.parts(value):
-            some |= self.arm(recorder, tensor, call, recompute)
+            some |= self.arm(recorder, tensor, at, call, recompute)
         if not some:
             self.account.skip("frozen")
 
-    def arm(self, recorder: Recorder, tensor: Tensor, call: int, recompute: bool) -> bool:
+    def arm(self, recorder: Recorder, tensor: Tensor, at: CaptureClock, call: int, recompute: bool) -> bool:
         """Arm one tensor; False where no gradient can come to it."""
         # Reading grad_fn first matters: registering on a stale view kills the process otherwise (pytorch/pytorch#196459).
         node = tensor.grad_fn
@@ -168,7 +184,7 @@ class GradTap(Tap):
             raise NotCapturable("functorch", "gradients of functorch transforms do not pass through hooks on tensors")
         if not tensor.requires_grad:
             return False
-        hook = self.hook(recorder, call, recompute)
+        hook = self.hook(recorder, at, call, recompute)
         if recompute:
             self.passes.append(hook)
         self.account.armed += 1
@@ -186,9 +202,9 @@ class GradTap(Tap):
             self.armed.views.append(hook)
         return True
 
-    def hook(self, recorder: Recorder, call: int, recompute: bool) -> GradHook:
+    def hook(self, recorder: Recorder, at: CaptureClock, call: int, recompute: bool) -> GradHook:
         """The tensor hook to arm."""
-        return RecomputedGradHook(self, recorder, call) if recompute else GradHook(self, recorder, call)
+        return RecomputedGradHook(self, recorder, at, call) if recompute else GradHook(self, recorder, at, call)
 
     def resolve(self) -> None:
         """Give the hooks of one recompute the clocks of the calls in the first pass that they repeat.
@@ -199,7 +215,7 @@ class GradTap(Tap):
         clocks = self.first[len(self.first) - len(calls) :]
         del self.first[len(self.first) - len(calls) :]
         for hook in self.passes:
-            hook.step, hook.microstep, hook.call = clocks[calls.index(hook.call)]
+            hook.keep(*clocks[calls.index(hook.call)])
         self.passes = []
 
     def end_step(self) -> None:

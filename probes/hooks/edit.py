@@ -100,7 +100,7 @@ class EditTap(Tap):
         self.editor = editor
         return self
 
-    def changed(self, value: Any, call: int, recompute: bool = False) -> Any:
+    def changed(self, value: Any, at: CaptureClock, call: int, recompute: bool = False) -> Any:
         """The value with its one leaf edited; containers are copied, never written to.
 
         Raises:
@@ -112,11 +112,11 @@ class EditTap(Tap):
         self.account.fired += not recompute
 
         def change(leaf: Tensor) -> Tensor:
-            return self.editor(leaf, self.state, call)
+            return self.editor(leaf, at, call)
 
         result = rebuilt(value, keys, change)
         if not recompute:
-            self.record(call)
+            self.record(at, call)
         return result
 
     def refuse_recompute(self) -> None:
@@ -146,10 +146,10 @@ class EditTap(Tap):
             rest.append(key)
         return (*self.keys, *rest)
 
-    def record(self, call: int) -> None:
+    def record(self, at: CaptureClock, call: int) -> None:
         """Store what the edit drew, under `edit.<name>`."""
         for name, tensor in self.editor.drawn.items():
-            self.recorder(f"edit.{name}").put(tensor, self.state, call, 0)
+            self.recorder(f"edit.{name}").put(tensor, at, call, 0)
 
 
 def rebuilt(value: Any, keys: tuple[str, ...], change: Change) -> Any:
@@ -192,7 +192,7 @@ class GradEditTap(GradTap):
         self.editor = editor
         return self
 
-    def take(self, value: object, call: int) -> None:
+    def take(self, value: object, at: CaptureClock, call: int) -> None:
         """Arm the one tensor of the value; a failure stops training."""
         try:
             found = list(self.parts(value))
@@ -200,13 +200,13 @@ class GradEditTap(GradTap):
             raise EditError(f"{self.editor.where}: {error}") from None
         if len(found) != 1:
             raise EditError(f"{self.editor.where}: an edit needs one leaf, and `{self.root}` has {len(found)} tensors")
-        self.handle(value, call)
+        self.handle(value, at, call)
 
-    def hook(self, recorder: Any, call: int, recompute: bool) -> GradHook:
+    def hook(self, recorder: Any, at: CaptureClock, call: int, recompute: bool) -> GradHook:
         """The tensor hook that edits."""
         if recompute and (self.editor.edit.random or self.within is not None):
             raise EditError(f"{self.editor.where}: edit `{self.editor.edit.kind}` cannot be repeated in a recompute")
-        return EditingHook(self, recorder, call)
+        return EditingHook(self, recorder, at, call)
 
 
 class EditingHook(GradHook):

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from torch.nn import Module
 
 from probes.hooks.backward import GradTap
-from probes.hooks.capture.compiled import is_compiling, is_dynamo_compiling, trace_output
-from probes.hooks.capture.run_state import Gate, ModuleHook, RunState
+from probes.hooks.capture.compiled import is_dynamo_compiling, trace_output
+from probes.hooks.capture.run_state import Gate, ModuleHook, OutermostCall, RunState
 from probes.hooks.capture.tap import Tap
 from probes.hooks.capture.tracing import jit_tracing_state
 from probes.hooks.edit import EditTap, GradEditTap
@@ -39,8 +39,10 @@ class ForwardHook(ModuleHook):
 
     __slots__ = ("edits", "grads", "originals", "traceable", "values", "wanted")
 
-    def __init__(self, target: str, state: RunState, gate: Gate, taps: Sequence[Tap]) -> None:
-        super().__init__(target, state, gate)
+    side = "output"
+
+    def __init__(self, target: str, state: RunState, gate: Gate, taps: Sequence[Tap], module: Module) -> None:
+        super().__init__(target, state, gate, id(module))
         self.originals, self.edits, self.values = in_order(taps)
         self.grads = tuple(sorted((tap for tap in taps if isinstance(tap, GradTap)), key=arming_order))
         self.traceable = not self.edits and not self.grads
@@ -55,44 +57,42 @@ class ForwardHook(ModuleHook):
         if is_dynamo_compiling():
             return trace_output(self, module, args, output)
         if graph_task() != -1:
-            return self.recompute(module, output, self.count())
-        # `torch.export` sets another flag; no call is inside while it runs.
-        if not self.state.inside and (is_compiling() or not self.state.stray(self.target)):
-            return None
-        return self.serve(module, output, self.count())
+            return self.recompute(module, output, self.repeat())
+        at = self.state.here()
+        return None if at is None else self.serve(module, output, at, at.number(self.module, "output"))
 
-    def pick_up(self) -> None:
+    def pick_up(self, at: OutermostCall) -> None:
         """Take the copies that compiled graphs made during the outermost call."""
         values = self.traced[:]
         self.traced.clear()
         for value in values:
-            self.serve(None, value, self.count())
+            self.serve(None, value, at, at.number(self.module, "output"))
 
-    def serve(self, module: Module | None, output: object, call: int) -> object:
+    def serve(self, module: Module | None, output: object, at: OutermostCall, call: int) -> object:
         """Hand the output to every tap that is due; the new one where an edit changed it, else None."""
         for tap in self.originals:
-            tap.take(output, call)
+            tap.take(output, at, call)
         given = output
         for edit in self.edits:
-            if edit.wants(call):
-                output = edit.changed(output, call)
+            if edit.wants(at, call):
+                output = edit.changed(output, at, call)
         for tap in self.values:
-            tap.take(output, call)
+            tap.take(output, at, call)
         for grad in self.grads:
-            if grad.wants(call):
-                grad.take_output(module, output, call)
+            if grad.wants(at, call):
+                grad.take_output(module, output, at, call)
         return None if output is given else output
 
     def recompute(self, module: Module, output: object, call: int) -> object:
         """A call that repeats one for activation checkpointing: its values were taken, its gradients come here."""
-        given = output
+        given, at = output, self.state
         for edit in self.edits:
             if edit.gate.due:
-                output = edit.changed(output, call, recompute=True)
+                output = edit.changed(output, at, call, recompute=True)
         for tap in (*self.originals, *self.values):
-            if tap.wants(call):
+            if tap.wants(at, call):
                 tap.account.skip("recompute")
         for grad in self.grads:
             if grad.gate.due and not grad.broken:
-                grad.take_output(module, output, call)
+                grad.take_output(module, output, at, call)
         return None if output is given else output

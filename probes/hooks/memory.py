@@ -11,7 +11,8 @@ from torch.nn import Module
 
 from probes.hooks.capture.compiled import is_compiling
 from probes.hooks.capture.model_copies import HookOfOurs
-from probes.hooks.capture.recorder import Pipeline
+from probes.hooks.capture.recorder import CaptureClock, Pipeline
+from probes.hooks.capture.run_state import OutermostCall
 from probes.hooks.capture.tap import Tap
 from probes.signature import MEMORY, Signature
 from probes.tensors import graph_task
@@ -35,13 +36,13 @@ class RunningCall:
     """A call that is running.
 
     Attributes:
-        outermost_call: the outermost call that it is part of.
+        at: the outermost call that it is part of.
         call: which call of its module within that.
         before: bytes allocated when it began.
         peak: the most that were allocated so far.
     """
 
-    outermost_call: int
+    at: OutermostCall
     call: int
     before: int
     peak: int
@@ -60,12 +61,12 @@ class MemoryMeter:
         self.device = device
         self.running: list[RunningCall] = []
 
-    def enter(self, outermost_call: int, call: int) -> RunningCall:
+    def enter(self, at: OutermostCall, call: int) -> RunningCall:
         """A call begins."""
-        self.running = [frame for frame in self.running if frame.outermost_call == outermost_call]  # calls that raised are over
+        self.running = [frame for frame in self.running if frame.at is at]  # calls that raised are over
         self._look()
         now = self.counters.memory_allocated(self.device)
-        self.running.append(RunningCall(outermost_call, call, now, now))
+        self.running.append(RunningCall(at, call, now, now))
         return self.running[-1]
 
     def leave(self, frame: RunningCall) -> tuple[int, int, int]:
@@ -85,14 +86,13 @@ class MemoryMeter:
 class MemoryTap(Tap):
     """Captures what the calls of one module do to memory, by a hook on either side of its forward."""
 
-    __slots__ = ("frames", "meter", "module", "outermost_call", "times")
+    __slots__ = ("frames", "meter", "module")
 
     def begin(self, module: Module, meter: MemoryMeter) -> Self:
         """Name the module, and the meter that all taps of a device share."""
         self.module = module
         self.meter = meter
         self.frames: list[RunningCall] = []
-        self.outermost_call = self.times = -1
         return self
 
     def attach(self) -> list[Any]:
@@ -104,23 +104,22 @@ class MemoryTap(Tap):
 
     def before(self) -> None:
         """The module is about to run."""
-        state = self.state
-        if not self.gate.due or is_compiling() or graph_task() != -1 or not state.inside:
+        at = None if not self.gate.due or is_compiling() or graph_task() != -1 else self.state.here()
+        if at is None:
             return
-        self.times = self.times + 1 if self.outermost_call == state.outermost_call else 0
-        self.outermost_call = state.outermost_call
-        if self.wants(self.times):
-            self.frames = [frame for frame in self.frames if frame.outermost_call == state.outermost_call]
-            self.frames.append(self.meter.enter(state.outermost_call, self.times))
+        call = at.number(id(self.module), "memory")
+        if self.wants(at, call):
+            self.frames = [frame for frame in self.frames if frame.at is at]
+            self.frames.append(self.meter.enter(at, call))
 
     def after(self) -> None:
         """The module has run."""
-        if self.frames and self.frames[-1].outermost_call == self.state.outermost_call and not is_compiling() and graph_task() == -1:
+        if self.frames and self.frames[-1].at is self.state.here() and not is_compiling() and graph_task() == -1:
             frame = self.frames.pop()
             self.account.fired += 1
-            self.take(torch.tensor(self.meter.leave(frame)), frame.call)
+            self.take(torch.tensor(self.meter.leave(frame)), frame.at, frame.call)
 
-    def handle(self, value: object, call: int) -> None:
+    def handle(self, value: object, at: CaptureClock, call: int) -> None:
         """Store the three numbers."""
         assert isinstance(value, Tensor)
         recorder = self.recorder(self.root)
@@ -128,7 +127,7 @@ class MemoryTap(Tap):
             recorder.dims, recorder.coords = MEMORY.dims, MEMORY
         elif recorder.pipeline is not None and not isinstance(recorder.pipeline, _Labelled):
             recorder.pipeline = _Labelled(recorder.pipeline.transforms, None)
-        recorder.put(value, self.state, call, 0)
+        recorder.put(value, at, call, 0)
 
 
 class _Labelled(Pipeline):

@@ -11,7 +11,8 @@ from torch.nn import Module
 from probes.forward_signature import forward_signature
 from probes.hooks.backward import GradTap
 from probes.hooks.capture.compiled import is_compiling, trace_inputs
-from probes.hooks.capture.run_state import Gate, ModuleHook, RunState
+from probes.hooks.capture.recorder import CaptureClock
+from probes.hooks.capture.run_state import Gate, ModuleHook, OutermostCall, RunState
 from probes.hooks.capture.tap import Tap
 from probes.hooks.capture.tracing import jit_tracing_state
 from probes.hooks.forward import arming_order, first_keys, in_order
@@ -27,7 +28,7 @@ class PreForwardHook(ModuleHook):
     __slots__ = ("edits", "grads", "names", "originals", "rest", "shares", "traceable", "values", "wanted")
 
     def __init__(self, target: str, state: RunState, gate: Gate, taps: Sequence[Tap], module: Module) -> None:
-        super().__init__(target, state, gate)
+        super().__init__(target, state, gate, id(module))
         self.names, self.rest, _ = forward_signature(module)
         for tap in taps:
             tap.keys = self.named(tap.keys)
@@ -57,41 +58,43 @@ class PreForwardHook(ModuleHook):
         if jit_tracing_state() is not None:
             return None
         recompute = graph_task() != -1
-        if not self.state.inside and not recompute and not self.state.stray(self.target):
+        here = self.state.here()
+        if here is None and not recompute:
             return None
-        call = self.count()
+        at: CaptureClock = self.state if recompute or here is None else here
+        call = self.repeat() if recompute or here is None else here.number(self.module, "input")
         inputs = self.bind(args, kwargs)
-        self.look(self.originals, inputs, call, recompute)
+        self.look(self.originals, inputs, at, call, recompute)
         changed = False
         for edit in self.edits:
-            if edit.gate.due if recompute else edit.wants(call):
-                inputs = edit.changed(inputs, call, recompute)
+            if edit.gate.due if recompute else edit.wants(at, call):
+                inputs = edit.changed(inputs, at, call, recompute)
                 changed = True
         if changed:
             args, kwargs = self.unbind(inputs, args, kwargs)
-        self.look(self.values, inputs, call, recompute)
+        self.look(self.values, inputs, at, call, recompute)
         for grad in self.grads:
-            if grad.gate.due and not grad.broken if recompute else grad.wants(call):
-                grad.take(inputs, call)
-        if any(share.gate.due if recompute else share.wants(call) for share in self.shares):
-            return self.share(args, kwargs, call)
+            if grad.gate.due and not grad.broken if recompute else grad.wants(at, call):
+                grad.take(inputs, at, call)
+        if any(share.gate.due if recompute else share.wants(at, call) for share in self.shares):
+            return self.share(args, kwargs, at, call)
         return (args, kwargs) if changed else None
 
-    def pick_up(self) -> None:
+    def pick_up(self, at: OutermostCall) -> None:
         """Take the copies that compiled graphs made during the outermost call."""
         inputs = self.traced[:]
         self.traced.clear()
         for value in inputs:
-            call = self.count()
-            self.look(self.originals, value, call, False)
-            self.look(self.values, value, call, False)
+            call = at.number(self.module, "input")
+            self.look(self.originals, value, at, call, False)
+            self.look(self.values, value, at, call, False)
 
-    def look(self, taps: Sequence[Tap], inputs: object, call: int, recompute: bool) -> None:
+    def look(self, taps: Sequence[Tap], inputs: object, at: CaptureClock, call: int, recompute: bool) -> None:
         """Hand the inputs to the taps on values; those of a recompute were taken in the first pass."""
         for tap in taps:
             if not recompute:
-                tap.take(inputs, call)
-            elif tap.wants(call):
+                tap.take(inputs, at, call)
+            elif tap.wants(at, call):
                 tap.account.skip("recompute")
 
     def unbind(self, inputs: Any, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
@@ -109,12 +112,12 @@ class PreForwardHook(ModuleHook):
         inputs.update(kwargs)
         return inputs
 
-    def share(self, args: Args, kwargs: Kwargs, call: int) -> tuple[Args, Kwargs]:
+    def share(self, args: Args, kwargs: Kwargs, at: CaptureClock, call: int) -> tuple[Args, Kwargs]:
         """Hand the module an alias of every input that requires a gradient: the alias gets this module's share alone."""
         args, kwargs = _aliased(args), _aliased(kwargs)
         inputs = self.bind(args, kwargs)
         for tap in self.shares:
-            tap.take(inputs, call)
+            tap.take(inputs, at, call)
         return args, kwargs
 
 

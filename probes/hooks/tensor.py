@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.parameter import is_lazy
 
+from probes.hooks.capture.recorder import CaptureClock
 from probes.hooks.capture.tap import Tap
 from probes.hooks.edit import Editor
 
@@ -51,15 +52,15 @@ class TensorTap(Tap):
                 return table[self.name]
         return None
 
-    def handle(self, value: object, call: int) -> None:
+    def handle(self, value: object, at: CaptureClock, call: int) -> None:
         """Store a tensor."""
         self.account.fired += 1
         if isinstance(value, Tensor):
-            self.recorder(self.root).put(value, self.state, 0, self.time())
+            self.recorder(self.root).put(value, at, 0, self.time())
 
-    def wants(self, call: int) -> bool:
+    def is_due(self) -> bool:
         """Whether the step that is open is due."""
-        return self.state.open and super().wants(call)
+        return self.state.open and self.wants(self.state, 0)
 
     def time(self) -> int:
         """How often the tap has fired in this step before."""
@@ -70,22 +71,22 @@ class TensorTap(Tap):
 
     def on_increment(self, grad: Tensor | None) -> None:
         """The tensor hook of stage `increment`."""
-        if grad is not None and self.wants(0):
-            self.take(grad, 0)
+        if grad is not None and self.is_due():
+            self.take(grad, self.state, 0)
 
     def on_accumulated(self, tensor: Tensor) -> None:
         """The post-accumulate hook of stage `accumulated`."""
-        if self.wants(0):
-            self.take(tensor.grad, 0)
+        if self.is_due():
+            self.take(tensor.grad, self.state, 0)
 
     def on_final(self) -> None:
         """The optimizer has stepped."""
         tensor = self.tensor
-        if not self.wants(0):
+        if not self.is_due():
             return
         self.absence = "not reached" if tensor is None or tensor.requires_grad else "frozen"
         if tensor is not None and tensor.grad is not None:
-            self.take(tensor.grad, 0)
+            self.take(tensor.grad, self.state, 0)
 
     def end_step(self) -> None:
         """Begin to wait for the next step of an optimizer that holds the parameter; only `final` needs one."""
@@ -94,22 +95,22 @@ class TensorTap(Tap):
     def on_data(self) -> None:
         """The first call of a step is about to run."""
         if self.lazy:
-            if self.wants(0):
+            if self.is_due():
                 self.account.skip("no data")
             return
-        if self.wants(0):
-            self.take(self.tensor, 0)
+        if self.is_due():
+            self.take(self.tensor, self.state, 0)
 
     def on_editing_increment(self, grad: Tensor | None) -> Tensor | None:
         """The tensor hook of an edit of stage `increment`: returns the new gradient."""
-        if grad is None or self.editor is None or not self.wants(0):
+        if grad is None or self.editor is None or not self.is_due():
             return None
         self.account.fired += 1
         return self.edited(self.editor, grad)
 
     def on_editing_accumulated(self, tensor: Tensor) -> None:
         """The post-accumulate hook of an edit: puts the new gradient in place of the old."""
-        if tensor.grad is not None and self.editor is not None and self.wants(0):
+        if tensor.grad is not None and self.editor is not None and self.is_due():
             self.account.fired += 1
             tensor.grad = self.edited(self.editor, tensor.grad)
 

@@ -28,6 +28,28 @@ class CallListener(Protocol):
     def call_leaves(self, *, raised: bool) -> None:
         """The outermost call of this thread returns, or raises."""
 
+    @property
+    def counted(self) -> frozenset[int]:
+        """The modules, by id, whose calls within an outermost one the listener numbers now."""
+
+    def module_enters(self, module: int) -> None:
+        """One of them is called."""
+
+    def module_leaves(self, module: int) -> None:
+        """Its call returns, or raises."""
+
+
+class OutermostCallsOnly:
+    """The part of a listener that numbers no calls within the outermost one."""
+
+    counted: frozenset[int] = frozenset()
+
+    def module_enters(self, module: int) -> None:
+        """Ignore the call."""
+
+    def module_leaves(self, module: int) -> None:
+        """Ignore the call."""
+
 
 class CallWatch:
     """Stands in for `Module.__call__` while anybody listens.
@@ -75,9 +97,12 @@ class CallWatch:
             if is_compiling() or watch._installed is not __call__:
                 return original(module, *args, **kwargs)
             within = inside.get(get_ident())
-            if within is not None and len(within) == watch._number:
-                return original(module, *args, **kwargs)
-            return watch._through(original, module, args, kwargs)
+            if within is None or len(within) != watch._number:
+                return watch._through(original, module, args, kwargs)
+            for listener in within:
+                if id(module) in listener.counted:
+                    return watch._count(original, within, module, args, kwargs)
+            return original(module, *args, **kwargs)
 
         self._original, self._installed = original, __call__
         Module.__call__ = __call__  # type: ignore[method-assign]  # restored by `remove`
@@ -89,14 +114,26 @@ class CallWatch:
         thread = get_ident()
         entered = self._enter(thread, module)
         if not entered:
-            return original(module, *args, **kwargs)
+            return self._count(original, self.inside.get(thread, []), module, args, kwargs)
         try:
-            result = original(module, *args, **kwargs)
+            result = self._count(original, self.inside[thread], module, args, kwargs)
         except BaseException:
             self._leave(thread, entered, raised=True)
             raise
         self._leave(thread, entered, raised=False)
         return result
+
+    def _count(self, original: Call, within: list[CallListener], module: Module, args: Any, kwargs: Any) -> Any:
+        """A call whose number some listeners want; it is drawn once, for its inputs, outputs and gradients."""
+        key = id(module)
+        counting = [listener for listener in within if key in listener.counted]
+        for listener in counting:
+            listener.module_enters(key)
+        try:
+            return original(module, *args, **kwargs)
+        finally:
+            for listener in counting:
+                listener.module_leaves(key)
 
     def _enter(self, thread: int, module: Module) -> list[CallListener]:
         """Ask every listener that is in no outermost call on this thread, also those that begin to listen meanwhile."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from typing import Any
 
-from probes.hooks.capture.run_state import RunState
+from probes.hooks.capture.run_state import Gate, OutermostCall, RunState, StepState
 from probes.hooks.capture.tap import Tap
 from probes.plan import Plan
 from probes.run_directory.recording import Recording
@@ -50,7 +51,9 @@ class Engine:
         self.writer = EpochWriter(plan, recording, self.moment, self.live, self.failures)
         self.watch = self.live.watch
         self.observers: list[Observer] = []
-        self._open: dict[tuple[str, int], int] = {}  # the microstep that each open step is at
+        self._open: dict[tuple[str, int], list[Any]] = {}  # the state of each open step, and the microstep that it is at
+        self.counted: frozenset[int] = frozenset()
+        self._overlaps = False
         self._lock = threading.RLock()
         self._done = {
             EpochOpened: self._open_epoch,
@@ -83,11 +86,11 @@ class Engine:
         with self._lock:
             self.hear(self.clock.call_enters, phase, thread)
             position = self.clock.position(thread)
-            moment = self.moment
-            moment.inside = position is not None
             if position is not None:
-                self._open[position.phase, position.step] = moment.microstep = position.microstep
-                moment.outermost_call += 1
+                opened = self._open[position.phase, position.step]
+                opened[1] = self.moment.microstep = position.microstep
+                self.moment.calls[thread] = OutermostCall(*position, opened[0])
+                self._settle_overlap()
                 if not position.microstep:
                     for tap in self.live.data:
                         tap.on_data()
@@ -96,12 +99,13 @@ class Engine:
     def leave(self, thread: int, *, raised: bool) -> None:
         """An outermost call returns, or raises."""
         with self._lock:
-            self.moment.inside = False
-            if not raised:
+            at = self.moment.calls.pop(thread, None)
+            if at is not None and not raised:
                 if self.live.late:
                     self.live.bind_late()
-                self.live.pick_up()
+                self.live.pick_up(at)
             self.hear(self.clock.call_leaves, thread, raised=raised)
+            self._settle_overlap()
 
     def updated(self, held: set[int], *, owned: bool, skipped: bool = False) -> None:
         """An optimizer has stepped, or its step was skipped.
@@ -136,18 +140,39 @@ class Engine:
     def _end_epoch(self, ended: EpochEnded) -> None:
         self._rest()
         self.schedule.close()
+        self.counted = frozenset()
         self.writer.close(ended)
 
     def _open_step(self, opened: StepOpened) -> None:
         self.moment.step_number += 1
-        self._open[opened.phase, opened.step] = -1
+        due = self.schedule.due(self.moment.epoch, opened.phase, opened.step)
+        self._open[opened.phase, opened.step] = [StepState(due), -1]
         self._go_on(opened.phase, opened.step)
 
     def _go_on(self, phase: str, step: int) -> None:
         """Make a step the one that the hooks see."""
-        moment = self.moment
-        moment.phase, moment.step, moment.microstep, moment.open = phase, step, self._open[phase, step], True
-        self.schedule.open_step(moment.epoch, phase, step)
+        moment, (state, microstep) = self.moment, self._open[phase, step]
+        moment.phase, moment.step, moment.microstep, moment.opened, moment.open = phase, step, microstep, state, True
+        self._open_gates(state.due)
+
+    def _open_gates(self, due: frozenset[Gate]) -> None:
+        """Open the gates of a step, and of the calls of others that run at the same time."""
+        for at in self.moment.calls.values():
+            due |= at.opened.due
+        self.schedule.open(due)
+        self.counted = self.live.counted if due else frozenset()
+
+    def _settle_overlap(self) -> None:
+        """Let each call look at the gates of its own step while calls of several threads overlap."""
+        calls = self.moment.calls
+        if len(calls) > 1:
+            self._overlaps = True
+            for at in calls.values():
+                at.due = at.opened.due
+        elif self._overlaps and not calls:
+            self._overlaps = False
+        if self._overlaps or len(calls) > 1:
+            self._open_gates(self.moment.opened.due if self.moment.open else frozenset())
 
     def _pause_step(self, _paused: StepPaused) -> None:
         for tap in self.live.taps:
@@ -159,8 +184,9 @@ class Engine:
         self._go_on(resumed.phase, resumed.step)
 
     def _end_step(self, ended: StepEnded) -> None:
-        del self._open[ended.phase, ended.step]
-        self.writer.end_step(ended, nested=bool(self._open))
+        state, _ = self._open.pop((ended.phase, ended.step))
+        self.writer.end_step(ended, state.due, nested=bool(self._open), overlaps=self._overlaps)
+        state.over, state.dropped = True, not ended.keep
         if not self._open:
             self._rest()
 

@@ -10,7 +10,7 @@ from probes.component import Accumulation
 from probes.errors import RunError, StorageError
 from probes.hooks.capture.account import Account
 from probes.hooks.capture.accumulator import Accumulator
-from probes.hooks.capture.run_state import RunState
+from probes.hooks.capture.run_state import Gate, RunState
 from probes.plan import Plan
 from probes.provenance.collect import generators, weights_digest
 from probes.run_directory.recording import Recording
@@ -77,17 +77,19 @@ class EpochWriter:
             self.recording.close(ended.complete and not reason, reason, self._footer(ended))
         self._limited = ""
 
-    def end_step(self, ended: StepEnded, *, nested: bool) -> None:
+    def end_step(self, ended: StepEnded, due: frozenset[Gate], *, nested: bool, overlaps: bool) -> None:
         """Commit a step, or drop it.
 
         Args:
             ended: the step.
+            due: the gates that were open for it.
             nested: whether a step around it goes on, so that the file is not cut here.
+            overlaps: whether calls of other steps ran at the same time; they are not dropped with it.
         """
-        self.live.end_step()
+        self.live.end_step(due, overlaps=overlaps)
         for tap, accumulator in self._accumulators():
             self._merging(tap, accumulator.end_step, ended.phase, ended.step, ended.keep)
-        self._commit(ended)
+        self._commit(ended, overlaps=overlaps)
         if not self.room.asked and ended.keep:
             self._ask_for_room()
         if self.recording.segment_steps and self.recording.is_full() and not nested:
@@ -104,14 +106,14 @@ class EpochWriter:
         """Follow the run directory to another name."""
         self.sinks.directory = self.room.directory = directory
 
-    def _commit(self, ended: StepEnded) -> None:
+    def _commit(self, ended: StepEnded, *, overlaps: bool = False) -> None:
         journal, watch = self.recording.journal, self.live.watch
         if journal is None or self.failures.stopped:
             watch.end_step(None, ended.phase, ended.step, ended.keep)
             return
         keep = ended.keep
         with self.failures.storage():
-            if not keep:
+            if not keep and not overlaps:
                 journal.abort()
                 self.sinks.end_step(False)
             keep = watch.end_step(self.moment.writer, ended.phase, ended.step, keep) or keep

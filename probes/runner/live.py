@@ -14,7 +14,7 @@ from probes.hooks.capture import compiled
 from probes.hooks.capture.account import Account
 from probes.hooks.capture.accumulator import Accumulator
 from probes.hooks.capture.recorder import Recorder
-from probes.hooks.capture.run_state import Gate, RunState
+from probes.hooks.capture.run_state import Gate, OutermostCall, RunState
 from probes.hooks.capture.tap import Tap, ValueTap
 from probes.hooks.edit import Editor, EditTap, GradEditTap
 from probes.hooks.forward import ForwardHook
@@ -223,7 +223,7 @@ class Live:
             pre = PreForwardHook(binding.module, self.moment, gate, taps, module)
             self.hooks.append(pre)
             return module.register_forward_pre_hook(pre.__call__, with_kwargs=True)
-        after = ForwardHook(binding.module, self.moment, gate, taps)
+        after = ForwardHook(binding.module, self.moment, gate, taps, module)
         self.hooks.append(after)
         # The bound method, which is called in less time than the object.
         return module.register_forward_hook(after.__call__)
@@ -233,12 +233,18 @@ class Live:
         """Whether compiled graphs copied values that were not picked up yet."""
         return compiled.in_use() and any(hook.traced for hook in self.hooks)
 
-    def pick_up(self) -> None:
+    def pick_up(self, at: OutermostCall) -> None:
         """Capture what compiled graphs copied during the outermost call that has returned."""
         if compiled.in_use():
             for hook in self.hooks:
                 if hook.traced:
-                    hook.pick_up()
+                    hook.pick_up(at)
+
+    @property
+    def counted(self) -> frozenset[int]:
+        """The modules whose calls are counted: those that carry a hook, by id."""
+        memory = (id(tap.module) for tap in self.taps if isinstance(tap, MemoryTap))
+        return frozenset((*(hook.module for hook in self.hooks), *memory))
 
     def rest(self) -> None:
         """Take the hooks of an epoch off the model."""
@@ -269,20 +275,25 @@ class Live:
         self.rest()
         self._unhook()
 
-    def end_step(self) -> None:
-        """Settle what the step armed, and close its books."""
+    def end_step(self, due: frozenset[Gate], *, overlaps: bool) -> None:
+        """Settle what the step armed, and count it where it was due.
+
+        Args:
+            due: the gates that were open for it.
+            overlaps: whether calls of other steps ran at the same time, so that nobody can tell whose a hook's firing was.
+        """
         self.armed.settle()
         self.arrive()
-        if not self.schedule.due:
+        if not due:
             return
         for grad in self.grads:
             if grad.first or grad.passes:
                 grad.end_step()
         for gate, taps in self.scheduled:
-            if gate.due:
+            if gate in due:
                 for tap in taps:
                     if not tap.broken:
-                        tap.account.step_over(tap.absence)
+                        tap.account.step_over(tap.absence, sure=not overlaps)
         for final in self.finals:
             final.end_step()
 

@@ -78,6 +78,23 @@ class ProgramEvents:
 
     # Calls
 
+    @property
+    def counted(self) -> frozenset[int]:
+        """The modules whose calls are numbered, by id."""
+        return self.engine.counted
+
+    def module_enters(self, module: int) -> None:
+        """A module whose calls are numbered is called within an outermost call of this thread."""
+        at = self.engine.moment.calls.get(get_ident())
+        if at is not None:
+            at.enter(module)
+
+    def module_leaves(self, module: int) -> None:
+        """Its call is over."""
+        at = self.engine.moment.calls.get(get_ident())
+        if at is not None and at.running.get(module):
+            at.leave(module)
+
     def call_enters(self, module: Module) -> bool:
         """A module is called; whether it is an outermost call into the model."""
         found = None if in_backward() else self._find(module)
@@ -114,7 +131,7 @@ class ProgramEvents:
 
     def collect_compiled(self) -> None:
         """Count what a compiled function has left as one outermost call: its calls of the model are not seen."""
-        if self.engine.live.waiting and not self.engine.moment.inside:
+        if self.engine.live.waiting and not self.engine.moment.calls:
             root = next(iter(self._clock_trees)).root.module
             self.engine.enter(phase_of(root), get_ident())
             self.engine.leave(get_ident(), raised=False)

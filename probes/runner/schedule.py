@@ -8,21 +8,16 @@ from probes.spec.when import Range
 
 
 class Schedule:
-    """The gates of a run, one for each distinct `when`.
-
-    Attributes:
-        due: whether any schedule wants the step that is open.
-    """
+    """The gates of a run, one for each distinct `when`."""
 
     def __init__(self, rank: int) -> None:
         self.rank = rank
         self.gates: dict[When, Gate] = {}
         self.unions: dict[tuple[int, ...], AnyGate] = {}
-        self.due = False
         self._covered: list[tuple[Gate, Range | None]] = []
         self._epoch = -1
         self._phase = ""
-        self._wide = False  # whether every gate is open
+        self._open: frozenset[Gate] = frozenset()
 
     def gate(self, when: When) -> Gate:
         """The gate of a schedule."""
@@ -36,39 +31,32 @@ class Schedule:
         name = tuple(sorted(id(gate) for gate in distinct))
         return self.unions.setdefault(name, AnyGate(distinct))
 
-    def open_step(self, epoch: int, phase: str, step: int) -> None:
-        """Open the gates that are due in this step and close the others."""
+    def due(self, epoch: int, phase: str, step: int) -> frozenset[Gate]:
+        """The gates that want a step."""
         if self._phase != phase or self._epoch != epoch:
             self._epoch, self._phase = epoch, phase
             self._covered = [(gate, when.steps) for when, gate in self.gates.items() if when.covers(epoch, phase, self.rank)]
-        wide = len(self._covered) == len(self.gates)
-        if not wide:
+        return frozenset(gate for gate, steps in self._covered if steps is None or steps.includes(step))
+
+    def open(self, gates: frozenset[Gate]) -> None:
+        """Open these gates, and close the others; one that stays open is never closed in between, as another thread may ask it."""
+        if gates != self._open:
+            self._open = gates
             for gate in self.gates.values():
-                gate.due = False
-        some = False
-        for gate, steps in self._covered:
-            gate.due = due = steps is None or steps.includes(step)
-            some = some or due
-            wide = wide and due
-        self.due = some
-        if not (wide and self._wide):
+                gate.due = gate in gates
             self._settle()
-        self._wide = wide
 
     def wait(self) -> None:
-        """Between steps every gate stands open, so that a module called outside the model's entry is noticed."""
-        if not self._wide:
-            self._set(True)
+        """Open every gate between steps, for compiled functions that call the model before we hear of it."""
+        self.open(self._all)
 
     def close(self) -> None:
         """Close every gate: outside of any epoch nothing is due."""
-        self._set(False)
+        self.open(frozenset())
 
-    def _set(self, due: bool) -> None:
-        for gate in self.gates.values():
-            gate.due = due
-        self._wide = due
-        self._settle()
+    @property
+    def _all(self) -> frozenset[Gate]:
+        return frozenset(self.gates.values())
 
     def _settle(self) -> None:
         for union in self.unions.values():

@@ -13,7 +13,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from probes.errors import PlanError, Problem
 from probes.hooks.capture import compiled
 from probes.hooks.capture.tracing import is_traced, is_transformed
-from probes.runner.call_watch import call_watch
+from probes.runner.call_watch import OutermostCallsOnly, call_watch
 from probes.script.call_place import call_place, is_being_built
 from probes.script.model_census import CalledModel, ModelCensus, described
 from probes.script.model_choice import Candidate, ModelChoice, has_parameters
@@ -36,7 +36,7 @@ class FinderListener(Protocol):
         """The program is about to be stopped by this error."""
 
 
-class ModelFinder:
+class ModelFinder(OutermostCallsOnly):
     """Listens to calls of modules and to steps of optimizers until it is known which modules a spec means.
 
     Args:
@@ -172,7 +172,7 @@ class ModelFinder:
         return PlanError([*self.choice.problems, Problem("no-model-fits", message, hint)])
 
 
-class CensusListener(ModelCensus):
+class CensusListener(OutermostCallsOnly, ModelCensus):
     """The census as it follows a program: outermost calls, and steps of optimizers.
 
     Attributes:

@@ -13,7 +13,7 @@ from probes.clock import SeriesKey
 from probes.component import Accumulation, Transform
 from probes.hooks.capture.account import Account
 from probes.hooks.capture.recorder import CaptureClock, Pipeline, Recorder
-from probes.hooks.capture.run_state import RunState
+from probes.hooks.capture.run_state import RunState, StepState
 from probes.signature import Signature
 from probes.tensors import unwrapped
 
@@ -26,6 +26,11 @@ class LastClock:
     phase: str
     step: int
     microstep: int
+    opened: StepState
+
+    @property
+    def due(self) -> None:
+        """Nothing is left to be decided."""
 
 
 class StepResult(NamedTuple):
@@ -98,7 +103,9 @@ class Accumulator(Recorder):
         self.refuse_composite(tensor)
         value, signature = self.before(tensor)
         order = (at.phase, at.step, at.microstep, call, backward)
-        self.waiting.append(StepResult(order, LastClock(self.state.epoch, at.phase, at.step, 0), torch.clone(value).cpu(), signature))
+        self.waiting.append(
+            StepResult(order, LastClock(self.state.epoch, at.phase, at.step, 0, StepState()), torch.clone(value).cpu(), signature)
+        )
 
     def end_step(self, phase: str, step: int, keep: bool) -> None:
         """Merge what the committed step gave, or drop it; the results of a step around it keep waiting.

@@ -11,7 +11,7 @@ from torch import Tensor
 from probes.clock import SeriesKey
 from probes.component import Transform, TransformFn
 from probes.hooks.capture.account import Account
-from probes.hooks.capture.run_state import CaptureWriter, RunState
+from probes.hooks.capture.run_state import CaptureWriter, Gate, RunState, StepState
 from probes.signature import Signature
 from probes.tensors import DTYPE_NAMES, Composite, NotCapturable, components, local, placement, unwrapped
 
@@ -20,12 +20,17 @@ LATE = 1  # journal flag: the capture's step was committed before it arrived
 
 
 class CaptureClock(Protocol):
-    """The clock of a capture: the run's state, or what an armed hook kept of it."""
+    """The clock of a capture: that of an outermost call, the run's state for parameters, or what an armed hook kept of a call."""
 
     epoch: int
     phase: str
     step: int
     microstep: int
+    opened: StepState
+
+    @property
+    def due(self) -> frozenset[Gate] | None:
+        """The gates that are open for it, where calls of several steps overlap; None where the gates themselves tell."""
 
 
 def no_descriptor(*_args: object) -> None:
@@ -196,15 +201,11 @@ class Recorder:
             address = tensor.data_ptr()
             if not address and self.nbytes:
                 raise NotCapturable("no data", "the tensor has a shape but no memory (a fake tensor, or its storage was freed)")
-        self.add(self.descriptor, at.step, at.microstep, call, backward, address, self.nbytes, 0 if at is state else self.late(at))
+        self.add(self.descriptor, at.step, at.microstep, call, backward, address, self.nbytes, LATE if at.opened.over else 0)
         if self.counts:
             account = self.account
             account.written += 1
             account.nbytes += self.nbytes
-
-    def late(self, at: CaptureClock) -> int:
-        """The journal's flag where the step of a capture was committed before the capture arrived."""
-        return 0 if at.step == self.state.step and at.epoch == self.state.epoch else LATE
 
     def transformed(self, tensor: Tensor, pipeline: Pipeline) -> Tensor:
         """The result of the transforms, which may share the tensor's memory.
@@ -310,7 +311,7 @@ class DeviceCapture:
         self._recorder = recorder
         self._add = recorder.add
         self._entry = (recorder.descriptor, at.step, at.microstep, call, backward)
-        self._flags = recorder.late(at)
+        self._flags = LATE if at.opened.over else 0
 
     def store(self, address: int, nbytes: int) -> None:
         """Write the bytes that have arrived; a failure is counted at the binding whose capture it was."""

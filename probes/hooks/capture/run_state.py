@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from threading import get_ident
 from typing import Any, Protocol
 
 from probes.clock import SeriesKey
@@ -30,60 +31,114 @@ class CaptureWriter(Protocol):
         """Copy `nbytes` bytes at `address` before returning."""
 
 
-def never(_target: str) -> bool:
-    """Take no notice of a module that runs outside any outermost call."""
-    return False
+class StepState:
+    """What becomes of one step; what was captured in it keeps a reference.
+
+    Attributes:
+        due: the gates that are open for it.
+        over: whether it was committed or dropped, so that a capture of it is late.
+        dropped: whether it was dropped, so that nothing of it is captured any more.
+    """
+
+    __slots__ = ("dropped", "due", "over")
+
+    def __init__(self, due: frozenset[Gate] = frozenset()) -> None:
+        self.due = due
+        self.over = False
+        self.dropped = False
+
+
+class OutermostCall:
+    """An outermost call into the model's tree: the clock of what is captured in it.
+
+    The number of a module's call is drawn once, when that call enters, and is the same for its inputs, outputs and gradients.
+
+    Attributes:
+        epoch: its epoch.
+        phase: its phase.
+        step: step within (epoch, phase).
+        microstep: outermost call within the step.
+        opened: its step.
+        due: the gates that are open for it, where calls of several steps overlap; None where the gates themselves tell.
+        running: the numbers of the calls of each module that have not returned, by the id of the module.
+    """
+
+    __slots__ = ("due", "epoch", "microstep", "numbers", "opened", "phase", "running", "step")
+
+    def __init__(self, epoch: int, phase: str, step: int, microstep: int, opened: StepState) -> None:
+        self.epoch = epoch
+        self.phase = phase
+        self.step = step
+        self.microstep = microstep
+        self.opened = opened
+        self.due: frozenset[Gate] | None = None
+        self.numbers: dict[object, int] = {}
+        self.running: dict[int, list[int]] = {}
+
+    def enter(self, module: int) -> None:
+        """A call of a module begins."""
+        self.running.setdefault(module, []).append(self.draw(module))
+
+    def leave(self, module: int) -> None:
+        """It is over, whether it returned or raised."""
+        self.running[module].pop()
+
+    def number(self, module: int, side: str) -> int:
+        """The number of the call of a module that is running.
+
+        A call that nobody saw enter, such as that of a replica or one within a compiled function, has the next of its side.
+        """
+        running = self.running.get(module)
+        return running[-1] if running else self.draw((module, side))
+
+    def draw(self, key: object) -> int:
+        """The next number."""
+        number = self.numbers.get(key, 0)
+        self.numbers[key] = number + 1
+        return number
 
 
 class RunState:
-    """The run's clock as the hooks see it; the timeline moves it, hooks only read it.
+    """The run's clock as the hooks see it; the engine moves it, hooks only read it.
 
     Attributes:
         epoch: epoch that is open, or was last.
         phase: phase of the step that is open, or was last.
         step: step within (epoch, phase).
         microstep: outermost call within the step; -1 outside any.
-        outermost_call: changes with every outermost call, so that a module finds its first call in it.
+        opened: that step.
         step_number: changes with every step.
+        calls: the outermost call that each thread is in.
         writer: where captures go; None while no epoch is open.
         open: whether a step is open.
-        inside: whether an outermost call is running.
-        named: whether the loop itself opened the step, with `run.steps` or `run.step`.
-        stray: called with the target of a hooked module that runs outside any outermost call; returns whether to capture.
         rank: rank of this process.
         pinned: where captures of an accelerator wait until the step ends.
     """
 
-    __slots__ = (
-        "epoch",
-        "inside",
-        "microstep",
-        "named",
-        "open",
-        "outermost_call",
-        "phase",
-        "pinned",
-        "rank",
-        "step",
-        "step_number",
-        "stray",
-        "writer",
-    )
+    __slots__ = ("calls", "epoch", "microstep", "open", "opened", "phase", "pinned", "rank", "step", "step_number", "writer")
+
+    due: frozenset[Gate] | None = None
 
     def __init__(self, rank: int = 0) -> None:
         self.epoch = 0
         self.phase = "train"
         self.step = 0
         self.microstep = -1
-        self.outermost_call = 0
+        self.opened = StepState()
         self.step_number = 0
+        self.calls: dict[int, OutermostCall] = {}
         self.writer: CaptureWriter | None = None
         self.open = False
-        self.inside = False
-        self.named = False
-        self.stray: Callable[[str], bool] = never
         self.rank = rank
         self.pinned = PinnedBuffer()
+
+    def here(self) -> OutermostCall | None:
+        """The outermost call that this thread is in; a thread that works for the only one there is, such as for a replica, is in that."""
+        calls = self.calls
+        found = calls.get(get_ident())
+        if found is None and len(calls) == 1:
+            found = next(iter(calls.values()), None)
+        return found
 
 
 class Gate:
@@ -95,7 +150,7 @@ class Gate:
         self.due = False
 
     def settle(self) -> None:
-        """Bring `due` up to date; a plain gate is set by the timeline."""
+        """Bring `due` up to date; a plain gate is set by the schedule."""
 
 
 class AnyGate(Gate):
@@ -121,24 +176,24 @@ class ModuleHook(HookOfOurs):
 
     It holds no tensor, no lock and no file, and is left out when the model is copied, pickled or scripted. Only what a compiled
     graph copied for it waits in `traced` until the call has returned.
+
+    Attributes:
+        side: which side of the call it is on.
+        module: id of the module.
     """
 
-    __slots__ = ("call", "gate", "outermost_call", "state", "target", "traced")
+    side = ""
+    __slots__ = ("gate", "module", "repeated", "state", "target", "traced")
 
-    def __init__(self, target: str, state: RunState, gate: Gate) -> None:
+    def __init__(self, target: str, state: RunState, gate: Gate, module: int) -> None:
         self.target = target
         self.state = state
         self.gate = gate
-        self.outermost_call = -1
-        self.call = 0
+        self.module = module
+        self.repeated = 0
         self.traced: list[Any] = []
 
-    def count(self) -> int:
-        """The index of this call of the module within the outermost call."""
-        outermost_call = self.state.outermost_call
-        if self.outermost_call == outermost_call:
-            self.call += 1
-        else:
-            self.outermost_call = outermost_call
-            self.call = 0
-        return self.call
+    def repeat(self) -> int:
+        """A number for a recompute of activation checkpointing; the order of these numbers says which call each repeats."""
+        self.repeated += 1
+        return self.repeated

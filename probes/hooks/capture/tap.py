@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from torch import Tensor
 
 from probes.hooks.capture.account import Account
-from probes.hooks.capture.recorder import Recorder
+from probes.hooks.capture.recorder import CaptureClock, Recorder
 from probes.hooks.capture.run_state import Gate, RunState, Within
+from probes.hooks.capture.signal_errors import from_signal_handler
 from probes.hooks.capture.tracing import is_transformed
 from probes.tensors import LeafNotFound, NotCapturable, describe, follow, leaves, opaque
 
@@ -79,11 +80,11 @@ class Tap:
         for recorder in self.recorders.values():
             recorder.account = account
 
-    def wants(self, call: int) -> bool:
+    def wants(self, at: CaptureClock, call: int) -> bool:
         """Whether this call is due, given that the hook's gate is open."""
-        if not self.gate.due or self.broken:
+        if not self.gate.due or self.broken or not (at.due is None or self.gate in at.due):
             return False
-        if self.within is None or self.within(self.state.microstep, call):
+        if self.within is None or self.within(at.microstep, call):
             return True
         self.account.skip("filtered")
         return False
@@ -112,15 +113,17 @@ class Tap:
             if not found and "*" not in self.keys:
                 raise LeafNotFound(f"`{path}` is {describe(member)}, which holds no tensor")
 
-    def take(self, value: object, call: int) -> None:
+    def take(self, value: object, at: CaptureClock, call: int) -> None:
         """Do what the binding does with a value of a call that is due; a failure never leaves the hook."""
         try:
-            self.handle(value, call)
+            self.handle(value, at, call)
         except Exception as error:  # the hook boundary: a failing probe must not change training
             self.failed(error, value)
 
     def failed(self, error: Exception, value: object) -> None:
         """Count what could not be captured; anything but a known reason switches the probe off."""
+        if from_signal_handler(error):
+            raise error
         if is_transformed() and not isinstance(error, NotCapturable):
             error = NotCapturable("functorch", f"the value is wrapped by a functorch transform: {error}")
         if isinstance(error, NotCapturable):
@@ -129,7 +132,7 @@ class Tap:
         else:
             self.on_failure(self, error)
 
-    def handle(self, value: object, call: int) -> None:
+    def handle(self, value: object, at: CaptureClock, call: int) -> None:
         """What this kind of binding does with a value."""
         raise NotImplementedError
 
@@ -139,9 +142,9 @@ class ValueTap(Tap):
 
     __slots__ = ()
 
-    def take(self, value: object, call: int) -> None:
+    def take(self, value: object, at: CaptureClock, call: int) -> None:
         """Store every tensor of the value, where this call is due; a failure never leaves the hook."""
-        if not self.gate.due or self.broken or not (self.within is None or self.wants(call)):
+        if not self.gate.due or self.broken or not ((self.within is None and at.due is None) or self.wants(at, call)):
             return
         self.account.fired += 1
         try:
@@ -149,15 +152,15 @@ class ValueTap(Tap):
                 recorder = self.single
                 if recorder is None:
                     recorder = self.single = self.recorder(self.root)
-                recorder.put(value, self.state, call, 0)
+                recorder.put(value, at, call, 0)
             else:
-                self.handle(value, call)
+                self.handle(value, at, call)
         except Exception as error:  # the hook boundary: a failing probe must not change training
             self.failed(error, value)
 
-    def handle(self, value: object, call: int) -> None:
+    def handle(self, value: object, at: CaptureClock, call: int) -> None:
         """Store every tensor of a nested value."""
         if self.account.opaque is None:
             self.account.opaque = {path: kind for at, member in follow(value, self.keys, self.root) for path, kind in opaque(member, at)}
         for recorder, tensor in self.parts(value):
-            recorder.put(tensor, self.state, call, 0)
+            recorder.put(tensor, at, call, 0)
