@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 ROOTS = ("input", "output", "grad_output", "grad_input", "grad_input_total", "grad", "data", "memory")
 
@@ -120,3 +123,27 @@ def _quoted(text: str, start: int) -> tuple[str, int]:
     if index >= len(text):
         raise ValueError(f"`{text}` has a quote that is not closed")
     return key, index + 1
+
+
+class ForwardSignature(NamedTuple):
+    """The parameters of a module's `forward`, which name its inputs.
+
+    Attributes:
+        names: the positional parameters, in order.
+        rest: the name of `*args`; empty without one.
+        known: whether Python knows the signature; it does not for builtins such as `torch.relu`.
+    """
+
+    names: tuple[str, ...]
+    rest: str
+    known: bool = True
+
+
+def forward_signature(forward: Callable[..., object]) -> ForwardSignature:
+    """The signature of the `forward` that a call of a module runs; without names where Python does not know it."""
+    try:
+        parameters = inspect.signature(forward).parameters.values()
+    except (ValueError, TypeError):
+        return ForwardSignature((), "", known=False)
+    positional = [one.name for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    return ForwardSignature(tuple(positional), next((one.name for one in parameters if one.kind is one.VAR_POSITIONAL), ""))

@@ -8,7 +8,6 @@ from typing import Any
 from torch import Tensor
 from torch.nn import Module
 
-from probes.forward_signature import forward_signature
 from probes.hooks.backward import GradTap
 from probes.hooks.capture.compiled import is_compiling, trace_inputs
 from probes.hooks.capture.recorder import CaptureClock
@@ -17,6 +16,7 @@ from probes.hooks.capture.tap import Tap
 from probes.hooks.capture.tracing import jit_tracing_state
 from probes.hooks.forward import arming_order, first_keys, in_order
 from probes.tensors import graph_task
+from probes.value_path import forward_signature
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
@@ -29,7 +29,7 @@ class PreForwardHook(ModuleHook):
 
     def __init__(self, target: str, state: RunState, gate: Gate, taps: Sequence[Tap], module: Module) -> None:
         super().__init__(target, state, gate, id(module))
-        self.names, self.rest, _ = forward_signature(module)
+        self.names, self.rest, _ = forward_signature(module.forward)
         for tap in taps:
             tap.keys = self.named(tap.keys)
         self.originals, self.edits, self.values = in_order(taps)

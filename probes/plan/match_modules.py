@@ -12,12 +12,11 @@ from typing import Any
 from torch.nn import Module
 
 from probes.errors import nearest
-from probes.forward_signature import forward_signature
 from probes.module_glob import ModuleGlob
 from probes.plan.draft import MatchedValue, ProbeDraft
 from probes.plan.tree import Node
 from probes.signature import MEMORY, Signature
-from probes.value_path import HOOK_OF
+from probes.value_path import HOOK_OF, forward_signature
 
 
 def module_values(draft: ProbeDraft) -> Iterator[MatchedValue]:
@@ -63,7 +62,7 @@ def _matches(draft: ProbeDraft, text: str, glob: ModuleGlob, index: int) -> list
 
 def _note_unknown_signatures(draft: ProbeDraft, nodes: list[Node]) -> None:
     """Note modules whose `forward` has no signature that Python knows: their inputs have no names."""
-    unknown = [f"`{node.path}`" for node in nodes if not forward_signature(node.module).known]
+    unknown = [f"`{node.path}`" for node in nodes if not forward_signature(node.module.forward).known]
     if unknown:
         more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
         message = f"Python knows no signature of the `forward` of {unknown[0]}{more}: inputs have positions only, such as `input.args.0`"

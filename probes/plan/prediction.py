@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from probes.forward_signature import forward_signature
 from probes.plan.binding import Binding, Plan
 from probes.signature import Signature, SignatureError
-from probes.value_path import ValuePath
+from probes.value_path import ValuePath, forward_signature
 
 Values = Callable[[str, str], tuple[Mapping[str, Signature], int]]
 """From a model's name and a module's path to the tensors of the module's first call by leaf, and its calls within one of the model."""
@@ -72,7 +71,7 @@ def _keys(plan: Plan, binding: Binding) -> tuple[str, ...]:
     """The keys of a binding, with the name of the parameter of `forward` in the place of its index."""
     if ROOTS.get(binding.root, binding.root) != "input" or not binding.keys or not binding.keys[0].isdigit():
         return binding.keys
-    names, rest, _ = forward_signature(plan.trees[binding.model].nodes[binding.module].module)
+    names, rest, _ = forward_signature(plan.trees[binding.model].nodes[binding.module].module.forward)
     index = int(binding.keys[0])
     return (names[index], *binding.keys[1:]) if index < len(names) else (rest or "args", str(index - len(names)), *binding.keys[1:])
 

@@ -11,7 +11,6 @@ import torch
 from torch.nn import Module
 
 from probes.errors import PlanError, ProbesError, RunError
-from probes.forward_signature import forward_signature
 from probes.hooks.capture.model_copies import HookOfOurs, clean_copies
 from probes.hooks.capture.tracing import is_traced, is_transformed
 from probes.plan.tree import Node, Tree
@@ -20,6 +19,7 @@ from probes.script.model_choice import Candidate, ModelChoice
 from probes.script.model_finder import ModelFinder
 from probes.signature import Signature
 from probes.tensors import DTYPE_NAMES, in_backward, leaves
+from probes.value_path import forward_signature
 
 MOST_UNTRAINED = 100  # calls of a model that no optimizer steps, after which a look at it is long enough
 
@@ -234,7 +234,7 @@ def _is_overlooked() -> bool:
 
 def _signatures(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: object) -> dict[str, Signature]:
     """What is known of each tensor that goes into a call and comes out of it."""
-    names, rest, _ = forward_signature(module)
+    names, rest, _ = forward_signature(module.forward)
     inputs = {**dict(zip(names, args, strict=False)), **({rest or "args": args[len(names) :]} if len(args) > len(names) else {}), **kwargs}
     found = [*leaves(inputs, "input"), *leaves(output, "output")]
     return {leaf: Signature(DTYPE_NAMES[tensor.dtype], tuple(tensor.shape)) for leaf, tensor in found}
