@@ -13,6 +13,7 @@ from typing import Any, TypeVar, cast
 from pydantic import BaseModel, ValidationError
 
 from probes.spec.models import VERSION, Spec
+from probes.spec.when import SpecPart
 from probes.spec.yaml.reader import Document, Path
 
 T = TypeVar("T")
@@ -159,6 +160,12 @@ class _GuardedPart:
     def __class__(self) -> type[Any]:
         return type(self._part)
 
+    def has(self, key: str) -> bool:
+        """Whether the key is written; where it is not, it may be misspelt."""
+        if key not in self._raw and (*self._path, key) in self._places:
+            raise Unreadable
+        return key in self._raw
+
     def __getattr__(self, name: str) -> Any:
         computed = getattr(type(self._part), name, None)
         if isinstance(computed, property):
@@ -204,6 +211,17 @@ class _GuardedList(Sequence[Any]):
 
     def __len__(self) -> int:
         return len(self._raw)
+
+
+def is_given(part: SpecPart, key: str) -> bool:
+    """Whether a part has a value for a key, also where the value cannot be read.
+
+    Raises:
+        Unreadable: the key may be misspelt.
+    """
+    if not issubclass(type(part), _GuardedPart):
+        return getattr(part, key) is not None
+    return cast(_GuardedPart, part).has(key)
 
 
 def readable(members: Sequence[T]) -> Iterator[tuple[int, T]]:

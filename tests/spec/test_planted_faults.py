@@ -198,3 +198,14 @@ def test_all_faults_are_reported_in_one_run_and_nothing_else(kinds: list[Kind]) 
     found = said(planted(kinds))
     assert {(fault.code, name, fault.at) for fault, name in kinds} <= found
     assert found <= {one for kind in kinds for one in said_alone(kind)}
+
+
+def test_an_edit_that_cannot_be_read_is_still_an_edit() -> None:
+    probe = "{modules: [a], values: [output], sees: edited, edit: {kind: scale, by: many}}"
+    found = said(f"version: 1\nprobes:\n  p: {probe}\n")
+    assert {code for code, _, _ in found} == {"wrong-type", "edits-not-allowed", "no-effect"}
+
+
+def test_a_key_that_may_be_misspelt_is_neither_missing_nor_given() -> None:
+    found = said("version: 1\nprobes:\n  p: {hok: forward, modules: [a], edti: {kind: scale, by: 2}, sees: edited}\n")
+    assert {code for code, _, _ in found} == {"unknown-key"}

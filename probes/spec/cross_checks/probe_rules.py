@@ -8,7 +8,7 @@ from probes.component import Accumulation
 from probes.module_glob import ModuleGlob
 from probes.spec.cross_checks.fault import Fault, Faults, Rules, repeated
 from probes.spec.models import Probe
-from probes.spec.partial import readable
+from probes.spec.partial import is_given, readable
 from probes.value_path import HOOK_OF, NATURAL, Reference, ValuePath
 
 
@@ -102,7 +102,7 @@ def _keys_of_value(probe: Probe) -> Faults:
 
 def _edit_of_memory(probe: Probe) -> Faults:
     for index, text in readable(probe.values):
-        if ValuePath.parse(text).root == "memory" and probe.edit is not None:
+        if ValuePath.parse(text).root == "memory" and is_given(probe, "edit"):
             yield Fault("no-effect", "`memory` is measured and cannot be edited", ("values", index), "remove it, or the `edit`")
 
 
@@ -174,7 +174,7 @@ def _with_edit(key: str) -> Callable[[Probe], Faults]:
     """The rule that a key of captures has no place in a probe that edits."""
 
     def rule(probe: Probe) -> Faults:
-        if getattr(probe, key) and probe.edit is not None:
+        if getattr(probe, key) and is_given(probe, "edit"):
             message = f"`{key}` has no effect in a probe with `edit`; a probe either captures or edits"
             yield Fault("no-effect", message, (key,), "write two probes", key=True)
 
@@ -190,13 +190,13 @@ def _second_accumulation(probe: Probe) -> Faults:
 
 
 def _trigger_and_edit(probe: Probe) -> Faults:
-    if probe.when.trigger is not None and probe.edit is not None:
+    if is_given(probe.when, "trigger") and is_given(probe, "edit"):
         message = "`trigger` has no effect in a probe with `edit`: it selects captures, and an edit makes none"
         yield Fault("no-effect", message, ("when", "trigger"), "write two probes", key=True)
 
 
 def _trigger_and_accumulation(probe: Probe) -> Faults:
-    if probe.when.trigger is None:
+    if not is_given(probe.when, "trigger"):
         return
     merged = next((transform.kind for _, transform in readable(probe.transforms) if isinstance(transform, Accumulation)), None)
     if merged is not None:

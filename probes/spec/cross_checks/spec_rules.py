@@ -10,7 +10,7 @@ from probes.record_options import RecordOptions
 from probes.sinks.kernels.run_file import name_fault as file_name_fault
 from probes.spec.cross_checks.fault import Fault, Faults, Rules, repeated
 from probes.spec.models import ModelSelector, Probe, Spec
-from probes.spec.partial import Unreadable, readable, readable_items
+from probes.spec.partial import Unreadable, is_given, readable, readable_items
 from probes.spec.texts import name_fault
 
 
@@ -42,13 +42,13 @@ def _model_of_several(spec: Spec, probe: Probe) -> Faults:
 
 
 def _edit_allowed(spec: Spec, probe: Probe) -> Faults:
-    if not spec.allow_edits and probe.edit is not None:
+    if not spec.allow_edits and is_given(probe, "edit"):
         message = "the probe changes values of the model, and the spec does not allow edits"
         yield Fault("edits-not-allowed", message, ("edit",), "add `allow_edits: true` at the top level", key=True)
 
 
 def _sees_without_edit(spec: Spec, probe: Probe) -> Faults:
-    if probe.sees is not None and all(other.edit is None for other in spec.probes.values()):
+    if probe.sees is not None and not any(is_given(other, "edit") for other in spec.probes.values()):
         message = "`sees` has no effect in a spec without an `edit`; every value is the original"
         yield Fault("no-effect", message, ("sees",), "remove it", key=True)
 
@@ -101,8 +101,9 @@ def _sink_files(spec: Spec) -> Iterator[tuple[str, str]]:
 
 
 def _sinks_in_use(spec: Spec) -> Faults:
-    used = {sink for probe in spec.probes.values() if probe.edit is None for sink in probe.sinks or [*spec.sinks]}
-    for name in spec.sinks if used else ():
+    used = {sink for probe in spec.probes.values() if not is_given(probe, "edit") for sink in probe.sinks or [*spec.sinks]}
+    unknown = used - {*spec.sinks}  # may be meant for one that is declared
+    for name in spec.sinks if used and not unknown else ():
         if name not in used:
             yield Fault("no-effect", f"sink `{name}` is not used: every probe names other sinks", ("sinks", name), "remove it", key=True)
 
