@@ -63,5 +63,5 @@ def test_a_missing_codec_is_named_with_what_installs_it(code: int, package: str,
 
 
 def test_elements_of_no_bytes_are_refused() -> None:
-    with pytest.raises(FileRefused, match="shuffled by elements of no bytes"):
+    with pytest.raises(FileRefused, match="shuffled with elements of 0 bytes"):
         decode(b"1234", [ChunkFilter(SHUFFLE, (0,))], 4)

@@ -205,7 +205,7 @@ def test_a_flipped_length_in_the_head_does_not_look_like_an_empty_journal(tmp_pa
 
 def test_a_journal_of_a_later_format_is_refused_by_name(tmp_path: Path) -> None:
     forge(tmp_path / "a", [], format="journal.v2")
-    with pytest.raises(FileRefused, match=r"unknown-format.*'journal.v2'; this version reads 'journal.v1'"):
+    with pytest.raises(FileRefused, match=r"unknown-format.*`journal.v2`; this release reads `journal.v1`"):
         scan(tmp_path / "a")
 
 

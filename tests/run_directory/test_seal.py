@@ -253,7 +253,7 @@ def test_a_foreign_file_of_that_name_is_never_replaced(tmp_path: Path) -> None:
     journal = write(tmp_path, zoo())
     for content in (b"mine", other.read_bytes()):
         (tmp_path / "epoch-0003.h5").write_bytes(content)
-        with pytest.raises(StorageError, match="not in the ledger and not of this run"):
+        with pytest.raises(StorageError, match="not in the ledger and belongs to another run"):
             seal(journal, tmp_path)
         assert (tmp_path / "epoch-0003.h5").read_bytes() == content
         assert journal.exists()
@@ -274,7 +274,7 @@ def test_a_journal_whose_sealed_file_is_gone_is_kept(tmp_path: Path) -> None:
 def test_another_journal_under_a_sealed_name_is_kept(tmp_path: Path) -> None:
     seal_zoo(tmp_path)
     journal = write(tmp_path, [Shot()])
-    with pytest.raises(StorageError, match="was not built of"):
+    with pytest.raises(StorageError, match="was not built from"):
         seal(journal, tmp_path)
     assert journal.exists()
 

@@ -101,7 +101,7 @@ def test_a_journal_that_cannot_be_sealed_does_not_stop_the_next(tmp_path: Path, 
 def test_an_unknown_compression_is_a_failure_and_not_a_crash(tmp_path: Path, sealer: SealerProcess) -> None:
     sealer.submit(epoch(tmp_path, 0), {"compression": "lzma"})
     assert sealer.drain() == []
-    assert 'lzma" is not a compression' in sealer.failures[0].message
+    assert 'lzma" is not a known compression' in sealer.failures[0].message
 
 
 def test_a_child_that_stands_still_is_not_waited_for_without_end(
@@ -130,7 +130,7 @@ def test_a_stopped_child_does_not_hold_up_the_exit(tmp_path: Path, sealer: Seale
     assert sealer.poll() == []
     assert sealer.drain(0.2) == []
     assert monotonic() - began < 5
-    assert "goes on by itself" in sealer.failures[0].message
+    assert "continues in the background" in sealer.failures[0].message
     os.kill(stopped, signal.SIGCONT)
     deadline = monotonic() + 20
     while (tmp_path / "epoch-0000.journal").exists() and monotonic() < deadline:
@@ -142,7 +142,7 @@ def test_a_stopped_child_does_not_hold_up_the_exit(tmp_path: Path, sealer: Seale
 def test_the_journal_of_a_run_that_took_the_place_of_another_is_left_alone(tmp_path: Path, sealer: SealerProcess) -> None:
     sealer.submit(epoch(tmp_path, 0), {"run_id": "the run before"})
     assert sealer.drain() == []
-    assert "is of another run" in sealer.failures[0].message
+    assert "belongs to another run" in sealer.failures[0].message
     assert (tmp_path / "epoch-0000.journal").exists()
 
 
@@ -170,10 +170,10 @@ SCRIPT = """
 import os, sys
 sys.path.insert(0, sys.argv[2])
 from pathlib import Path
-from probes.run_directory.sealer_process import Sealer
+from probes.run_directory.sealer_process import SealerProcess
 os.chdir(sys.argv[3])
 sys.path[:] = []
-sealer = Sealer(Path(sys.argv[1]))
+sealer = SealerProcess(Path(sys.argv[1]))
 sealer.submit(Path(sys.argv[1]) / "epoch-0000.journal")
 if sys.argv[4] == "die":
     os.kill(os.getpid(), 9)
