@@ -119,7 +119,7 @@ MODEL: dict[str, Code] = {
             "{hook: backward, modules: [classifier], edit: {kind: clip_norm, max_norm: 1}}",
         ),
     ),
-    "ambiguous-model": Code("Several modules of the script fit the spec, and no optimizer step tells which one it means."),
+    "ambiguous-model": Code("Several modules of the script fit the spec, and no optimizer step shows which one is meant."),
     "no-model-fits": Code("The script called no model that fits the spec."),
     "model-not-called": Code("The script never called a model of a class under `models`."),
     "captured-nothing": Code(

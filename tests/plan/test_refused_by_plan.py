@@ -38,6 +38,7 @@ ELSEWHERE = {
     "inputs-without-names": "a note",
     "no-model-fits": "said around a script",
     "model-not-called": "said around a script",
+    "ambiguous-model": "said around a script",
 }
 
 
