@@ -42,6 +42,9 @@ class Journal:
         self._log = log
         self._power = durability == "power"
         self._buffer = WriteBuffer(buffer_bytes)
+        self._buffer_bytes = buffer_bytes
+        self._paused: list[WriteBuffer] = []
+        self._unused: list[WriteBuffer] = []
         self._large = min(LARGE_BYTES, self._buffer.room)
         self._descriptors = 0
         self._phases: dict[str, int] = {}
@@ -110,7 +113,7 @@ class Journal:
     @property
     def captures(self) -> int:
         """Captures taken so far; those of aborted steps do not count."""
-        return self._buffer.framed + self._buffer.entries
+        return self._buffer.framed + self._buffer.entries + sum(buffer.entries for buffer in self._paused)
 
     @property
     def pending(self) -> bool:
@@ -222,6 +225,31 @@ class Journal:
             self._void = self._void or self._buffer.framed != self._committed
             self._buffer.clear()
             self._buffer.framed = self._committed
+
+    def pause(self) -> None:
+        """Set the captures of the open step aside, so that a step within it can be committed or aborted without them.
+
+        Captures of the step that a full buffer has written to the file already go with the next commit.
+        """
+        with self._lock:
+            self._paused.append(self._buffer)
+            fresh = self._unused.pop() if self._unused else WriteBuffer(self._buffer_bytes)
+            fresh.framed = self._buffer.framed
+            self._buffer = fresh
+
+    def resume(self) -> None:
+        """Go on with the step that was paused last.
+
+        Raises:
+            StorageError: the file cannot be written.
+        """
+        with self._lock:
+            if self._paused:
+                if self._buffer.entries:  # what came late, after the step within was over
+                    self._flush()
+                inner, self._buffer = self._buffer, self._paused.pop()
+                self._buffer.framed = inner.framed
+                self._unused.append(inner)
 
     def end(self, complete: bool, reason: str, closing: Mapping[str, Any]) -> None:
         """Say how the epoch ended, wait until all is on the device, and close; what was not committed is void.

@@ -68,7 +68,8 @@ class CallWatch:
         self.inside: dict[int, list[CallListener]] = {}
         self._number = 0
         self._original: Call = Module.__call__
-        self._installed: Call | None = None
+        self._wrapper = self._make()
+        self._in_place = False
         self._pid = os.getpid()
 
     def add(self, listener: CallListener) -> None:
@@ -76,8 +77,10 @@ class CallWatch:
         self.listeners = (*self.listeners, listener)
         self._number = len(self.listeners)
         self._pid = os.getpid()
-        if self._installed is None or Module.__call__ is not self._installed:
-            self._install()
+        if not self._in_place:
+            self._original = Module.__call__
+            Module.__call__ = self._wrapper  # type: ignore[method-assign]  # restored by `remove`
+            self._in_place = True
 
     def remove(self, listener: CallListener) -> None:
         """Listen no more."""
@@ -85,16 +88,17 @@ class CallWatch:
         self._number = len(self.listeners)
         for thread, inside in list(self.inside.items()):
             self._set(thread, [one for one in inside if one is not listener])
-        if not self.listeners and self._installed is not None and Module.__call__ is self._installed:
+        if not self.listeners and Module.__call__ is self._wrapper:
             Module.__call__ = self._original  # type: ignore[method-assign]  # the very function found there
-            self._installed = None
+            self._in_place = False
 
-    def _install(self) -> None:
-        original: Call = Module.__call__
+    def _make(self) -> Call:
+        """The one function that stands in: what the program has bound, or wrapped, goes on to work for the next listener."""
         watch, inside = self, self.inside
 
         def __call__(module: Module, /, *args: Any, **kwargs: Any) -> Any:  # noqa: N807 - it stands in for Module.__call__
-            if is_compiling() or watch._installed is not __call__:
+            original = watch._original
+            if is_compiling() or not watch._number:
                 return original(module, *args, **kwargs)
             within = inside.get(get_ident())
             if within is None or len(within) != watch._number:
@@ -104,8 +108,7 @@ class CallWatch:
                     return watch._count(original, within, module, args, kwargs)
             return original(module, *args, **kwargs)
 
-        self._original, self._installed = original, __call__
-        Module.__call__ = __call__  # type: ignore[method-assign]  # restored by `remove`
+        return __call__
 
     def _through(self, original: Call, module: Module, args: Any, kwargs: Any) -> Any:
         """A call that is an outermost one for some listener, or for none."""

@@ -208,11 +208,6 @@ class RunClock:
         self.steps.end_item(key, keep=keep)
         return self.steps.take()
 
-    def item_raised(self, key: Hashable) -> None:
-        """An exception, or an interrupt, has left the body of an item; it is dropped when it ends."""
-        for step in self.steps.stack:
-            step.raised = step.raised or step.item == key
-
     def loop_begins(self, key: Hashable) -> None:
         """An iteration of `run.steps` begins."""
         self._loops[key] = BatchLoop()
@@ -251,12 +246,13 @@ class RunClock:
 
     # What the model and its optimizers do
 
-    def call_enters(self, phase: str, thread: int = 0) -> Answers:
+    def call_enters(self, phase: str, thread: int = 0, *, grad: bool = False) -> Answers:
         """An outermost call enters.
 
         Args:
             phase: `train` where the model trains and gradients are on, else `eval`; a phase that the loop has named wins.
             thread: the thread it enters in.
+            grad: whether gradients are on, so that a backward may follow; a step that is this call alone then waits for it.
         """
         phase = self.phases[-1] if self.phases else phase
         self._raised = ""
@@ -272,7 +268,9 @@ class RunClock:
         self.calls[thread] = step, Position(self.next_epoch - 1, step.phase, step.index, step.calls)
         step.calls += 1
         step.running += 1
-        step.raised = step.pulled = False
+        step.waits = grad and step.single and len(self.steps.stack) == 1
+        step.raised = step.raised and step.item is not None
+        step.pulled = False
         return self.steps.take()
 
     def position(self, thread: int = 0) -> Position | None:
@@ -285,8 +283,9 @@ class RunClock:
             return ()
         step, _ = self.calls.pop(thread)
         step.running -= 1
-        step.raised = raised
-        if step.single and step in self.steps.stack:
+        # An item is the loop's own, and without a loader nothing tells a batch that was skipped from a call that is tried again.
+        step.raised = raised and step.item is None and (step.phase != TRAIN or self.passes.has_main)
+        if step.single and step in self.steps.stack and (raised or not step.waits):
             self.steps.end(step)
         return self.steps.take()
 
@@ -327,7 +326,7 @@ class RunClock:
             return step.pulled
         if self.rule == "optimizer" and self.passes.has_main:
             return False
-        return bool(step.updates) or step.raised
+        return bool(step.updates)
 
     def _other_step(self, phase: str) -> OpenStep:
         """The step of a call of another phase that enters."""
@@ -409,6 +408,7 @@ class RunClock:
             last: whether it is known to be the last one.
         """
         self.steps.end_batch(self.passes.known(key))
+        self.steps.end_waiting()
         found = self.passes.pull(key, self.phases[-1] if self.phases else phase, last)
         step = self.steps.innermost()
         if step is not None and step.accumulates and (found.feeds or found.loader.trains):

@@ -81,10 +81,10 @@ class Engine:
             for answer in event(*args, **options):
                 self._carry_out(answer)
 
-    def enter(self, phase: str, thread: int) -> Position | None:
+    def enter(self, phase: str, thread: int, *, grad: bool) -> Position | None:
         """An outermost call enters; where it is, or None outside any epoch."""
         with self._lock:
-            self.hear(self.clock.call_enters, phase, thread)
+            self.hear(self.clock.call_enters, phase, thread, grad=grad)
             position = self.clock.position(thread)
             if position is not None:
                 opened = self._open[position.phase, position.step]
@@ -175,10 +175,12 @@ class Engine:
             self._open_gates(self.moment.opened.due if self.moment.open else frozenset())
 
     def _pause_step(self, _paused: StepPaused) -> None:
+        self.writer.pause()
         for tap in self.live.taps:
             tap.account.pause()
 
     def _resume_step(self, resumed: StepResumed) -> None:
+        self.writer.resume()
         for tap in self.live.taps:
             tap.account.resume()
         self._go_on(resumed.phase, resumed.step)

@@ -95,6 +95,19 @@ class EpochWriter:
         if self.recording.segment_steps and self.recording.is_full() and not nested:
             self._cut()
 
+    def pause(self) -> None:
+        """Set the captures of the open step aside while a step of another phase runs within it."""
+        if self.recording.journal is not None:
+            self.recording.journal.pause()
+        self.sinks.pause()
+
+    def resume(self) -> None:
+        """Go on with the step that was paused last."""
+        if self.recording.journal is not None:
+            with self.failures.storage():
+                self.recording.journal.resume()
+        self.sinks.resume()
+
     def end(self, *, interrupted: bool, seconds: float) -> None:
         """Wait for the sealer, except where the program was interrupted."""
         self.recording.drain(seconds if interrupted else None)

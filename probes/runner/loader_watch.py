@@ -89,7 +89,8 @@ class LoaderWatch:
             self._place = (os.getpid(), threading.get_ident())
             self._wrap()
         self.listeners = (*self.listeners, listener)
-        for watched in sorted(self._passes.values(), key=attrgetter("last_pull")):
+        known = {watched.key: watched for watched in (*self._passes.values(), *self._outer.values())}
+        for watched in sorted(known.values(), key=attrgetter("last_pull")):
             listener.pass_begins(watched.key, watched.loader, endless=watched.endless)
             if watched.loader not in self._loaders.values():
                 listener.loader_gone(watched.loader)

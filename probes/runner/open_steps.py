@@ -35,6 +35,7 @@ class OpenStep:
         loop: the iteration of `run.steps` that it belongs to.
         batch: the pass whose batch the step is.
         single: whether it is over when its call is.
+        waits: whether it goes on after its call, for a backward, until anything else happens.
         paused: whether a step of another phase runs within it.
         calls: outermost calls so far.
         running: calls that have not returned.
@@ -51,6 +52,7 @@ class OpenStep:
     loop: BatchLoop | None = None
     batch: BatchPass | None = None
     single: bool = False
+    waits: bool = False
     paused: bool = False
     index: int = -1
     calls: int = 0
@@ -139,6 +141,11 @@ class OpenSteps:
     def end_batch(self, batch: BatchPass | None) -> None:
         """End the step that is the last batch of a pass."""
         for step in [step for step in self.stack if batch is not None and step.batch is batch and not step.running]:
+            self.end(step)
+
+    def end_waiting(self) -> None:
+        """End a step that is one call and that only waited for a backward."""
+        for step in [step for step in self.stack if step.single and not step.running]:
             self.end(step)
 
     def end_other_phases(self) -> None:

@@ -102,7 +102,7 @@ class ProgramEvents:
             return False
         self.halt()
         loader_watch.settle()
-        self.engine.enter(phase_of(found[0].root.module), get_ident())
+        self.engine.enter(phase_of(found[0].root.module), get_ident(), grad=torch.is_grad_enabled())
         try:
             self.raise_due()
         except BaseException:
@@ -133,7 +133,7 @@ class ProgramEvents:
         """Count what a compiled function has left as one outermost call: its calls of the model are not seen."""
         if self.engine.live.waiting and not self.engine.moment.calls:
             root = next(iter(self._clock_trees)).root.module
-            self.engine.enter(phase_of(root), get_ident())
+            self.engine.enter(phase_of(root), get_ident(), grad=torch.is_grad_enabled())
             self.engine.leave(get_ident(), raised=False)
 
     # Batches

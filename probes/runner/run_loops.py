@@ -90,8 +90,9 @@ class RunLoops:
             try:
                 yield batch
             except GeneratorExit:
-                if by_exception(sys._getframe(1)):
-                    clock.item_raised(item)
+                raised = by_exception(sys._getframe(1))
+                self._tell(clock.item_ends, item, keep=not raised)
+                if raised:
                     clock.loop_raised("exception")
                 raise
         clock.loop_ends(loop)

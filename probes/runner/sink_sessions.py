@@ -49,6 +49,7 @@ class SinkSessions:
         self.recorded = {name for name in spec.probes if spec.is_recorded(name)}
         self.strict = spec.on_error == "raise"
         self.failures: dict[str, str] = {}
+        self.paused: list[list[tuple[Route, BufferedCapture]]] = []
         self.reported: set[str] = set()
         self.open: dict[str, SinkSession] | None = None
         self.writer: SinkWriter | None = None
@@ -88,6 +89,17 @@ class SinkSessions:
         fresh = [text for name, text in self.failures.items() if name not in self.reported]
         self.reported |= set(self.failures)
         return RunError("; ".join(fresh)) if fresh and self.strict else None
+
+    def pause(self) -> None:
+        """Set the captures of the open step aside while a step within it is committed."""
+        if self.writer is not None:
+            self.paused.append(self.writer.buffered)
+            self.writer.buffered = []
+
+    def resume(self) -> None:
+        """Go on with the step that was paused last."""
+        if self.writer is not None and self.paused:
+            self.writer.buffered = [*self.paused.pop(), *self.writer.buffered]
 
     def _hand_over(self, readings: list[tuple[tuple[str, ...], Reading]]) -> None:
         for name, session in list((self.open or {}).items()):

@@ -84,8 +84,8 @@ class Program:
             self.clock.loop_gives(loop, last=sized and index == number - 1)
             yield index
             if left_at == index:
+                self.hear(self.clock.item_ends(key, keep=not raised))
                 if raised:
-                    self.clock.item_raised(key)
                     self.clock.loop_raised("exception")
                 return
         if key is not None:

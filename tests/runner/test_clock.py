@@ -597,3 +597,20 @@ def test_an_optimizer_that_steps_after_calls_of_other_phases_is_counted() -> Non
         program.call("eval")
         program.update()
     assert program.clock.seen.eval_updates == 3
+
+
+def test_a_call_with_gradients_waits_for_a_backward_until_anything_else_happens() -> None:
+    program = Program()
+    program.hear(program.clock.call_enters("eval", grad=True))
+    program.leave()
+    assert program.steps == []
+    program.call("eval")
+    assert program.steps == ["eval 0", "eval 1"]
+    program.hear(program.clock.call_enters("eval", grad=True))
+    program.leave()
+    for _ in program.batches("train", 1):
+        assert program.steps[-1] == "eval 2"
+        program.call()
+        program.hear(program.clock.call_enters("eval", grad=True))  # the step around it is the one that a backward may belong to
+        program.leave()
+        assert program.steps[-1] == "eval 3"

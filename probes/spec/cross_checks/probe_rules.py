@@ -124,12 +124,6 @@ def _stage_of_data(probe: Probe) -> Faults:
         yield Fault("no-effect", "`stage` has no effect on `data`; it selects among gradients", ("stage",), "remove it", key=True)
 
 
-def _gradients_need_training(probe: Probe) -> Faults:
-    if all(path.root.startswith("grad") for path in probe.value_paths) and "train" not in probe.when.phases:
-        message = "gradients exist only in phase `train`, which the schedule leaves out"
-        yield Fault("no-effect", message, ("when", "phases"), "write `phases: [train]`", key=True)
-
-
 UNDONE = "remove it, or cancel a default with {from: 0}"
 
 
@@ -218,7 +212,6 @@ PROBE_RULES: Rules = (
     _dims_of_memory,
     _stage_of_value,
     _stage_of_data,
-    _gradients_need_training,
     _calls_of_parameters,
     _microsteps_of_final,
     _types_of_tensors,

@@ -1,0 +1,1 @@
+"""Conditions that start writing the captures kept in memory."""

@@ -1,0 +1,1 @@
+"""The one place each that watches module calls, loaders and GradScaler."""

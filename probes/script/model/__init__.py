@@ -1,0 +1,1 @@
+"""Finding the model of a script by evidence."""

@@ -1,0 +1,1 @@
+"""Whether a script computes the same with probes as without."""

@@ -1,0 +1,219 @@
+"""What a program does to the things that are watched, and how a run ends: each is left as the program made it."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.amp.grad_scaler import GradScaler
+from torch.nn import Module
+from torch.utils.data import DataLoader, TensorDataset
+
+import probes
+from probes.component import Transform
+from probes.errors import StorageError
+from probes.journal.writer import Journal
+from probes.transforms.norm import Norm
+
+ACTS: dict[str, Any] = {"version": 1, "probes": {"p": {"hook": "forward", "modules": ["0"], "when": {"phases": ["train", "eval"]}}}}
+
+
+def net() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 1))
+
+
+def clocks(out: Path, phase: str = "train", **select: Any) -> list[tuple[int, int]]:
+    return [(one.clock.epoch, one.clock.step) for one in probes.open(out).sel(phase=phase)["p", "0"]]
+
+
+def test_a_bound_call_that_the_program_keeps_counts_as_any_other_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    model = net()
+    before = Module.__call__
+    with probes.attach(model, ACTS, out=tmp_path / "r") as run:
+        call = model.__call__
+        for x in run.steps([torch.ones(2, 3)] * 4):
+            call(x)
+    assert clocks(tmp_path / "r") == [(0, step) for step in range(4)]
+    assert Module.__call__ is before
+    assert call(torch.ones(2, 3)).shape == (2, 1)
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
+def test_two_runs_at_once_hear_of_their_own_calls_and_may_end_in_any_order(tmp_path: Path) -> None:
+    first, second = net(), net()
+    one, two = probes.attach(first, ACTS, out=tmp_path / "one"), probes.attach(second, ACTS, out=tmp_path / "two")
+    before = Module.__call__
+    one.start()
+    two.start()
+    for _ in range(2):
+        first(torch.ones(2, 3))
+    second(torch.ones(2, 3))
+    one.close()
+    second(torch.ones(2, 3))
+    two.close()
+    assert (len(probes.open(tmp_path / "one")["p", "0"]), len(probes.open(tmp_path / "two")["p", "0"])) == (2, 2)
+    assert Module.__call__ is before
+
+
+def test_a_method_that_the_program_replaces_during_the_run_stays_the_programs(tmp_path: Path) -> None:
+    original, iterate = GradScaler.step, DataLoader.__iter__
+    with probes.attach(net(), ACTS, out=tmp_path / "r") as run, run.epoch(0):
+        run.plan.trees[""].model(torch.ones(2, 3))
+        ours = GradScaler.step
+
+        def mine(scaler: GradScaler, *args: Any, **kwargs: Any) -> Any:
+            return ours(scaler, *args, **kwargs)
+
+        GradScaler.step = mine  # type: ignore[method-assign]  # as a program may do
+    assert GradScaler.step is mine
+    assert DataLoader.__iter__ is iterate
+    GradScaler.step = original  # type: ignore[method-assign]  # as it was
+
+
+def test_a_run_that_is_discarded_leaves_neither_hooks_nor_files(tmp_path: Path) -> None:
+    model = net()
+    run = probes.attach(model, ACTS, out=tmp_path / "r", automatic=True)
+    run.start()
+    model(torch.ones(2, 3))
+    run.discard()
+    assert not (tmp_path / "r").exists()
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_one_look_at_one_call_needs_no_epoch(tmp_path: Path) -> None:
+    with probes.attach(net(), ACTS, out=tmp_path / "r") as run:
+        run.plan.trees[""].model(torch.ones(2, 3))
+    assert clocks(tmp_path / "r") == [(0, 0)]
+    assert probes.open(tmp_path / "r").state == {0: "complete"}
+
+
+def test_gradients_of_an_evaluation_are_captured_for_values_and_parameters(tmp_path: Path) -> None:
+    """Grad-CAM: a backward in eval mode, without any training."""
+    model = net().eval()
+    when = {"phases": ["eval"]}
+    spec = {
+        "version": 1,
+        "probes": {
+            "p": {"hook": "backward", "modules": ["0"], "when": when},
+            "w": {"hook": "tensor", "tensors": ["0.weight"], "stage": "accumulated", "when": when},
+        },
+    }
+    gradients = []
+    with probes.attach(model, spec, out=tmp_path / "r"):
+        for number in range(2):
+            model.zero_grad()
+            model(torch.full((2, 3), number + 1.0)).sum().backward()
+            gradients.append(model[0].weight.grad.clone())
+    read = probes.open(tmp_path / "r").sel(phase="eval")
+    assert clocks(tmp_path / "r", "eval") == [(0, 0), (0, 1)]
+    assert all((capture.value == grad.numpy()).all() for capture, grad in zip(read["w", "0.weight"], gradients, strict=True))
+
+
+class TimeLimit(Exception):
+    """What the program's signal handler raises."""
+
+
+def test_an_exception_of_the_programs_signal_handler_goes_on_to_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def limit(_number: int, _frame: object) -> None:
+        raise TimeLimit
+
+    plain = Norm.begin
+
+    def begin(self: Transform, context: Any) -> Any:
+        work = plain(self, context)  # type: ignore[arg-type]  # a Norm
+
+        def slow(value: Tensor) -> Tensor:
+            if struck and not fired:
+                fired.append(True)
+                signal.raise_signal(signal.SIGALRM)
+            found: Tensor = work(value)
+            return found
+
+        return slow
+
+    struck: list[bool] = []
+    fired: list[bool] = []
+    monkeypatch.setattr(Norm, "begin", begin)
+    before = signal.signal(signal.SIGALRM, limit)
+    spec = {"version": 1, "probes": {"p": {"hook": "forward", "modules": ["0"], "transforms": [{"kind": "norm"}]}}}
+    model, raised = net(), 0
+    try:
+        with probes.attach(model, spec, out=tmp_path / "r") as run:
+            for number in range(4):
+                struck += [True] if number == 1 else []
+                try:
+                    with run.step():
+                        model(torch.ones(2, 3))
+                except TimeLimit:
+                    raised += 1
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert raised == 1
+    assert [one.clock.step for one in probes.open(tmp_path / "r")["p", "0"]] == [0, 2, 3]
+
+
+def test_a_full_disk_keeps_the_program_from_nothing_unless_the_spec_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(self: Journal, *args: Any, **kwargs: Any) -> None:
+        raise StorageError("no space left")
+
+    monkeypatch.setattr(Journal, "commit", full)
+    for name, spec in (("disable", ACTS), ("raise", {**ACTS, "on_error": "raise"})):
+        saved = False
+        try:
+            with probes.attach(net(), spec, out=tmp_path / name) as run, run.epoch(0):
+                run.plan.trees[""].model(torch.ones(2, 3))
+            saved = True
+        except StorageError:
+            pass
+        assert saved == (name == "disable")
+    assert "error: no space left" in capsys.readouterr().err
+
+
+def test_the_end_says_what_was_seen_and_where_a_reader_would_be_misled(tmp_path: Path) -> None:
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    data = DataLoader(TensorDataset(torch.randn(4, 3)), batch_size=2)
+    with probes.attach(model, ACTS, out=tmp_path / "r") as run:
+        for (x,) in data:
+            for _ in range(2):
+                model(x).sum().backward()
+                optimizer.step()
+        model.eval()
+        model(torch.ones(2, 3)).sum().backward()
+        optimizer.step()
+    text = str(run.summary())
+    assert "seen: 5 optimizer steps, 2 batches in 1 pass, 4 training calls, 1 other call; steps: 1 `eval`, 2 `train`" in text
+    assert "5 optimizer steps are 2 steps" in text
+    assert "`clock: {step: update}`" in text
+    assert "`model.train()`" in text
+    assert run.summary().as_dict()["seen"]["updates"] == 5
+
+
+def test_an_evaluation_within_a_step_commits_itself_and_nothing_of_the_step_around_it(tmp_path: Path) -> None:
+    model = net()
+    sinks = {"record": {"kind": "hdf5"}, "log": {"kind": "jsonl", "max_elements": 100}}
+    with probes.attach(model, {**ACTS, "sinks": sinks}, out=tmp_path / "r") as run, run.epoch(0):
+        for number in range(3):
+            try:
+                with run.step():
+                    model(torch.full((2, 3), float(number)))
+                    with run.phase("eval"):
+                        model(torch.full((2, 3), 10.0 + number))
+                    model(torch.full((2, 3), 20.0 + number))
+                    assert number != 1
+            except AssertionError:
+                pass
+    assert clocks(tmp_path / "r") == [(0, 0), (0, 0), (0, 2), (0, 2)]
+    assert clocks(tmp_path / "r", "eval") == [(0, 0), (0, 1), (0, 2)]
+    lines = [json.loads(line) for line in next((tmp_path / "r").glob("*.jsonl")).read_text().splitlines() if "step" in line]
+    logged = [(line["phase"], line["step"]) for line in lines]
+    assert sorted(logged) == [("eval", 0), ("eval", 1), ("eval", 2), ("train", 0), ("train", 0), ("train", 2), ("train", 2)]
+    assert probes.verify(tmp_path / "r").ok
