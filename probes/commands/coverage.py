@@ -61,7 +61,7 @@ def _run(program: Program, loaded: LoadedSpec | None) -> tuple[ProgramEnding, Co
 
     def torch_is_there() -> None:
         from probes.script.coverage import Coverage
-        from probes.script.model_choice import AnyModule, ModelChoice, choice_for
+        from probes.script.model.choice import AnyModule, ModelChoice, choice_for
 
         begun.append(Coverage(choice_for(loaded) if loaded is not None else ModelChoice(AnyModule())))
         begun[0].start()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from probes.script.neutrality import NeutralityTrial, NeutralityVerdict
+from probes.script.neutrality.comparison import NeutralityTrial, NeutralityVerdict
 from probes.script.program import program_of
 from probes.spec import load_spec
 

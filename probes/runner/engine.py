@@ -11,11 +11,11 @@ from probes.hooks.capture.tap import Tap
 from probes.plan import Plan
 from probes.run_directory.recording import Recording
 from probes.run_directory.resume import PreviousAttempts
-from probes.runner.clock import RunClock
-from probes.runner.clock_answers import Answer, Answers, EpochEnded, EpochOpened, Position, StepEnded, StepOpened, StepPaused, StepResumed
+from probes.runner.attached_hooks import Live
+from probes.runner.clock.answers import Answer, Answers, EpochEnded, EpochOpened, Position, StepEnded, StepOpened, StepPaused, StepResumed
+from probes.runner.clock.run_clock import RunClock
 from probes.runner.epoch_writer import EpochWriter
 from probes.runner.failures import Failures
-from probes.runner.live import Live
 from probes.runner.schedule import Schedule
 
 Observer = Callable[[Answer], None]

@@ -14,10 +14,10 @@ from probes.hooks.capture.run_state import Gate, RunState
 from probes.plan import Plan
 from probes.provenance.collect import generators, weights_digest
 from probes.run_directory.recording import Recording
-from probes.runner.clock_answers import EpochEnded, EpochOpened, StepEnded
+from probes.runner.attached_hooks import Live
+from probes.runner.clock.answers import EpochEnded, EpochOpened, StepEnded
+from probes.runner.disk_space import Room
 from probes.runner.failures import Failures
-from probes.runner.live import Live
-from probes.runner.room import Room
 from probes.runner.sink_sessions import SinkSessions
 from probes.tensors import NotCapturable
 

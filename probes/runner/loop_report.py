@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from probes.runner.batch_passes import TRAIN
-from probes.runner.clock import RunClock
+from probes.runner.clock.batch_passes import TRAIN
+from probes.runner.clock.run_clock import RunClock
 
 
 def loop_lines(clock: RunClock) -> list[str]:

@@ -15,11 +15,11 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from probes.errors import ProbesError
 from probes.hooks.capture.tracing import is_traced, is_transformed
 from probes.plan.tree import Node, Tree
-from probes.runner.call_watch import call_watch
-from probes.runner.clock_answers import Answer, EpochOpened
+from probes.runner.clock.answers import Answer, EpochOpened
 from probes.runner.engine import Engine
-from probes.runner.grad_scaler import scaler_watch
-from probes.runner.loader_watch import loader_watch
+from probes.runner.watch.call_watch import call_watch
+from probes.runner.watch.grad_scaler import scaler_watch
+from probes.runner.watch.loader_watch import loader_watch
 from probes.tensors import in_backward
 
 

@@ -29,8 +29,8 @@ from probes.plan import Plan
 from probes.run_directory.claim import release
 from probes.run_directory.recording import Recording
 from probes.run_directory.resume import PreviousAttempts
+from probes.runner.clock.event_counts import EventCounts
 from probes.runner.engine import Engine, Observer
-from probes.runner.event_counts import EventCounts
 from probes.runner.program_events import ProgramEvents
 from probes.runner.run_loops import RunLoops, reason_of
 from probes.runner.summary import RunSummary, verdicts
@@ -81,7 +81,7 @@ class Run(RunLoops):
         _RUNS.add(self)
 
     def observe(self, observer: Observer) -> None:
-        """Have a function called with every answer of the clock (`probes.runner.clock_answers`) after it was carried out."""
+        """Have a function called with every answer of the clock (`probes.runner.clock.answers`) after it was carried out."""
         self.engine.observers.append(observer)
 
     def close(self, error: BaseException | None = None) -> None:

@@ -19,7 +19,7 @@ from probes.run_directory.create import claim, default_directory, new_run_id, wr
 from probes.run_directory.file_name import manifest_name
 from probes.run_directory.manifest import Manifest, written
 from probes.run_directory.resume import PreviousAttempts, previous_attempts
-from probes.runner.room import Room
+from probes.runner.disk_space import Room
 
 SPEC = "spec.yaml"
 

@@ -15,8 +15,8 @@ from probes.hooks.capture.model_copies import HookOfOurs, clean_copies
 from probes.hooks.capture.tracing import is_traced, is_transformed
 from probes.plan.tree import Node, Tree
 from probes.runner.program_events import phase_of
-from probes.script.model_choice import Candidate, ModelChoice
-from probes.script.model_finder import ModelFinder
+from probes.script.model.choice import Candidate, ModelChoice
+from probes.script.model.finder import ModelFinder
 from probes.signature import Signature
 from probes.tensors import DTYPE_NAMES, in_backward, leaves
 from probes.value_path import forward_signature

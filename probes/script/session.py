@@ -14,7 +14,7 @@ from probes.script.progress import Progress
 from probes.script.run_request import RunRequest
 
 if TYPE_CHECKING:
-    from probes.script.probing import Probing
+    from probes.script.attach_to_script import Probing
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Session:
         return self._finish(ending) if os.getpid() == self._pid else _forked(ending)
 
     def _torch_is_there(self) -> None:
-        from probes.script.probing import Probing
+        from probes.script.attach_to_script import Probing
 
         self.probing = Probing(self.request, self.progress)
         self.probing.start()

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from probes.commands.neutral import neutral, text
-from probes.script.neutrality import NeutralityVerdict
+from probes.script.neutrality.comparison import NeutralityVerdict
 from tests.commands.conftest import Invoke, Written
 
 SCRIPT = """

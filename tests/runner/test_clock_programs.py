@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.runner.loop_styles import Program
+from tests.runner.clock.loop_styles import Program
 
 small = st.integers(0, 2)
 

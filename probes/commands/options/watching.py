@@ -55,7 +55,7 @@ def watch(context: click.Context, verb: str, loaded: LoadedSpec | None = None) -
 
     def torch_is_there() -> None:
         from probes.script.coverage import Coverage
-        from probes.script.model_choice import AnyModule, ModelChoice, choice_for
+        from probes.script.model.choice import AnyModule, ModelChoice, choice_for
 
         begun.append(Coverage(choice_for(loaded) if loaded is not None else ModelChoice(AnyModule()), brief=True))
         begun[0].start()

@@ -13,7 +13,7 @@ import probes
 from probes.errors import StorageError
 from probes.host import free_bytes
 from probes.plan import resolve
-from probes.runner.room import OVERHEAD, Room, due
+from probes.runner.disk_space import OVERHEAD, Room, due
 
 LONG = 10**12
 

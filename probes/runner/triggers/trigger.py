@@ -16,9 +16,9 @@ from probes.hooks.capture.account import Account
 from probes.hooks.capture.recorder import CaptureClock, Recorder
 from probes.hooks.capture.run_state import CaptureWriter, RunState
 from probes.plan import Binding, Plan, Tree
-from probes.runner.grad_scaler import scaler_watch
-from probes.runner.nonfinite import NonfiniteEvent, is_finite, numbers
-from probes.runner.trigger_buffer import TriggerBuffer, TriggerWriter
+from probes.runner.triggers.nonfinite import NonfiniteEvent, is_finite, numbers
+from probes.runner.triggers.trigger_buffer import TriggerBuffer, TriggerWriter
+from probes.runner.watch.grad_scaler import scaler_watch
 from probes.tensors import NotCapturable
 
 

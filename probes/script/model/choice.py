@@ -17,7 +17,7 @@ from torch.nn import Module
 from probes.errors import PlanError, Problem
 from probes.plan import Plan, resolve
 from probes.plan.tree import wrapped
-from probes.script.module_parents import ModuleParents, is_called
+from probes.script.model.module_parents import ModuleParents, is_called
 from probes.spec import LoadedSpec
 from probes.spec.models import ModelSelector
 

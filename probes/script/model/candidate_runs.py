@@ -12,7 +12,7 @@ from probes.errors import PlanError, ProbesError, Problem
 from probes.run_directory.create import shown
 from probes.runner.attach import attach
 from probes.runner.run import Run
-from probes.script.model_choice import Candidate
+from probes.script.model.choice import Candidate
 from probes.script.progress import Progress
 from probes.script.run_request import RunRequest
 

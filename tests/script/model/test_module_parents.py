@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from torch import nn
 
-from probes.script.module_parents import ModuleParents, is_called
+from probes.script.model.module_parents import ModuleParents, is_called
 
 
 @pytest.fixture

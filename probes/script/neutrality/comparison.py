@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from probes.errors import RunError
-from probes.script.neutrality_child import NeutralityJob
+from probes.script.neutrality.child import NeutralityJob
 from probes.script.program import Program
 from probes.script.repeated_stdin import RepeatedStdin
 
@@ -95,7 +95,7 @@ class NeutralityTrial:
             job = replace(job, spec=self.spec, out=str(self.folder / "run"), overrides=self.overrides, allowed=self.allowed)
         job_file = self.folder / f"{name}.json"
         job_file.write_text(job.text(), encoding="utf-8")
-        command = [sys.executable, "-m", "probes.script.neutrality_child", str(job_file)]
+        command = [sys.executable, "-m", "probes.script.neutrality.child", str(job_file)]
         code, _, errors = self.stdin.run(command, env={"PYTHONHASHSEED": "0", **os.environ})
         if code:
             raise RunError(f"the script ended with code {code} {'with' if probed else 'without'} probes:\n{errors[-TAIL:]}")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from probes.errors import PlanError, ProbesError, RunError
-from probes.runner.clock_answers import Answer, EpochEnded, SeveralUpdates, StepEnded, StepPaused
-from probes.runner.loader_watch import loader_watch
+from probes.runner.clock.answers import Answer, EpochEnded, SeveralUpdates, StepEnded, StepPaused
 from probes.runner.run import Run
-from probes.script.candidate_runs import CandidateRuns
-from probes.script.model_choice import Candidate, choice_for
-from probes.script.model_finder import ModelFinder
+from probes.runner.watch.loader_watch import loader_watch
+from probes.script.model.candidate_runs import CandidateRuns
+from probes.script.model.choice import Candidate, choice_for
+from probes.script.model.finder import ModelFinder
 from probes.script.progress import Progress
 from probes.script.run_request import RunRequest
 from probes.script.spawned_children import SpawnedChildren

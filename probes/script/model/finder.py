@@ -13,11 +13,11 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from probes.errors import PlanError, Problem
 from probes.hooks.capture import compiled
 from probes.hooks.capture.tracing import is_traced, is_transformed
-from probes.runner.call_watch import OutermostCallsOnly, call_watch
-from probes.script.call_place import call_place, is_being_built
-from probes.script.model_census import CalledModel, ModelCensus, described
-from probes.script.model_choice import Candidate, ModelChoice, has_parameters
-from probes.script.module_parents import ModuleParents
+from probes.runner.watch.call_watch import OutermostCallsOnly, call_watch
+from probes.script.model.call_place import call_place, is_being_built
+from probes.script.model.census import CalledModel, ModelCensus, described
+from probes.script.model.choice import Candidate, ModelChoice, has_parameters
+from probes.script.model.module_parents import ModuleParents
 from probes.tensors import in_backward
 
 MOST_BARE = 8  # modules without parameters that are named where nothing fits

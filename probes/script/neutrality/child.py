@@ -1,6 +1,6 @@
 """Writing down what a program computes, with probes or without, so that two runs of it can be compared bit for bit.
 
-Run as `python -m probes.script.neutrality_child FILE`, with the job as JSON in the file. It seeds every generator before the
+Run as `python -m probes.script.neutrality.child FILE`, with the job as JSON in the file. It seeds every generator before the
 program begins, so that a program without seeds can be compared too, and then only reads bytes: of losses and gradients as
 they pass, of weights, buffers and generators. It calls no module, draws no random number, and does the same whether there
 are probes or not.
@@ -24,7 +24,7 @@ from probes.script.session import Session
 from probes.spec import load_spec
 
 if TYPE_CHECKING:
-    from probes.script.neutrality_record import NeutralityRecord
+    from probes.script.neutrality.record import NeutralityRecord
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class NeutralityChild:
     def _torch_is_there(self) -> None:
         import torch
 
-        from probes.script.neutrality_record import NeutralityRecord
+        from probes.script.neutrality.record import NeutralityRecord
 
         torch.manual_seed(0)
         self.record = NeutralityRecord(Path(self.job.record))

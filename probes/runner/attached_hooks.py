@@ -25,7 +25,7 @@ from probes.plan import Binding, Node, Plan, Tree
 from probes.plan.checks import memory_counters
 from probes.plan.drift import node_of, renew
 from probes.runner.schedule import Schedule, within
-from probes.runner.trigger import TriggeredRecorder, TriggerWatch
+from probes.runner.triggers.trigger import TriggeredRecorder, TriggerWatch
 
 Failure = Callable[[Tap, Exception], None]
 BEFORE = ("input", "grad_input", "grad_input_total")  # value roots that a pre-forward hook serves

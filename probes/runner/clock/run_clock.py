@@ -20,10 +20,10 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from probes.errors import UsageError
-from probes.runner.batch_passes import TRAIN, BatchPass, BatchPasses
-from probes.runner.clock_answers import Answers, EpochEnded, EpochOpened, Position, SeveralUpdates
-from probes.runner.event_counts import EventCounts
-from probes.runner.open_steps import BatchLoop, OpenStep, OpenSteps
+from probes.runner.clock.answers import Answers, EpochEnded, EpochOpened, Position, SeveralUpdates
+from probes.runner.clock.batch_passes import TRAIN, BatchPass, BatchPasses
+from probes.runner.clock.event_counts import EventCounts
+from probes.runner.clock.open_steps import BatchLoop, OpenStep, OpenSteps
 
 LEFT = "left before its last batch"
 BY_OPTIMIZER = ("optimizer", "update")

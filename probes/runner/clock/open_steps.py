@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
-from probes.runner.batch_passes import TRAIN, BatchPass
-from probes.runner.clock_answers import Answer, Answers, StepEnded, StepOpened, StepPaused, StepResumed
+from probes.runner.clock.answers import Answer, Answers, StepEnded, StepOpened, StepPaused, StepResumed
+from probes.runner.clock.batch_passes import TRAIN, BatchPass
 
 
 @dataclass(eq=False, slots=True)

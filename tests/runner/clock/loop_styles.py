@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Any
 
-from probes.runner.clock import RunClock
-from probes.runner.clock_answers import Answers, EpochEnded, EpochOpened, SeveralUpdates, StepEnded, StepPaused, StepResumed
+from probes.runner.clock.answers import Answers, EpochEnded, EpochOpened, SeveralUpdates, StepEnded, StepPaused, StepResumed
+from probes.runner.clock.run_clock import RunClock
 
 
 class Program:

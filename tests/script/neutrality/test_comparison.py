@@ -1,6 +1,6 @@
 from typing import Any
 
-from probes.script.neutrality import first_difference
+from probes.script.neutrality.comparison import first_difference
 
 
 def step(number: int, **changed: Any) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from probes.errors import UsageError
-from probes.runner.clock import LEFT
-from tests.runner.loop_styles import Program
+from probes.runner.clock.run_clock import LEFT
+from tests.runner.clock.loop_styles import Program
 
 # Around a script, where the loop says nothing
 
