@@ -55,7 +55,8 @@ def test_the_help_of_the_group_imports_no_verb() -> None:
     code = "import sys; from probes.cli import cli; cli(['--help'], standalone_mode=False); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     modules = done.stdout.splitlines()[-1].split()
-    assert [name for name in modules if name.startswith("probes.commands.")] == ["probes.commands.rendering.failure"]
+    assert [name for name in modules if name.startswith("probes.commands.rendering.")] == ["probes.commands.rendering.failure"]
+    assert not [name for name in modules if name.startswith("probes.commands.") and not name.startswith("probes.commands.rendering")]
 
 
 def test_a_mistyped_verb_gets_the_nearest() -> None:
