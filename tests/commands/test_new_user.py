@@ -103,7 +103,6 @@ MISTAKES = {
     "a value of another hook": PROBE.replace("[pooler]", "[pooler], values: [grad_output]"),
     "a transform": PROBE.replace("[pooler]", "[pooler], transforms: [{kind: cst, dtype: float16}]"),
     "a dtype": PROBE.replace("[pooler]", "[pooler], transforms: [{kind: cast, dtype: flot16}]"),
-    "gradients in eval": PROBE.replace("forward", "backward").replace("[pooler]", "[pooler], when: {phases: [eval]}"),
     "a parameter": "version: 1\nprobes:\n  grads: {tensors: [pooler.dense.wieght], values: [grad], stage: final}\n",
     "a stage": "version: 1\nprobes:\n  grads: {tensors: [pooler.dense.weight], values: [grad], stage: finl}\n",
     "a variable": "version: 1\nvars: {layer: pooler}\nprobes:\n  acts: {hook: forward, modules: ['${layr}']}\n",
