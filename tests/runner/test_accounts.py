@@ -134,7 +134,10 @@ CASES: dict[str, tuple[Any, dict[str, Any], Any, dict[str, Any]]] = {
 }
 
 
-ELSEWHERE = {"compiled away": "hooks/capture/test_compiled.py", "ring full": "runner/test_trigger.py"}  # they take more than a row to reach
+ELSEWHERE = {
+    "compiled away": "hooks/capture/test_compiled.py",
+    "ring full": "runner/triggers/test_trigger.py",
+}  # they take more than a row to reach
 
 
 @pytest.mark.parametrize("reason", [reason for reason in REASONS if reason not in ELSEWHERE])
