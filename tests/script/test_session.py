@@ -140,7 +140,7 @@ def test_a_directory_in_use_ends_the_script_before_its_first_call(probed: Probed
     (tmp_path / "run" / "notes.txt").write_text("mine")
     done = probed("Net()(torch.randn(1, 3))")
     assert done.code == 3
-    assert "is not empty (it holds 'notes.txt')" in done.said
+    assert 'is not empty (it holds "notes.txt")' in done.said
 
 
 def test_the_manifest_names_the_script_and_its_arguments(probed: Probed) -> None:
