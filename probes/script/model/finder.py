@@ -58,6 +58,7 @@ class ModelFinder(OutermostCallsOnly):
         self.settled = False
         self._pid = os.getpid()
         self._step: Any = None
+        self._looking = True
 
     def start(self) -> None:
         """Begin to listen."""
@@ -69,15 +70,16 @@ class ModelFinder(OutermostCallsOnly):
     def stop(self) -> None:
         """Listen no more."""
         self._stop_looking()
+        if self._step is not None:
+            self._step.remove()
+            self._step = None
         self.census.stop()
         self.parents.stop()
 
     def _stop_looking(self) -> None:
         call_watch.remove(self)
         self._tried.clear()
-        if self._step is not None:
-            self._step.remove()
-            self._step = None
+        self._looking = False  # the hook on optimizers stays until `stop`: PyTorch iterates over these hooks while one of them runs
 
     def call_enters(self, module: Module) -> bool:
         """Look whether the call shows a candidate; within one of its calls there is nothing to look for."""
@@ -105,7 +107,7 @@ class ModelFinder(OutermostCallsOnly):
     def _before_step(self, optimizer: Optimizer, *_args: object) -> None:
         """Learn from an optimizer that is about to step; fail before step 0 where the spec does not fit what it changes."""
         count = sum(len(group["params"]) for group in optimizer.param_groups)
-        if os.getpid() != self._pid or self._heard.get(optimizer) == (count, len(self.choice.candidates)):
+        if not self._looking or os.getpid() != self._pid or self._heard.get(optimizer) == (count, len(self.choice.candidates)):
             return
         self._heard[optimizer] = (count, len(self.choice.candidates))
         held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
