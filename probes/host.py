@@ -29,3 +29,55 @@ def free_words(path: Path) -> str:
         return f"{free_bytes(path.parent)} bytes are free"
     except OSError:
         return "free space is not known"
+
+
+_LOCAL = {
+    "apfs",
+    "bcachefs",
+    "btrfs",
+    "ext2",
+    "ext3",
+    "ext4",
+    "f2fs",
+    "hfs",
+    "jfs",
+    "overlay",
+    "ramfs",
+    "reiserfs",
+    "tmpfs",
+    "ufs",
+    "vfat",
+    "xfs",
+    "zfs",
+}
+
+
+def is_local(directory: Path) -> bool:
+    """Whether a directory is on a file system of this machine alone; where that cannot be found out, it is taken to be."""
+    try:
+        lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return True
+    place, found, kind = str(directory.resolve()), "", ""
+    for line in lines:
+        before, _, after = line.partition(" - ")
+        mount = before.split()[4].encode().decode("unicode_escape")  # a space is written `\040`
+        if len(mount) >= len(found) and (place == mount or place.startswith(mount.rstrip("/") + "/")):
+            found, kind = mount, after.split()[0]
+    return not kind or kind in _LOCAL
+
+
+def process_namespace() -> str:
+    """The namespace that process numbers count in, which containers have for themselves; empty where there is none to ask for."""
+    try:
+        return str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        return ""
+
+
+def started(pid: int) -> str:
+    """When a process began, in ticks since the machine started; empty where the system does not know."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[19]
+    except (OSError, IndexError):
+        return ""

@@ -14,7 +14,7 @@ from probes.run_directory.recover import recover as put_in_order
 
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--take-over", is_flag=True, help="Recover even if another process owns the directory.")
+@click.option("--take-over", is_flag=True, help="Recover even if it is not known whether the owner still runs.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def recover(context: click.Context, run: Path, take_over: bool, as_json: bool) -> None:

@@ -26,7 +26,7 @@ OPTIONS_FIRST = {"allow_interspersed_args": False}  # what follows the script is
 @click.option("--allow-plugin", "allowed", multiple=True, metavar="KIND", help="Allow this plug-in to be imported; repeatable.")
 @click.option("--tag", "tags", multiple=True, metavar="NAME=TEXT", help="Store a tag in the manifest; repeatable.")
 @click.option("--resume", is_flag=True, help="Resume the run in --out if it exists; its next epochs become a new attempt.")
-@click.option("--take-over", is_flag=True, help="Resume even if a dead process still owns the directory.")
+@click.option("--take-over", is_flag=True, help="Resume even if it is not known whether the owner still runs.")
 @click.option(
     "--first-epoch",
     type=click.IntRange(0),

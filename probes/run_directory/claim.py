@@ -1,25 +1,28 @@
-"""The note by which a process makes a run directory its own, and whether that process still runs."""
+"""The note by which a process owns a run directory, and whether that process still lives."""
 
 from __future__ import annotations
 
 import fcntl
 import json
 import os
+import re
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
+import time
 from pathlib import Path
 from typing import NamedTuple
 
-from probes.errors import StorageError
-from probes.host import boot_id
+from probes.host import boot_id, is_local, process_namespace, started
+from probes.run_directory.file_name import final_name, temporary_name
+from probes.run_directory.heartbeat import BEAT_SECONDS
 
-CLAIM = "claim.json"
+PATIENCE = 60.0  # seconds without a heartbeat after which an owner is dead
+LOCK, HEARTBEAT = "lock", "heartbeat"
+
+_NAME = re.compile(r"claim(?:\.rank-(\d{4,}))?(?:\.(\d+))?\.json")
 
 
 class Claim(NamedTuple):
-    """The note of the process that writes to a run directory.
+    """The note of the process that owns a run directory.
 
     Attributes:
         pid: its number.
@@ -28,6 +31,10 @@ class Claim(NamedTuple):
         run_id: the run it writes.
         boot_id: the start of the machine it runs in; empty where not known.
         started: when the process began, in ticks since then; empty where not known.
+        namespace: what its number counts in; containers have their own. Empty where not known.
+        proof: how it shows that it lives, `lock` and `heartbeat`; empty in notes of releases that had neither.
+        task: `write` a run or `recover` one.
+        files: names that its start is about to write; what is there of them belongs to that start.
     """
 
     pid: int
@@ -36,132 +43,162 @@ class Claim(NamedTuple):
     run_id: str = ""
     boot_id: str = ""
     started: str = ""
+    namespace: str = ""
+    proof: str = ""
+    task: str = "write"
+    files: tuple[str, ...] = ()
 
     @property
-    def state(self) -> str:
-        """`dead`, `alive`, or `unknown` where it runs on another machine."""
-        if self.host != socket.gethostname():
-            return "unknown"
-        if self.boot_id and self.boot_id != boot_id():
-            return "dead"
-        if self.pid == os.getpid():
-            return "alive"
+    def is_near(self) -> bool:
+        """Whether its number can be looked up from here: the same machine, start and namespace."""
+        near = self.host == socket.gethostname() and self.boot_id in ("", boot_id())
+        return near and self.namespace in ("", process_namespace())
+
+    @property
+    def runs(self) -> bool:
+        """Whether the process of this number, near enough to be looked up, still runs."""
         try:
             os.kill(self.pid, 0)
         except ProcessLookupError:
-            return "dead"
+            return False
         except PermissionError:
-            return "alive"
-        return "dead" if self.started and _started(self.pid) not in (self.started, "") else "alive"
+            return True
+        return not self.started or started(self.pid) in (self.started, "")
 
     def __str__(self) -> str:
-        return f"pid {self.pid} on host {self.host} since {self.since}"
+        doing = "" if self.task == "write" else f" (`probes {self.task}`)"
+        return f"pid {self.pid} on host {self.host} since {self.since}{doing}" if self.host else "a run that did not start"
 
 
-def claim_name(rank: int | None = None) -> str:
+class FoundClaim(NamedTuple):
+    """A claim as it stands in a run directory.
+
+    Attributes:
+        path: its file.
+        rank: whose it is; None for that of the whole run.
+        generation: 1, and one more each time that it was taken over.
+        claim: the note; without a host where it cannot be read.
+    """
+
+    path: Path
+    rank: int | None
+    generation: int
+    claim: Claim
+
+    @property
+    def life(self) -> str:
+        """`alive`, `dead`, or `unknown`: a lock that is held, or a heart that beats, is proof of life.
+
+        A lock that is free is proof of death only on one machine: a server of files need not know the locks of its clients.
+        """
+        claim, lock = self.claim, _lock_of(self.path)
+        if lock == "gone":
+            return "dead"
+        if lock == "held":
+            return "alive"
+        if HEARTBEAT in claim.proof:
+            return "alive" if self._beats() else "dead"
+        if not claim.host:  # it has a lock from its first moment, where there are locks
+            return "dead" if lock == "free" or (_age(self.path) or PATIENCE) >= PATIENCE else "alive"
+        if LOCK in claim.proof and lock == "free" and (claim.boot_id == boot_id() or is_local(self.path.parent)):
+            return "dead"
+        if claim.is_near:
+            return "alive" if claim.runs else "dead"
+        return "dead" if not claim.proof and claim.host == socket.gethostname() and claim.boot_id not in ("", boot_id()) else "unknown"
+
+    @property
+    def is_orphaned(self) -> bool:
+        """Whether its process is certainly gone; what still holds the claim then is the sealer that it has left behind."""
+        return bool(self.claim.host) and self.claim.is_near and not self.claim.runs
+
+    def _beats(self) -> bool:
+        age = _age(self.path)
+        if age is not None and 0 <= age < PATIENCE:
+            return True
+        # Somebody may have set the clock; a heart that beats is seen to beat. One that stopped for good has said so.
+        before = _modified(self.path)
+        until = time.monotonic() + (3 * BEAT_SECONDS if before else 0)
+        while time.monotonic() < until:
+            time.sleep(BEAT_SECONDS / 20)
+            if _modified(self.path) != before:
+                return True
+        return False
+
+
+def claim_name(rank: int | None = None, generation: int = 1) -> str:
     """The file name of a claim; every rank of a launch has its own."""
-    return CLAIM if rank is None else f"claim.rank-{rank:04d}.json"
+    again = f".{generation}" if generation > 1 else ""
+    return f"claim{'' if rank is None else f'.rank-{rank:04d}'}{again}.json"
 
 
-def claim_of(directory: Path, name: str = CLAIM) -> Claim | None:
-    """The claim on a directory; None if absent. An unreadable one was never finished, and is nobody's."""
+def is_claim(name: str) -> bool:
+    """Whether a file name is that of a claim, or of one that is being made."""
+    return _NAME.fullmatch(name) is not None or final_name(name) == "claim"
+
+
+def claims(directory: Path) -> list[FoundClaim]:
+    """Every claim on a directory; what was taken over comes before what took it over."""
+    found = []
+    for path in directory.glob("claim*.json"):
+        name = _NAME.fullmatch(path.name)
+        claim = _read(path) if name is not None else None
+        if name is not None and claim is not None:
+            found.append(FoundClaim(path, None if name[1] is None else int(name[1]), int(name[2] or 1), claim))
+    return sorted(found, key=lambda one: (one.rank is not None, one.rank or 0, one.generation))
+
+
+def claim_of(directory: Path, rank: int | None = None) -> FoundClaim | None:
+    """The claim on a directory, or that of a rank; None if absent."""
+    return next((found for found in reversed(claims(directory)) if found.rank == rank), None)
+
+
+def _read(path: Path) -> Claim | None:
+    """A note; None if it is gone. One that cannot be read is nobody's."""
     try:
-        note = json.loads((directory / name).read_text("utf-8"))
-        known = {key: str(note.get(key, "")) for key in ("run_id", "boot_id", "started")}
-        return Claim(int(note["pid"]), str(note["host"]), str(note.get("since", "an unknown time")), **known)
+        note = json.loads(path.read_bytes())
+        known = {key: str(note[key]) for key in ("run_id", "boot_id", "started", "namespace", "proof", "task") if key in note}
+        return Claim(int(note["pid"]), str(note["host"]), str(note["since"]), **known, files=tuple(map(str, note.get("files", ()))))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return Claim(0, "", "an unknown time")
 
 
-def is_claim(name: str) -> bool:
-    """Whether a file name is that of a claim."""
-    return name.startswith("claim.") and name.endswith(".json")
-
-
-def claims(directory: Path) -> dict[str, Claim]:
-    """Every claim on a directory by its file name."""
-    names = sorted(path.name for path in directory.iterdir() if is_claim(path.name))
-    return {name: claim for name in names if (claim := claim_of(directory, name)) is not None}
-
-
-def take(directory: Path, run_id: str, rank: int | None = None, *, take_over: bool = False) -> None:
-    """Claim a directory for this process.
-
-    Args:
-        directory: the run directory.
-        run_id: the run that this process writes.
-        rank: rank of this process, where the launch has several.
-        take_over: continue where a process that is dead, or on another machine, left its claim.
-
-    Raises:
-        StorageError: another process holds it, has left its claim behind, or the directory cannot be written to.
-    """
-    path = directory / claim_name(rank)
-    note = Claim(os.getpid(), socket.gethostname(), f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}", run_id, boot_id(), _started(os.getpid()))
+def _lock_of(path: Path) -> str:
+    """`held`, `free`, `none` where the file system has no locks, or `gone`."""
     try:
-        with locked(directory):
-            before = claim_of(directory, path.name)
-            if before is not None:
-                _may_end(directory, before, take_over)
-                path.unlink()
-            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-            with os.fdopen(handle, "w", encoding="utf-8") as file:
-                json.dump(note._asdict(), file)
-    except FileExistsError:
-        raise StorageError(in_use(directory, claim_of(directory, path.name))) from None
-    except StorageError:
-        raise
-    except OSError as error:
-        raise StorageError(f'run directory "{directory}" is not writable: {error.strerror}; choose another directory with `out`') from error
-
-
-def _may_end(directory: Path, before: Claim, take_over: bool) -> None:
-    """Refuse to end a claim that may still be somebody's."""
-    if before.state == "alive":
-        raise StorageError(in_use(directory, before))
-    if not take_over:
-        raise StorageError(
-            f'run directory "{directory}" is claimed by {before if before.host else "a run that did not start"}, '
-            + ("which is dead" if before.state == "dead" or not before.host else "whose state is unknown on this host")
-            + ": resume it with `--take-over` (`take_over=True`), or seal its journals with `probes recover`"
-        )
-
-
-def in_use(directory: Path, holder: Claim | None) -> str:
-    """What is said to the second run in a directory."""
-    who = str(holder) if holder is not None and holder.host else "another run"
-    if holder is not None and holder.state == "dead":
-        ways = "continue that run with `--resume --take-over` (`resume=True, take_over=True`), or choose another directory with `out`"
-        return f'run directory "{directory}" is claimed by {who}, which is dead: {ways}'
-    ways = "choose another directory with `out`, or run `probes recover` if that run is dead"
-    return f'run directory "{directory}" is in use by {who}; {ways}'
-
-
-def release(directory: Path, rank: int | None = None) -> None:
-    """Let go of a directory that this process has claimed; a claim that somebody took over stays."""
-    claim = claim_of(directory, claim_name(rank))
-    if claim is not None and (claim.pid, claim.host) == (os.getpid(), socket.gethostname()):
-        with suppress(OSError):  # a disk that fails; the claim of a process that is gone is known for what it is
-            (directory / claim_name(rank)).unlink(missing_ok=True)
-
-
-@contextmanager
-def locked(directory: Path) -> Iterator[None]:
-    """Hold the directory's lock, so that two processes do not end one claim; without it where the file system has none."""
-    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return "gone"
+    except OSError:
+        return "none"
     try:
-        with suppress(OSError):
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
+        # Shared, so that two who look at the same time do not take each other for the owner.
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return "held"
+    except OSError:
+        return "none"
     finally:
         os.close(handle)
+    return "free"
 
 
-def _started(pid: int) -> str:
-    """When a process began, in ticks since the machine started; empty where the system does not know."""
+def _modified(path: Path) -> int:
+    """When a file was changed last, in nanoseconds; 0 where it is gone, or its heart stopped for good."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return ""
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _age(path: Path) -> float | None:
+    """Seconds since a file was changed, by the clock of its file system; None where that cannot be asked."""
+    probe = path.with_name(temporary_name("claim"))
+    try:
+        os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        now = probe.stat().st_mtime
+        probe.unlink()
+        return now - path.stat().st_mtime
+    except OSError:
+        return None

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
 from probes.digest import blake3_hex
 from probes.errors import StorageError
-from probes.run_directory.claim import claim_name, claims, in_use, is_claim, locked, release, take
+from probes.journal.raw_file import sync_directory
+from probes.run_directory.claim import FoundClaim, claims, is_claim
+from probes.run_directory.file_name import final_name, manifest_name, temporary_name
+from probes.run_directory.ownership import Ownership, own
+from probes.run_directory.publish import publish
 
 LAUNCHERS = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")  # the same on every rank of one launch
 
@@ -67,13 +71,14 @@ def shown(directory: Path) -> str:
     return str(directory.relative_to(here)) if directory.is_relative_to(here) else str(directory)
 
 
-def claim(directory: Path, run_id: str, rank: int | None = None) -> None:
-    """Make an absent or empty directory ours; the ranks of one launch share it.
+def claim(directory: Path, run_id: str, rank: int | None = None, *, take_over: bool = False) -> Ownership:
+    """Make a directory ours that is absent, empty, or holds no more than a start that was killed before it was over.
 
     Args:
-        directory: the run directory.
+        directory: the run directory; the ranks of one launch share it.
         run_id: name of the run, the same on every rank.
         rank: rank of this process, where the launch has several.
+        take_over: continue also where it is not known whether the process of an unfinished start still lives.
 
     Raises:
         StorageError: it cannot be made, holds something, or another run has claimed it.
@@ -84,28 +89,44 @@ def claim(directory: Path, run_id: str, rank: int | None = None) -> None:
         raise StorageError(
             f'run directory "{directory}" cannot be created: {error.strerror}; choose another directory with `out`'
         ) from error
-    _refuse_used(directory, run_id, rank)
-    take(directory, run_id, rank)
+    left = _unfinished(directory)
+    if not claims(directory):  # else the claim says more than the files
+        _refuse_used(directory, run_id, rank, left)
+    owned = own(directory, run_id, rank, files=tuple(sorted(left)), take_over=take_over, ends=lambda found: not _has_begun(found))
     try:
-        _refuse_used(directory, run_id, rank, claimed=True)  # a run may have come and gone between the look and the claim
-    except StorageError:
-        release(directory, rank)
+        # A run may have come and gone between the look and the claim.
+        _refuse_used(directory, run_id, rank, left)
+        for name in left:
+            (directory / name).unlink(missing_ok=True)
+    except BaseException:
+        owned.release()
         raise
+    return owned
 
 
-def _refuse_used(directory: Path, run_id: str, rank: int | None, *, claimed: bool = False) -> None:
-    there = sorted(path.name for path in directory.iterdir())  # before the claims: another rank's stands before its files do
-    with locked(directory):  # nobody is in the middle of writing one
-        holders = claims(directory)
-    own = claim_name(rank)
-    if claimed:
-        holders.pop(own, None)
-    others = [holder for name, holder in holders.items() if name == own or rank is None or holder.run_id != run_id]
-    if others:
-        raise StorageError(in_use(directory, others[0]))
+def _unfinished(directory: Path) -> set[str]:
+    """What starts have left that were killed before their manifest had its name; it belongs to nobody."""
+    names: set[str] = set()
+    for found in claims(directory):
+        if found.claim.files and found.life != "alive" and not _has_begun(found):
+            names |= {path.name for path in directory.iterdir() if _is_of_start(path.name, found.claim.files)}
+    return names
+
+
+def _is_of_start(name: str, files: tuple[str, ...]) -> bool:
+    return name in files or final_name(name) in files
+
+
+def _has_begun(found: FoundClaim) -> bool:
+    """Whether the start of a claim came to its end: its manifest, which is written last, is there."""
+    return (found.path.parent / manifest_name(1, found.rank)).exists()
+
+
+def _refuse_used(directory: Path, run_id: str, rank: int | None, left: set[str]) -> None:
+    there = sorted(path.name for path in directory.iterdir())
     mine = "" if rank is None else f".rank-{rank:04d}."
     launch = rank is not None and _has_launch(directory, run_id, mine)
-    there = [name for name in there if not is_claim(name) and (not launch or mine in name)]
+    there = [name for name in there if not is_claim(name) and name not in left and (not launch or mine in name)]
     if there:
         raise StorageError(
             f'run directory "{directory}" is not empty (it holds "{there[0]}"); files are never overwritten: '
@@ -115,23 +136,51 @@ def _refuse_used(directory: Path, run_id: str, rank: int | None, *, claimed: boo
 
 def _has_launch(directory: Path, run_id: str, mine: str) -> bool:
     """Whether another rank of the launch is there, or was: it may be ahead of us."""
-    if any(holder.run_id == run_id and mine not in name for name, holder in claims(directory).items()):
+    if any(found.claim.run_id == run_id and mine not in found.path.name for found in claims(directory)):
         return True
     text = f'"run_id": "{run_id}"'
     return any(text in path.read_text("utf-8", "replace") for path in directory.glob("run*.json"))
 
 
-def write_new(path: Path, text: bytes) -> None:
-    """Write a new file of the run directory and sync it.
+def write_start(owned: Ownership, files: Mapping[str, bytes], *, again: bool) -> None:
+    """Write the files that a start consists of; the last of them says that it is over, and appears only after all others.
+
+    Args:
+        owned: the directory.
+        files: contents by name; the manifest is the last.
+        again: whether the run was begun before, so that what a killed start has left of the others is replaced.
 
     Raises:
-        StorageError: it exists, or cannot be written.
+        StorageError: a file cannot be written; none of them is there.
     """
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        if not again:
+            owned.declare((*owned.claim.files, *files))
+        for name, content in files.items():
+            _write_whole(owned.directory / name, content, replace=again and name != [*files][-1])
+        sync_directory(owned.directory.parent)
+    except OSError as error:
+        if not again:
+            for name in files:
+                (owned.directory / name).unlink(missing_ok=True)
+        if isinstance(error, StorageError):
+            raise
+        raise StorageError(f'cannot write "{error.filename or owned.directory}": {error.strerror}') from error
+
+
+def _write_whole(path: Path, content: bytes, *, replace: bool) -> None:
+    """Write a file that has its name only when all of it is on the device."""
+    temporary = path.with_name(temporary_name(path.name))
+    try:
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
         with os.fdopen(handle, "wb") as file:
-            file.write(text)
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
-    except OSError as error:
-        raise StorageError(f'cannot write "{path}": {error.strerror}') from error
+        if replace:
+            temporary.replace(path)
+        else:
+            publish(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

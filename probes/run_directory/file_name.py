@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+import os
 import re
+import secrets
 from pathlib import Path
 from typing import NamedTuple
 
 from probes.errors import UsageError
 
+TEMPORARY = ".tmp"  # how the names of files end that are not whole yet
 CONTINUED = "continued in the next segment"  # how a segment ends that is not the last of its epoch
 
 _STEM = re.compile(r"epoch-(\d{4,})(?:\.a(\d+))?(?:\.s(\d{4,}))?(?:\.rank-(\d{4,}))?")
+_TEMPORARY = re.compile(r"(.+)[.]\d+-[0-9a-f]{8}[.]tmp|(epoch-.+[.]h5)[.]tmp")
 _LEDGER = re.compile(r"ledger(?:\.rank-\d{4,})?\.jsonl")
 
 
 def ledger_files(directory: Path) -> list[Path]:
     """The ledgers of a run, sorted by name; a copy under another name, such as `ledger.bak.jsonl`, is not one."""
     return sorted(path for path in directory.glob("ledger*.jsonl") if _LEDGER.fullmatch(path.name))
+
+
+def temporary_name(name: str) -> str:
+    """A name for a file while it is not whole yet, which no other process gives."""
+    return f"{name}.{os.getpid()}-{secrets.token_hex(4)}{TEMPORARY}"
+
+
+def final_name(name: str) -> str | None:
+    """The name that a file was to get that is not whole yet; None where a name is not that of such a file."""
+    found = _TEMPORARY.fullmatch(name)
+    return found and (found[1] or found[2])
 
 
 class Stem(NamedTuple):

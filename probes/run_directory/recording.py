@@ -9,6 +9,7 @@ from probes.errors import StorageError
 from probes.journal.writer import Journal
 from probes.run_directory.file_name import CONTINUED, Stem
 from probes.run_directory.ledger import SealedFileInfo
+from probes.run_directory.ownership import Ownership
 from probes.run_directory.sealer_process import SealerProcess
 
 GATHER_BYTES = 1 << 20  # gathering more in memory than this does not make commits cheaper
@@ -18,7 +19,7 @@ class Recording:
     """Writes epochs into a run directory.
 
     Args:
-        directory: the run directory; it exists and is ours.
+        owned: the run directory.
         head: what every journal's HEAD says: run id, manifest, spec.
         rank: rank of this process, where the launch has several.
         attempt: which start of the run this is.
@@ -30,7 +31,7 @@ class Recording:
 
     def __init__(
         self,
-        directory: Path,
+        owned: Ownership,
         head: dict[str, Any],
         *,
         rank: int | None = None,
@@ -40,7 +41,8 @@ class Recording:
         segment_steps: int | None = None,
         compression: str = "none",
     ) -> None:
-        self.directory = directory
+        self.owned = owned
+        self.directory = owned.directory
         self.head = head
         self.rank = rank
         self.attempt = attempt
@@ -48,7 +50,7 @@ class Recording:
         self.buffer_bytes = buffer_bytes
         self.segment_steps = segment_steps
         self.options = {"compression": compression, "spare": True, "run_id": head.get("run_id")}
-        self.sealer = SealerProcess(directory)
+        self.sealer = SealerProcess(owned.directory, owned)
         self.journal: Journal | None = None
         self.sealed: list[SealedFileInfo] = []
         self._stem = Stem(0)
@@ -62,6 +64,8 @@ class Recording:
             epoch: its number.
             starts: steps of every phase in earlier epochs.
         """
+        self.owned.used = True
+        self.owned.beat()
         self._stem = Stem(epoch, self.attempt, 1 if self.segment_steps else 0, self.rank)
         self._starts = starts
         return self._create()
@@ -84,7 +88,7 @@ class Recording:
             return
         waited = {"journal_seconds": round(journal.waited_ns / 1e9, 6), "sealer_seconds": round(self.sealer.waited_seconds, 6)}
         journal.end(complete, reason, {**closing, "waited": waited})
-        self.sealer.submit(journal.path, self.options)
+        self.sealer.submit(journal.path, {**self.options, "captures": journal.captures})
         self.sealed += self.sealer.poll()
 
     def discard(self) -> None:
@@ -105,7 +109,8 @@ class Recording:
             self.directory.rename(directory)
         except OSError as error:
             raise StorageError(f'cannot rename "{self.directory}" to "{directory}": {error.strerror}') from error
-        self.directory, self.sealer = directory, SealerProcess(directory)
+        self.owned.move_to(directory)
+        self.directory, self.sealer = directory, SealerProcess(directory, self.owned)
         if self.journal is not None:
             self.journal.move_to(directory)
 
@@ -116,6 +121,10 @@ class Recording:
             timeout: seconds to wait at most; the sealer then continues in the background.
         """
         self.sealed += self.sealer.drain(timeout)
+
+    def release(self) -> None:
+        """Let go of the directory; where the sealer is still at work it stays the sealer's until that is done."""
+        self.owned.release(to_sealer=self.sealer.at_work)
 
     def _create(self) -> Journal:
         self._steps = 0

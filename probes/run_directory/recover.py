@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from probes.errors import FileRefused, ProbesError, StorageError
-from probes.run_directory.claim import claims
-from probes.run_directory.file_name import Stem, ledger_files, parse_stem
+from probes.run_directory.file_name import Stem, final_name, ledger_files, parse_stem
 from probes.run_directory.ledger import Ledger, LedgerLine
-from probes.run_directory.seal import TEMPORARY, JournalSealer
+from probes.run_directory.ownership import own
+from probes.run_directory.seal import JournalSealer
 
 DAMAGE = ("missing", "unlisted", "refused")
 
@@ -69,16 +69,19 @@ def recover(directory: Path, *, take_over: bool = False) -> Recovery:
 
     Args:
         directory: the run directory.
-        take_over: continue although another process seems to write to it.
+        take_over: continue also where it is not known whether the process still lives that has claimed it.
 
     Raises:
-        StorageError: there is no such directory, or another process writes to it.
+        StorageError: there is no such directory, or another process owns it.
         FileRefused: the ledger is damaged.
     """
     if not directory.is_dir():
         raise StorageError(f'"{directory}" is not a directory')
-    _end_claims(directory, take_over)
-    return seal_leftovers(directory)
+    owned = own(directory, "", task="recover", take_over=take_over)
+    try:
+        return seal_leftovers(directory)
+    finally:
+        owned.release()
 
 
 def seal_leftovers(directory: Path, ours: Callable[[Stem], bool] = lambda stem: True) -> Recovery:
@@ -99,19 +102,10 @@ def seal_leftovers(directory: Path, ours: Callable[[Stem], bool] = lambda stem: 
     return Recovery(directory, tuple(findings), {name: ledger.head for name, ledger in ledgers.items()})
 
 
-def _end_claims(directory: Path, take_over: bool) -> None:
-    found = claims(directory)
-    for claim in found.values():
-        if claim.host and claim.state != "dead" and not take_over:
-            raise StorageError(f'"{directory}" is claimed by {claim}; wait for its end, or use `--take-over` if that process is dead')
-    for name in found:
-        (directory / name).unlink(missing_ok=True)
-
-
 def _names(directory: Path, suffix: str, ours: Callable[[Stem], bool]) -> Iterator[str]:
     """The names in a directory that are those of an epoch's files."""
     for path in directory.glob(f"epoch-*{suffix}"):
-        stem = _stem(path.name.removesuffix(TEMPORARY))
+        stem = _stem(path.name)
         if stem is not None and ours(stem):
             yield path.name
 
@@ -138,12 +132,13 @@ def _recover(seals: JournalSealer, journal: Path) -> RecoveryFinding:
 
 
 def _sweep(directory: Path, ours: Callable[[Stem], bool]) -> Iterator[RecoveryFinding]:
-    """Remove half-built files that no journal is left of."""
-    for name in sorted(_names(directory, f".h5{TEMPORARY}", ours)):
-        stem = _stem(name.removesuffix(TEMPORARY))
-        if not (directory / f"{stem}.journal").exists():
-            (directory / name).unlink()
-            yield RecoveryFinding(name, "swept", "an unfinished file without its journal")
+    """Remove files that never came to be whole, of which no journal is left."""
+    for path in sorted(directory.glob("*.tmp")):
+        final = final_name(path.name)
+        stem = _stem(final) if final is not None else None
+        if stem is not None and ours(stem) and not (directory / f"{stem}.journal").exists():
+            path.unlink(missing_ok=True)
+            yield RecoveryFinding(path.name, "swept", "an unfinished file without its journal")
 
 
 def _compare(directory: Path, ledgers: dict[str, Ledger], ours: Callable[[Stem], bool]) -> Iterator[RecoveryFinding]:

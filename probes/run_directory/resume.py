@@ -17,6 +17,7 @@ from typing import Any
 from probes.digest import canonical
 from probes.errors import ProbesError, StorageError
 from probes.run_directory.file_name import Stem, count_starts
+from probes.run_directory.ownership import Ownership
 from probes.run_directory.subprocess_command import command
 
 
@@ -37,18 +38,19 @@ class PreviousAttempts:
     sealed: tuple[str, ...] = ()
 
 
-def previous_attempts(directory: Path, rank: int | None) -> PreviousAttempts:
-    """Seal what is left in a directory that this process has claimed, and read what is in it; a child does both.
+def previous_attempts(owned: Ownership) -> PreviousAttempts:
+    """Seal what is left in a directory that this process owns, and read what is in it; a child that owns it too does both.
 
     Args:
-        directory: the run directory.
-        rank: rank of this process, where the launch has several; the files of other ranks are not touched.
+        owned: the directory, or the part of one rank; the files of other ranks are not touched.
 
     Raises:
         StorageError: a file in it is damaged.
     """
-    words = [str(directory), *([] if rank is None else [str(rank)])]
-    done = subprocess.run(command("probes.run_directory.resume", *words), stdin=subprocess.DEVNULL, capture_output=True, check=False)
+    directory = owned.directory
+    words = [str(directory), *([] if owned.rank is None else [str(owned.rank)])]
+    child = command("probes.run_directory.resume", *words)
+    done = subprocess.run(child, stdin=subprocess.DEVNULL, capture_output=True, check=False, pass_fds=owned.shared)
     if done.returncode:
         last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
         raise StorageError(f'cannot read the run directory "{directory}": {"".join(last) or f"exit status {done.returncode}"}')

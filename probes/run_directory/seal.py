@@ -25,11 +25,10 @@ from probes.digest import canonical, file_hex
 from probes.errors import FileRefused, ProbesError, StorageError
 from probes.host import free_words
 from probes.journal.scan import Scan, scan
-from probes.run_directory.file_name import Stem, parse_stem
+from probes.run_directory.file_name import Stem, final_name, parse_stem, temporary_name
 from probes.run_directory.ledger import Ledger, LedgerLine, SealedFileInfo
 from probes.run_directory.publish import publish
 
-TEMPORARY = ".tmp"
 PATIENCE = 60.0  # seconds that another process may hold a journal
 
 
@@ -75,7 +74,7 @@ class JournalSealer:
             before = ledger.entry(f"{stem}.h5")
             if not is_there and before is None:
                 raise StorageError(f'there is no journal "{journal}"')
-            entry = before or ledger.append(self._build(journal, stem, how, passed, wanted.get("run_id")))
+            entry = before or ledger.append(self._build(journal, stem, how, passed, wanted))
             passed("entered")
             if is_there:
                 self._end(journal, stem, before, bool(wanted["spare"]))
@@ -88,13 +87,16 @@ class JournalSealer:
         for spare in self._spares:
             spare.unlink(missing_ok=True)
 
-    def _build(self, journal: Path, stem: Stem, how: Compression | None, passed: OnProgress, run_id: str | None) -> dict[str, Any]:
+    def _build(self, journal: Path, stem: Stem, how: Compression | None, passed: OnProgress, wanted: Mapping[str, Any]) -> dict[str, Any]:
         """Build the file of a journal; the facts for its line in the ledger."""
         path = self.directory / f"{stem}.h5"
         scanned = _scan(journal, stem)
+        count, run_id = wanted.get("captures"), wanted.get("run_id")
         if run_id not in (None, scanned.head.get("run_id")):
             # Somebody removed the run while it was being sealed, and began another, which may still write to this journal.
             raise StorageError(f'"{journal}" belongs to another run')
+        if count not in (None, len(scanned.captures)):
+            raise StorageError(f'"{journal}" holds {len(scanned.captures)} of the {count} captures that were committed; it is kept')
         return _facts(path, scanned, _make(scanned, path, how, passed))
 
     def _end(self, journal: Path, stem: Stem, before: LedgerLine | None, keep: bool) -> None:
@@ -124,7 +126,7 @@ def held(journal: Path) -> Iterator[bool]:
         StorageError: another process does not release it.
     """
     try:
-        handle = os.open(journal, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        handle = _opened(journal)
     except FileNotFoundError:
         yield False
         return
@@ -133,6 +135,14 @@ def held(journal: Path) -> Iterator[bool]:
         yield _is(journal, handle)
     finally:
         os.close(handle)
+
+
+def _opened(journal: Path) -> int:
+    flags = os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        return os.open(journal, os.O_RDWR | flags)  # NFS locks only what may be written to
+    except PermissionError:
+        return os.open(journal, os.O_RDONLY | flags)
 
 
 def _lock(handle: int, journal: Path) -> None:
@@ -170,9 +180,11 @@ def _scan(journal: Path, stem: Stem) -> Scan:
 
 def _make(scanned: Scan, path: Path, how: Compression | None, passed: OnProgress) -> WrittenFile:
     """Build the file and give it its name."""
-    temporary = path.with_name(path.name + TEMPORARY)
+    temporary = path.with_name(temporary_name(path.name))
     try:
-        temporary.unlink(missing_ok=True)
+        for left in path.parent.glob(f"{path.name}*"):
+            if final_name(left.name) == path.name:
+                left.unlink(missing_ok=True)
         built = write_capture_file(scanned, temporary, how, passed)
         passed("built")
         if path.exists():
@@ -250,12 +262,20 @@ def _obey(seals: JournalSealer, answers: int) -> None:
     for line in sys.stdin.buffer:
         order = json.loads(line)
         if "quit" in order:
+            if "claim" in order:
+                _release(seals.directory / order["claim"], order["descriptor"])
             return
         try:
             answer = asdict(seals.seal(order["journal"], order.get("options")))
         except (ProbesError, OSError) as error:
             answer = {"journal": order["journal"], "error": str(error), "kind": type(error).__name__}
         _answer(answers, canonical(answer) + b"\n")
+
+
+def _release(claim: Path, descriptor: int) -> None:
+    """Remove the claim that the training process has left to us, unless another process has taken it over."""
+    if _is(claim, descriptor):
+        claim.unlink(missing_ok=True)
 
 
 def _answer(descriptor: int, line: bytes) -> None:

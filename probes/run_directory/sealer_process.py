@@ -9,19 +9,24 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
 from typing import IO, Any
+from weakref import WeakSet
 
 from probes.digest import canonical
 from probes.run_directory.ledger import SealedFileInfo
+from probes.run_directory.ownership import Ownership
 from probes.run_directory.subprocess_command import command
 
 MOST_WAITING = 2
 ATTEMPTS = 2
+MOST_SENT = 100  # requests in the pipe at a time, so that writing to it never blocks
 QUIT_SECONDS = 10.0
 PATIENCE = 60.0  # seconds in which a child that works does something, however slow the disk is
+HOLD_SECONDS = 2.0  # the longest that a child without progress holds up the training
 
 LOOK_SECONDS = 1.0
 
@@ -43,37 +48,50 @@ class SealFailure:
 
 @dataclass
 class _SealRequest:
-    """A journal that was handed over and not answered for."""
+    """A journal that was handed over and not answered for.
+
+    Attributes:
+        journal: its name.
+        options: as `seal` takes them.
+        attempts: how often a child was given it.
+        sent: whether the child that runs now was.
+    """
 
     journal: str
     options: dict[str, Any]
     attempts: int = 1
+    sent: bool = False
 
 
 class SealerProcess:
     """Feeds journals to one child process, a fresh interpreter without torch; no thread and no lock.
 
     The child starts with the first journal. When it dies, it is started again, and the journal it died of is tried once
-    more. When this process dies, the child seals what it was given and ends.
+    more. When this process dies, the child seals what it was given and ends; until then the directory is not free.
 
     Attributes:
         directory: the run directory.
         failures: journals that could not be sealed.
         waited_seconds: how long `submit` had to wait because the child was behind.
+        at_work: whether a child was let go before it was done; the claim of the directory is then its own.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, owned: Ownership | None = None) -> None:
         self.directory = directory
         self.failures: list[SealFailure] = []
         self.waited_seconds = 0.0
+        self.at_work = False
+        self._owned = owned
         self._process = os.getpid()
         self._child: subprocess.Popen[bytes] | None = None
         self._errors: IO[bytes] | None = None
         self._orders: list[_SealRequest] = []
         self._received = b""
         self._finished: list[SealedFileInfo] = []
+        self._unstarted = ""
         self._still = False
         self._most_waiting = MOST_WAITING
+        _FEEDING.add(self)
 
     def submit(self, journal: Path, options: Mapping[str, Any] | None = None) -> None:
         """Hand over an ended journal; waits while two others are not sealed yet, unless the child makes no progress.
@@ -86,17 +104,11 @@ class SealerProcess:
             return
         began = monotonic()
         self._receive(0.0)
-        while len(self._orders) >= self._most_waiting and self._hears(None):
+        while len(self._orders) >= self._most_waiting and self._child is not None and self._hears(None, HOLD_SECONDS):
             pass
         self.waited_seconds += monotonic() - began
-        if len(self._orders) >= self._most_waiting:
-            self.failures.append(SealFailure(journal.name, _stands_still()))
-            return
-        order = _SealRequest(journal.name, dict(options or {}))
-        self._orders.append(order)
-        if self._child is None:
-            self._start()
-        self._send(order)
+        self._orders.append(_SealRequest(journal.name, dict(options or {})))
+        self._feed()
 
     def hurry(self) -> None:
         """Let `submit` wait for nothing any more, as the program is being ended."""
@@ -114,39 +126,40 @@ class SealerProcess:
 
         Args:
             timeout: seconds to wait at most; what is not sealed by then becomes a failure here, while the child continues.
-
-        Returns:
-            What was sealed since the last call.
         """
         if self._is_fork():
             return []
         deadline = None if timeout is None else monotonic() + timeout
-        while self._orders and self._hears(deadline):
+        self._still = False
+        self._feed()
+        while self._orders and self._child is not None and self._hears(deadline, PATIENCE):
             pass
         late, self._orders = self._orders, []
         in_time = deadline is None or monotonic() < deadline
-        why = _stands_still() if in_time else f"not sealed after {timeout} seconds; the sealer continues in the background"
+        why = self._unstarted or _stands_still() if in_time else f"not sealed after {timeout} seconds; the sealer continues"
         self.failures += [SealFailure(order.journal, why) for order in late]
+        self.at_work = bool(late) and self._child is not None
         self._release(wait=not late and timeout is None)
         return self.poll()
 
-    def _hears(self, deadline: float | None) -> bool:
+    def _hears(self, deadline: float | None, patience: float) -> bool:
         """Wait for the child's next word; False when the time is up, or the child has done nothing for too long."""
         done, since = self._work(), monotonic()
         while deadline is None or monotonic() < deadline:
-            until = monotonic() + LOOK_SECONDS if deadline is None else min(deadline, monotonic() + LOOK_SECONDS)
+            look = min(LOOK_SECONDS, patience)
+            until = monotonic() + look if deadline is None else min(deadline, monotonic() + look)
             if self._receive(max(until - monotonic(), 0.0)) or self._child is None:
                 self._still = False
                 return True
             if self._work() != done:
                 done, since, self._still = self._work(), monotonic(), False
-            elif self._still or monotonic() - since > PATIENCE:
+            elif self._still or monotonic() - since >= patience:
                 self._still = True
                 return False
         return False
 
     def _work(self) -> str:
-        """Processor time and state of the child, or the time now where the system does not know them."""
+        """Processor time of the child, or the time now where the system does not know it."""
         if self._child is None:
             return ""
         try:
@@ -159,38 +172,57 @@ class SealerProcess:
         """Whether this is a fork of the process that feeds the child; only that one may talk to it."""
         return os.getpid() != self._process
 
+    def _feed(self) -> None:
+        """Start the child where there is none, and name it the journals that it does not know yet, as many as the pipe takes."""
+        if self._orders and self._child is None:
+            try:
+                self._start()
+            except OSError as error:  # no descriptor, no memory, or no process left: the journals wait, and the next one tries again
+                self._unstarted = f"the sealer cannot be started: {error.strerror or error}"
+                return
+        sent = sum(order.sent for order in self._orders)
+        for order in [order for order in self._orders if not order.sent][: MOST_SENT - sent]:
+            order.sent = self._send({"journal": order.journal, "options": order.options})
+
     def _start(self) -> None:
-        self._received = b""
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the child
+        self._received, self._unstarted = b"", ""
+        for order in self._orders:
+            order.sent = False
+        try:
+            self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the child
+        except OSError:  # the directory for temporary files is full, or gone
+            self._errors = None
         self._child = subprocess.Popen(
             command("probes.run_directory.seal", str(self.directory.resolve())),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._errors,
+            stderr=subprocess.DEVNULL if self._errors is None else self._errors,
             bufsize=0,
             env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+            pass_fds=self._owned.shared if self._owned is not None else (),
             start_new_session=True,  # an interrupt typed at the terminal does not reach it
         )
         assert self._child.stdout is not None
         os.set_blocking(self._child.stdout.fileno(), False)
 
-    def _send(self, order: _SealRequest | None) -> None:
-        """Name a journal to the child; nothing means that it may go."""
-        message = {"quit": True} if order is None else {"journal": order.journal, "options": order.options}
+    def _send(self, message: Mapping[str, Any]) -> bool:
+        """Say something to the child; whether it could be said."""
         if self._child is None or self._child.stdin is None:
-            return
+            return False
         try:
-            # Two short lines at most are in the pipe, so this cannot block.
             self._child.stdin.write(canonical(message) + b"\n")
         except BrokenPipeError:
-            return  # it died; the end of its output shows that
+            return False  # it died; the end of its output shows that
+        return True
 
     def _receive(self, seconds: float) -> bool:
         """Take what the child has said, waiting for it so long; whether it said something, or died."""
         if self._child is None or self._child.stdout is None:
             return False
         output = self._child.stdout.fileno()
-        if not select.select([output], [], [], seconds)[0]:
+        poll = select.poll()  # and not `select`, which knows the first 1,024 descriptors only
+        poll.register(output, select.POLLIN)
+        if not poll.poll(seconds * 1000):
             return False
         piece = os.read(output, _READ_BYTES)
         if not piece:
@@ -199,14 +231,22 @@ class SealerProcess:
         *lines, self._received = (self._received + piece).split(b"\n")
         for line in lines:
             self._answered(json.loads(line))
+        self._feed()
         return True
 
     def _answered(self, answer: dict[str, Any]) -> None:
-        self._orders = [order for order in self._orders if order.journal != answer["journal"]]
+        order = next((order for order in self._orders if order.journal == answer["journal"]), None)
+        if order is None:
+            return
+        self._orders.remove(order)
         if "error" in answer:
-            self.failures.append(SealFailure(answer["journal"], answer["error"]))
-        else:
-            self._finished.append(SealedFileInfo(**answer))
+            self.failures.append(SealFailure(order.journal, answer["error"]))
+            return
+        found = SealedFileInfo(**answer)
+        if found.captures != order.options.get("captures", found.captures):
+            text = f'{found.captures} of the {order.options["captures"]} committed captures are in "{found.file}"'
+            self.failures.append(SealFailure(order.journal, text))
+        self._finished.append(found)
 
     def _bury(self) -> None:
         """The child has died: try the journal it died of once more, and those behind it for the first time."""
@@ -218,20 +258,16 @@ class SealerProcess:
             )
         elif self._orders:
             self._orders[0].attempts += 1
-        if self._orders:
-            self._start()
-            for order in self._orders:
-                self._send(order)
+        self._feed()
 
     def _release(self, wait: bool) -> tuple[int | None, str]:
         """Let the child go; its exit status and its last words."""
+        if self._child is None:
+            return None, ""
+        claim = {"claim": self._owned.path.name, "descriptor": self._owned.shared[0]} if self.at_work and self._owned is not None else {}
+        self._send({"quit": True, **claim})
         child, self._child = self._child, None
         errors, self._errors = self._errors, None
-        if child is None or errors is None:
-            return None, ""
-        self._child = child
-        self._send(None)
-        self._child = None
         for pipe in (child.stdin, child.stdout):
             if pipe is not None:
                 pipe.close()
@@ -239,10 +275,37 @@ class SealerProcess:
             _end(child)
         else:
             child.returncode = 0  # it outlives us on purpose, so Python is not to warn of it
-        with errors:
-            errors.seek(0)
-            words = errors.read().decode(errors="replace").strip().splitlines()
-        return child.returncode, words[-1] if words else ""
+        return child.returncode, _last_words(errors)
+
+    def go_inert(self) -> None:
+        """Close the pipes, in a process that was forked from that of the run: the child is to see when that one is gone."""
+        if self._child is not None:
+            for pipe in (self._child.stdin, self._child.stdout):
+                if pipe is not None:
+                    pipe.close()
+            self._child.returncode = 0
+            self._child = None
+
+
+_FEEDING: WeakSet[SealerProcess] = WeakSet()
+
+
+def _forked() -> None:
+    for feeding in tuple(_FEEDING):
+        feeding.go_inert()
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+def _last_words(errors: IO[bytes] | None) -> str:
+    if errors is None:
+        return ""
+    with errors, suppress(OSError):
+        errors.seek(0)
+        words = errors.read().decode(errors="replace").strip().splitlines()
+        return words[-1] if words else ""
+    return ""
 
 
 def _stands_still() -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from torch.nn import Module
@@ -12,7 +13,7 @@ from torch.nn import Module
 from probes.plan import Plan, resolve
 from probes.provenance.collect import Script
 from probes.run_directory.recording import Recording
-from probes.runner.run import Run
+from probes.runner.run import Run, attached_in
 from probes.runner.start import Start, Wanted, begin, part, rank
 from probes.spec import load_spec
 
@@ -40,7 +41,8 @@ def attach(
         out: the run directory, absent or empty; by default `runs/<name>/<run-id>`.
         resume: go on with the run in `out`, where there is one: its next epochs go into files of another attempt, and
             `run.next_epoch` says which one did not come to its end.
-        take_over: resume although a process that is dead, or on another machine, has left its claim on the directory.
+        take_over: resume also where it is not known whether the process still lives that has claimed the directory, such as one on
+            another machine; a run of this process that was entered and not left is ended.
         overrides: `path=value` texts, as `--set` takes them.
         vars: values for the spec's `vars`.
         tags: free names and values for the manifest.
@@ -59,6 +61,9 @@ def attach(
     texts = [*overrides, *(f"vars.{name}={_text(value)}" for name, value in (vars or {}).items())]
     plan = resolve(load_spec(spec, overrides=texts, allow_plugins=allow_plugins), model)
     plan.loaded.spec.record.require_packages()
+    if out is not None:
+        for run in attached_in(Path(out).absolute()):
+            run.give_way(take_over=resume and take_over)
     wanted = Wanted(out, resume, take_over, tags or {}, data or {}, script, automatic)
     start = begin(plan, wanted)
     return Run(plan, _recording(plan, start), start.past, automatic=automatic, rank=rank())
@@ -75,7 +80,7 @@ def _recording(plan: Plan, start: Start) -> Recording:
     spec = plan.loaded.spec
     options = spec.record
     return Recording(
-        start.directory,
+        start.owned,
         start.head,
         rank=part(),
         attempt=start.past.attempt,

@@ -15,9 +15,9 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import MappingProxyType, TracebackType
+from types import CodeType, FrameType, MappingProxyType, TracebackType
 from weakref import WeakSet
 
 from torch import Tensor
@@ -26,7 +26,6 @@ from probes.errors import ProbesError, RunError, Stopped, StorageError, UsageErr
 from probes.hooks.capture.account import Account
 from probes.hooks.capture.model_copies import clean_copies
 from probes.plan import Plan
-from probes.run_directory.claim import release
 from probes.run_directory.recording import Recording
 from probes.run_directory.resume import PreviousAttempts
 from probes.runner.clock.event_counts import EventCounts
@@ -57,6 +56,9 @@ class Run(RunLoops):
         super().__init__(engine, ProgramEvents(engine))
         self._pid = os.getpid()
         self._entered = False
+        self._over = False
+        self._entered_at: tuple[int, CodeType] | None = None
+        _ATTACHED.add(self)
 
     # Life cycle
 
@@ -72,11 +74,25 @@ class Run(RunLoops):
                 raise
             print(f"error: {failure}", file=sys.stderr)
 
+    @property
+    def _is_used(self) -> bool:
+        """Whether what has entered the run still executes; the cell of a notebook that failed does not."""
+        return self._entered and any(
+            _place(frame) == self._entered_at for top in sys._current_frames().values() for frame in _outwards(top)
+        )
+
     def start(self) -> None:
-        """Put the hooks on the model and begin to listen to the program."""
+        """Put the hooks on the model and begin to listen to the program.
+
+        Raises:
+            UsageError: the run was entered before, or another run has its directory.
+        """
+        if self._over or self._entered:
+            raise UsageError(f'the run in "{self.directory}" was entered before: attach again, with `resume=True` to continue it')
         self.engine.live.stand()
         clean_copies.start()
         self._entered = True
+        self._entered_at = next((_place(frame) for frame in _outwards(sys._getframe(1)) if frame.f_code.co_filename != __file__), None)
         self.events.start()
         _RUNS.add(self)
 
@@ -96,7 +112,7 @@ class Run(RunLoops):
         """
         if not self._entered or os.getpid() != self._pid:
             return
-        self._entered = False
+        self._entered, self._over = False, True
         self.events.stop()
         interrupted = error is not None and not isinstance(error, Stopped)
         if interrupted:
@@ -109,7 +125,7 @@ class Run(RunLoops):
             self.engine.writer.end(interrupted=interrupted, seconds=EXIT_SECONDS)
         finally:
             self._take_off()
-            release(self.directory, self.recording.rank)
+            self.recording.release()
         if error is None:
             self._judge()
 
@@ -117,12 +133,26 @@ class Run(RunLoops):
         """End the run as if it had not been: nothing is sealed, and its directory goes."""
         if not self._entered or os.getpid() != self._pid:
             return
-        self._entered = False
+        self._entered, self._over = False, True
         self.events.stop()
         self._take_off()
         self.recording.discard()
         self.engine.go_inert()
-        shutil.rmtree(self.directory, ignore_errors=True)
+        shutil.rmtree(self.directory, ignore_errors=True)  # while it is still ours
+        self.recording.release()
+
+    def give_way(self, *, take_over: bool) -> None:
+        """Make room for another run in the same directory: one that was never entered is withdrawn.
+
+        Args:
+            take_over: end also a run that was entered and not left, such as by a notebook's cell that failed; its open step is dropped.
+        """
+        if not self._entered and not self._over and os.getpid() == self._pid:
+            self._over = True
+            self.recording.owned.withdraw()
+        elif self._entered and take_over and not self._is_used:
+            with suppress(ProbesError):
+                self.close(InterruptedError("another run in this process took over the directory"))
 
     def move_to(self, directory: Path) -> None:
         """Give the run directory another name on the same file system; open files stay open.
@@ -229,6 +259,23 @@ class Run(RunLoops):
 
 
 _RUNS: WeakSet[Run] = WeakSet()
+_ATTACHED: WeakSet[Run] = WeakSet()
+
+
+def _place(frame: FrameType) -> tuple[int, CodeType]:
+    """What tells a frame from others; the frame itself would keep its variables alive."""
+    return id(frame), frame.f_code
+
+
+def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def attached_in(directory: Path) -> list[Run]:
+    """The runs of this process in a directory, those that are over included."""
+    return [run for run in tuple(_ATTACHED) if run.directory == directory]
 
 
 def _forked() -> None:

@@ -11,13 +11,12 @@ from typing import Any, NamedTuple
 import torch
 
 from probes.errors import StorageError, UsageError
-from probes.journal.raw_file import sync_directory
 from probes.plan import Plan
 from probes.provenance.collect import Script, collect
-from probes.run_directory.claim import claim_name, claim_of, in_use, release, take
-from probes.run_directory.create import claim, default_directory, new_run_id, write_new
+from probes.run_directory.create import claim, default_directory, new_run_id, write_start
 from probes.run_directory.file_name import manifest_name
 from probes.run_directory.manifest import Manifest, written
+from probes.run_directory.ownership import Ownership, own
 from probes.run_directory.resume import PreviousAttempts, previous_attempts
 from probes.runner.disk_space import Room
 
@@ -51,12 +50,12 @@ class Start(NamedTuple):
     """A run that may begin.
 
     Attributes:
-        directory: its directory, claimed.
+        owned: its directory.
         head: what every journal says of it.
         past: what earlier starts came to.
     """
 
-    directory: Path
+    owned: Ownership
     head: dict[str, Any]
     past: PreviousAttempts
 
@@ -76,15 +75,12 @@ def begin(plan: Plan, wanted: Wanted) -> Start:
     run_id = before.run_id if before is not None else new_run_id(world())
     directory = (Path(wanted.out) if wanted.out is not None else default_directory(plan.loaded.spec.name, run_id)).absolute()
     Room(plan, directory).before()
-    if before is not None:
-        _claim_again(directory, run_id, wanted.take_over)
-    else:
-        claim(directory, run_id, part())
+    owned = claim(directory, run_id, part(), take_over=wanted.take_over) if before is None else _claim_again(directory, run_id, wanted)
     try:
-        past = previous_attempts(directory, part()) if before is not None else PreviousAttempts()
-        return Start(directory, _publish(plan, wanted, directory, run_id, past, before), past)
+        past = previous_attempts(owned) if before is not None else PreviousAttempts()
+        return Start(owned, _publish(plan, wanted, owned, run_id, past, before), past)
     except BaseException:
-        release(directory, part())
+        owned.release()
         raise
 
 
@@ -99,14 +95,11 @@ def _begun(directory: Path) -> Manifest | None:
         raise StorageError(f"'{path}' cannot be read, so the run cannot be resumed: {str(error).splitlines()[0]}") from error
 
 
-def _claim_again(directory: Path, run_id: str, take_over: bool) -> None:
-    holder = claim_of(directory, claim_name(part()))
-    if holder is not None and holder.state == "alive":
-        raise StorageError(in_use(directory, holder))
-    take(directory, run_id, part(), take_over=take_over)
+def _claim_again(directory: Path, run_id: str, wanted: Wanted) -> Ownership:
+    return own(directory, run_id, part(), take_over=wanted.take_over)
 
 
-def _publish(plan: Plan, wanted: Wanted, directory: Path, run_id: str, past: PreviousAttempts, before: Manifest | None) -> dict[str, Any]:
+def _publish(plan: Plan, wanted: Wanted, owned: Ownership, run_id: str, past: PreviousAttempts, before: Manifest | None) -> dict[str, Any]:
     """Write the manifest, the spec and the changes of the code; what a journal's HEAD says of them."""
     provenance = collect(
         plan.trees,
@@ -125,16 +118,9 @@ def _publish(plan: Plan, wanted: Wanted, directory: Path, run_id: str, past: Pre
     manifest = provenance.manifest
     if before is not None:
         _check_same(before, manifest)
-    files = {manifest_name(past.attempt, part()): written(manifest.model_dump(mode="json")).encode()}
-    if not part():
-        files |= provenance.files if past.attempt > 1 else {SPEC: plan.loaded.source, **provenance.files}
-    for name, content in files.items():
-        write_new(directory / name, content)
-    try:
-        sync_directory(directory)
-        sync_directory(directory.parent)
-    except OSError as error:
-        raise StorageError(f"run directory '{directory}' cannot be synced: {error.strerror}; choose another with `out`") from error
+    files = {} if part() else provenance.files if past.attempt > 1 else {SPEC: plan.loaded.source, **provenance.files}
+    files = {**files, manifest_name(past.attempt, part()): written(manifest.model_dump(mode="json")).encode()}
+    write_start(owned, files, again=before is not None)
     return {
         "run_id": run_id,
         "rank": rank(),

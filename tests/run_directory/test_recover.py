@@ -115,7 +115,7 @@ def test_what_is_no_journal_is_reported_and_the_others_are_sealed(tmp_path: Path
 def test_a_live_run_is_left_alone(tmp_path: Path) -> None:
     journal = write(tmp_path, zoo())
     claim(tmp_path, os.getpid())
-    with pytest.raises(StorageError, match=r"is claimed by pid \d+ on host .* since 2026-11-21T00:00:00Z; wait for its end"):
+    with pytest.raises(StorageError, match=r"is in use by pid \d+ on host .* since 2026-11-21T00:00:00Z, which is this process"):
         recover(tmp_path)
     assert journal.exists()
 

@@ -133,12 +133,12 @@ def test_without_being_asked_a_run_is_never_gone_on_with(tmp_path: Path) -> None
         probes.attach(model, SPEC, out=tmp_path / "r")
 
 
-def test_a_claim_of_a_dead_run_asks_for_more(tmp_path: Path) -> None:
+def test_a_run_that_was_killed_is_gone_on_with_where_that_is_asked_for(tmp_path: Path) -> None:
     killed(tmp_path / "r", 0, 1)
-    with pytest.raises(StorageError, match="which is dead: resume it with `--take-over`"):
-        probes.attach(net(), SPEC, out=tmp_path / "r", resume=True)
-    with pytest.raises(StorageError, match="which is dead: continue that run with `--resume --take-over`"):
+    with pytest.raises(StorageError, match="which is dead: continue it with `--resume`"):
         probes.attach(net(), SPEC, out=tmp_path / "r")
+    model = net()
+    assert train(probes.attach(model, SPEC, out=tmp_path / "r", resume=True), model, 1) == [0]
 
 
 def test_a_live_run_is_not_resumed(tmp_path: Path) -> None:
@@ -191,3 +191,40 @@ def test_third_starts_have_a_third_manifest(tmp_path: Path) -> None:
     subjects = statement(probes.verify(tmp_path / "r", sha256=True))["subject"]
     assert {"run.json", "run.a2.json", "run.a3.json", "spec.yaml", "ledger.jsonl"} <= {subject["name"] for subject in subjects}
     assert read_attempts(tmp_path / "r") == PreviousAttempts(4, 3, {0: {"train": 6}, 1: {"train": 6}, 2: {"train": 6}}, ())
+
+
+def test_a_run_that_was_attached_and_never_entered_makes_room(tmp_path: Path) -> None:
+    first = probes.attach(net(), SPEC, out=tmp_path / "r")
+    model = net()
+    assert train(probes.attach(model, SPEC, out=tmp_path / "r"), model, 1) == [0]
+    with pytest.raises(UsageError, match="was entered before: attach again"):
+        first.start()
+
+
+def test_a_run_that_was_left_is_not_entered_again(tmp_path: Path) -> None:
+    model = net()
+    run = probes.attach(model, SPEC, out=tmp_path / "r")
+    train(run, model, 1)
+    with pytest.raises(UsageError, match="was entered before"), run:
+        pass
+
+
+def _enter(run: Any) -> None:
+    run.__enter__()
+
+
+def test_a_run_that_a_failed_cell_of_a_notebook_has_left_open_is_taken_over(tmp_path: Path) -> None:
+    model = net()
+    run = probes.attach(model, SPEC, out=tmp_path / "r")
+    _enter(run)
+    epochs = run.epochs(3)
+    next(epochs)
+    for x in run.steps([torch.ones(3, 4)] * 2):
+        model(x).sum().backward()
+    with pytest.raises(StorageError, match=r"which is this process: end it with `run[.]close"):
+        probes.attach(net(), SPEC, out=tmp_path / "r", resume=True)
+    other = net()
+    again = probes.attach(other, SPEC, out=tmp_path / "r", resume=True, take_over=True)
+    assert train(again, other, 1) == [0]
+    assert probes.verify(tmp_path / "r").ok
+    assert not model._forward_hooks

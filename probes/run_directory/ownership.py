@@ -1,0 +1,292 @@
+"""Owning a run directory: one process at a time writes to it, or puts it in order.
+
+The owner holds a lock on its claim that the kernel gives back when the last process that shares it is gone: the training process
+and its sealer. Where the file system has no locks, or may be seen by other machines, a child beats in addition.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import secrets
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from time import monotonic, sleep
+from weakref import WeakSet
+
+from probes.errors import StorageError
+from probes.host import boot_id, is_local, process_namespace, started
+from probes.run_directory import claim as claim_file
+from probes.run_directory import heartbeat
+from probes.run_directory.claim import HEARTBEAT, LOCK, Claim, FoundClaim, claim_name, claims
+from probes.run_directory.file_name import temporary_name
+
+TRIES = 20
+LOOK_SECONDS = 0.05
+
+Ends = Callable[[FoundClaim], bool]
+
+
+class Ownership:
+    """A run directory, or one rank's part of it, that this process owns until `release`.
+
+    Attributes:
+        directory: the run directory.
+        path: the claim.
+        rank: whose part; None for the whole.
+        claim: the note in it.
+        used: whether a journal was begun.
+    """
+
+    def __init__(self, path: Path, rank: int | None, claim: Claim, descriptor: int) -> None:
+        self.directory = path.parent
+        self.path = path
+        self.rank = rank
+        self.claim = claim
+        self._descriptor = descriptor
+        self._process = os.getpid()
+        self._pulse = -1
+        self._heart: subprocess.Popen[bytes] | None = None
+        self.used = False
+        _OWNED.add(self)
+
+    @property
+    def shared(self) -> tuple[int, ...]:
+        """The descriptors that a child is given so that it owns the directory too, for as long as it runs."""
+        return tuple(one for one in (self._descriptor, self._pulse) if one >= 0)
+
+    @property
+    def held(self) -> bool:
+        """Whether the directory is still this process's; it is not after `release`, in a fork, or when another process took it over."""
+        if self._descriptor < 0 or os.getpid() != self._process:
+            return False
+        try:
+            return os.path.samestat(self.path.stat(follow_symlinks=False), os.fstat(self._descriptor))
+        except OSError:
+            return False
+
+    def beat(self) -> None:
+        """Start the child that beats, again where it died."""
+        if HEARTBEAT not in self.claim.proof or (self._heart is not None and self._heart.poll() is None):
+            return
+        read, write = os.pipe()
+        try:
+            # As a file, without our package and without the user's: it starts in 20 ms and takes 8 MiB.
+            words = [sys.executable, "-I", "-S", heartbeat.__file__, str(self.path), str(heartbeat.BEAT_SECONDS)]
+            self._heart = subprocess.Popen(words, stdin=read, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        except BaseException:
+            os.close(write)
+            raise
+        finally:
+            os.close(read)
+        before, self._pulse = self._pulse, write
+        if before >= 0:
+            os.close(before)
+
+    def declare(self, files: tuple[str, ...]) -> None:
+        """Say in the claim which files are about to be written, so that the next start can sweep them if this one is killed.
+
+        Raises:
+            OSError: the disk does not take it.
+        """
+        self.claim = self.claim._replace(files=files)
+        os.pwrite(self._descriptor, json.dumps(self.claim._asdict()).encode(), 0)  # longer than before, so it covers that
+
+    def move_to(self, directory: Path) -> None:
+        """Follow the run directory to another name."""
+        self.directory, self.path = directory, directory / self.path.name
+
+    def release(self, *, to_sealer: bool = False) -> None:
+        """Let go of the directory; a second call does nothing.
+
+        Args:
+            to_sealer: the sealer is still at work: the claim stays its, and it removes the claim when it is done.
+        """
+        if self._descriptor < 0:
+            return
+        if self.held and not to_sealer:
+            with suppress(OSError):  # a disk that fails; a claim whose lock is free is known for what it is
+                self.path.unlink(missing_ok=True)
+        self.close()
+
+    def __del__(self) -> None:
+        """A run that was attached, never entered and forgotten lets go of its directory."""
+        if os.getpid() == self._process:
+            self.release(to_sealer=self.used)
+
+    def withdraw(self) -> None:
+        """Let go of the directory as if this start had not been: its files go too, unless it went on with an earlier one."""
+        for name in self.claim.files:
+            (self.directory / name).unlink(missing_ok=True)
+        self.release()
+
+    def close(self) -> None:
+        """Close the descriptors, and leave the claim where it is."""
+        descriptors, self._descriptor, self._pulse = self.shared, -1, -1
+        for descriptor in descriptors:
+            os.close(descriptor)
+        if self._heart is not None and os.getpid() == self._process:
+            with suppress(subprocess.TimeoutExpired):
+                self._heart.wait(0.5)
+            self._heart.returncode = self._heart.returncode or 0  # it beats for the sealer, so Python is not to warn of it
+        self._heart = None
+        _OWNED.discard(self)
+
+
+_OWNED: WeakSet[Ownership] = WeakSet()
+
+
+def _forked() -> None:
+    """A forked child shares the lock; were it not given back there, a worker that outlives the run would seem to own the directory."""
+    for owned in tuple(_OWNED):
+        owned.close()
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+def own(
+    directory: Path,
+    run_id: str,
+    rank: int | None = None,
+    *,
+    task: str = "write",
+    files: tuple[str, ...] = (),
+    take_over: bool = False,
+    ends: Ends = lambda found: True,
+) -> Ownership:
+    """Become the owner of a directory.
+
+    A sealer that a dead process has left behind is waited for.
+
+    Args:
+        directory: the run directory.
+        run_id: the run that this process writes.
+        rank: rank of this process, where the launch has several; ranks of one run do not exclude each other.
+        task: `write` or `recover`.
+        files: names that an unfinished start has left, which are still to be swept.
+        take_over: continue also where it is not known whether the owner still lives.
+        ends: whether the claim of a dead owner may be ended.
+
+    Raises:
+        StorageError: another process owns it, or may own it, or the directory cannot be written to.
+    """
+    for _ in range(TRIES):
+        found = _others(directory, run_id, rank)
+        for other in found:
+            _refuse_living(directory, other, take_over)
+            if not ends(other):
+                raise StorageError(_left(directory, other.claim))
+        generation = max((other.generation for other in found if other.rank == rank), default=0) + 1
+        owned = _publish(directory, rank, generation, run_id, task, files)
+        if owned is None:
+            continue
+        # Whoever publishes looks again, so that of two who came from different claims at least one sees the other.
+        rivals = [other for other in _others(directory, run_id, rank) if other.path != owned.path]
+        living = [other for other in rivals if other.path not in {one.path for one in found} and other.life == "alive"]
+        if living:
+            owned.release()
+            sleep(LOOK_SECONDS * secrets.randbelow(10) / 10)
+            continue
+        for other in rivals:
+            other.path.unlink(missing_ok=True)
+        owned.beat()
+        return owned
+    raise StorageError(in_use(directory, next(iter(_others(directory, run_id, rank)), None)))
+
+
+def _others(directory: Path, run_id: str, rank: int | None) -> list[FoundClaim]:
+    """The claims that exclude a new one: of the same rank, of the whole run, or of another run."""
+    whole = [found for found in claims(directory) if rank is None or found.rank in (None, rank)]
+    foreign = [found for found in claims(directory) if found not in whole and found.claim.run_id != run_id]
+    return whole + foreign
+
+
+def _refuse_living(directory: Path, other: FoundClaim, take_over: bool) -> None:
+    deadline = monotonic() + claim_file.PATIENCE + 3 * heartbeat.BEAT_SECONDS
+    while (life := other.life) == "alive" and _is_left(other) and monotonic() < deadline:
+        sleep(LOOK_SECONDS)
+    if life == "alive":
+        raise StorageError(in_use(directory, other))
+    if life == "unknown" and not take_over:
+        raise StorageError(
+            f'run directory "{directory}" is claimed by {other.claim}, and from here it is not known whether that process still runs: '
+            "if it does not, use `--take-over` (`take_over=True`)"
+        )
+
+
+def _is_left(other: FoundClaim) -> bool:
+    """Whether only a sealer can hold a claim: its process is gone, or is this one and has let go of it."""
+    ours = other.claim.is_near and (other.claim.pid, other.claim.started) == (os.getpid(), started(os.getpid()))
+    return other.is_orphaned or (ours and not any(owned.path == other.path for owned in _OWNED))
+
+
+def _publish(directory: Path, rank: int | None, generation: int, run_id: str, task: str, files: tuple[str, ...]) -> Ownership | None:
+    """Put a claim there, whole and locked from its first moment; None where another process was faster."""
+    path = directory / claim_name(rank, generation)
+    temporary = directory / temporary_name("claim")
+    descriptor = -1
+    try:
+        descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        claim = _note(descriptor, directory, run_id, task, files)
+        os.write(descriptor, json.dumps(claim._asdict()).encode())
+        _name(temporary, path)
+    except FileExistsError:
+        os.close(descriptor)
+        temporary.unlink(missing_ok=True)
+        return None
+    except OSError as error:
+        if descriptor >= 0:
+            os.close(descriptor)
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+        raise StorageError(f'run directory "{directory}" is not writable: {error.strerror}; choose another directory with `out`') from error
+    return Ownership(path, rank, claim, descriptor)
+
+
+def _note(descriptor: int, directory: Path, run_id: str, task: str, files: tuple[str, ...]) -> Claim:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        proof = LOCK if is_local(directory) else f"{LOCK} {HEARTBEAT}"
+    except OSError:  # a file system without locks
+        proof = HEARTBEAT
+    now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    pid = os.getpid()
+    return Claim(pid, socket.gethostname(), now, run_id, boot_id(), started(pid), process_namespace(), proof, task, files)
+
+
+def _name(temporary: Path, path: Path) -> None:
+    """Give the claim its name without replacing another; the open file keeps its lock."""
+    try:
+        os.link(temporary, path, follow_symlinks=False)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without links
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666))
+        temporary.replace(path)
+    else:
+        temporary.unlink()
+
+
+def in_use(directory: Path, holder: FoundClaim | None) -> str:
+    """What is said to the second owner of a directory."""
+    claim = holder.claim if holder is not None else None
+    if claim is not None and claim.is_near and claim.pid == os.getpid():
+        ways = "end it with `run.close()`, or with `resume=True, take_over=True`"
+        return f'run directory "{directory}" is in use by {claim}, which is this process: {ways}'
+    if holder is not None and holder.is_orphaned:
+        ways = "wait for it, or end it if it hangs"
+        return f'run directory "{directory}" is in use by the sealer of {claim}, which is dead: {ways}'
+    ways = "wait for its end" if claim is not None and claim.task == "recover" else "choose another directory with `out`"
+    return f'run directory "{directory}" is in use by {claim or "another run"}; {ways}'
+
+
+def _left(directory: Path, claim: Claim) -> str:
+    ways = "continue it with `--resume` (`resume=True`), seal its journals with `probes recover`, or choose another directory with `out`"
+    return f'run directory "{directory}" is claimed by {claim}, which is dead: {ways}'

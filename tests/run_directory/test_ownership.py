@@ -1,0 +1,262 @@
+"""Who may write to a run directory, on file systems with locks and without."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from probes.errors import StorageError
+from probes.run_directory import claim as claim_file
+from probes.run_directory import heartbeat, ownership
+from probes.run_directory.claim import Claim, FoundClaim, claim_name, claim_of, claims
+from probes.run_directory.ownership import Ownership, own
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from probes.run_directory.ownership import own
+
+owned = own(Path(sys.argv[1]), "r")
+print("owned", flush=True)
+sys.stdin.read()
+"""
+
+
+def dead_pid() -> int:
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    return child.pid
+
+
+def leave(directory: Path, **facts: object) -> Path:
+    note = {"pid": dead_pid(), "host": socket.gethostname(), "since": "2026-11-21T00:00:00Z", **facts}
+    path = directory / "claim.json"
+    path.write_text(json.dumps(note))
+    return path
+
+
+def life(directory: Path) -> str:
+    found = claim_of(directory)
+    assert found is not None
+    return found.life
+
+
+def holder(directory: Path, *before: str) -> subprocess.Popen[str]:
+    """A process of its own that owns a directory until its stdin closes."""
+    words = [*before, sys.executable, "-c", HOLDER, str(directory)]
+    process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "owned\n"
+    return process
+
+
+@pytest.fixture
+def lockless(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A file system without locks, and hearts that beat fast."""
+
+    def refuse(descriptor: int, operation: int) -> None:
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    monkeypatch.setattr(heartbeat, "BEAT_SECONDS", 0.1)
+    monkeypatch.setattr(claim_file, "BEAT_SECONDS", 0.1)
+    monkeypatch.setattr(claim_file, "PATIENCE", 2.0)
+    yield
+    for owned in tuple(ownership._OWNED):
+        owned.close()
+
+
+def test_a_claim_names_its_process_and_goes_when_it_lets_go(tmp_path: Path) -> None:
+    owned = own(tmp_path, "r")
+    found = claim_of(tmp_path)
+    assert found is not None
+    assert (found.claim.pid, found.claim.run_id, found.life, owned.held) == (os.getpid(), "r", "alive", True)
+    owned.release()
+    owned.release()
+    assert (claims(tmp_path), owned.held, list(tmp_path.iterdir())) == ([], False, [])
+
+
+def test_a_second_owner_is_refused_with_the_first_ones_name(tmp_path: Path) -> None:
+    owned = own(tmp_path, "r")
+    for take_over in (False, True):
+        with pytest.raises(StorageError, match=f"is in use by pid {os.getpid()} on host .* which is this process: end it with `run.close"):
+            own(tmp_path, "s", take_over=take_over)
+    place = tmp_path / "other"
+    place.mkdir()
+    with holder(place) as process:
+        with pytest.raises(StorageError, match=f"is in use by pid {process.pid} on host"):
+            own(place, "s", take_over=True)
+        process.communicate("")
+    owned.release()
+
+
+def test_what_a_killed_process_left_is_taken_over_at_once(tmp_path: Path) -> None:
+    with holder(tmp_path) as process:
+        process.kill()
+    owned = own(tmp_path, "r")
+    assert [(found.claim.pid, found.generation) for found in claims(tmp_path)] == [(os.getpid(), 2)]
+    owned.release()
+    assert claims(tmp_path) == []
+
+
+def test_a_child_that_shares_the_claim_keeps_it_and_is_waited_for(tmp_path: Path) -> None:
+    """As the sealer does that a killed training leaves behind."""
+    program = (
+        "import subprocess, sys, time; from pathlib import Path; from probes.run_directory.ownership import own\n"
+        "owned = own(Path(sys.argv[1]), 'r')\n"
+        "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(1)'], pass_fds=owned.shared)\n"
+    )
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
+    assert life(tmp_path) == "alive"
+    began = time.monotonic()
+    own(tmp_path, "r").release()
+    assert 0.2 < time.monotonic() - began < 20
+
+
+def test_a_forked_child_does_not_keep_the_claim(tmp_path: Path) -> None:
+    program = (
+        "import os, sys, time; from pathlib import Path; from probes.run_directory.ownership import own\n"
+        "owned = own(Path(sys.argv[1]), 'r')\n"
+        "if os.fork() == 0:\n"
+        "    assert not owned.held\n"
+        "    os.close(1); time.sleep(20); os._exit(0)\n"
+        "time.sleep(0.3); os._exit(9)\n"
+    )
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False)
+    assert life(tmp_path) == "dead"
+
+
+def test_a_process_in_another_pid_namespace_of_the_same_host_name_is_alive(tmp_path: Path) -> None:
+    words = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    if shutil.which("unshare") is None or subprocess.run([*words, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("needs namespaces")
+    with holder(tmp_path, *words) as process:
+        found = claim_of(tmp_path)
+        assert found is not None
+        assert (found.claim.host, found.claim.is_near, found.life) == (socket.gethostname(), False, "alive")
+        with pytest.raises(StorageError, match="is in use by pid"):
+            own(tmp_path, "", task="recover", take_over=True)
+        process.communicate("")
+    assert life(tmp_path) == "dead"
+
+
+def test_ranks_of_a_run_do_not_exclude_each_other_and_the_whole_excludes_all(tmp_path: Path) -> None:
+    ranks = [own(tmp_path, "r", 0), own(tmp_path, "r", 1)]
+    assert [found.path.name for found in claims(tmp_path)] == ["claim.rank-0000.json", "claim.rank-0001.json"]
+    for run_id, rank in (("r", 1), ("other", 2), ("", None)):
+        with pytest.raises(StorageError, match="is in use"):
+            own(tmp_path, run_id, rank)
+    for owned in ranks:
+        owned.release()
+    whole = own(tmp_path, "", task="recover")
+    with pytest.raises(StorageError, match=r"probes recover.*which is this process"):
+        own(tmp_path, "r", 1)
+    whole.release()
+    assert claim_name(3) == "claim.rank-0003.json"
+
+
+def test_a_claim_that_cannot_be_read_is_nobodys(tmp_path: Path) -> None:
+    (tmp_path / "claim.json").write_text('{"pid":')
+    assert claim_of(tmp_path) == FoundClaim(tmp_path / "claim.json", None, 1, Claim(0, "", "an unknown time"))
+    own(tmp_path, "r").release()
+
+
+def test_notes_of_earlier_releases_are_judged_by_their_process(tmp_path: Path) -> None:
+    leave(tmp_path, pid=os.getppid())
+    assert life(tmp_path) == "alive"
+    for facts in ({}, {"pid": os.getppid(), "started": "1"}, {"boot_id": "another"}):
+        leave(tmp_path, **facts)
+        assert life(tmp_path) == "dead"
+    leave(tmp_path, host="elsewhere")
+    with pytest.raises(StorageError, match="it is not known whether that process still runs: if it does not, use `--take-over`"):
+        own(tmp_path, "r")
+    own(tmp_path, "r", take_over=True).release()
+
+
+def test_a_free_lock_proves_nothing_of_another_machine_unless_the_disk_is_of_this_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave(tmp_path, host="elsewhere", boot_id="another", proof="lock")
+    assert life(tmp_path) == "dead"
+    monkeypatch.setattr(claim_file, "is_local", lambda directory: False)
+    assert life(tmp_path) == "unknown"
+
+
+@pytest.mark.usefixtures("lockless")
+def test_without_locks_a_heart_beats_as_long_as_the_owner_lives(tmp_path: Path) -> None:
+    owned = own(tmp_path, "r")
+    assert owned.claim.proof == "heartbeat"
+    time.sleep(2.5)
+    with pytest.raises(StorageError, match="is in use"):
+        own(tmp_path, "s", take_over=True)
+    owned.close()
+    deadline = time.monotonic() + 10
+    while (tmp_path / "claim.json").stat().st_mtime and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert life(tmp_path) == "dead", "the heart says so itself, and nobody has to wait"
+    own(tmp_path, "s").release()
+
+
+@pytest.mark.usefixtures("lockless")
+def test_without_locks_an_owner_whose_heart_was_killed_with_it_is_dead_after_a_while(tmp_path: Path) -> None:
+    path = leave(tmp_path, host="elsewhere", boot_id="another", proof="heartbeat")
+    assert life(tmp_path) == "alive"
+    os.utime(path, (time.time() - 3600, time.time() - 3600))
+    assert life(tmp_path) == "dead"
+
+
+@pytest.mark.usefixtures("lockless")
+def test_a_clock_that_was_set_does_not_kill_a_heart_that_beats(tmp_path: Path) -> None:
+    path = leave(tmp_path, host="elsewhere", boot_id="another", proof="heartbeat")
+    stop = threading.Event()
+
+    def beat() -> None:
+        times = iter(range(1, 10_000))
+        while not stop.wait(0.05):
+            os.utime(path, (next(times), next(times)))
+
+    thread = threading.Thread(target=beat)
+    thread.start()
+    try:
+        time.sleep(0.2)
+        assert life(tmp_path) == "alive"
+    finally:
+        stop.set()
+        thread.join()
+
+
+@pytest.mark.parametrize("locks", [True, False])
+def test_of_many_that_race_for_what_a_dead_process_left_one_wins(tmp_path: Path, locks: bool, request: pytest.FixtureRequest) -> None:
+    if not locks:
+        request.getfixturevalue("lockless")
+    for index in range(10):
+        place = tmp_path / str(index)
+        place.mkdir()
+        os.utime(leave(place, proof="lock" if locks else "heartbeat"), (1, 0 if not locks else 1))
+        won: list[Ownership] = []
+
+        def race(number: int, place: Path = place, won: list[Ownership] = won) -> None:
+            try:
+                won.append(own(place, str(number)))
+            except StorageError:
+                return
+
+        threads = [threading.Thread(target=race, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(won) == 1
+        assert [found.path for found in claims(place)] == [won[0].path]
+        won[0].release()
