@@ -45,6 +45,7 @@ class Live:
             opens, and the one before ends, within the root's own call, when it is too late to register or to remove them.
             Where something is compiled all hooks on modules stay: a graph notices that a hook has gone, but not a new one.
         hooks: the hooks on modules that are registered.
+        counted: the modules whose calls are counted, by id: those that carry a hook.
     """
 
     def __init__(self, plan: Plan, moment: RunState, schedule: Schedule, on_failure: Failure) -> None:
@@ -75,6 +76,7 @@ class Live:
         for final in self.finals:
             final.end_step()
         self.scheduled = self._by_gate()
+        self.counted: frozenset[int] = frozenset()
 
     def _by_gate(self) -> list[tuple[Gate, list[Tap]]]:
         """The taps of each schedule."""
@@ -159,6 +161,7 @@ class Live:
         ]
         self.standing = self._hooks(chosen)
         self.stood = {binding.index for binding, _ in chosen}
+        self._count()
         if chosen and compiled.in_use():
             compiled.forget()
 
@@ -182,6 +185,7 @@ class Live:
             elif binding.index not in self.stood:
                 chosen.append((binding, tap))
         self.passing = self._hooks(chosen)
+        self._count()
 
     def bind_late(self) -> None:
         """Register the hooks of parameters that have got their shape in the call that has returned."""
@@ -240,11 +244,9 @@ class Live:
                 if hook.traced:
                     hook.pick_up(at)
 
-    @property
-    def counted(self) -> frozenset[int]:
-        """The modules whose calls are counted: those that carry a hook, by id."""
+    def _count(self) -> None:
         memory = (id(tap.module) for tap in self.taps if isinstance(tap, MemoryTap))
-        return frozenset((*(hook.module for hook in self.hooks), *memory))
+        self.counted = frozenset((*(hook.module for hook in self.hooks), *memory))
 
     def rest(self) -> None:
         """Take the hooks of an epoch off the model."""

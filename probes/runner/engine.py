@@ -12,7 +12,7 @@ from probes.plan import Plan
 from probes.run_directory.recording import Recording
 from probes.run_directory.resume import PreviousAttempts
 from probes.runner.attached_hooks import Live
-from probes.runner.clock.answers import Answer, Answers, EpochEnded, EpochOpened, Position, StepEnded, StepOpened, StepPaused, StepResumed
+from probes.runner.clock.answers import Answer, Answers, EpochEnded, EpochOpened, StepEnded, StepOpened, StepPaused, StepResumed
 from probes.runner.clock.run_clock import RunClock
 from probes.runner.epoch_writer import EpochWriter
 from probes.runner.failures import Failures
@@ -52,7 +52,6 @@ class Engine:
         self.watch = self.live.watch
         self.observers: list[Observer] = []
         self._open: dict[tuple[str, int], list[Any]] = {}  # the state of each open step, and the microstep that it is at
-        self.counted: frozenset[int] = frozenset()
         self._overlaps = False
         self._lock = threading.RLock()
         self._done = {
@@ -81,20 +80,22 @@ class Engine:
             for answer in event(*args, **options):
                 self._carry_out(answer)
 
-    def enter(self, phase: str, thread: int, *, grad: bool) -> Position | None:
-        """An outermost call enters; where it is, or None outside any epoch."""
+    def enter(self, phase: str, thread: int, *, grad: bool) -> OutermostCall | None:
+        """An outermost call enters; None outside any epoch."""
         with self._lock:
             self.hear(self.clock.call_enters, phase, thread, grad=grad)
             position = self.clock.position(thread)
-            if position is not None:
-                opened = self._open[position.phase, position.step]
-                opened[1] = self.moment.microstep = position.microstep
-                self.moment.calls[thread] = OutermostCall(*position, opened[0])
-                self._settle_overlap()
-                if not position.microstep:
-                    for tap in self.live.data:
-                        tap.on_data()
-            return position
+            if position is None:
+                return None
+            opened = self._open[position.phase, position.step]
+            opened[1] = self.moment.microstep = position.microstep
+            counted = self.live.counted if opened[0].due else frozenset()
+            at = self.moment.calls[thread] = OutermostCall(*position, opened[0], counted)
+            self._settle_overlap()
+            if not position.microstep:
+                for tap in self.live.data:
+                    tap.on_data()
+            return at
 
     def leave(self, thread: int, *, raised: bool) -> None:
         """An outermost call returns, or raises."""
@@ -140,7 +141,6 @@ class Engine:
     def _end_epoch(self, ended: EpochEnded) -> None:
         self._rest()
         self.schedule.close()
-        self.counted = frozenset()
         self.writer.close(ended)
 
     def _open_step(self, opened: StepOpened) -> None:
@@ -160,7 +160,6 @@ class Engine:
         for at in self.moment.calls.values():
             due |= at.opened.due
         self.schedule.open(due)
-        self.counted = self.live.counted if due else frozenset()
 
     def _settle_overlap(self) -> None:
         """Let each call look at the gates of its own step while calls of several threads overlap."""

@@ -17,7 +17,7 @@ from probes.hooks.capture.tracing import is_traced, is_transformed
 from probes.plan.tree import Node, Tree
 from probes.runner.clock.answers import Answer, EpochOpened
 from probes.runner.engine import Engine
-from probes.runner.watch.call_watch import call_watch
+from probes.runner.watch.call_watch import NO_NUMBERS, CallNumbers, call_watch
 from probes.runner.watch.grad_scaler import scaler_watch
 from probes.runner.watch.loader_watch import loader_watch
 from probes.tensors import in_backward
@@ -70,6 +70,7 @@ class ProgramEvents:
         """Look again at the model: its modules and its parameters may have been replaced."""
         self._trees = list(self.engine.live.trees.values())
         self._owned = {id(parameter) for tree in self._clock_trees for parameter in tree.model.parameters()}
+        call_watch.forget()
 
     @property
     def _clock_trees(self) -> Iterable[Tree]:
@@ -78,50 +79,37 @@ class ProgramEvents:
 
     # Calls
 
-    @property
-    def counted(self) -> frozenset[int]:
-        """The modules whose calls are numbered, by id."""
-        return self.engine.counted
-
-    def module_enters(self, module: int) -> None:
-        """A module whose calls are numbered is called within an outermost call of this thread."""
-        at = self.engine.moment.calls.get(get_ident())
-        if at is not None:
-            at.enter(module)
-
-    def module_leaves(self, module: int) -> None:
-        """Its call is over."""
-        at = self.engine.moment.calls.get(get_ident())
-        if at is not None and at.running.get(module):
-            at.leave(module)
-
-    def call_enters(self, module: Module) -> bool:
-        """A module is called; whether it is an outermost call into the model."""
+    def call_enters(self, module: Module) -> CallNumbers | None:
+        """A module is called; what numbers the calls within it, where it is an outermost call into the model."""
         found = None if in_backward() else self._find(module)
         if found is None or _is_aside(*found) or self._is_overlooked(found[0].root.module):
-            return False
+            return None
         self.halt()
         loader_watch.settle()
-        self.engine.enter(phase_of(found[0].root.module), get_ident(), grad=torch.is_grad_enabled())
+        at = self.engine.enter(phase_of(found[0].root.module), get_ident(), grad=torch.is_grad_enabled())
         try:
             self.raise_due()
         except BaseException:
             self.engine.leave(get_ident(), raised=True)
             raise
-        return True
+        return at or NO_NUMBERS
 
     def call_leaves(self, *, raised: bool) -> None:
         """The outermost call returns, or raises."""
         self.engine.leave(get_ident(), raised=raised)
 
+    def ignores(self, module: Module) -> bool:
+        """Whether a module is in none of the trees, as they were when the epoch began."""
+        return self._find(module) is None
+
     def _find(self, module: Module) -> tuple[Tree, Node] | None:
         """The tree and the node of a module, or of one that torch.compile wraps; None where it is not ours."""
-        inner = getattr(module, "_orig_mod", module)  # the program may call a wrapper of the model that we know
         for tree in self._trees:
-            node = tree.owner(module) or tree.owner(inner)
+            node = tree.owner(module)
             if node is not None:
                 return tree, node
-        return None
+        inner = getattr(module, "_orig_mod", None)  # the program may call a wrapper of the model that we know
+        return self._find(inner) if isinstance(inner, Module) else None
 
     def _is_overlooked(self, root: Module) -> bool:
         """Whether a call is none of the program's computation: it is traced, transformed where no step is named, or a trainer's check."""

@@ -59,29 +59,36 @@ class OutermostCall:
         step: step within (epoch, phase).
         microstep: outermost call within the step.
         opened: its step.
+        counted: the modules, by id, whose calls are numbered when they enter.
         due: the gates that are open for it, where calls of several steps overlap; None where the gates themselves tell.
-        running: the numbers of the calls of each module that have not returned, by the id of the module.
+        running: the number of the innermost call of each module that has not returned, by the id of the module.
     """
 
-    __slots__ = ("due", "epoch", "microstep", "numbers", "opened", "phase", "running", "step")
+    __slots__ = ("counted", "due", "epoch", "microstep", "numbers", "opened", "phase", "running", "step")
 
-    def __init__(self, epoch: int, phase: str, step: int, microstep: int, opened: StepState) -> None:
+    def __init__(self, epoch: int, phase: str, step: int, microstep: int, opened: StepState, counted: frozenset[int] = frozenset()) -> None:
         self.epoch = epoch
         self.phase = phase
         self.step = step
         self.microstep = microstep
         self.opened = opened
+        self.counted = counted
         self.due: frozenset[Gate] | None = None
         self.numbers: dict[object, int] = {}
-        self.running: dict[int, list[int]] = {}
+        self.running: dict[int, int] = {}
 
-    def enter(self, module: int) -> None:
-        """A call of a module begins."""
-        self.running.setdefault(module, []).append(self.draw(module))
+    def enter(self, module: int) -> int | None:
+        """A call of a module begins; the number of its call around, in recursion."""
+        around = self.running.get(module)
+        self.running[module] = self.draw(module)
+        return around
 
-    def leave(self, module: int) -> None:
+    def leave(self, module: int, around: int | None) -> None:
         """It is over, whether it returned or raised."""
-        self.running[module].pop()
+        if around is None:
+            del self.running[module]
+        else:
+            self.running[module] = around
 
     def number(self, module: int, side: str) -> int:
         """The number of the call of a module that is running.
@@ -89,7 +96,7 @@ class OutermostCall:
         A call that nobody saw enter, such as that of a replica or one within a compiled function, has the next of its side.
         """
         running = self.running.get(module)
-        return running[-1] if running else self.draw((module, side))
+        return self.draw((module, side)) if running is None else running
 
     def draw(self, key: object) -> int:
         """The next number."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Collection, Mapping
 from threading import get_ident
 from typing import Any, Protocol
 
@@ -12,43 +13,76 @@ from torch.nn import Module
 
 Call = Callable[..., Any]
 
-is_compiling = torch.compiler.is_compiling
+is_dynamo_compiling = torch.compiler.is_dynamo_compiling
+_NOBODY: frozenset[int] = frozenset()
+
+
+class CallNumbers(Protocol):
+    """Numbers the calls of modules within an outermost call."""
+
+    @property
+    def counted(self) -> frozenset[int]:
+        """The modules, by id, whose calls are numbered."""
+
+    def enter(self, module: int) -> int | None:
+        """One of them is called; the number of its call around, in recursion."""
+
+    def leave(self, module: int, around: int | None) -> None:
+        """Its call returns, or raises."""
+
+
+class NoNumbers:
+    """Numbers nothing."""
+
+    counted = _NOBODY
+
+    def enter(self, module: int) -> int | None:
+        """Never called."""
+
+    def leave(self, module: int, around: int | None) -> None:
+        """Never called."""
+
+
+NO_NUMBERS = NoNumbers()
 
 
 class CallListener(Protocol):
     """Who hears of calls of modules."""
 
-    def call_enters(self, module: Module) -> bool:
+    def call_enters(self, module: Module) -> CallNumbers | None:
         """A module is called outside the outermost call, if any, that the listener is in on this thread.
 
         Returns:
-            Whether it is an outermost call for the listener, which hears of no other until it has returned.
+            What numbers the calls within it, where it is an outermost call for the listener, which hears of no other until it has
+            returned; else None.
         """
 
     def call_leaves(self, *, raised: bool) -> None:
         """The outermost call of this thread returns, or raises."""
 
-    @property
-    def counted(self) -> frozenset[int]:
-        """The modules, by id, whose calls within an outermost one the listener numbers now."""
-
-    def module_enters(self, module: int) -> None:
-        """One of them is called."""
-
-    def module_leaves(self, module: int) -> None:
-        """Its call returns, or raises."""
+    def ignores(self, module: Module) -> bool:
+        """Whether `call_enters` does nothing for this module, whatever happens, until `CallWatch.forget` is called."""
 
 
-class OutermostCallsOnly:
-    """The part of a listener that numbers no calls within the outermost one."""
+Inside = Mapping[CallListener, CallNumbers]
 
-    counted: frozenset[int] = frozenset()
 
-    def module_enters(self, module: int) -> None:
-        """Ignore the call."""
+class ThreadCalls:
+    """Which calls of a thread concern somebody.
 
-    def module_leaves(self, module: int) -> None:
-        """Ignore the call."""
+    Attributes:
+        inside: the listeners that are in an outermost call of theirs, and what numbers the calls within it.
+        asks: whether there are listeners in none.
+        ids: where `asks`, the modules that all of these ignore; else the modules whose calls are numbered.
+        ignored: the modules that the listeners in no outermost call ignore.
+    """
+
+    __slots__ = ("asks", "ids", "ignored", "inside")
+
+    inside: Inside
+    asks: bool
+    ids: Collection[int]
+    ignored: dict[int, weakref.ref[Module]]
 
 
 class CallWatch:
@@ -56,112 +90,163 @@ class CallWatch:
 
     `Module.__call__` is replaced once and stays so, since replacing it costs more than hundreds of calls of modules: every class
     derived from `Module` forgets its attributes. A global forward hook would not do: it sees neither keyword inputs nor what the
-    module's own pre-forward hooks are about to see, and no exception. A bound `call = model.__call__` that the program keeps goes on to
-    work when nobody listens any more.
+    module's own pre-forward hooks are about to see, and no exception. Hooks on the root would not do either: a program may call a
+    part of the model by itself at any time. A bound `call = model.__call__` that the program keeps goes on to work when nobody listens
+    any more.
 
-    Attributes:
-        inside: how many of the listeners are in an outermost call of theirs, by thread.
+    A call that concerns nobody costs one look into a set, about a seventh of a hook that does nothing.
     """
 
     def __init__(self) -> None:
         self.listeners: tuple[CallListener, ...] = ()
-        self.inside: dict[int, list[CallListener]] = {}
-        self._number = 0
+        self._outside = ThreadCalls()
+        self._threads: dict[int, ThreadCalls] = {}  # of the threads that some listener is in an outermost call on
+        self._ignored: dict[tuple[int, ...], dict[int, weakref.ref[Module]]] = {}
         self._original: Call = Module.__call__
+        self._direct = False
         self._wrapper = self._make()
         self._in_place = False
         self._pid = os.getpid()
+        self._fill(self._outside, {})
 
     def add(self, listener: CallListener) -> None:
         """Begin to listen; a call that is entering is heard of too."""
-        self.listeners = (*self.listeners, listener)
-        self._number = len(self.listeners)
         self._pid = os.getpid()
+        self._listen((*self.listeners, listener))
         if not self._in_place:
             self._original = Module.__call__
+            self._direct = calls_call_impl(self._original)
             Module.__call__ = self._wrapper  # type: ignore[method-assign]  # restored by `remove`
             self._in_place = True
 
     def remove(self, listener: CallListener) -> None:
         """Listen no more."""
-        self.listeners = tuple(one for one in self.listeners if one is not listener)
-        self._number = len(self.listeners)
-        for thread, inside in list(self.inside.items()):
-            self._set(thread, [one for one in inside if one is not listener])
+        self._listen(tuple(one for one in self.listeners if one is not listener))
         if not self.listeners and Module.__call__ is self._wrapper:
             Module.__call__ = self._original  # type: ignore[method-assign]  # the very function found there
             self._in_place = False
 
+    def forget(self) -> None:
+        """Ask the listeners again about modules that they have ignored."""
+        for known in list(self._ignored.values()):
+            known.clear()
+
     def _make(self) -> Call:
         """The one function that stands in: what the program has bound, or wrapped, goes on to work for the next listener."""
-        watch, inside = self, self.inside
+        watch, threads, outside = self, self._threads, self._outside
 
         def __call__(module: Module, /, *args: Any, **kwargs: Any) -> Any:  # noqa: N807 - it stands in for Module.__call__
-            original = watch._original
-            if is_compiling() or not watch._number:
-                return original(module, *args, **kwargs)
-            within = inside.get(get_ident())
-            if within is None or len(within) != watch._number:
-                return watch._through(original, module, args, kwargs)
-            for listener in within:
-                if id(module) in listener.counted:
-                    return watch._count(original, within, module, args, kwargs)
-            return original(module, *args, **kwargs)
+            if is_dynamo_compiling():
+                return watch._original(module, *args, **kwargs)
+            here = threads.get(get_ident(), outside)
+            if (id(module) in here.ids) is not here.asks:
+                return watch._look(here, module, args, kwargs)
+            if watch._direct and module._compiled_call_impl is None:
+                return module._call_impl(*args, **kwargs)  # type: ignore[no-untyped-call]  # untyped in torch
+            return watch._original(module, *args, **kwargs)
 
         return __call__
 
-    def _through(self, original: Call, module: Module, args: Any, kwargs: Any) -> Any:
-        """A call that is an outermost one for some listener, or for none."""
+    def _look(self, here: ThreadCalls, module: Module, args: Any, kwargs: Any) -> Any:
+        """A call that may be an outermost one for some listener, or whose number some want."""
+        if not here.asks:
+            return self._number(here.inside, module, args, kwargs)
         if os.getpid() != self._pid:  # a forked worker of a DataLoader goes its own way
-            return original(module, *args, **kwargs)
+            return self._original(module, *args, **kwargs)
         thread = get_ident()
-        entered = self._enter(thread, module)
+        entered = [] if id(module) in here.ignored else self._enter(thread, module)
+        here = self._threads.get(thread, self._outside)
         if not entered:
-            return self._count(original, self.inside.get(thread, []), module, args, kwargs)
+            return self._number(here.inside, module, args, kwargs)
         try:
-            result = self._count(original, self.inside[thread], module, args, kwargs)
+            result = self._number(here.inside, module, args, kwargs)
         except BaseException:
             self._leave(thread, entered, raised=True)
             raise
         self._leave(thread, entered, raised=False)
         return result
 
-    def _count(self, original: Call, within: list[CallListener], module: Module, args: Any, kwargs: Any) -> Any:
-        """A call whose number some listeners want; it is drawn once, for its inputs, outputs and gradients."""
+    def _number(self, inside: Inside, module: Module, args: Any, kwargs: Any) -> Any:
+        """Call a module; its number is drawn once, for its inputs, outputs and gradients."""
         key = id(module)
-        counting = [listener for listener in within if key in listener.counted]
-        for listener in counting:
-            listener.module_enters(key)
+        counting = [(numbers, numbers.enter(key)) for numbers in inside.values() if key in numbers.counted]
         try:
-            return original(module, *args, **kwargs)
+            return self._original(module, *args, **kwargs)
         finally:
-            for listener in counting:
-                listener.module_leaves(key)
+            for numbers, around in counting:
+                numbers.leave(key, around)
 
     def _enter(self, thread: int, module: Module) -> list[CallListener]:
         """Ask every listener that is in no outermost call on this thread, also those that begin to listen meanwhile."""
-        asked: list[CallListener] = []
+        asked: set[CallListener] = set()
         entered: list[CallListener] = []
-        while fresh := [one for one in self.listeners if not any(one is known for known in asked)]:
-            for listener in fresh:
-                asked.append(listener)
-                if any(listener is known for known in self.inside.get(thread, ())) or not listener.call_enters(module):
-                    continue
-                entered.append(listener)
-                self._set(thread, [*self.inside.get(thread, ()), listener])
+        try:
+            while fresh := [one for one in self._others(self._inside(thread)) if one not in asked]:
+                listener = fresh[0]
+                asked.add(listener)
+                numbers = listener.call_enters(module)
+                if numbers is not None:
+                    entered.append(listener)
+                    self._set(thread, {**self._inside(thread), listener: numbers})
+        except BaseException:
+            self._leave(thread, entered, raised=True)
+            raise
+        if not entered:
+            self._ignore(thread, module)
         return entered
 
+    def _ignore(self, thread: int, module: Module) -> None:
+        """Ask no more about a module that concerns none of the listeners that are in no outermost call."""
+        key, known = id(module), self._threads.get(thread, self._outside).ignored
+        if all(listener.ignores(module) for listener in self._others(self._inside(thread))):
+            known[key] = weakref.ref(module, lambda _: known.pop(key, None))  # its id may pass to another module
+
     def _leave(self, thread: int, entered: list[CallListener], *, raised: bool) -> None:
-        self._set(thread, [one for one in self.inside.get(thread, ()) if not any(one is left for left in entered)])
+        self._set(thread, {one: numbers for one, numbers in self._inside(thread).items() if one not in entered})
         for listener in entered:
-            if any(listener is known for known in self.listeners):
+            if listener in self.listeners:
                 listener.call_leaves(raised=raised)
 
-    def _set(self, thread: int, inside: list[CallListener]) -> None:
+    # What each thread is in
+
+    def _listen(self, listeners: tuple[CallListener, ...]) -> None:
+        """Change who listens."""
+        self.listeners = listeners
+        self._ignored.clear()
+        self._fill(self._outside, {})
+        for thread, here in list(self._threads.items()):
+            self._set(thread, {one: numbers for one, numbers in here.inside.items() if one in listeners})
+
+    def _inside(self, thread: int) -> Inside:
+        return self._threads.get(thread, self._outside).inside
+
+    def _set(self, thread: int, inside: Inside) -> None:
         if inside:
-            self.inside[thread] = inside
+            here = ThreadCalls()
+            self._fill(here, inside)
+            self._threads[thread] = here
         else:
-            self.inside.pop(thread, None)
+            self._threads.pop(thread, None)
+
+    def _fill(self, here: ThreadCalls, inside: Inside) -> None:
+        others = self._others(inside)
+        counted = _NOBODY.union(*[numbers.counted for numbers in inside.values()])
+        here.inside, here.asks = inside, bool(others)
+        here.ignored = self._ignored.setdefault(tuple(map(id, others)), {})
+        here.ids = counted if not others else _NOBODY if counted else here.ignored
+
+    def _others(self, inside: Inside) -> tuple[CallListener, ...]:
+        """The listeners that are in no outermost call."""
+        return tuple([one for one in self.listeners if one not in inside])
+
+
+def calls_call_impl(function: Any) -> bool:
+    """Whether a function does nothing but call `_call_impl` of a module or, where it is compiled, `_compiled_call_impl`.
+
+    PyTorch's own does; a later release may do more, or another tool may have replaced it.
+    """
+    code = getattr(function, "__code__", None)
+    return getattr(code, "co_names", None) == ("_compiled_call_impl", "_call_impl")
 
 
 call_watch = CallWatch()

@@ -13,7 +13,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from probes.errors import PlanError, Problem
 from probes.hooks.capture import compiled
 from probes.hooks.capture.tracing import is_traced, is_transformed
-from probes.runner.watch.call_watch import OutermostCallsOnly, call_watch
+from probes.runner.watch.call_watch import NO_NUMBERS, CallNumbers, call_watch
 from probes.script.model.call_place import call_place, is_being_built
 from probes.script.model.census import CalledModel, ModelCensus, described
 from probes.script.model.choice import Candidate, ModelChoice, has_parameters
@@ -36,7 +36,7 @@ class FinderListener(Protocol):
         """The program is about to be stopped by this error."""
 
 
-class ModelFinder(OutermostCallsOnly):
+class ModelFinder:
     """Listens to calls of modules and to steps of optimizers until it is known which modules a spec means.
 
     Args:
@@ -81,13 +81,26 @@ class ModelFinder(OutermostCallsOnly):
         self._tried.clear()
         self._looking = False  # the hook on optimizers stays until `stop`: PyTorch iterates over these hooks while one of them runs
 
-    def call_enters(self, module: Module) -> bool:
+    def call_enters(self, module: Module) -> CallNumbers | None:
         """Look whether the call shows a candidate; within one of its calls there is nothing to look for."""
         if in_backward() or is_traced() or is_transformed():
-            return True
+            return NO_NUMBERS
+        fits = self._known(module)
+        if fits is None:
+            fits = self._try(module)
+        return NO_NUMBERS if fits else None
+
+    def ignores(self, module: Module) -> bool:
+        """Whether a module was found not to fit; `ModuleParents` has this asked again after every registration."""
+        return self._known(module) is False
+
+    def _known(self, module: Module) -> bool | None:
+        """Whether a module fits, as far as it was tried since the last registration."""
         tried, registrations, fits = self._tried.get(id(module), (None, -1, False))
-        if tried is not None and tried() is module and registrations == self.parents.registrations:
-            return fits
+        return fits if tried is not None and tried() is module and registrations == self.parents.registrations else None
+
+    def _try(self, module: Module) -> bool:
+        """Ask the choice whether the module, or what it is a part of, fits the spec, and tell of what does."""
         line = self.parents.line(module)
         if is_being_built(line):
             return False
@@ -174,7 +187,7 @@ class ModelFinder(OutermostCallsOnly):
         return PlanError([*self.choice.problems, Problem("no-model-fits", message, hint)])
 
 
-class CensusListener(OutermostCallsOnly, ModelCensus):
+class CensusListener(ModelCensus):
     """The census as it follows a program: outermost calls, and steps of optimizers.
 
     Attributes:
@@ -203,19 +216,27 @@ class CensusListener(OutermostCallsOnly, ModelCensus):
     def _stepping(self, optimizer: Optimizer, *_args: object) -> None:
         self.stepped(optimizer)
 
-    def call_enters(self, module: Module) -> bool:
+    def call_enters(self, module: Module) -> CallNumbers | None:
         """Count an outermost call; within a module without parameters, such as a loss, others may be called."""
         if in_backward() or is_traced() or is_transformed():
-            return True
-        known, registrations, model = self._roots.get(id(module), (None, -1, None))
-        if known is None or known() is not module or registrations != self.parents.registrations:
+            return NO_NUMBERS
+        if not self._is_known(module):
             root = self.parents.line(module)[0]
-            model = self._model(root)
-            self._roots[id(module)] = (weakref.ref(module), self.parents.registrations, model)
+            self._roots[id(module)] = (weakref.ref(module), self.parents.registrations, self._model(root))
+        _, _, model = self._roots[id(module)]
         if model is None:
-            return False
+            return None
         model.calls += 1
-        return True
+        return NO_NUMBERS
+
+    def ignores(self, module: Module) -> bool:
+        """Whether a module is a part of nothing with parameters; `ModuleParents` has this asked again after every registration."""
+        return self._is_known(module) and self._roots[id(module)][2] is None
+
+    def _is_known(self, module: Module) -> bool:
+        """Whether the model of a module was looked for since the last registration."""
+        known, registrations, _ = self._roots.get(id(module), (None, -1, None))
+        return known is not None and known() is module and registrations == self.parents.registrations
 
     def call_leaves(self, *, raised: bool) -> None:
         """Nothing follows."""

@@ -10,6 +10,7 @@ from torch.nn import Module
 from torch.nn.modules.module import register_module_module_registration_hook
 
 from probes.plan.tree import wrapped
+from probes.runner.watch.call_watch import call_watch
 
 
 class ModuleParents:
@@ -37,6 +38,7 @@ class ModuleParents:
 
     def _note(self, module: Module, _name: str, member: Module | None) -> None:
         self.registrations += 1
+        call_watch.forget()
         if member is not None:
             self._parents.setdefault(id(member), []).append(weakref.ref(module))
 
