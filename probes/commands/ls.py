@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from probes.capture_file.missing_values import in_words
 from probes.commands.rendering.numbers import numbers
 from probes.commands.rendering.table import spans, table
 from probes.reader.run import RunReader
@@ -39,9 +40,10 @@ def ls(run: Path | None, epoch: Any, phase: str | None, attempts: bool, as_json:
         text = _attempts_text(about["attempts"])
     else:
         about["events"] = opened.events
+        about["missing"] = [one.as_dict() for one in opened.missing]
         about["series"] = [_series(series) for every in opened.series for series in every.by_dtype()]
         text = _series_text(about["series"])
-    click.echo(json.dumps(about, indent=2) if as_json else "\n".join([_headline(about), *_events(about), "", text]))
+    click.echo(json.dumps(about, indent=2) if as_json else "\n".join([_headline(about), *_events(about), *_missing(opened), "", text]))
 
 
 def _run(run: RunReader) -> dict[str, Any]:
@@ -70,6 +72,11 @@ def _events(about: dict[str, Any]) -> list[str]:
     """Return one line per trigger event."""
     where = "{number} in `{leaf}` of `{target}` ({kind}) at {index}, epoch {epoch}, {phase} step {step}: {steps} steps were written"
     return [where.format(**{"steps": 0, **event}) for event in about.get("events", ())]
+
+
+def _missing(run: RunReader) -> list[str]:
+    """Return one line per probe, value and reason."""
+    return [f"missing: {line}" for line in in_words(run.missing)]
 
 
 def _epochs_text(epochs: Sequence[dict[str, Any]]) -> str:

@@ -60,7 +60,7 @@ def plan(
 
     from probes.plan import resolve
     from probes.plan.checks import buffer_problem
-    from probes.plan.prediction import predict
+    from probes.plan.prediction import misfits, predict
     from probes.plan.reasons import reasons
     from probes.script.named_model import named_model
 
@@ -81,6 +81,11 @@ def plan(
     if problem is not None:
         raise PlanError([problem])
     click.echo(json.dumps(plain(resolved, predicted), indent=2) if as_json else text(resolved, predicted, folded=not unfolded))
+    problems = misfits(predicted)
+    if problems:
+        for line in () if as_json else problems:
+            click.echo(f"error: {line}", err=True)
+        context.exit(PlanError.exit_code)
 
 
 def values(seen: Coverage) -> Values:

@@ -126,6 +126,6 @@ MODEL: dict[str, Code] = {
         "A probe captured nothing in the whole run.",
         *_probe("{hook: forward, modules: [unused]}", "{hook: forward, modules: [classifier]}"),
     ),
-    "missed-steps": Code("A target did not fire in every due step."),
+    "missed-steps": Code("A value of a target is missing in a due step."),
 }
 """A spec and a model, or a run, do not fit together."""

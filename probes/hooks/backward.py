@@ -16,6 +16,8 @@ from probes.hooks.capture.recorder import CaptureClock, Recorder
 from probes.hooks.capture.tap import Tap
 from probes.tensors import NotCapturable, graph_task, is_wrapped
 
+REWRITTEN = "a later in-place operation changed the tensor, which is a view, so PyTorch dropped its hook"
+
 
 class GradHook:
     """A tensor hook armed by one forward call; it keeps that call's clock and dies with its graph."""
@@ -62,12 +64,16 @@ class GradHook:
         self.alias = None
         if not backward:
             self.account.returned += 1
-        if self.tap.broken or self.opened.dropped:
+        opened = self.opened
+        opened.differentiated = True
+        if opened.dropped:
             return
         try:
             self.recorder.put(grad if self.reshape is None else grad.reshape(self.reshape), self, self.call, backward)
         except Exception as error:  # the hook boundary: a failing probe must not change training
-            self.tap.failed(error, grad)
+            self.tap.failed(error, self.recorder.key.leaf, self)
+        else:
+            self.account.give(opened)
 
     def watch(self, tensor: Tensor) -> None:
         """Keep an eye on a view: a later in-place operation makes PyTorch drop its hooks without a word.
@@ -102,7 +108,7 @@ class ArmedHooks:
         """End the step: views that were rewritten are counted as lost, hooks on leaves are removed."""
         for hook in self.views:
             if hook.lost():
-                hook.account.skip("lost in-place")
+                hook.tap.failed(NotCapturable("lost in-place", REWRITTEN), hook.recorder.key.leaf, hook)
         self.views.clear()
         for handle in self.handles:
             handle.remove()
@@ -159,6 +165,7 @@ class GradTap(Tap):
         if not torch.is_grad_enabled():
             if not recompute:
                 self.first.append((at, call))
+                self.account.without = at.opened
             return
         if recompute and (not self.first or (self.passes and task != self.task)):
             return  # non-reentrant checkpointing, on its own or within a reentrant one: the pass before carries the gradients
@@ -168,13 +175,19 @@ class GradTap(Tap):
             if single is None:
                 single = self.single = self.recorder(self.root)
             if not self.arm(single, value, at, call, recompute):
-                self.account.skip("frozen")
+                self.account.lacks("frozen", at.opened)
             return
-        some = False
-        for recorder, tensor in self.parts(value):
-            some |= self.arm(recorder, tensor, at, call, recompute)
-        if not some:
-            self.account.skip("frozen")
+        armed = [self.try_to_arm(recorder, tensor, at, call, recompute) for recorder, tensor in self.parts(value)]
+        if armed and not any(armed):
+            self.account.lacks("frozen", at.opened)
+
+    def try_to_arm(self, recorder: Recorder, tensor: Tensor, at: CaptureClock, call: int, recompute: bool) -> bool:
+        """Arm one tensor of several; a failure is counted, and does not reach the others. False where no gradient can come to it."""
+        try:
+            return self.arm(recorder, tensor, at, call, recompute)
+        except Exception as error:  # as in `take`
+            self.failed(error, recorder.key.leaf, at)
+            return True
 
     def arm(self, recorder: Recorder, tensor: Tensor, at: CaptureClock, call: int, recompute: bool) -> bool:
         """Arm one tensor; False where no gradient can come to it."""
@@ -188,6 +201,7 @@ class GradTap(Tap):
         if recompute:
             self.passes.append(hook)
         self.account.armed += 1
+        self.account.armed_in = at.opened
         view = tensor._is_view()
         base = whole_base(self.module, tensor) if view else None
         if base is not None:

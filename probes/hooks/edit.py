@@ -116,6 +116,7 @@ class EditTap(Tap):
 
         result = rebuilt(value, keys, change)
         if not recompute:
+            self.account.give(at.opened)
             self.record(at, call)
         return result
 
@@ -149,7 +150,7 @@ class EditTap(Tap):
     def record(self, at: CaptureClock, call: int) -> None:
         """Store what the edit drew, under `edit.<name>`."""
         for name, tensor in self.editor.drawn.items():
-            self.recorder(f"edit.{name}").put(tensor, at, call, 0)
+            self.put(self.recorder(f"edit.{name}"), tensor, at, call)
 
 
 def rebuilt(value: Any, keys: tuple[str, ...], change: Change) -> Any:
@@ -225,8 +226,10 @@ class EditingHook(GradHook):
         tap = self.tap
         if not isinstance(tap, GradEditTap):
             raise AssertionError("BUG: an editing hook without an edit")
+        self.opened.differentiated = True
+        self.account.give(self.opened)
         shaped = grad if self.reshape is None else grad.reshape(self.reshape)
         result = tap.editor(shaped, self, self.call)
         for name, tensor in tap.editor.drawn.items():
-            tap.recorder(f"edit.{name}").put(tensor, self, self.call, self.backward - 1)
+            tap.put(tap.recorder(f"edit.{name}"), tensor, self, self.call, self.backward - 1)
         return result.reshape(grad.shape)

@@ -93,6 +93,6 @@ class ForwardHook(ModuleHook):
             if tap.wants(at, call):
                 tap.account.skip("recompute")
         for grad in self.grads:
-            if grad.gate.due and not grad.broken:
+            if grad.gate.due:
                 grad.take_output(module, output, at, call)
         return None if output is given else output

@@ -127,7 +127,7 @@ class MemoryTap(Tap):
             recorder.dims, recorder.coords = MEMORY.dims, MEMORY
         elif recorder.pipeline is not None and not isinstance(recorder.pipeline, _Labelled):
             recorder.pipeline = _Labelled(recorder.pipeline.transforms, None)
-        recorder.put(value, at, call, 0)
+        self.put(recorder, value, at, call)
 
 
 class _Labelled(Pipeline):

@@ -74,7 +74,7 @@ class PreForwardHook(ModuleHook):
             args, kwargs = self.unbind(inputs, args, kwargs)
         self.look(self.values, inputs, at, call, recompute)
         for grad in self.grads:
-            if grad.gate.due and not grad.broken if recompute else grad.wants(at, call):
+            if grad.gate.due if recompute else grad.wants(at, call):
                 grad.take(inputs, at, call)
         if any(share.gate.due if recompute else share.wants(at, call) for share in self.shares):
             return self.share(args, kwargs, at, call)

@@ -56,7 +56,7 @@ class TensorTap(Tap):
         """Store a tensor."""
         self.account.fired += 1
         if isinstance(value, Tensor):
-            self.recorder(self.root).put(value, at, 0, self.time())
+            self.put(self.recorder(self.root), value, at, 0, self.time())
 
     def is_due(self) -> bool:
         """Whether the step that is open is due."""
@@ -72,11 +72,13 @@ class TensorTap(Tap):
     def on_increment(self, grad: Tensor | None) -> None:
         """The tensor hook of stage `increment`."""
         if grad is not None and self.is_due():
+            self.state.opened.differentiated = True
             self.take(grad, self.state, 0)
 
     def on_accumulated(self, tensor: Tensor) -> None:
         """The post-accumulate hook of stage `accumulated`."""
         if self.is_due():
+            self.state.opened.differentiated = True
             self.take(tensor.grad, self.state, 0)
 
     def on_final(self) -> None:
@@ -118,8 +120,10 @@ class TensorTap(Tap):
         """The edited gradient; what was drawn is stored."""
         times = self.time()
         result = editor(grad.detach(), self.state, times)
+        self.state.opened.differentiated = True
+        self.account.give(self.state.opened)
         for name, drawn in editor.drawn.items():
-            self.recorder(f"edit.{name}").put(drawn, self.state, 0, times)
+            self.put(self.recorder(f"edit.{name}"), drawn, self.state, 0, times)
         return result
 
     @property

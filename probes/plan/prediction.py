@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from probes.plan.binding import Binding, Plan
@@ -26,6 +26,7 @@ class Predicted:
         stored: what one capture is.
         calls: captures for each call of the model; None where that is not known.
         problem: why nothing would be stored; empty where nothing is wrong.
+        called: whether the module was called, so that the problem is one of each call.
     """
 
     binding: Binding
@@ -33,6 +34,7 @@ class Predicted:
     stored: Signature
     calls: int | None = None
     problem: str = ""
+    called: bool = True
 
     @property
     def nbytes(self) -> int | None:
@@ -50,13 +52,35 @@ def predict(plan: Plan, values: Values | None = None) -> list[Predicted]:
     return [one for binding in plan.bindings for one in _of(plan, binding, values)]
 
 
+def misfits(predicted: Sequence[Predicted]) -> list[str]:
+    """What a spec asks for and the watched call shows to be impossible: values of exact paths, and probes of which nothing is left.
+
+    Args:
+        predicted: what `predict` gave.
+    """
+    lines = []
+    for name in dict.fromkeys(one.binding.name for one in predicted):
+        own = [one for one in predicted if one.binding.name == name]
+        wrong = [one for one in own if one.problem and one.called and _is_strict(one.binding)]
+        if not wrong and all(one.problem and one.called for one in own):
+            wrong = own[:1]
+        lines += [f"probe `{name}`: `{one.leaf}` of `{one.binding.target}` cannot be captured: {one.problem}" for one in wrong]
+    return lines
+
+
+def _is_strict(binding: Binding) -> bool:
+    """Whether each value is expected in each step."""
+    expect = binding.probe.expect.fires if binding.probe.expect else None
+    return expect == "each_step" or (expect is None and binding.exact)
+
+
 def _of(plan: Plan, binding: Binding, values: Values | None) -> Iterator[Predicted]:
     if values is None or binding.root in ("grad", "data", "memory"):
         yield Predicted(binding, binding.value, binding.stored)
         return
     seen, calls = values(binding.model, binding.module)
     if not calls:
-        yield Predicted(binding, binding.value, binding.stored, 0, "is not called in this pass")
+        yield Predicted(binding, binding.value, binding.stored, 0, "is not called in this pass", called=False)
         return
     keys = _keys(plan, binding)
     leaves = [*_leaves(binding, keys, seen)]

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
+from probes.capture_file.missing_values import MissingValue, in_words
 from probes.errors import StorageError, UsageError
 from probes.proof.file_hash import Hashes, hashes, prefix_hex
 from probes.proof.finding import CheckedFile, Finding, Verdict
@@ -255,9 +256,11 @@ def _notes(found: FileVerification) -> Iterator[Finding]:
     """What is no damage, and worth knowing."""
     if found.attributes and not found.attributes.get("complete") and found.attributes.get("reason") != CONTINUED:
         yield Finding("incomplete", found.name, f"the epoch is incomplete: {found.attributes.get('reason') or 'no reason given'}")
-    reasons = sorted({reason for _, reason, _ in found.gaps})
-    if found.gaps:
-        yield Finding("gaps", found.name, f"{sum(count for *_, count in found.gaps)} captures are missing: {', '.join(reasons)}")
+    known = {(key.probe, key.target, key.leaf, reason) for key, reason, _ in found.gaps}
+    gaps = [MissingValue(key.probe, key.target, key.leaf, reason, count) for key, reason, count in found.gaps]
+    rest = [one for one in found.missing if (one.probe, one.target, one.leaf, one.reason) not in known]
+    for line in in_words([*gaps, *rest]):
+        yield Finding("gaps", found.name, f"missing: {line}")
 
 
 def _result(hashing: Future[Hashes] | None) -> Hashes:

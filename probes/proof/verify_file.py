@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from probes.capture_file.hdf5_read import Hdf5Group
+from probes.capture_file.missing_values import MissingValue, missing_values
 from probes.capture_file.read import LABELS, SealedFile, SealedPart
 from probes.capture_file.roots import root_of_epoch
 from probes.capture_file.series_part import sizes
@@ -45,6 +46,7 @@ class FileVerification:
         epoch_root: likewise.
         manifest: the manifest in it, as plain data.
         gaps: captures that were due and are missing, with reasons and counts.
+        missing: what the counters of the bindings say is missing, in addition.
     """
 
     name: str
@@ -55,6 +57,7 @@ class FileVerification:
     epoch_root: str = ""
     manifest: dict[str, Any] = field(default_factory=dict)
     gaps: list[Gap] = field(default_factory=list)
+    missing: list[MissingValue] = field(default_factory=list)
 
 
 def verify_file(path: Path, captures: int | None = None) -> FileVerification:
@@ -98,6 +101,7 @@ class _FileCheck:
         found.manifest = _object(texts.get("manifest"))
         closing, gaps = _object(texts.get("closing")), _gaps(texts.get("gaps"))
         found.gaps = gaps or []
+        found.missing = missing_values(closing.get("accounts"))
         self._members(file.root, {"captures", *TEXTS}, {"steps"})
         self._sample_ids(file)
         self._captures(file, gaps)

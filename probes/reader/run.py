@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, overload
 
+from probes.capture_file.missing_values import MissingValue, missing_values
 from probes.capture_file.roots import root_of_segments
 from probes.capture_file.series_name import parse_word
 from probes.clock import SeriesKey
@@ -98,9 +99,19 @@ class RunReader:
     @property
     def events(self) -> list[dict[str, Any]]:
         """What set off the triggers of the spec, in order: the value that was not finite, where it is, and what was written."""
-        closings = [self._directory.file(found.name).document("closing") for found in self._entries]
-        triggers = [closing.get("trigger") for closing in closings if isinstance(closing, dict)]
+        triggers = [closing.get("trigger") for closing in self._closings]
         return [event for trigger in triggers if isinstance(trigger, dict) for event in trigger.get("events", ())]
+
+    @property
+    def missing(self) -> list[MissingValue]:
+        """The values that were due in the selected epochs and are missing, with reasons; what the schedule leaves out is not listed."""
+        return [one for closing in self._closings for one in missing_values(closing.get("accounts"))]
+
+    @property
+    def _closings(self) -> list[dict[str, Any]]:
+        """What the sealed files say of the ends of their epochs."""
+        closings = [self._directory.file(found.name).document("closing") for found in self._entries]
+        return [closing for closing in closings if isinstance(closing, dict)]
 
     @property
     def probes(self) -> list[str]:

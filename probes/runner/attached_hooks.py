@@ -14,8 +14,8 @@ from probes.hooks.capture import compiled
 from probes.hooks.capture.account import Account
 from probes.hooks.capture.accumulator import Accumulator
 from probes.hooks.capture.recorder import Recorder
-from probes.hooks.capture.run_state import Gate, OutermostCall, RunState
-from probes.hooks.capture.tap import Tap, ValueTap
+from probes.hooks.capture.run_state import Gate, OutermostCall, RunState, StepState
+from probes.hooks.capture.tap import LossListener, Tap, ValueTap
 from probes.hooks.edit import Editor, EditTap, GradEditTap
 from probes.hooks.forward import ForwardHook
 from probes.hooks.memory import MemoryMeter, MemoryTap
@@ -27,7 +27,6 @@ from probes.plan.drift import node_of, renew
 from probes.runner.schedule import Schedule, within
 from probes.runner.triggers.trigger import TriggeredRecorder, TriggerWatch
 
-Failure = Callable[[Tap, Exception], None]
 BEFORE = ("input", "grad_input", "grad_input_total")  # value roots that a pre-forward hook serves
 AFTER = ("output", "grad_output")  # and those of a forward hook
 
@@ -48,11 +47,11 @@ class Live:
         counted: the modules whose calls are counted, by id: those that carry a hook.
     """
 
-    def __init__(self, plan: Plan, moment: RunState, schedule: Schedule, on_failure: Failure) -> None:
+    def __init__(self, plan: Plan, moment: RunState, schedule: Schedule, on_loss: LossListener) -> None:
         self.plan = plan
         self.moment = moment
         self.schedule = schedule
-        self.on_failure = on_failure
+        self.on_loss = on_loss
         self.armed = ArmedHooks()
         self.trees: dict[str, Tree] = dict(plan.trees)
         self.watch = TriggerWatch(plan, moment, self.trees)
@@ -96,7 +95,7 @@ class Live:
             partial(self._recorder, binding),
             Account(),
             self.moment,
-            self.on_failure,
+            self.on_loss,
         )
         tap.original = binding.probe.sees == "original"
         if isinstance(tap, GradTap):
@@ -175,7 +174,7 @@ class Live:
             self._stand(lambda binding: self.compiled or _stands(binding))
         chosen = []
         for binding, tap in sorted(self._bound(), key=lambda pair: _turn(*pair)):
-            if tap.broken or node_of(self.trees, binding) is None or not binding.probe.when.covers(epoch, None, self.moment.rank):
+            if node_of(self.trees, binding) is None or not binding.probe.when.covers(epoch, None, self.moment.rank):
                 continue
             if isinstance(tap, TensorTap):
                 self.handles += tap.attach()
@@ -277,27 +276,35 @@ class Live:
         self.rest()
         self._unhook()
 
-    def end_step(self, due: frozenset[Gate], *, overlaps: bool) -> None:
+    def end_step(self, step: StepState, *, overlaps: bool) -> list[tuple[Binding, str]]:
         """Settle what the step armed, and count it where it was due.
 
         Args:
-            due: the gates that were open for it.
+            step: the step.
             overlaps: whether calls of other steps ran at the same time, so that nobody can tell whose a hook's firing was.
+
+        Returns:
+            The bindings that lack their value in it, each with the reason.
         """
         self.armed.settle()
         self.arrive()
+        due = step.due
         if not due:
-            return
+            return []
         for grad in self.grads:
             if grad.first or grad.passes:
                 grad.end_step()
+        lacking = []
         for gate, taps in self.scheduled:
             if gate in due:
                 for tap in taps:
-                    if not tap.broken:
-                        tap.account.step_over(tap.absence, sure=not overlaps)
+                    owed = step.differentiated or not tap.root.startswith("grad")
+                    reason = tap.account.step_over(step, tap.absence, sure=not overlaps, owed=owed)
+                    if reason:
+                        lacking.append((tap, reason))
         for final in self.finals:
             final.end_step()
+        return [(self.plan.bindings[self.taps.index(tap)], reason) for tap, reason in lacking]
 
     def arrive(self) -> None:
         """Store the captures that are on their way from an accelerator."""

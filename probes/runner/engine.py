@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from probes.hooks.capture.recorder import CaptureClock
 from probes.hooks.capture.run_state import Gate, OutermostCall, RunState, StepState
 from probes.hooks.capture.tap import Tap
 from probes.plan import Plan
@@ -47,7 +48,7 @@ class Engine:
         self.moment = RunState(rank)
         self.schedule = Schedule(rank)
         self.failures = Failures(plan, self.moment)
-        self.live = Live(plan, self.moment, self.schedule, self._failed)
+        self.live = Live(plan, self.moment, self.schedule, self._lost)
         self.writer = EpochWriter(plan, recording, self.moment, self.live, self.failures)
         self.watch = self.live.watch
         self.observers: list[Observer] = []
@@ -63,8 +64,8 @@ class Engine:
             StepEnded: self._end_step,
         }
 
-    def _failed(self, tap: Tap, error: Exception) -> None:
-        self.failures.failed(self.plan.bindings[self.live.taps.index(tap)], tap, error)
+    def _lost(self, tap: Tap, leaf: str, error: Exception, reason: str, at: CaptureClock) -> None:
+        self.failures.lost(self.plan.bindings[self.live.taps.index(tap)], tap, leaf, error, reason, at)
 
     # Events
 
@@ -117,6 +118,7 @@ class Engine:
             skipped: whether a GradScaler has skipped the step.
         """
         with self._lock:
+            self.moment.opened.differentiated |= owned
             if self.moment.open and not skipped:
                 for tap in self.live.finals:
                     if id(tap.tensor) in held:
@@ -186,7 +188,7 @@ class Engine:
 
     def _end_step(self, ended: StepEnded) -> None:
         state, _ = self._open.pop((ended.phase, ended.step))
-        self.writer.end_step(ended, state.due, nested=bool(self._open), overlaps=self._overlaps)
+        self.writer.end_step(ended, state, nested=bool(self._open), overlaps=self._overlaps)
         state.over, state.dropped = True, not ended.keep
         if not self._open:
             self._rest()

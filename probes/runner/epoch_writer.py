@@ -8,9 +8,9 @@ from typing import Any
 
 from probes.component import Accumulation
 from probes.errors import RunError, StorageError
-from probes.hooks.capture.account import Account
+from probes.hooks.capture.account import LOSSES, Account
 from probes.hooks.capture.accumulator import Accumulator
-from probes.hooks.capture.run_state import Gate, RunState
+from probes.hooks.capture.run_state import RunState, StepState
 from probes.plan import Plan
 from probes.provenance.collect import generators, weights_digest
 from probes.run_directory.recording import Recording
@@ -20,6 +20,8 @@ from probes.runner.disk_space import Room
 from probes.runner.failures import Failures
 from probes.runner.sink_sessions import SinkSessions
 from probes.tensors import NotCapturable
+
+QUIET = (*LOSSES, "functorch", "no optimizer step")  # reported already when it happened, or for the program to know
 
 
 class EpochWriter:
@@ -42,7 +44,7 @@ class EpochWriter:
         self.moment = moment
         self.live = live
         self.failures = failures
-        self.sinks = SinkSessions(plan, recording.directory, moment.rank)
+        self.sinks = SinkSessions(plan, recording.directory, moment.rank, lambda text: failures.say(text))
         self.room = Room(plan, recording.directory)
         self.accounts: dict[int, list[Account]] = {}
         self._starts: dict[str, int] = {}
@@ -67,29 +69,32 @@ class EpochWriter:
         self.live.verify()
         self.live.settle()
         if self.moment.writer is not None:
-            for tap, accumulator in self._accumulators():
-                self._merging(tap, accumulator.end_epoch)
+            for accumulator in self._accumulators():
+                accumulator.end_epoch()
             step = self.moment.step
-            self._commit(StepEnded(self.moment.phase, step, True, (), self._starts.get(self.moment.phase, 0) + step))
+            ended_step = StepEnded(self.moment.phase, step, True, (), self._starts.get(self.moment.phase, 0) + step)
+            self._commit(ended_step, self.failures.gaps_of(self.moment.opened))
         self.moment.writer = None
         with self.failures.storage():
             reason = ended.reason or self.failures.stopped or self._limited
             self.recording.close(ended.complete and not reason, reason, self._footer(ended))
         self._limited = ""
 
-    def end_step(self, ended: StepEnded, due: frozenset[Gate], *, nested: bool, overlaps: bool) -> None:
+    def end_step(self, ended: StepEnded, state: StepState, *, nested: bool, overlaps: bool) -> None:
         """Commit a step, or drop it.
 
         Args:
             ended: the step.
-            due: the gates that were open for it.
+            state: its state.
             nested: whether a step around it goes on, so that the file is not cut here.
             overlaps: whether calls of other steps ran at the same time; they are not dropped with it.
         """
-        self.live.end_step(due, overlaps=overlaps)
-        for tap, accumulator in self._accumulators():
-            self._merging(tap, accumulator.end_step, ended.phase, ended.step, ended.keep)
-        self._commit(ended, overlaps=overlaps)
+        for binding, reason in self.live.end_step(state, overlaps=overlaps):
+            if binding.exact and ended.keep and reason not in QUIET:
+                self.failures.missing(binding, reason, ended.phase, ended.step)
+        for accumulator in self._accumulators():
+            accumulator.end_step(ended.phase, ended.step, ended.keep)
+        self._commit(ended, self.failures.gaps_of(state), overlaps=overlaps)
         if not self.room.asked and ended.keep:
             self._ask_for_room()
         if self.recording.segment_steps and self.recording.is_full() and not nested:
@@ -119,7 +124,7 @@ class EpochWriter:
         """Follow the run directory to another name."""
         self.sinks.directory = self.room.directory = directory
 
-    def _commit(self, ended: StepEnded, *, overlaps: bool = False) -> None:
+    def _commit(self, ended: StepEnded, gaps: list[list[object]], *, overlaps: bool = False) -> None:
         journal, watch = self.recording.journal, self.live.watch
         if journal is None or self.failures.stopped:
             watch.end_step(None, ended.phase, ended.step, ended.keep)
@@ -130,7 +135,8 @@ class EpochWriter:
                 journal.abort()
                 self.sinks.end_step(False)
             keep = watch.end_step(self.moment.writer, ended.phase, ended.step, keep) or keep
-            annex = {"ids": list(ended.ids)} if ended.ids and ended.keep else {}
+            annex: dict[str, Any] = {"ids": list(ended.ids)} if ended.ids and ended.keep else {}
+            annex |= {"gaps": gaps} if gaps and ended.keep else {}
             if keep and (annex or journal.pending):  # a step of which nothing is stored is counted in the footer alone
                 journal.commit(ended.phase, ended.step, ended.global_step, annex)
         if self.sinks.sinks:
@@ -169,20 +175,14 @@ class EpochWriter:
         self._limited = f"epoch {self.moment.epoch} reached its limit of {limit} bytes at step {self.moment.step}"
         if self.plan.loaded.spec.limits.on_limit == "raise":
             self.failures.add(RunError(f"{self._limited} (`limits.bytes_per_epoch`)"))
+        self.failures.say(f"{self._limited} (`limits.bytes_per_epoch`); the rest of the epoch is not captured")
         for account in accounts:
             account.skip("limit")
         self.live.rest()
         self.moment.writer = None
 
-    def _accumulators(self) -> list[tuple[Any, Accumulator]]:
-        working = [tap for tap in self._merged if not tap.broken]
-        return [(tap, one) for tap in working for one in tap.recorders.values() if isinstance(one, Accumulator)]
-
-    def _merging(self, tap: Any, work: Any, *args: Any) -> None:
-        try:
-            work(*args)
-        except Exception as error:  # as in a hook: a failing probe must not change training
-            tap.on_failure(tap, error)
+    def _accumulators(self) -> list[Accumulator]:
+        return [one for tap in self._merged for one in tap.recorders.values() if isinstance(one, Accumulator)]
 
     def _footer(self, ended: EpochEnded) -> dict[str, Any]:
         """What a file says of its epoch: steps, counters, random state, and the weights where the spec says so."""

@@ -1,14 +1,20 @@
-"""What went wrong in a run, and whether it ends the run."""
+"""What went wrong in a run, who hears of it, and whether it ends the run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from probes.errors import ProbesError, RunError, StorageError
-from probes.hooks.capture.run_state import RunState
+from probes.hooks.capture.account import REASONS
+from probes.hooks.capture.recorder import CaptureClock
+from probes.hooks.capture.run_state import RunState, StepState
 from probes.hooks.capture.tap import Tap
 from probes.plan import Binding, Plan
+
+MOST_REPORTED = 3  # targets of a probe that are reported for one reason while the program runs
 
 
 class Failures:
@@ -22,6 +28,8 @@ class Failures:
         first: the first failure that a run ends with, if it is not raised earlier.
         stopped: why nothing is captured any more; empty while all is well.
         fatal: whether it is too early to go on without captures.
+        gaps: rows for the file, of values that could not be taken, by their step.
+        say: where reports go.
     """
 
     def __init__(self, plan: Plan, moment: RunState) -> None:
@@ -30,6 +38,10 @@ class Failures:
         self.first: ProbesError | None = None
         self.stopped = ""
         self.fatal = False
+        self.gaps: dict[StepState, list[list[object]]] = {}
+        self.say: Callable[[str], None] = print_line
+        self._reported: set[tuple[int, str, str]] = set()
+        self._kinds: Counter[tuple[str, str]] = Counter()
 
     @property
     def due(self) -> ProbesError | None:
@@ -56,15 +68,51 @@ class Failures:
         except StorageError as error:
             self.stop(error)
 
-    def failed(self, binding: Binding, tap: Tap, error: Exception) -> None:
-        """Switch off a probe that failed in a hook, or all where the disk did."""
+    # Values that could not be taken
+
+    def lost(self, binding: Binding, tap: Tap, leaf: str, error: Exception, reason: str, at: CaptureClock) -> None:
+        """Count a value that could not be taken, and report the first of its kind; where the disk fails nothing is captured any more."""
         if isinstance(error, StorageError):
             self.stop(error)
             return
-        tap.broken = True
-        tap.account.skip("failed")
-        place = f"`{binding.target}`" if binding.target else "the model"
-        text = f"probe `{binding.name}` on {place} failed in epoch {self.moment.epoch} step {self.moment.step}: {error}"
-        tap.account.error = text
-        if self.spec.on_error == "raise":
+        clock = f"epoch {at.epoch} step {at.step}" + (f" of `{at.phase}`" if at.phase != "train" else "")
+        detail = f"{str(error) or type(error).__name__}; {clock}"
+        self.gaps.setdefault(at.opened, []).append([*binding.key(leaf, at.phase), reason, 1])
+        if not tap.account.lose(leaf, reason, detail):
+            return
+        text = f"probe `{binding.name}`: `{leaf}` of {_place(binding)} is skipped ({reason}): {detail}"
+        self._report(binding, leaf, reason, text)
+        if reason in ("failed", "absent") and self.spec.on_error == "raise":
             self.add(RunError(text))
+
+    def missing(self, binding: Binding, reason: str, phase: str, step: int) -> None:
+        """Report the first due step in which a value did not come."""
+        text = f"probe `{binding.name}`: `{binding.value}` of {_place(binding)} is missing in epoch {self.moment.epoch} step {step}"
+        self._report(binding, binding.value, reason, f"{text}{f' of `{phase}`' if phase != 'train' else ''}: {reason} ({REASONS[reason]})")
+
+    def _report(self, binding: Binding, leaf: str, reason: str, text: str) -> None:
+        """Say something once for each value, and of a probe's targets for the first few."""
+        value = (binding.index, leaf, reason)
+        if value in self._reported:
+            return
+        self._reported.add(value)
+        kind = (binding.name, reason)
+        self._kinds[kind] += 1
+        if self._kinds[kind] <= MOST_REPORTED:
+            self.say(text)
+        elif self._kinds[kind] == MOST_REPORTED + 1:
+            self.say(f"probe `{binding.name}`: further values are skipped ({reason}); the summary names them")
+
+    def gaps_of(self, state: StepState) -> list[list[object]]:
+        """What a step lacks, and what earlier ones lack that was found since they ended."""
+        late = [other for other in self.gaps if other is state or other.over]
+        return [gap for other in late for gap in self.gaps.pop(other)]
+
+
+def _place(binding: Binding) -> str:
+    return f"`{binding.target}`" if binding.target else "the model"
+
+
+def print_line(text: str) -> None:
+    """Write a line on stderr."""
+    print(f"probes: {text}", file=sys.stderr, flush=True)

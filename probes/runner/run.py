@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import CodeType, FrameType, MappingProxyType, TracebackType
@@ -99,6 +99,10 @@ class Run(RunLoops):
     def observe(self, observer: Observer) -> None:
         """Have a function called with every answer of the clock (`probes.runner.clock.answers`) after it was carried out."""
         self.engine.observers.append(observer)
+
+    def report_to(self, say: Callable[[str], None]) -> None:
+        """Have a function called with each line that is for a person to read while the program runs; else it goes to stderr."""
+        self.engine.failures.say = say
 
     def close(self, error: BaseException | None = None) -> None:
         """End the run: the open epoch is closed and sealed, and every hook comes off the model.

@@ -34,13 +34,15 @@ class SinkSessions:
         plan: the plan; its probes name their sinks.
         directory: the run directory.
         rank: rank of this process.
+        say: reports a failure when it happens.
 
     Attributes:
         failures: what went wrong, by the name of the sink.
     """
 
-    def __init__(self, plan: Plan, directory: Path, rank: int) -> None:
+    def __init__(self, plan: Plan, directory: Path, rank: int, say: Callable[[str], None]) -> None:
         spec = plan.loaded.spec
+        self.say = say
         self.directory = directory
         self.rank = rank
         self.sinks = spec.reading_sinks
@@ -117,7 +119,9 @@ class SinkSessions:
 
     def failed(self, name: str, reason: str) -> None:
         """Disable a sink."""
-        self.failures.setdefault(name, f"sink `{name}` failed and was disabled: {reason}")
+        if name not in self.failures:
+            self.failures[name] = f"sink `{name}` failed and was disabled: {reason}"
+            self.say(self.failures[name])
         (self.open or {}).pop(name, None)
 
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from probes.capture_file.missing_values import MissingValue, in_words, missing_values
 from probes.errors import Problem
-from probes.hooks.capture.account import REASONS, Account
-from probes.plan import Plan
+from probes.hooks.capture.account import LOSSES, NOT_DUE, REASONS, Account
+from probes.plan import Binding, Plan
 from probes.run_directory.create import shown
 from probes.runner.engine import Engine
 from probes.runner.loop_report import loop_lines
 from probes.signature import size
 
 Accounts = Mapping[int, list[Account]]
+
+RAISE = "`--set on_error=raise` ends the run where it happens"
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,7 @@ class RunSummary:
         self.sinks = dict(writer.sinks.failures)
         self.trigger = engine.watch.notes()
         self.directory = writer.recording.directory
+        self.missing = [one for indices in _probes(plan).values() for one in _missing(plan, writer.accounts, indices)]
         self.problems = verdicts(plan, writer.accounts, clock.totals)
 
     def as_dict(self) -> dict[str, Any]:
@@ -70,6 +74,7 @@ class RunSummary:
             "warnings": list(self.loop[1:]),
             "sinks_given_up": dict(self.sinks),
             "trigger": list(self.trigger),
+            "missing": [one.as_dict() for one in self.missing],
             "problems": [problem.as_dict() for problem in self.problems],
         }
 
@@ -92,19 +97,35 @@ class RunSummary:
         lines = [files + (f", ledger head {self.head[:16]}" if self.head else "")]
         lines += self.sinks.values()
         lines += self.trigger
+        lines += [f"missing: {line}" for line in in_words(one for one in self.missing if one.first)]
         return [*lines, *self.loop]
 
 
+def _probes(plan: Plan) -> dict[str, list[int]]:
+    """The indices of the bindings of every probe."""
+    found: dict[str, list[int]] = {}
+    for binding in plan.bindings:
+        found.setdefault(binding.name, []).append(binding.index)
+    return found
+
+
+def _missing(plan: Plan, counters: Accounts, indices: Sequence[int]) -> list[MissingValue]:
+    """What some bindings lack, over all epochs."""
+    found: list[MissingValue] = []
+    for index in indices:
+        place = {"probe": plan.bindings[index].name, "target": plan.bindings[index].target, "value": plan.bindings[index].value}
+        found += missing_values([{**place, **epoch[index].as_dict()} for epoch in counters.values()], ("recompute", "not reached"))
+    return found
+
+
 def _row(plan: Plan, counters: Accounts, name: str) -> Row:
-    indices = [binding.index for binding in plan.bindings if binding.name == name]
+    indices = _probes(plan)[name]
     bindings = [plan.bindings[index] for index in indices]
     accounts = [epoch[index] for epoch in counters.values() for index in indices]
-    skipped: Counter[str] = Counter()
     for account in accounts:
         account.settle()
-        skipped.update(account.skipped)
     silent = [index for index in indices if not any(epoch[index].written for epoch in counters.values())]
-    notes = [f"{count} {reason}" for reason, count in sorted(skipped.items()) if reason not in ("recompute", "not reached")]
+    notes = in_words(_missing(plan, counters, indices), brief=True)
     notes += list(dict.fromkeys(account.drift for account in accounts if account.drift))
     notes += [f"{path} is opaque ({kind})" for path, kind in sorted({item for one in accounts for item in (one.opaque or {}).items()})]
     if silent and len(silent) < len(indices):
@@ -121,39 +142,60 @@ def _row(plan: Plan, counters: Accounts, name: str) -> Row:
 
 
 def verdicts(plan: Plan, counters: Accounts, totals: Mapping[str, int]) -> list[Problem]:
-    """Where the run did not do what the spec asked for: probes that captured nothing, targets that missed steps."""
+    """Where the run did not do what the spec asked for: probes that captured nothing, values that are missing in due steps."""
     found = []
-    for name in dict.fromkeys(binding.name for binding in plan.bindings):
-        bindings = [binding for binding in plan.bindings if binding.name == name]
-        books = {binding.index: [epoch[binding.index] for epoch in counters.values()] for binding in bindings}
+    for name, indices in _probes(plan).items():
+        bindings = [plan.bindings[index] for index in indices]
+        accounts = {index: [epoch[index] for epoch in counters.values()] for index in indices}
         where = plan.loaded.locate(("probes", name))
         edits = bindings[0].probe.edit is not None
         waits = bindings[0].probe.when.trigger is not None  # to have nothing to write is what one hopes for
-        done = [account.fired if edits or waits else account.written for accounts in books.values() for account in accounts]
+        done = [account.fired if edits or waits else account.written for epochs in accounts.values() for account in epochs]
         if not any(done):
-            why, hint = _why(totals, books)
+            why, hint = _why(plan, totals, accounts)
             message = f"probe `{name}` {'edited' if edits else 'captured'} nothing: {why}"
             found.append(where.at(code="captured-nothing", message=message, hint=hint))
             continue
         for binding in bindings:
-            expect = binding.probe.expect.fires if binding.probe.expect else None
-            strict = expect == "each_step" or (expect is None and binding.exact)
-            missed = sum(account.missed for account in books[binding.index])
-            if expect is None:  # a GradScaler that leaves a step out is no fault of the spec
-                missed -= sum(account.skipped["no optimizer step"] for account in books[binding.index])
-            if strict and missed:
-                due = sum(account.expected for account in books[binding.index])
-                message = f"probe `{name}`: `{binding.target}` did not fire in {missed} of {due} steps that were due"
-                found.append(where.at(code="missed-steps", message=message, hint="`expect: {fires: some}` allows it"))
+            lack = _lack(binding, accounts[binding.index])
+            if lack:
+                found.append(where.at(code="missed-steps", message=f"probe `{name}`: {lack}", hint="`expect: {fires: some}` allows it"))
     return found
 
 
-def _why(totals: Mapping[str, int], books: dict[int, list[Any]]) -> tuple[str, str]:
+def _lack(binding: Binding, accounts: Sequence[Account]) -> str:
+    """What a binding of which each due step is expected to have its value lacks; empty where that is nothing."""
+    expect = binding.probe.expect.fires if binding.probe.expect else None
+    if not (expect == "each_step" or (expect is None and binding.exact)):
+        return ""
+    skipped = sum((account.skipped for account in accounts), Counter[str]())
+    missed = sum(account.missed for account in accounts)
+    if expect is None:  # such as the input of a first layer, which needs no gradient: that is no fault of the spec
+        missed -= sum(account.lacked[reason] for account in accounts for reason in NOT_DUE)
+    lost = sum(skipped[reason] for reason in LOSSES)
+    if missed <= 0 and not lost:
+        return ""
+    due = sum(account.expected for account in accounts)
+    value = f"`{binding.value}` of {f'`{binding.target}`' if binding.target else 'the model'}"
+    count = f"is missing in {missed} of {due} steps that were due" if missed > 0 else f"could not be taken {_times(lost)}"
+    first = next((account.first_loss for account in accounts if account.first_loss), "")
+    reasons = ", ".join(f"{reason} {_times(number)}" for reason, number in skipped.most_common() if reason not in ("recompute", "filtered"))
+    return f"{value} {count}: {reasons or 'no gradient came'}" + (f" ({first})" if first else "")
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
+def _why(plan: Plan, totals: Mapping[str, int], books: dict[int, list[Any]]) -> tuple[str, str]:
     """The reason a probe captured nothing, from its books, and what to do."""
     accounts = [account for epochs in books.values() for account in epochs]
-    error = next((account.error for account in accounts if account.error), "")
-    if error:
-        return error, "`--set on_error=raise` ends the run where it happens"
+    losses = [(index, *one) for index, epochs in books.items() for account in epochs for one in account.losses.items()]
+    if losses:
+        index, (leaf, reason), loss = losses[0]
+        target = f"`{plan.bindings[index].target}`" if plan.bindings[index].target else "the model"
+        text = f"`{leaf}` of {target} {reason} {_times(loss.count)}: {loss.first}"
+        return text, RAISE if reason in ("failed", "absent") else ""
     if not accounts:
         return "no epoch was begun", "loop over `run.epochs(n)`, or begin one by `run.epoch(i)`"
     skipped: Counter[str] = Counter()

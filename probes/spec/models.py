@@ -60,7 +60,9 @@ class Expect(SpecPart):
     matches: Annotated[int | None, Field(ge=1, description="exact number of targets")] = None
     fires: Annotated[
         Literal["each_step", "some"] | None,
-        Field(description="each_step: each target must fire in each due step; some: at least one target must fire once"),
+        Field(
+            description="each_step: each value of each target must be captured in each due step; some: at least one target must fire once"
+        ),
     ] = None
 
 

@@ -157,6 +157,38 @@ def test_what_waits_for_a_trigger_is_counted_and_refused_where_a_pass_shows_it_t
     assert "write `before: 49`, or raise `limits.buffer_bytes`" in said.err
 
 
+ATTENTION = """
+import torch
+from torch import nn
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.attn = nn.MultiheadAttention(4, 2)
+        self.head = nn.Linear(4, 1)
+
+    def forward(self, x):
+        return self.head(self.attn(x, x, x, need_weights=False)[0])
+
+net = Block()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for step in range(3):
+    net(torch.ones(5, 2, 4)).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_a_value_that_no_call_has_is_refused_where_the_script_is_watched(invoke: Invoke, written: Written) -> None:
+    written("train.py", ATTENTION)
+    for target in ("attn", "att*"):
+        written("probe.yaml", f"version: 1\nprobes: {{p: {{modules: [{target}], values: [output.1]}}}}\n")
+        said = invoke(plan, "probe.yaml", "--watch", "train.py")
+        assert said.code == 2
+        assert "probe `p`: `output.1` of `attn` cannot be captured: `output.1` has no tensor; the call has `output.0`" in said.err
+    written("probe.yaml", "version: 1\nprobes: {p: {modules: ['**'], values: [output]}}\n")
+    assert invoke(plan, "probe.yaml", "--watch", "train.py").code == 0
+
+
 def test_a_model_has_to_come_from_somewhere(invoke: Invoke, written: Written) -> None:
     written("probe.yaml", SPEC)
     said = invoke(plan, "probe.yaml")

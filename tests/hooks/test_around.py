@@ -196,7 +196,7 @@ def test_func_grad_gives_the_right_gradient_and_the_value_that_it_computes_with_
     with attach(model, tmp_path / "run", values=["output", "grad_output"]) as run:
         found.extend(torch.func.grad(loss)(parameters, x) for x in run.steps([X]))
     assert all(torch.equal(expected[name], found[0][name]) for name in expected)
-    assert "1 functorch" in str(run.summary()), "no gradient of a value can be had inside a transform"
+    assert "`grad_output` of `0`: functorch once" in str(run.summary()), "no gradient of a value can be had inside a transform"
     assert torch.equal(probes.open(tmp_path / "run")["p", "0", "output"].torch()[0], model[0](X))
 
 

@@ -127,6 +127,7 @@ CASES: dict[str, tuple[Any, dict[str, Any], Any, dict[str, Any]]] = {
     "recompute": (lambda: Side(net(4), "checkpoint"), {"hook": "forward", "modules": ["part.0"]}, plain, {}),
     "functorch": (lambda: nn.Sequential(nn.Linear(4, 2)), {"hook": "forward", "modules": ["0"]}, over, {}),
     "no data": (lambda: nn.Sequential(nn.Identity()), {"hook": "forward", "modules": ["0"]}, meta, {}),
+    "absent": (net, {"modules": ["0"], "values": ["output.logits"]}, plain, {}),
     "filtered": (net, {"hook": "forward", "modules": ["0"], "when": {"calls": {"at": [1]}}}, plain, {}),
     "limit": (net, {"hook": "forward", "modules": ["0"]}, plain, {"limits": {"bytes_per_epoch": 50}}),
     "no optimizer step": (net, FINAL, overflowing, {}),
@@ -164,7 +165,7 @@ def test_a_step_that_a_scaler_leaves_out_is_no_fault_unless_each_is_expected(tmp
     run("run", FINAL)
     books = account(tmp_path)
     assert (books["expected"], books["written"], books["skipped"]) == (3, 2, {"no optimizer step": 1})
-    with pytest.raises(RunError, match="did not fire in 1 of 3 steps"):
+    with pytest.raises(RunError, match="is missing in 1 of 3 steps"):
         run("strict", {**FINAL, "expect": {"fires": "each_step"}})
 
 
@@ -243,7 +244,7 @@ def test_a_module_that_is_gone_fails_the_run_with_its_name(tmp_path: Path) -> No
             model.forward = model[1].forward
 
     run = run_with(model, tmp_path, {"hook": "forward", "modules": ["0"]}, loop, epochs=2)
-    assert "`0` did not fire in 3 of 6 steps" in str(verdicts(run.plan, run.accounts, run.engine.clock.totals)[0])
+    assert "`output` of `0` is missing in 3 of 6 steps" in str(verdicts(run.plan, run.accounts, run.engine.clock.totals)[0])
     assert "was removed" in account(tmp_path)["drift"]
 
 

@@ -200,7 +200,7 @@ def test_a_replaced_sink_session_gets_every_reading(tmp_path: Path) -> None:
 
 def test_the_file_of_a_sink_has_the_rank_in_its_name(tmp_path: Path) -> None:
     spec = {"version": 1, "sinks": BOTH, "probes": {"p": {"hook": "forward", "modules": ["0"], "transforms": STATS}}}
-    sessions = SinkSessions(probes.resolve(spec, model()), tmp_path, 3)
+    sessions = SinkSessions(probes.resolve(spec, model()), tmp_path, 3, print)
     sessions.over(cast("Any", SimpleNamespace(add=None)), 0, {})
     sessions.close()
     assert [path.name for path in tmp_path.iterdir()] == ["log.rank-0003.jsonl"]

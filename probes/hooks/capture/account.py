@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
+
+from probes.hooks.capture.run_state import StepState
 
 REASONS = {
     "not reached": "the module was not called in a step that was due",
@@ -14,13 +17,33 @@ REASONS = {
     "compiled away": "a compiled graph ran without the hook",
     "functorch": "the tensor was wrapped by a functorch transform such as vmap",
     "no data": "the value is not a dense tensor in memory",
+    "absent": "the value path led to nothing in that call, or to None",
     "filtered": "the schedule excludes this call, or no trigger wrote the capture",
     "limit": "the epoch's byte limit had been reached",
     "ring full": "the capture waited for a trigger and was dropped for later ones (`limits.buffer_bytes`)",
     "no optimizer step": "no optimizer used the gradient in that step; a GradScaler skips steps with overflows",
-    "failed": "the probe failed and was disabled",
+    "failed": "the value could not be transformed or stored",
 }
 """The closed list of reasons, each with its meaning."""
+
+LOSSES = ("failed", "absent", "no data", "lost in-place")
+"""The reasons for which a value that a module had is missing in the file, whatever else of its step is there."""
+
+NOT_DUE = ("frozen", "no_grad", "no optimizer step", "functorch")
+"""The reasons for which a step has no value to take; only `expect: {fires: each_step}` calls that a fault."""
+
+
+@dataclass(slots=True)
+class Loss:
+    """What could not be taken of one leaf for one reason.
+
+    Attributes:
+        count: how often.
+        first: what was found the first time, and when.
+    """
+
+    count: int
+    first: str
 
 
 class Account:
@@ -32,62 +55,125 @@ class Account:
         returned: how often an armed tensor hook fired for the first time.
         written: captures handed to the journal.
         nbytes: their bytes.
-        missed: due steps in which nothing fired.
         skipped: reason -> how often.
-        error: the first failure, as text.
-        mark: `fired` when the open step began.
+        lacked: reason -> due steps in which no value was taken.
+        losses: (leaf, reason) -> what could not be taken, for the reasons of `LOSSES`.
+        lost_for: the reason of the last of them.
+        gave: the step that gave a value last.
+        armed_in: the step that armed a tensor hook last.
+        without: the step in which a gradient was last found not to exist.
+        owing: due steps that armed a tensor hook, and ended before a gradient came.
         drift: what was found to be replaced on the model when the epoch began or ended.
         unused: armed tensor hooks whose graph was dropped before a gradient came.
         opaque: members of the value that hold no tensor we can see, such as a cache, with their types; None until looked at.
-        paused: whether the step around the open one had fired.
     """
 
     __slots__ = (
+        "_around",
+        "_mark",
         "armed",
+        "armed_in",
         "drift",
-        "error",
         "expected",
         "fired",
-        "mark",
-        "missed",
+        "gave",
+        "lacked",
+        "losses",
+        "lost_for",
         "nbytes",
         "opaque",
-        "paused",
+        "owing",
         "returned",
         "skipped",
         "unused",
+        "without",
         "written",
     )
 
     def __init__(self) -> None:
-        self.expected = self.fired = self.armed = self.returned = self.written = self.nbytes = self.missed = self.mark = 0
+        self.expected = self.fired = self.armed = self.returned = self.written = self.nbytes = self._mark = 0
         self.skipped: Counter[str] = Counter()
+        self.losses: dict[tuple[str, str], Loss] = {}
+        self.gave: StepState | None = None
+        self.armed_in: StepState | None = None
+        self.without: StepState | None = None
+        self.lacked: Counter[str] = Counter()
+        self.owing: set[StepState] = set()
+        self.lost_for = "failed"
         self.unused = 0
-        self.error = ""
         self.drift = ""
         self.opaque: dict[str, str] | None = None
-        self.paused = False
+        self._around: list[tuple[StepState | None, StepState | None, bool]] = []
 
     def skip(self, reason: str, count: int = 1) -> None:
         """Count something that was not captured."""
         self.skipped[reason] += count
 
-    def step_over(self, absence: str, *, sure: bool = True) -> None:
-        """Close a step that was due; `absence` is the reason where nothing fired, if that can be told."""
+    def lose(self, leaf: str, reason: str, text: str, count: int = 1) -> bool:
+        """Count a value that could not be taken; whether it is the first of its leaf for that reason."""
+        self.skip(reason, count)
+        self.lost_for = reason
+        known = self.losses.get((leaf, reason))
+        if known is None:
+            self.losses[leaf, reason] = Loss(count, text)
+            return True
+        known.count += count
+        return False
+
+    def give(self, step: StepState) -> None:
+        """A value of a step was taken, perhaps after the step has ended."""
+        if step.over:
+            self.owing.discard(step)
+        else:
+            self.gave = step
+
+    def lacks(self, reason: str, step: StepState) -> None:
+        """A module was called, and its value has no gradient."""
+        self.without = step
+        self.skip(reason)
+
+    def step_over(self, step: StepState, absence: str, *, sure: bool = True, owed: bool = True) -> str:
+        """Close a step that was due.
+
+        Args:
+            step: the step.
+            absence: the reason where nothing fired.
+            sure: whether what fired while it was open was of this step.
+            owed: whether a value that is missing is one too few; a gradient is none where no backward ran.
+
+        Returns:
+            Why the step lacks the value; empty where it does not, or where a gradient may come still.
+        """
         self.expected += 1
-        if self.fired == self.mark and sure:
-            self.missed += 1
+        quiet, self._mark = self.fired == self._mark, self.fired
+        if not sure or self.gave is step:
+            return ""
+        if quiet:
             self.skip(absence)
-        self.mark = self.fired
+        if self.armed_in is step:
+            if owed:
+                self.owing.add(step)
+            return ""
+        reason = absence if quiet else "frozen" if self.without is step else self.lost_for
+        if owed or reason in NOT_DUE:
+            self.lacked[reason] += 1
+            return reason
+        return ""
+
+    @property
+    def missed(self) -> int:
+        """Due steps that lack the value."""
+        return self.lacked.total() + len(self.owing)
 
     def pause(self) -> None:
         """Begin a step within the one that is open."""
-        self.paused = self.fired != self.mark
-        self.mark = self.fired
+        self._around.append((self.gave, self.armed_in, self.fired != self._mark))
+        self._mark = self.fired
 
     def resume(self) -> None:
-        """Go on with the step around, which has fired before if it had when it was paused."""
-        self.mark = self.fired - int(self.paused)
+        """Go on with the step around."""
+        self.gave, self.armed_in, fired = self._around.pop()
+        self._mark = self.fired - int(fired)
 
     @property
     def alive(self) -> int:
@@ -98,6 +184,11 @@ class Account:
         """Count what was armed and whose graph was dropped: nothing of the loss depended on it."""
         if self.unused:
             self.skipped["unused output"] = self.unused
+
+    @property
+    def first_loss(self) -> str:
+        """The first value that could not be taken, as text; empty where there is none."""
+        return next((loss.first for loss in self.losses.values()), "")
 
     def as_dict(self) -> dict[str, object]:
         """Plain data for the journal's END record, the file and the summary."""
@@ -117,6 +208,7 @@ class Account:
             record["drift"] = self.drift
         if self.opaque:
             record["opaque"] = self.opaque
-        if self.error:
-            record["error"] = self.error
+        if self.losses:
+            record["lost"] = [[leaf, reason, loss.count, loss.first] for (leaf, reason), loss in self.losses.items()]
+            record["error"] = self.first_loss
         return record

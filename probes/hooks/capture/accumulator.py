@@ -108,11 +108,7 @@ class Accumulator(Recorder):
         )
 
     def end_step(self, phase: str, step: int, keep: bool) -> None:
-        """Merge what the committed step gave, or drop it; the results of a step around it keep waiting.
-
-        Raises:
-            ValueError: a value has changed its shape.
-        """
+        """Merge what the committed step gave, or drop it; the results of a step around it keep waiting."""
         parts = [part for part in self.waiting if part.at.phase == phase]
         self.waiting = [part for part in self.waiting if part.at.phase != phase]
         self._merge(part for part in parts if keep or part.at.step != step)
@@ -120,18 +116,21 @@ class Accumulator(Recorder):
     def _merge(self, parts: Iterable[StepResult]) -> None:
         for part in sorted(parts, key=lambda part: part.order):
             known = self.merged.get(part.at.phase)
-            value = part.value if known is None else self.accumulation.merge(known.value, part.value)
-            self.merged[part.at.phase] = part._replace(value=value)
+            try:
+                value = part.value if known is None else self.accumulation.merge(known.value, part.value)
+            except Exception as error:  # as in a hook: the values before and after it are merged
+                self.owner.failed(error, self.key.leaf, part.at)
+            else:
+                self.merged[part.at.phase] = part._replace(value=value)
 
     def end_epoch(self) -> None:
-        """Hand the result of every phase to the journal; what came late, after its step had been committed, is in it.
-
-        Raises:
-            ValueError: a value has changed its shape.
-        """
+        """Hand the result of every phase to the journal; what came late, after its step had been committed, is in it."""
         parts, self.waiting = self.waiting, []
         self._merge(parts)
         merged, self.merged = self.merged, {}
         for _, part in sorted(merged.items()):
             self.behind.start = part.signature
-            super().put(part.value, part.at, 0, 0)
+            try:
+                super().put(part.value, part.at, 0, 0)
+            except Exception as error:  # as in a hook
+                self.owner.failed(error, self.key.leaf, part.at)

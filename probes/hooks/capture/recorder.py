@@ -92,8 +92,8 @@ class Owner(Protocol):
     def recorder(self, leaf: str) -> Recorder:
         """The recorder of a leaf."""
 
-    def failed(self, error: Exception, value: object) -> None:
-        """Count a value that could not be captured."""
+    def failed(self, error: Exception, leaf: str, at: CaptureClock) -> None:
+        """Count a value that could not be taken."""
 
 
 class Recorder:
@@ -305,10 +305,11 @@ class Recorder:
 class DeviceCapture:
     """A capture that is being copied from an accelerator; it is stored, and counted, when its bytes have arrived."""
 
-    __slots__ = ("_add", "_entry", "_flags", "_recorder")
+    __slots__ = ("_add", "_at", "_entry", "_flags", "_recorder")
 
     def __init__(self, recorder: Recorder, at: CaptureClock, call: int, backward: int) -> None:
         self._recorder = recorder
+        self._at = at
         self._add = recorder.add
         self._entry = (recorder.descriptor, at.step, at.microstep, call, backward)
         self._flags = LATE if at.opened.over else 0
@@ -326,7 +327,7 @@ class DeviceCapture:
 
     def failed(self, error: Exception) -> None:
         """Count the capture as lost."""
-        self._recorder.owner.failed(error, None)
+        self._recorder.owner.failed(error, self._recorder.key.leaf, self._at)
 
 
 def _apart(tensor: Tensor, origin: Tensor) -> bool:

@@ -38,14 +38,16 @@ class StepState:
         due: the gates that are open for it.
         over: whether it was committed or dropped, so that a capture of it is late.
         dropped: whether it was dropped, so that nothing of it is captured any more.
+        differentiated: whether a gradient has come in it, so that a backward ran.
     """
 
-    __slots__ = ("dropped", "due", "over")
+    __slots__ = ("differentiated", "dropped", "due", "over")
 
     def __init__(self, due: frozenset[Gate] = frozenset()) -> None:
         self.due = due
         self.over = False
         self.dropped = False
+        self.differentiated = False
 
 
 class OutermostCall:

@@ -12,6 +12,7 @@ from probes.hooks.capture.run_state import Gate, RunState, Within
 from probes.hooks.capture.signal_errors import from_signal_handler
 from probes.hooks.capture.tracing import is_transformed
 from probes.tensors import LeafNotFound, NotCapturable, describe, follow, leaves, opaque
+from probes.value_path import ValuePath
 
 MakeRecorder = Callable[[str], Recorder]
 
@@ -26,21 +27,21 @@ class Tap:
         within: whether (microstep, call) is due; None for always.
         recorder: makes the recorder of a leaf.
         account: the counters of the binding.
+        state: the run's clock.
+        on_loss: hears of every value that could not be taken.
 
     Attributes:
         original: whether the value is seen before the spec's edits.
         absence: the reason for a due step in which the hook did not fire.
-        broken: whether the probe failed and was disabled.
     """
 
     __slots__ = (
         "absence",
         "account",
-        "broken",
         "gate",
         "keys",
         "make",
-        "on_failure",
+        "on_loss",
         "original",
         "recorders",
         "root",
@@ -58,7 +59,7 @@ class Tap:
         make: MakeRecorder,
         account: Account,
         state: RunState,
-        on_failure: Callable[[Tap, Exception], None],
+        on_loss: LossListener,
     ) -> None:
         self.root = root
         self.keys = keys
@@ -67,10 +68,9 @@ class Tap:
         self.make = make
         self.account = account
         self.state = state
-        self.on_failure = on_failure
+        self.on_loss = on_loss
         self.recorders: dict[str, Recorder] = {}
         self.single: Recorder | None = None
-        self.broken = False
         self.original = False
         self.absence = "not reached"
 
@@ -82,7 +82,7 @@ class Tap:
 
     def wants(self, at: CaptureClock, call: int) -> bool:
         """Whether this call is due, given that the hook's gate is open."""
-        if not self.gate.due or self.broken or not (at.due is None or self.gate in at.due):
+        if not self.gate.due or not (at.due is None or self.gate in at.due):
             return False
         if self.within is None or self.within(at.microstep, call):
             return True
@@ -118,23 +118,50 @@ class Tap:
         try:
             self.handle(value, at, call)
         except Exception as error:  # the hook boundary: a failing probe must not change training
-            self.failed(error, value)
+            self.failed(error, self.path, at)
 
-    def failed(self, error: Exception, value: object) -> None:
-        """Count what could not be captured; anything but a known reason switches the probe off."""
+    @property
+    def path(self) -> str:
+        """The value path, as it is written."""
+        return str(ValuePath(self.root, self.keys))
+
+    def failed(self, error: Exception, leaf: str, at: CaptureClock) -> None:
+        """Count a value that could not be taken; what comes after it is tried again.
+
+        Args:
+            error: what was raised.
+            leaf: path of the value.
+            at: its clock.
+        """
         if from_signal_handler(error):
             raise error
-        if is_transformed() and not isinstance(error, NotCapturable):
-            error = NotCapturable("functorch", f"the value is wrapped by a functorch transform: {error}")
-        if isinstance(error, NotCapturable):
-            self.account.skip(error.reason)
-            self.account.error = self.account.error or str(error)
+        self.on_loss(self, leaf, error, reason_of(error), at)
+
+    def put(self, recorder: Recorder, tensor: Tensor, at: CaptureClock, call: int, backward: int = 0) -> None:
+        """Store one tensor; a failure is counted, and does not reach the others of the value."""
+        try:
+            recorder.put(tensor, at, call, backward)
+        except Exception as error:  # as in `take`
+            self.failed(error, recorder.key.leaf, at)
         else:
-            self.on_failure(self, error)
+            self.account.gave = at.opened
 
     def handle(self, value: object, at: CaptureClock, call: int) -> None:
         """What this kind of binding does with a value."""
         raise NotImplementedError
+
+
+LossListener = Callable[[Tap, str, Exception, str, CaptureClock], None]
+"""Called with the binding, the leaf, what was raised, the reason from the closed list, and the clock of the value."""
+
+
+def reason_of(error: Exception) -> str:
+    """The reason from the closed list for an exception that a value raised."""
+    if isinstance(error, NotCapturable):
+        return error.reason
+    if is_transformed():
+        return "functorch"
+    return "absent" if isinstance(error, LeafNotFound) else "failed"
 
 
 class ValueTap(Tap):
@@ -144,23 +171,25 @@ class ValueTap(Tap):
 
     def take(self, value: object, at: CaptureClock, call: int) -> None:
         """Store every tensor of the value, where this call is due; a failure never leaves the hook."""
-        if not self.gate.due or self.broken or not ((self.within is None and at.due is None) or self.wants(at, call)):
+        if not self.gate.due or not ((self.within is None and at.due is None) or self.wants(at, call)):
             return
-        self.account.fired += 1
+        account = self.account
+        account.fired += 1
         try:
             if type(value) is Tensor and not self.keys:
                 recorder = self.single
                 if recorder is None:
                     recorder = self.single = self.recorder(self.root)
                 recorder.put(value, at, call, 0)
+                account.gave = at.opened
             else:
                 self.handle(value, at, call)
         except Exception as error:  # the hook boundary: a failing probe must not change training
-            self.failed(error, value)
+            self.failed(error, self.path, at)
 
     def handle(self, value: object, at: CaptureClock, call: int) -> None:
         """Store every tensor of a nested value."""
         if self.account.opaque is None:
             self.account.opaque = {path: kind for at, member in follow(value, self.keys, self.root) for path, kind in opaque(member, at)}
         for recorder, tensor in self.parts(value):
-            recorder.put(tensor, at, call, 0)
+            self.put(recorder, tensor, at, call)

@@ -50,6 +50,7 @@ class CandidateRuns:
         if request.first_epoch is not None:
             run.begin_with(request.first_epoch)
         self.runs[candidate] = run
+        run.report_to(self.progress.say if first is None else lambda text: self.progress.say(f"{candidate}: {text}"))
         run.start()
         if first is None or self.kept is not None:
             self.progress.bound(run, candidate.place)

@@ -155,7 +155,7 @@ def test_a_copy_that_cannot_be_stored_is_counted_at_its_own_probe(tmp_path: Path
                 model(torch.ones(4 + step))
                 run.engine.live.taps[1].recorders["output"].add = refuse
 
-    with pytest.raises(RunError, match="probe `broken` on `1` failed"):
+    with pytest.raises(RunError, match="`output` of `1` is skipped"):
         train()
     assert [(row.probe, row.captures) for row in run.summary().rows] == [("first", 2), ("broken", 1), ("last", 2)]
     assert [row.note for row in run.summary().rows[::2]] == ["", ""]

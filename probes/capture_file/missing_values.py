@@ -1,0 +1,89 @@
+"""Values that were due and are missing: what a file says of them, and in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+BY_DESIGN = ("recompute", "filtered", "not reached", "no optimizer step")  # of the program or of the spec
+NAMED = 3
+
+
+class MissingValue(NamedTuple):
+    """What one epoch lacks of one value for one reason.
+
+    Attributes:
+        probe: name of the probe.
+        target: path of the module, parameter or buffer; empty for the root.
+        leaf: path of the value.
+        reason: from the closed list of the accounts.
+        times: how often.
+        first: what was found the first time, and when; empty where the reason says all.
+    """
+
+    probe: str
+    target: str
+    leaf: str
+    reason: str
+    times: int
+    first: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return self._asdict()
+
+
+def missing_values(accounts: object, without: Iterable[str] = BY_DESIGN) -> list[MissingValue]:
+    """What the `accounts` of a closing record say is missing; empty where they cannot be read.
+
+    Args:
+        accounts: the counters of every binding, as plain data.
+        without: reasons that do not count.
+    """
+    rows = accounts if isinstance(accounts, list) else []
+    return [one for row in rows if isinstance(row, Mapping) for one in _of(row) if one.reason not in without]
+
+
+def _of(account: Mapping[str, Any]) -> Iterator[MissingValue]:
+    place = (str(account.get("probe", "")), str(account.get("target", "")))
+    known = set()
+    for leaf, reason, count, first in _rows(account.get("lost")):
+        known.add(reason)
+        yield MissingValue(*place, leaf, reason, count, first)
+    skipped = account.get("skipped")
+    for reason, count in skipped.items() if isinstance(skipped, Mapping) else ():
+        if reason not in known and isinstance(count, int):
+            yield MissingValue(*place, str(account.get("value", "")), str(reason), count)
+
+
+def _rows(lost: object) -> Iterator[tuple[str, str, int, str]]:
+    for row in lost if isinstance(lost, list) else ():
+        if isinstance(row, list) and len(row) == 4 and isinstance(row[2], int):
+            yield str(row[0]), str(row[1]), row[2], str(row[3])
+
+
+def in_words(values: Iterable[MissingValue], *, brief: bool = False) -> list[str]:
+    """One line for each probe, value and reason, with the targets.
+
+    Args:
+        values: what is missing, perhaps of several epochs.
+        brief: leave out the name of the probe, and what was found.
+    """
+    groups: dict[tuple[str, str, str], list[MissingValue]] = {}
+    for one in values:
+        groups.setdefault((one.probe, one.leaf, one.reason), []).append(one)
+    if brief:
+        return [_line(leaf, reason, group) for (_, leaf, reason), group in groups.items()]
+    return [f"{probe}: {_line(leaf, reason, group)}{_detail(group)}" for (probe, leaf, reason), group in groups.items()]
+
+
+def _detail(group: list[MissingValue]) -> str:
+    first = next((one.first for one in group if one.first), "")
+    return f" ({first})" if first else ""
+
+
+def _line(leaf: str, reason: str, group: list[MissingValue]) -> str:
+    targets = list(dict.fromkeys(f"`{one.target}`" if one.target else "the model" for one in group))
+    more = f" and {len(targets) - NAMED} more" if len(targets) > NAMED else ""
+    count = sum(one.times for one in group)
+    return f"`{leaf}` of {', '.join(targets[:NAMED])}{more}: {reason} {'once' if count == 1 else f'{count} times'}"
