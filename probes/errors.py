@@ -152,12 +152,13 @@ class FileRefused(ProbesError, ValueError):
 
     Attributes:
         code: kebab-case name of the kind of problem.
+        message: what was found, without the code.
     """
 
     exit_code = 1
 
     def __init__(self, code: str, message: str) -> None:
-        self.code = code
+        self.code, self.message = code, message
         super().__init__(f"error[{code}]: {message}")
 
 

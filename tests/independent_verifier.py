@@ -54,28 +54,72 @@ def verifies(run: Path) -> bool:
     return True
 
 
+NUMBER = "([0-9]{4,10})"
+FILE = re.compile(rf"epoch-{NUMBER}(?:\.a([0-9]{{1,10}}))?(?:\.s{NUMBER})?(?:\.rank-{NUMBER})?\.h5")
+
+
+def regular(path: Path) -> bytes:
+    require(path.is_file() and not path.is_symlink() and path.stat().st_size < 1 << 28, f"{path.name}: a regular file")
+    return path.read_bytes()
+
+
+def place(name: str) -> dict[str, Any]:
+    """What a file's name states; a number is not written with more zeros than it needs."""
+    found = FILE.fullmatch(name)
+    require(found, "the name of a file")
+    assert found is not None
+    epoch, attempt, segment, rank = (None if part is None else int(part) for part in found.groups())
+    made = f"epoch-{epoch:04d}" + (f".a{attempt}" if attempt else "") + (f".s{segment:04d}" if segment else "")
+    require(made + ("" if rank is None else f".rank-{rank:04d}") + ".h5" == name and attempt != 1, "the name of a file")
+    ledger = "ledger.jsonl" if rank is None else f"ledger.rank-{rank:04d}.jsonl"
+    return {"epoch": epoch, "attempt": attempt or 1, "segment": segment, "rank": rank or 0, "ledger": ledger, "alone": rank is None}
+
+
+def check_launches(manifests: dict[str, Any], listed: set[str]) -> None:
+    """Every start has the manifests of all its ranks, and files of no other ranks."""
+    worlds: dict[int, int] = {}
+    for name, manifest in manifests.items():
+        start, rank = int((re.search(r"\.a(\d+)", name) or [0, 1])[1]), int((re.search(r"rank-(\d+)", name) or [0, 0])[1])
+        world = manifest["environment"]["world"]
+        require(manifest["rank"] == rank < world and worlds.setdefault(start, world) == world, "the ranks of a launch")
+    for start, world in worlds.items():
+        again = f".a{start}" if start > 1 else ""
+        require(all(f"run{again}{f'.rank-{rank:04d}' if rank else ''}.json" in manifests for rank in range(min(world, 9999))), "a rank")
+    for stated in map(place, listed):
+        world = worlds.get(stated["attempt"], 0)
+        require(not world or (stated["alone"] == (world == 1) and stated["rank"] < world), "the rank of a file")
+
+
 def check_run(run: Path) -> None:
-    manifests = {path.name: manifest_of(path) for path in run.glob("run*.json")}
+    named = [path for path in run.glob("run*.json") if re.fullmatch(r"run(\.a[0-9]+)?(\.rank-[0-9]{4,})?\.json", path.name)]
+    manifests = {path.name: manifest_of(path) for path in named}
     manifest = manifests["run.json"]
     for other in manifests.values():
         require([part(other, name) for name in SHARED] == [part(manifest, name) for name in SHARED], "manifests of one run")
-    require(hashlib.sha256((run / "spec.yaml").read_bytes()).hexdigest() == manifest["spec"]["sha256"], "spec.yaml")
+    require(hashlib.sha256(regular(run / "spec.yaml")).hexdigest() == manifest["spec"]["sha256"], "spec.yaml")
     diff = (manifest["code"]["git"] or {}).get("diff")
     if diff and "code.git.diff" not in manifest["unknown"]:
         require(hashlib.sha256((run / diff["name"]).read_bytes()).hexdigest() == diff["sha256"], diff["name"])
     listed: set[str] = set()
+    places: set[tuple[Any, ...]] = set()
+    cut: dict[Any, bool] = {}
     for ledger in sorted(path for path in run.glob("ledger*.jsonl") if re.fullmatch(r"ledger(\.rank-\d{4,})?\.jsonl", path.name)):
         for entry in check_ledger(ledger):
             require(entry["file"] not in listed, "two lines for one file")
             listed.add(entry["file"])
+            attempt = entry["epoch"], entry["rank"], entry["attempt"]
+            require((*attempt, entry["segment"]) not in places, "two files of one place")
+            places.add((*attempt, entry["segment"]))
+            require(cut.setdefault(attempt, entry["segment"] is None) == (entry["segment"] is None), "segments and a whole epoch")
             check_file(run / entry["file"], entry, manifests)
     require(listed, "no file was sealed")
+    check_launches(manifests, listed)
     require({path.name for path in run.glob("epoch-*.h5")} == listed, "files and ledger differ")
     require(not list(run.glob("epoch-*.journal")), "an epoch is not sealed")
 
 
 def manifest_of(path: Path) -> dict[str, Any]:
-    text = path.read_bytes()
+    text = regular(path)
     found: dict[str, Any] = json.loads(text)
     require((json.dumps(found, indent=1, ensure_ascii=False, sort_keys=True) + "\n").encode() == text, "the form of a manifest")
     return found
@@ -87,21 +131,25 @@ def part(manifest: dict[str, Any], name: str) -> object:
 
 def check_ledger(path: Path) -> list[dict[str, Any]]:
     previous, entries = "0" * 64, []
-    for index, line in enumerate(path.read_bytes().split(b"\n")[:-1]):
+    for index, line in enumerate(regular(path).split(b"\n")[:-1]):
         entry = json.loads(line)
         require(canonical(entry) == line and " ".join(sorted(entry)) == LINE_KEYS, "a line of the ledger")
         require((entry["format"], entry["index"], entry["previous"]) == ("ledger.v1", index, previous), "the chain of the ledger")
+        stated = place(entry["file"])
+        require(stated.pop("ledger") == path.name, "the ledger of a file")
+        require({**entry, **stated, "alone": 0} == {**entry, "alone": 0}, "a line and the name of its file")
         previous = digest(line)
         entries.append(entry)
     files = {entry["file"]: entry for entry in entries}
     for entry in entries:
         earlier = files.get(entry["supersedes"])
-        place = [(one["epoch"], one["rank"]) for one in (entry, earlier) if one]
-        require(entry["supersedes"] is None or (len(set(place)) == 1 and earlier and earlier["attempt"] < entry["attempt"]), "supersedes")
+        places = [(one["epoch"], one["rank"]) for one in (entry, earlier) if one]
+        require(entry["supersedes"] is None or (len(set(places)) == 1 and earlier and earlier["attempt"] < entry["attempt"]), "supersedes")
     return entries
 
 
 def check_file(path: Path, entry: dict[str, Any], manifests: dict[str, Any]) -> None:
+    require(path.is_file(), "a regular file")
     content = path.read_bytes()
     require(len(content) == entry["bytes"] and digest(content) == entry["file_blake3"], "the bytes of the file")
     with h5py.File(path, "r") as file:

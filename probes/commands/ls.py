@@ -14,8 +14,8 @@ from probes.commands.rendering.numbers import numbers
 from probes.commands.rendering.table import spans, table
 from probes.reader.run import RunReader
 from probes.reader.run import open as open_run
-from probes.reader.runs import run_directories
 from probes.reader.series import Series
+from probes.run_directory.listing import run_directories
 from probes.signature import Signature, size
 
 RUNS = Path("runs")

@@ -10,17 +10,23 @@ import click
 from probes.commands.rendering.table import counted
 from probes.proof.finding import CheckedFile, Finding, Verdict
 
+ALONE = "who changed the file could have changed its digests too; verify it in its run directory with `--anchor`"
+
 
 @click.command()
-@click.argument("path", metavar="RUN|FILE", type=click.Path(path_type=Path))
-@click.option("--anchor", metavar="HASH", help="Ledger head printed at the end of the run; detects removed or replaced ledger lines.")
+@click.argument("path", metavar="RUN|FILE|RUNS", type=click.Path(path_type=Path))
+@click.option(
+    "--anchor", metavar="HASH", multiple=True, help="Ledger head printed at the end of the run; detects removed or replaced ledger lines."
+)
 @click.option("--sha256", is_flag=True, help="Also compute the SHA-256 of every file.")
 @click.option("--untrusted", is_flag=True, help="Read the files in a child process with memory and time limits.")
 @click.option("--in-toto", is_flag=True, help="Print an in-toto Statement v1, for signing with another tool.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
-def verify(context: click.Context, path: Path, anchor: str | None, sha256: bool, untrusted: bool, in_toto: bool, as_json: bool) -> None:
-    """Check every byte of RUN or FILE against digests, ledger and manifest; exit 1 if it does not verify."""
+def verify(
+    context: click.Context, path: Path, anchor: tuple[str, ...], sha256: bool, untrusted: bool, in_toto: bool, as_json: bool
+) -> None:
+    """Check every byte of RUN, FILE or all runs in RUNS against digests, ledger and manifest; exit 1 if one does not verify."""
     verdict = _check(path, anchor, sha256 or in_toto, untrusted)
     if in_toto and verdict.ok:
         from probes.proof.in_toto import statement
@@ -32,7 +38,7 @@ def verify(context: click.Context, path: Path, anchor: str | None, sha256: bool,
         context.exit(1)
 
 
-def _check(path: Path, anchor: str | None, sha256: bool, untrusted: bool) -> Verdict:
+def _check(path: Path, anchor: tuple[str, ...], sha256: bool, untrusted: bool) -> Verdict:
     if untrusted:
         from probes.proof.untrusted import verify_untrusted
 
@@ -63,9 +69,22 @@ def _finding(finding: Finding) -> str:
 
 def _answer(verdict: Verdict) -> str:
     head = f", ledger head {verdict.head}" if verdict.head else ""
-    if not verdict.ok:
-        wrong = sum(not finding.note for finding in verdict.findings)
-        return f"{verdict.path} does not verify: {counted(wrong, 'finding')}{head}"
-    captures = sum(file.captures for file in verdict.files)
-    anchored = ", as anchored" if verdict.anchored else ", not anchored"
-    return f"{verdict.path} verifies: {counted(captures, 'capture')} in {counted(len(verdict.files), 'file')}{head}{anchored}"
+    wrong = sum(not finding.note for finding in verdict.findings)
+    if verdict.ok:
+        captures = sum(file.captures for file in verdict.files)
+        runs = f" of {counted(verdict.runs, 'run')}" if verdict.runs > 1 else ""
+        answer = f"verifies: {counted(captures, 'capture')} in {counted(len(verdict.files), 'file')}{runs}"
+    else:
+        answer = f"does not verify: {counted(wrong, 'finding')}"
+    return f"{verdict.path} {answer}{head}, {_anchored(verdict)}"
+
+
+def _anchored(verdict: Verdict) -> str:
+    """Say what the verdict was compared with outside of the run."""
+    if verdict.alone:
+        return f"alone, not anchored: {ALONE}"
+    if not verdict.anchored:
+        covered = any(finding.code in ("anchor-partial", "anchor-replaced") for finding in verdict.findings)
+        return "as anchored in part" if covered and verdict.ok else "not anchored"
+    grown = any(finding.code == "ledger-grown" for finding in verdict.findings)
+    return "as anchored, up to the lines that were added later" if grown else "as anchored"

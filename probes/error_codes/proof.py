@@ -41,6 +41,14 @@ PROOF: dict[str, Code] = {
     "ledger-edited": Code("A line of the ledger changed."),
     "ledger-reordered": Code("The lines of the ledger are in another order."),
     "ledger-line-missing": Code("A line was removed from the ledger."),
+    "ledger-misplaced": Code(
+        "A line of the ledger is of another ledger, or states another epoch, attempt, segment or rank than its file name."
+    ),
+    "launch-differs": Code("Ranks of manifests and files do not fit the number of processes that the manifests state."),
+    "not-regular": Code("A link, a directory, a device or a pipe has the name of a file of the run."),
+    "oversized": Code("A ledger, a manifest or a text is larger than any that a run writes."),
+    "anchor-replaced": Code("A file that the anchor covers is replaced by a file of a later attempt that no anchor covers."),
+    "anchor-uncovered": Code("The file was sealed after the anchor was taken, so the anchor does not cover it."),
     "ledger-rolled-back": Code("The ledger does not contain the line whose hash is the anchor."),
     "unsealed": Code("The epoch is still a journal and cannot be verified; `probes recover` seals the journal of a killed run."),
     "nothing": Code("The directory or file contains nothing to verify."),
@@ -49,6 +57,7 @@ PROOF: dict[str, Code] = {
     "gaps": Code("note: captures that were due are missing, and the file gives the reason."),
     "superseded": Code("note: a file of a later attempt replaces this file."),
     "ledger-grown": Code("note: lines were added to the ledger since the anchor was taken."),
+    "anchor-partial": Code("note: the anchor is the head of the ledger of one rank, and does not cover the other ledgers."),
     "ledger-torn": Code("note: the last line of the ledger is incomplete and is ignored."),
 }
 """What `probes verify` finds. `note` marks what is no damage: the proof holds, but there is something to know."""
@@ -60,10 +69,6 @@ FILES: dict[str, Code] = {
     "unknown-format": Code("The journal has a format that this release does not know."),
     "virtual-dataset": Code("The file contains a virtual dataset: its data is in other datasets."),
     "external-storage": Code("The file contains a dataset with external storage: its bytes are in another file."),
-    "bad-ledger": Code("The file is not a valid ledger."),
     "bad-manifest": Code("The file is not a valid manifest."),
-    "ledger-chain": Code("A line of the ledger does not contain the hash of the line before it."),
-    "ledger-anchor": Code("No line of the ledger has the hash of the anchor (`--anchor`)."),
-    "ledger-line": Code("A line of the ledger is not a valid entry: a JSON object with sorted keys and known values."),
 }
 """A file of a run cannot be read, or is not safe to."""

@@ -81,8 +81,10 @@ class Verdict:
         run_id: name of the run.
         findings: what is wrong, and notes, in the order of the files.
         files: what was verified.
-        head: head of the ledger; empty for a file alone.
-        anchored: whether an anchor was given and found.
+        head: head of the ledger; empty for a file alone, and for several runs.
+        anchored: whether anchors were given, found, and cover everything but what was added later.
+        alone: whether it is one file without a ledger beside it, so that nothing but its own digests was compared.
+        runs: how many runs were verified.
     """
 
     path: str
@@ -91,6 +93,8 @@ class Verdict:
     files: tuple[CheckedFile, ...]
     head: str = ""
     anchored: bool = False
+    alone: bool = False
+    runs: int = 1
 
     @property
     def ok(self) -> bool:
@@ -109,6 +113,8 @@ class Verdict:
             "run_id": self.run_id,
             "head": self.head,
             "anchored": self.anchored,
+            "alone": self.alone,
+            "runs": self.runs,
             "files": [asdict(file) for file in self.files],
             "findings": [finding.as_dict() for finding in self.findings],
         }

@@ -5,22 +5,31 @@ from __future__ import annotations
 import json
 import resource
 import signal
+import stat
 import subprocess
 import sys
+from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from probes.clock import SeriesKey
 from probes.errors import ProbesError, StorageError
+from probes.proof.anchor import checked
 from probes.proof.finding import CheckedFile, Finding, Verdict
 from probes.proof.verify import verify
 from probes.run_directory.subprocess_command import command
 
-MEMORY = 2 << 30  # beyond the largest file, which is mapped into memory
-SECONDS_PER_GIB = 30
+MEMORY = 2 << 30  # of its own; files are mapped into memory on top of it, and of them only bytes on the disk count
+SECONDS = 60
+BYTES_PER_SECOND = 32 << 20  # of what is stored on the disk: 20 times slower than verifying
+LONGEST = 3600
+STARTING = 30  # of the interpreter, on a busy machine
+MOST_FILES = 100_000
+SPARSE = 1 << 20  # a small honest file may take no blocks at all, on file systems that store it with its name
 
 
-def verify_untrusted(path: str | Path, *, anchor: str | None = None, sha256: bool = False) -> Verdict:
+def verify_untrusted(path: str | Path, *, anchor: str | Sequence[str] | None = None, sha256: bool = False) -> Verdict:
     """Like `verify`, in a child that may not write, and has only so much memory and time.
 
     Args:
@@ -29,7 +38,7 @@ def verify_untrusted(path: str | Path, *, anchor: str | None = None, sha256: boo
         sha256: as for `verify`.
 
     Returns:
-        What was found; `crashed` where the child died.
+        What was found; `crashed` where the child died, or took too long.
 
     Raises:
         StorageError: there is nothing there.
@@ -38,13 +47,39 @@ def verify_untrusted(path: str | Path, *, anchor: str | None = None, sha256: boo
     place = Path(path)
     if not place.exists():
         raise StorageError(f'"{place}" does not exist')
-    request = {"path": str(place), "anchor": anchor, "sha256": sha256}
-    done = subprocess.run(command("probes.proof.untrusted", json.dumps(request)), capture_output=True, check=False)
+    limits = _limits(place)
+    request = {"path": str(place), "anchor": checked(anchor), "sha256": sha256, "limits": limits._asdict()}
+    words = command("probes.proof.untrusted", json.dumps(request))
+    patience = limits.seconds + STARTING
+    try:
+        done = subprocess.run(words, capture_output=True, check=False, stdin=subprocess.DEVNULL, timeout=patience)
+    except subprocess.TimeoutExpired:
+        return _crashed(place, f"the process that read it did not end within {patience} seconds")
     if done.returncode == 0:
         return _verdict(json.loads(done.stdout))
     if done.returncode == 2:
         raise ProbesError(done.stderr.decode(errors="replace").strip())
-    return Verdict(str(place), "", (Finding("crashed", place.name, f"{_death(done.returncode)}; treat the file as hostile"),), ())
+    return _crashed(place, _death(done.returncode))
+
+
+class _ChildLimits(NamedTuple):
+    memory: int
+    seconds: int
+
+
+def _limits(path: Path) -> _ChildLimits:
+    """What an honest run of this size on the disk needs: a file that is sparse, or a link, counts with what it takes there."""
+    stored = largest = 0
+    for one in islice(path.rglob("*") if path.is_dir() else [path], MOST_FILES):
+        found = one.lstat() if path.is_dir() else one.stat()
+        if stat.S_ISREG(found.st_mode):
+            size = min(found.st_size, found.st_blocks * 512 + SPARSE)
+            stored, largest = stored + size, max(largest, size)
+    return _ChildLimits(MEMORY + largest, min(SECONDS + stored // BYTES_PER_SECOND, LONGEST))
+
+
+def _crashed(place: Path, why: str) -> Verdict:
+    return Verdict(str(place), "", (Finding("crashed", place.name, f"{why}; treat the file as hostile"),), ())
 
 
 def _death(code: int) -> str:
@@ -65,20 +100,20 @@ def _verdict(data: dict[str, Any]) -> Verdict:
         for one in data["findings"]
     )
     files = tuple(CheckedFile(**one) for one in data["files"])
-    return Verdict(data["path"], data["run_id"], findings, files, data["head"], data["anchored"])
+    rest = (data[name] for name in ("head", "anchored", "alone", "runs"))
+    return Verdict(data["path"], data["run_id"], findings, files, *rest)
 
 
-def _limit(path: Path) -> None:
-    """Allow this process so much memory and time as an honest file needs, and no file to be written."""
-    sizes = [one.stat().st_size for one in (path.glob("*") if path.is_dir() else [path]) if one.is_file()]
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY + max(sizes, default=0),) * 2)
-    resource.setrlimit(resource.RLIMIT_CPU, (60 + SECONDS_PER_GIB * (sum(sizes) >> 30),) * 2)
+def _apply(limits: _ChildLimits) -> None:
+    """Allow this process so much memory and time, and no file to be written."""
+    resource.setrlimit(resource.RLIMIT_AS, (limits.memory,) * 2)
+    resource.setrlimit(resource.RLIMIT_CPU, (limits.seconds,) * 2)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def _main(request: dict[str, Any]) -> int:
-    _limit(Path(request["path"]))
+    _apply(_ChildLimits(**request["limits"]))
     try:
         verdict = verify(request["path"], anchor=request["anchor"], sha256=request["sha256"])
     except ProbesError as error:

@@ -12,7 +12,7 @@ from probes.reader.run import RunReader
 from probes.reader.run import open as open_run
 from probes.reader.selection import Names, Numbers
 from probes.reader.series import Series
-from probes.run_directory.listing import is_run
+from probes.run_directory.listing import run_directories
 
 if TYPE_CHECKING:
     import xarray
@@ -35,18 +35,6 @@ def open_all(path: str | Path) -> Runs:
     if not found:
         raise StorageError(f'"{root}" holds no run')
     return Runs(found)
-
-
-def run_directories(path: Path) -> Iterator[Path]:
-    """The run directories at or below a path; a run holds no other runs."""
-    if not path.is_dir():
-        return
-    if is_run(path):
-        yield path
-        return
-    for below in sorted(path.iterdir()):
-        if below.is_dir() and not below.is_symlink():
-            yield from run_directories(below)
 
 
 class Runs(Mapping[str, RunReader]):

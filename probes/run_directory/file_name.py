@@ -13,14 +13,36 @@ from probes.errors import UsageError
 TEMPORARY = ".tmp"  # how the names of files end that are not whole yet
 CONTINUED = "continued in the next segment"  # how a segment ends that is not the last of its epoch
 
-_STEM = re.compile(r"epoch-(\d{4,})(?:\.a(\d+))?(?:\.s(\d{4,}))?(?:\.rank-(\d{4,}))?")
 _TEMPORARY = re.compile(r"(.+)[.]\d+-[0-9a-f]{8}[.]tmp|(epoch-.+[.]h5)[.]tmp")
-_LEDGER = re.compile(r"ledger(?:\.rank-\d{4,})?\.jsonl")
+_NUMBER = "[0-9]{4,10}"  # all of them are below 2^32
+_STEM = re.compile(rf"epoch-({_NUMBER})(?:\.a([0-9]{{1,10}}))?(?:\.s({_NUMBER}))?(?:\.rank-({_NUMBER}))?")
+_LEDGER = re.compile(rf"ledger(?:\.rank-({_NUMBER}))?\.jsonl")
+_MANIFEST = re.compile(rf"run(?:\.a([0-9]{{1,10}}))?(?:\.rank-({_NUMBER}))?\.json")
 
 
 def ledger_files(directory: Path) -> list[Path]:
     """The ledgers of a run, sorted by name; a copy under another name, such as `ledger.bak.jsonl`, is not one."""
-    return sorted(path for path in directory.glob("ledger*.jsonl") if _LEDGER.fullmatch(path.name))
+    return sorted(path for path in directory.glob("ledger*.jsonl") if is_ledger(path.name))
+
+
+def is_ledger(name: str) -> bool:
+    """Whether a name is exactly that of a ledger."""
+    found = _LEDGER.fullmatch(name)
+    return found is not None and Stem(0, rank=_number(found[1])).ledger == name
+
+
+def manifest_files(directory: Path) -> list[Path]:
+    """The manifests of a run, sorted by name; a file under another name, such as `run.bak.json`, is not one."""
+    return sorted(path for path in directory.glob("run*.json") if _is_manifest(path.name))
+
+
+def _is_manifest(name: str) -> bool:
+    found = _MANIFEST.fullmatch(name)
+    return found is not None and manifest_name(int(found[1] or 1), _number(found[2])) == name
+
+
+def _number(digits: str | None) -> int | None:
+    return None if digits is None else int(digits)
 
 
 def temporary_name(name: str) -> str:
@@ -73,10 +95,10 @@ def parse_stem(name: str) -> Stem:
     """
     stem, _, suffix = name.rpartition(".")
     found = _STEM.fullmatch(stem)
-    if found is None or suffix not in ("journal", "h5"):
+    meant = None if found is None else Stem(int(found[1]), int(found[2] or 1), int(found[3] or 0), _number(found[4]))
+    if meant is None or str(meant) != stem or suffix not in ("journal", "h5"):  # `epoch-00003.h5` is a second name for one place
         raise UsageError(f'"{name}" is not the name of a journal, such as `epoch-0003.journal` or `epoch-0003.a2.journal`')
-    epoch, attempt, segment, rank = found.groups()
-    return Stem(int(epoch), int(attempt or 1), int(segment or 0), None if rank is None else int(rank))
+    return meant
 
 
 def manifest_name(attempt: int = 1, rank: int | None = None) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -12,48 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-
-from probes.digest import blake3_hex, canonical
-from probes.errors import FileRefused, StorageError
+from probes.errors import StorageError
 from probes.host import free_words
 from probes.journal.raw_file import sync_directory, write_rest
-
-FORMAT = "ledger.v1"
-FIRST = "0" * 64
-
-
-class LedgerLine(BaseModel):
-    """One line: a file that was sealed."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-    format: str = Field(default=FORMAT, pattern="^ledger[.]v1$", description="Name and version of this format.")
-    index: int = Field(description="Number of the line, from 0.")
-    previous: str = Field(description="BLAKE3 of the line before, without its end; zeros for the first.")
-    file: str = Field(description="Name of the sealed file.")
-    bytes: int = Field(description="Its size.")
-    file_blake3: str = Field(description="BLAKE3 of its bytes.")
-    epoch: int = Field(description="Number of the epoch.")
-    attempt: int = Field(description="Attempt at the epoch, from 1.")
-    rank: int = Field(description="Rank of the process.")
-    segment: int | None = Field(description="Number of the segment, from 1; null where the epoch is one file.")
-    complete: bool = Field(description="Whether the epoch, or the segment, came to its end.")
-    reason: str = Field(description="Why not.")
-    captures: int = Field(description="How many captures the file holds.")
-    captures_root: str = Field(description="Digest of everything captured.")
-    epoch_root: str = Field(description="Digest of that together with what it came from.")
-    supersedes: str | None = Field(description="The file of an earlier attempt that this one takes the place of, or null.")
-
-    @property
-    def digest(self) -> str:
-        """What the next line names as `previous`; for the last line it is the head of the ledger."""
-        return blake3_hex(line(self))
-
-
-def line(entry: LedgerLine) -> bytes:
-    """The bytes of a ledger line, without the end of the line."""
-    return canonical(entry.model_dump())
+from probes.run_directory.ledger_check import read_ledger, require_sound
+from probes.run_directory.ledger_line import FIRST, LedgerLine, line
 
 
 @dataclass(frozen=True)
@@ -198,56 +160,14 @@ def _write(descriptor: int, text: bytes, end: int) -> None:
         raise
 
 
-def check(entries: list[LedgerLine], anchor: str | None = None) -> None:
-    """Check the chain, and that it still holds the line an anchor was taken from.
-
-    Args:
-        entries: the lines.
-        anchor: a head, or a leading part of at least 8 digits, that was noted earlier; None checks the chain only.
-
-    Raises:
-        FileRefused: `ledger-chain` or `ledger-anchor`.
-    """
-    previous = FIRST
-    heads = []
-    for number, entry in enumerate(entries):
-        if entry.index != number or entry.previous != previous:
-            raise FileRefused("ledger-chain", f'line {number + 1} ("{entry.file}") does not follow the line before it')
-        previous = entry.digest
-        heads.append(previous)
-    if anchor is not None and not (len(anchor) >= 8 and any(head.startswith(anchor.lower()) for head in heads)):
-        raise FileRefused("ledger-anchor", f"no line has the hash `{anchor}`: the ledger was cut off or changed after it was taken")
-
-
 def _read(path: Path) -> tuple[list[LedgerLine], int]:
     """The lines of a ledger, and where the last whole one ends.
 
     Raises:
-        FileRefused: `ledger-line`: a whole line is not an entry in canonical form.
+        FileRefused: a whole line is not an entry in canonical form, does not follow the one before, or is of another ledger.
     """
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
+    if not path.exists() and not path.is_symlink():
         return [], 0
-    except OSError as error:
-        raise StorageError(f'"{path}" cannot be read: {error.strerror}') from error
-    lines, rest = split(content)
-    return [_entry(path, number, text) for number, text in enumerate(lines, 1)], len(content) - len(rest)
-
-
-def split(content: bytes) -> tuple[list[bytes], bytes]:
-    """The whole lines of a ledger, and what is behind them: a line that a kill or a loss of power has left half written."""
-    *lines, rest = content.split(b"\n")
-    if lines and b"\0" in lines[-1]:  # its end came to the device, and a part before did not
-        rest = lines.pop() + b"\n" + rest
-    return lines, rest
-
-
-def _entry(path: Path, number: int, text: bytes) -> LedgerLine:
-    try:
-        entry = LedgerLine.model_validate(json.loads(text))
-    except (ValueError, ValidationError, RecursionError):
-        raise FileRefused("ledger-line", f'line {number} of "{path}" is not a ledger line') from None
-    if line(entry) != text:
-        raise FileRefused("ledger-line", f'line {number} of "{path}" is not in the canonical form of a ledger line')
-    return entry
+    found = read_ledger(path)
+    require_sound((found,), path.parent)
+    return found.entries, found.end

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Iterator
 from functools import cached_property
@@ -14,13 +13,15 @@ from probes.capture_file.series_name import SeriesAddress
 from probes.capture_file.series_part import SeriesPart
 from probes.capture_file.unsealed import UnsealedFile
 from probes.errors import FileRefused, StorageError, UsageError
+from probes.plain_file import plain_object, read_plain
 from probes.run_directory.file_name import ledger_files, parse_stem
-from probes.run_directory.ledger import split
+from probes.run_directory.ledger_check import read_ledgers, require_sound
 
 OPEN_FILES = 64  # each takes two descriptors, of about a thousand that a process may have
 KEPT_PARTS = 256
 
 UNSEALED = "unsealed"
+PLACE = ("epoch", "attempt", "rank", "segment")
 
 
 class ListedFile(NamedTuple):
@@ -114,12 +115,24 @@ class Directory:
         """An open file of the run."""
         if name not in self._open:
             path = self._root / name
-            self._open[name] = SealedFile(path) if name.endswith(".h5") else UnsealedFile(path)
+            self._open[name] = self._opened(path)
             while len(self._open) > OPEN_FILES:
                 closed, _ = self._open.popitem(last=False)
                 self._parts = {place: part for place, part in self._parts.items() if place[0] != closed}
         self._open.move_to_end(name)
         return self._open[name]
+
+    def _opened(self, path: Path) -> SealedFile | UnsealedFile:
+        """Open a file of the run, whose content has to be of the epoch, attempt and rank that its name states."""
+        if not path.name.endswith(".h5"):
+            return UnsealedFile(path)
+        found = SealedFile(path)
+        named = entry(path.name)
+        if self.path.is_dir() and named is not None:
+            wrong = [name for name in PLACE if found.attributes.get(name, 0) != getattr(named, name)]
+            if wrong:
+                raise FileRefused("files-swapped", f'"{path}" states another {" and ".join(wrong)} than its name')
+        return found
 
     def addresses(self, name: str) -> tuple[SeriesAddress, ...]:
         """The series of a file; none where a journal was only just begun."""
@@ -153,7 +166,7 @@ class Directory:
         """The provenance of the run: `run.json`, or the copy in its first file."""
         path = self._root / "run.json"
         if self.path.is_dir() and path.is_file():
-            return _object(path.read_text("utf-8"), path)
+            return _manifest(path)
         return dict(self.file(self.current[0].name).document("manifest") or {}) if self.current else {}
 
     @cached_property
@@ -161,7 +174,7 @@ class Directory:
         """The spec as it was written: `spec.yaml`, or the copy in the first file."""
         path = self._root / "spec.yaml"
         if self.path.is_dir() and path.is_file():
-            return path.read_text("utf-8")
+            return read_plain(path).decode(errors="replace")
         return self.file(self.current[0].name).spec() if self.current else ""
 
     def _entries(self) -> Iterable[ListedFile]:
@@ -180,8 +193,9 @@ class Directory:
         """What the ledgers name, and journals that no ledger has overtaken; with neither, every file there is."""
         # The names first: a journal that is sealed between the two looks is then found twice, and not never.
         names = sorted(path.name for path in self._root.glob("epoch-*"))
-        ledgers = ledger_files(self._root)
-        sealed = [found for ledger in ledgers for found in _ledger(ledger)]
+        ledgers = read_ledgers(self._root)
+        require_sound(ledgers, self._root)
+        sealed = [found for ledger in ledgers for one in ledger.entries if (found := entry(one.file, one.complete)) is not None]
         done = {found[:4] for found in sealed}
         there = [found for name in names if (found := entry(name)) is not None]
         journals = [found for found in there if not found.sealed and found[:4] not in done]
@@ -215,28 +229,25 @@ def _is_whole(entries: list[ListedFile]) -> bool:
     return [found.segment for found in entries] in ([0], [*range(1, len(entries) + 1)])
 
 
-def _ledger(path: Path) -> Iterator[ListedFile]:
-    """The files that a ledger names. A last line without its end is not an entry."""
-    lines, _ = split(path.read_bytes())
-    for number, line in enumerate(lines, 1):
-        data = _object(line.decode("utf-8", "replace"), path, number)
-        found = entry(str(data.get("file")), bool(data.get("complete")))
-        if found is None:
-            raise FileRefused(
-                "bad-ledger", f'line {number} of "{path}" names "{data.get("file")}", which is not the name of a capture file'
-            )
-        yield found
-
-
-def _object(text: str, path: Path, line: int = 0) -> dict[str, Any]:
-    where = f'line {line} of "{path}"' if line else f'"{path}"'
+def _manifest(path: Path) -> dict[str, Any]:
     try:
-        data = json.loads(text)
+        return plain_object(read_plain(path))
+    except FileRefused:
+        raise
     except ValueError as error:
-        raise FileRefused("bad-ledger" if line else "bad-manifest", f"{where} is not JSON: {error}") from error
-    if not isinstance(data, dict):
-        raise FileRefused("bad-ledger" if line else "bad-manifest", f"{where} is not a JSON object")
-    return data
+        raise FileRefused("bad-manifest", f'"{path}" is not a JSON object: {error}') from error
+
+
+def run_directories(path: Path) -> Iterator[Path]:
+    """The run directories at or below a path; a run holds no other runs."""
+    if not path.is_dir():
+        return
+    if is_run(path):
+        yield path
+        return
+    for below in sorted(path.iterdir()):
+        if below.is_dir() and not below.is_symlink():
+            yield from run_directories(below)
 
 
 def newest_run(path: Path) -> Path:

@@ -94,7 +94,7 @@ class RunSummary:
 
     def _ending(self) -> list[str]:
         files = f"{self.epochs} {'epoch' if self.epochs == 1 else 'epochs'} sealed in {shown(self.directory)}"
-        lines = [files + (f", ledger head {self.head[:16]}" if self.head else "")]
+        lines = [files + (f", ledger head {self.head}" if self.head else "")]
         lines += self.sinks.values()
         lines += self.trigger
         lines += [f"missing: {line}" for line in in_words(one for one in self.missing if one.first)]

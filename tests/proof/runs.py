@@ -81,6 +81,12 @@ def replaced(origin: Manifest, **changes: Any) -> Manifest:
     return changed.model_copy(update={"identity": identity(changed)})
 
 
+def of_launch(origin: Manifest, rank: int | None, world: int) -> Manifest:
+    """The manifest of one rank of a launch, or of the only process."""
+    environment = origin.environment.model_copy(update={"world": 1 if rank is None else world})
+    return replaced(origin, rank=rank or 0, environment=environment)
+
+
 def write_run(
     path: Path,
     *,
@@ -95,10 +101,11 @@ def write_run(
     attempt: int = 1,
     first: int = 0,
     rank: int | None = None,
+    world: int = 2,
 ) -> str:
     """Write and seal a run, or the part of one rank; returns the head of its ledger."""
     path.mkdir(parents=True, exist_ok=True)
-    found = (origin or manifest()).model_copy(update={"rank": rank or 0})
+    found = of_launch(origin or manifest(), rank, world)
     (path / manifest_name(attempt, rank)).write_text(found.text(), encoding="utf-8")
     (path / "spec.yaml").write_bytes(SPEC)
     for epoch in range(first, epochs):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ def launch(path: Path, change: Change = lambda one, epoch: one, of: int = 1) -> 
     return {ledgers[rank]: write_run(path, rank=rank, change=change if rank == of else unchanged) for rank in RANKS}
 
 
-def codes(path: Path, **options: str) -> set[str]:
+def codes(path: Path, **options: Any) -> set[str]:
     return {finding.code for finding in verify(path, **options).findings if not finding.note}
 
 
@@ -37,10 +38,30 @@ def test_a_run_of_two_processes_verifies_under_one_head(tmp_path: Path) -> None:
 
 def test_the_head_of_the_run_and_of_each_ledger_are_anchors(tmp_path: Path) -> None:
     heads = launch(tmp_path / "a")
-    for anchor in (verify(tmp_path / "a").head, *heads.values()):
+    for anchor in (verify(tmp_path / "a").head, [*heads.values()]):
         verdict = verify(tmp_path / "a", anchor=anchor)
         assert verdict.ok, verdict.findings
         assert verdict.anchored
+
+
+def test_the_head_of_one_ledger_anchors_that_ledger_only(tmp_path: Path) -> None:
+    for head in launch(tmp_path / "a").values():
+        verdict = verify(tmp_path / "a", anchor=head)
+        assert verdict.ok
+        assert not verdict.anchored
+        assert [finding.code for finding in verdict.findings] == ["anchor-partial"]
+
+
+@pytest.mark.parametrize("attempt", [1, 2])
+def test_an_anchor_of_all_ranks_stays_good_while_the_run_goes_on(attempt: int, tmp_path: Path) -> None:
+    launch(tmp_path / "a")
+    head = verify(tmp_path / "a").head
+    for rank in RANKS:
+        write_run(tmp_path / "a", rank=rank, epochs=4, first=2, attempt=attempt)
+    verdict = verify(tmp_path / "a", anchor=head)
+    assert verdict.ok, verdict.findings
+    assert verdict.anchored
+    assert {finding.code for finding in verdict.findings} == {"ledger-grown"}
 
 
 @pytest.mark.parametrize("rank", RANKS)
@@ -58,6 +79,10 @@ def test_a_rank_that_was_taken_out_or_put_in_place_of_another_is_found(tmp_path:
     launch(tmp_path / "b")
     (tmp_path / "a" / "ledger.rank-0001.jsonl").unlink()
     assert codes(tmp_path / "a") == {"file-unlisted"}
+    (tmp_path / "a" / "run.rank-0001.json").unlink()
+    for path in (tmp_path / "a").glob("epoch-*.rank-0001.h5"):
+        path.unlink()
+    assert codes(tmp_path / "a") == {"launch-differs"}
     (tmp_path / "b" / "epoch-0000.rank-0001.h5").write_bytes((tmp_path / "b" / "epoch-0000.rank-0000.h5").read_bytes())
     assert codes(tmp_path / "b") == {"files-swapped"}
     assert not independent_verifier.verifies(tmp_path / "b")
@@ -69,7 +94,7 @@ def test_a_manifest_of_a_rank_that_was_edited_or_taken_out_is_found(tmp_path: Pa
     path.write_text(path.read_text().replace('"--lr"', '"--lx"'))
     assert codes(tmp_path / "a") == {"manifest-edited"}
     path.unlink()
-    assert codes(tmp_path / "a") == {"manifest-edited"}
+    assert codes(tmp_path / "a") == {"manifest-edited", "launch-differs"}
 
 
 def test_diff_tells_the_rank_of_the_first_divergence(tmp_path: Path) -> None:

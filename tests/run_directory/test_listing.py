@@ -88,7 +88,7 @@ def test_a_ledger_that_names_something_else_is_refused(line: str, tmp_path: Path
     (tmp_path / "ledger.jsonl").write_text(line + "\n")
     with pytest.raises(FileRefused) as refused:
         _ = probes.open(tmp_path).epochs
-    assert refused.value.code == "bad-ledger"
+    assert refused.value.code == "ledger-edited"
 
 
 def test_ranks_stand_one_after_the_other_and_can_be_chosen(tmp_path: Path) -> None:

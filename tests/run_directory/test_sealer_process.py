@@ -12,7 +12,7 @@ from time import monotonic, sleep
 
 import pytest
 
-from probes.run_directory.ledger import Ledger, check
+from probes.run_directory.ledger import Ledger
 from probes.run_directory.sealer_process import SealerProcess
 from tests.run_directory.epochs import Shot, payloads, stored, write
 

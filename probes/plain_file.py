@@ -1,0 +1,106 @@
+"""Read whole files that anyone may have made: regular files only, no links, bounded sizes, plain JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any, NoReturn
+
+from probes.errors import FileRefused, StorageError
+
+LARGEST_TEXT = 256 << 20
+DEEPEST = 64
+LARGEST_INTEGER = 1 << 64
+
+
+def regular(path: Path, *, follow: bool = False) -> int:
+    """Open a regular file for reading, without waiting for the other end of a pipe; returns the descriptor.
+
+    Args:
+        path: the file.
+        follow: whether a link at the end of the path is followed.
+
+    Raises:
+        FileRefused: `not-regular`: the path is a link, a directory, a device or a pipe.
+        StorageError: there is no such file, or it may not be read.
+    """
+    flags = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0)
+    try:
+        if not follow and path.is_symlink():
+            raise FileRefused("not-regular", f'"{path}" is a link; a run contains regular files only')
+        descriptor = os.open(path, flags | (0 if follow else getattr(os, "O_NOFOLLOW", 0)))
+    except OSError as error:
+        raise StorageError(f'"{path}" cannot be read: {error.strerror or error}') from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise FileRefused("not-regular", f'"{path}" is not a regular file')
+    return descriptor
+
+
+def read_plain(path: Path, most: int = LARGEST_TEXT) -> bytes:
+    """The bytes of a regular file.
+
+    Args:
+        path: the file.
+        most: how many bytes are read; a larger file is refused before it is read.
+
+    Raises:
+        FileRefused: `not-regular`, or `oversized`.
+        StorageError: there is no such file, or it may not be read.
+    """
+    with os.fdopen(regular(path), "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > most:
+            raise FileRefused("oversized", f'"{path}" has {size} bytes; at most {most} are read')
+        return file.read(most)
+
+
+def plain_json(text: bytes | str) -> Any:
+    """The value of a JSON text: at most 64 levels deep, integers below 2^64, finite numbers, text that has a UTF-8 form.
+
+    Raises:
+        ValueError: the text is anything else.
+    """
+    words = text.decode() if isinstance(text, bytes) else text
+    try:
+        found = json.loads(words, parse_int=_integer, parse_constant=_refuse)
+    except RecursionError:
+        raise ValueError(f"more than {DEEPEST} levels") from None
+    _check_depth(found)
+    if "\\u" in words:
+        json.dumps(found, ensure_ascii=False).encode()  # half of a surrogate pair has no UTF-8 form
+    return found
+
+
+def plain_object(text: bytes | str) -> dict[str, Any]:
+    """The value of a JSON text that is an object.
+
+    Raises:
+        ValueError: it is anything else.
+    """
+    found = plain_json(text)
+    if not isinstance(found, dict):
+        raise ValueError("not a JSON object")
+    return found
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > 20 or abs(number := int(digits)) >= LARGEST_INTEGER:
+        raise ValueError(f"an integer of {len(digits)} digits")
+    return number
+
+
+def _refuse(word: str) -> NoReturn:
+    raise ValueError(f"`{word}` is not a number")
+
+
+def _check_depth(value: Any) -> None:
+    """Refuse what functions that call themselves could not go through."""
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [below for one in level if isinstance(one, dict | list) for below in (one.values() if isinstance(one, dict) else one)]
+        if not level:
+            return
+    raise ValueError(f"more than {DEEPEST} levels")

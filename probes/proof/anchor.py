@@ -1,0 +1,157 @@
+"""Which lines of the ledgers of a run an anchor covers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from probes.digest import blake3_hex, canonical
+from probes.errors import UsageError
+from probes.proof.finding import Finding
+from probes.run_directory.ledger import current
+from probes.run_directory.ledger_check import LedgerContents
+from probes.run_directory.ledger_line import LedgerLine
+
+FEWEST_DIGITS = 32  # 8 digits are met by a forger within seconds
+DIGITS = frozenset("0123456789abcdef")
+
+
+class AnchorCheck(NamedTuple):
+    """Anchors, compared with the ledgers of a run.
+
+    Attributes:
+        findings: what is wrong or worth knowing.
+        lines: how many lines of each ledger the anchors cover.
+        whole: whether every anchor was found and every line is covered, but for lines that were added later.
+    """
+
+    findings: tuple[Finding, ...]
+    lines: Mapping[str, int]
+    whole: bool
+
+    def covers(self, ledgers: Sequence[LedgerContents], file: str) -> bool:
+        """Whether the line of a file is among those that the anchors cover."""
+        return any(entry.file == file for entry in covered(ledgers, self.lines))
+
+
+def head_of(ledgers: Sequence[LedgerContents]) -> str:
+    """The head of a run: of its ledger, or over the heads of all of them; empty without a line."""
+    return _head({ledger.name: ledger.heads[-1] for ledger in ledgers if ledger.heads})
+
+
+def _head(heads: Mapping[str, str]) -> str:
+    return blake3_hex(canonical(heads)) if len(heads) > 1 else next(iter(heads.values()), "")
+
+
+def checked(anchor: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Anchors as they are compared.
+
+    Raises:
+        UsageError: one has fewer than 32 digits, or is not hexadecimal.
+    """
+    given = (anchor,) if isinstance(anchor, str) else tuple(anchor or ())
+    for one in given:
+        if not (FEWEST_DIGITS <= len(one) <= 64 and DIGITS.issuperset(one.lower())):
+            raise UsageError(
+                f"`{one}` is not an anchor; an anchor is a ledger head of 64 hexadecimal digits, or at least its first {FEWEST_DIGITS}"
+            )
+    return tuple(one.lower() for one in given)
+
+
+def check_anchors(ledgers: Sequence[LedgerContents], anchors: Sequence[str]) -> AnchorCheck:
+    """Compare anchors with the ledgers of a run.
+
+    Args:
+        ledgers: the ledgers of the run.
+        anchors: heads that were noted earlier, as `checked` returns them: of the run, or of one ledger each.
+    """
+    findings: list[Finding] = []
+    lines: dict[str, int] = {}
+    for anchor in anchors:
+        found = _found(ledgers, anchor)
+        if found is None:
+            findings.append(_rolled_back(ledgers, anchor))
+            continue
+        lines |= {name: max(count, lines.get(name, 0)) for name, count in found.items()}
+    findings += _beyond(ledgers, lines) if lines else ()
+    findings += _replaced(ledgers, lines)
+    whole = bool(lines) and all(one.code == "ledger-grown" for one in findings)
+    return AnchorCheck(tuple(findings), lines, whole)
+
+
+def _found(ledgers: Sequence[LedgerContents], anchor: str) -> dict[str, int] | None:
+    """How many lines of each ledger an anchor covers; None where it is of no state of these ledgers."""
+    for heads, lines in _states(ledgers):
+        if _head(heads).startswith(anchor):
+            return lines
+    for ledger in ledgers:
+        for number, head in enumerate(ledger.heads, 1):
+            if head.startswith(anchor):
+                return {ledger.name: number}
+    return None
+
+
+def _states(ledgers: Sequence[LedgerContents]) -> Iterator[tuple[dict[str, str], dict[str, int]]]:
+    """The states in which several ledgers have a head together: now, and after each place that all of them have reached.
+
+    A place is attempt, epoch and segment; a ledger has reached it with its last leading line that is not above it.
+    """
+    yield _state(ledgers, {ledger.name: len(ledger.heads) for ledger in ledgers})
+    if len(ledgers) < 2:
+        return
+    places = {ledger.name: [_place(entry) for entry in ledger.lines] for ledger in ledgers}
+    lines = dict.fromkeys(places, 0)
+    for place in sorted({place for of_ledger in places.values() for place in of_ledger}):
+        for name, found in places.items():
+            while lines[name] < len(found) and found[lines[name]] <= place:
+                lines[name] += 1
+        yield _state(ledgers, lines)
+
+
+def _state(ledgers: Sequence[LedgerContents], lines: Mapping[str, int]) -> tuple[dict[str, str], dict[str, int]]:
+    heads = {ledger.name: ledger.heads[lines[ledger.name] - 1] for ledger in ledgers if lines[ledger.name]}
+    return heads, {name: lines[name] for name in heads}
+
+
+def _place(entry: LedgerLine | None) -> tuple[int, int, int]:
+    return (entry.attempt, entry.epoch, entry.segment or 0) if entry is not None else (1 << 32, 0, 0)
+
+
+def covered(ledgers: Sequence[LedgerContents], lines: Mapping[str, int]) -> list[LedgerLine]:
+    """The ledger lines that anchors cover."""
+    return [entry for ledger in ledgers for entry in ledger.lines[: lines.get(ledger.name, 0)] if entry is not None]
+
+
+def _beyond(ledgers: Sequence[LedgerContents], lines: Mapping[str, int]) -> Iterator[Finding]:
+    """Lines that no anchor covers."""
+    alone = all(".rank-" in name for name in lines)  # the head of one rank of several was taken for that of the run
+    for ledger in ledgers:
+        later = len(ledger.heads) - lines.get(ledger.name, 0)
+        if later and ledger.name not in lines and alone:
+            yield Finding(
+                "anchor-partial", ledger.name, "no anchor covers this ledger; anchor the head of the run, or the heads of all ledgers"
+            )
+        elif later:
+            yield Finding(
+                "ledger-grown", ledger.name, f"{later} lines follow those that the anchor covers: {_named(ledger, lines)} not anchored"
+            )
+
+
+def _named(ledger: LedgerContents, lines: Mapping[str, int]) -> str:
+    names = [f'"{entry.file}"' for entry in ledger.lines[lines.get(ledger.name, 0) :] if entry is not None]
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"{', '.join(names[:3])}{more} {'is' if len(names) == 1 else 'are'}"
+
+
+def _replaced(ledgers: Sequence[LedgerContents], lines: Mapping[str, int]) -> Iterator[Finding]:
+    """Files that counted when the anchor was taken, and that a later line has taken the place of."""
+    now = {entry.file for entry in current(entry for ledger in ledgers for entry in ledger.entries).values()}
+    for entry in current(covered(ledgers, lines)).values():
+        if entry.file not in now:
+            yield Finding("anchor-replaced", entry.file, "the anchor covers it, but a later attempt that no anchor covers replaces it")
+
+
+def _rolled_back(ledgers: Sequence[LedgerContents], anchor: str) -> Finding:
+    count = sum(len(ledger.heads) for ledger in ledgers)
+    name = ledgers[0].name if ledgers else "ledger.jsonl"
+    return Finding("ledger-rolled-back", name, f"none of its {count} lines has the hash {anchor}: lines were cut off or rewritten")

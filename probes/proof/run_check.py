@@ -1,0 +1,232 @@
+"""Check one run directory, or one file of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from probes.capture_file.missing_values import MissingValue, in_words
+from probes.proof.anchor import check_anchors, head_of
+from probes.proof.file_hash import Hashes, hashes, prefix_hex
+from probes.proof.finding import CheckedFile, Finding, Verdict
+from probes.proof.start_check import StartCheck
+from probes.proof.verify_file import FileVerification, verify_file
+from probes.run_directory.file_name import CONTINUED, manifest_name
+from probes.run_directory.ledger import current
+from probes.run_directory.ledger_check import breaches, read_ledgers
+from probes.run_directory.ledger_line import LedgerLine
+
+FACTS = ("epoch", "attempt", "rank", "captures_root", "epoch_root", "reason")
+MOST_NAMED = 16
+
+
+class RunCheck:
+    """One verification; files are hashed as a whole by a second thread while their content is checked.
+
+    Attributes:
+        has_ledger: whether there is a ledger.
+    """
+
+    def __init__(self, path: Path, sha256: bool) -> None:
+        self._path, self._sha256 = path, sha256
+        self._directory = path if path.is_dir() else path.parent
+        self._ledgers = read_ledgers(self._directory)
+        self.has_ledger = bool(self._ledgers)
+        self._entries = [entry for ledger in self._ledgers for entry in ledger.entries]
+        self._lines = {entry.file: entry for entry in self._entries}
+        self._digests = {entry.file_blake3: entry.file for entry in reversed(self._entries)}
+        self._findings: list[Finding] = []
+        self._manifests: dict[str, dict[str, Any]] = {}
+        self._thread = ThreadPoolExecutor(1)
+
+    def close(self) -> None:
+        """End the second thread."""
+        self._thread.shutdown(cancel_futures=True)
+
+    def verdict(self, anchors: Sequence[str]) -> Verdict:
+        """Check everything, and the anchors that `anchor.checked` returned."""
+        single = not self._path.is_dir()
+        names = self._one_name() if single else self._every_name()
+        anchored = check_anchors(self._ledgers, anchors)
+        self._findings += anchored.findings
+        if anchors and single and anchored.lines and not anchored.covers(self._ledgers, self._path.name):
+            self._find("anchor-uncovered", self._path.name, "no anchor covers the line that lists it")
+        checked = [self._file(name) for name in names]
+        if not names and not self._findings:
+            self._find("nothing", self._directory.name, "no file was sealed")
+        run_id = self._manifests.get("run.json", {}).get("run_id") or next((one.run_id for one in checked if one.run_id), "")
+        return Verdict(
+            path=str(self._path),
+            run_id=str(run_id),
+            findings=tuple(self._findings),
+            files=tuple(one.checked for one in checked),
+            head=head_of(self._ledgers),
+            anchored=anchored.whole if not single else anchored.covers(self._ledgers, self._path.name),
+            alone=single and not self.has_ledger,
+        )
+
+    def _every_name(self) -> list[str]:
+        """Sealed files to verify, after everything around them."""
+        self._findings += [Finding(*breach) for breach in breaches(self._ledgers)]
+        for ledger in self._ledgers:
+            if ledger.torn:
+                self._find("ledger-torn", ledger.name, f"the last {ledger.torn} bytes are no whole line")
+        self._attempts()
+        starts = StartCheck(self._directory, self._entries)
+        self._manifests = starts.manifests
+        self._findings += starts.findings
+        return self._names()
+
+    def _one_name(self) -> list[str]:
+        """The one file to verify, and whether the ledger beside it lists it once, in an unbroken chain."""
+        name = self._path.name
+        if self.has_ledger:
+            holding = {ledger.name for ledger in self._ledgers for entry in ledger.entries if entry.file == name}
+            self._findings += [
+                Finding(*breach) for breach in breaches(self._ledgers) if breach.file in {name, *(holding or self._all_names())}
+            ]
+            if not holding:
+                self._find("file-unlisted", name, "no line of the ledger beside it lists it")
+            elif name not in {entry.file for entry in current(self._entries).values()}:
+                self._find("superseded", name, "a later attempt replaces it")
+        return [name]
+
+    def _all_names(self) -> set[str]:
+        return {ledger.name for ledger in self._ledgers}
+
+    def _names(self) -> list[str]:
+        """Sealed files to verify; what is missing, unlisted or not sealed yet is noted."""
+        there = {path.name for path in self._directory.glob("epoch-*.h5")}
+        listed = {entry.file for entry in self._entries}
+        if there and not self._ledgers:
+            self._find("ledger-missing", "ledger.jsonl", f"there are {len(there)} sealed files and no ledger")
+        for name in sorted(listed - there):
+            self._find("file-missing", name, "the ledger lists it, but the file is missing")
+        if self._ledgers:
+            for name in sorted(there - listed):
+                self._find("file-unlisted", name, "no line of the ledger lists it")
+        for path in sorted(self._directory.glob("epoch-*.journal")):
+            self._find("unsealed", path.name, "its epoch is not sealed; `probes recover` seals the epochs of a run that died")
+        return sorted(there)
+
+    def _attempts(self) -> None:
+        counting = {entry.file for entry in current(self._entries).values()}
+        self._segments([entry for entry in self._entries if entry.file in counting and entry.segment])
+        for entry in self._entries:
+            if entry.file not in counting:
+                self._find("superseded", entry.file, "a later attempt replaces it")
+
+    def _segments(self, entries: list[LedgerLine]) -> None:
+        """Note epochs that do not have every segment."""
+        epochs: dict[tuple[int, int], dict[int, LedgerLine]] = {}
+        for entry in entries:
+            epochs.setdefault((entry.epoch, entry.rank), {})[entry.segment or 0] = entry
+        for segments in epochs.values():
+            last = segments[max(segments)]
+            missing = islice((number for number in range(1, max(segments)) if number not in segments), MOST_NAMED)
+            for number in missing:
+                self._find("file-missing", last.file, f"its epoch has no segment {number}")
+            if last.reason == CONTINUED:
+                self._find("incomplete", last.file, "the epoch is incomplete: its next segment is missing")
+
+    def _file(self, name: str) -> _File:
+        path = self._directory / name
+        if not path.is_file():
+            self._find("not-regular", name, "is not a regular file")
+            return _File(CheckedFile(name, 0, ok=False), "")
+        entry = self._lines.get(name)
+        hashing = self._thread.submit(hashes, path, self._sha256) if entry or self._sha256 else None
+        inspected = verify_file(path, entry.captures if entry else None)
+        found = _result(hashing)
+        mine = list(inspected.findings)
+        mine += self._origin(entry, inspected, found.blake3)
+        if entry is not None:
+            mine = list(self._against(entry, path, inspected, found.blake3, mine))
+        self._findings += mine
+        self._findings += _notes(inspected)
+        checked = CheckedFile(
+            file=name,
+            bytes=path.stat().st_size,
+            captures=inspected.captures,
+            captures_root=inspected.captures_root,
+            epoch_root=inspected.epoch_root,
+            file_blake3=found.blake3,
+            file_sha256=found.sha256,
+            ok=all(one.note for one in mine),
+        )
+        return _File(checked, str(inspected.attributes.get("run_id", "")))
+
+    def _against(self, entry: LedgerLine, path: Path, found: FileVerification, digest: str, mine: list[Finding]) -> Iterator[Finding]:
+        """A file against its line in the ledger; what is plainer than what was found inside takes its place."""
+        size = path.stat().st_size
+        other = self._digests.get(digest, entry.file)
+        if other != entry.file:
+            yield Finding("files-swapped", entry.file, f'holds what the ledger lists as "{other}"')
+            return
+        if size < entry.bytes and digest != entry.file_blake3:
+            yield Finding("truncated", entry.file, f"has {size} of {entry.bytes} bytes; epoch root was {entry.epoch_root[:12]}")
+            return
+        if size > entry.bytes and prefix_hex(path, entry.bytes) == entry.file_blake3:
+            yield Finding("trailing-bytes", entry.file, f"has {size - entry.bytes} bytes more than when it was sealed")
+            return
+        yield from mine
+        if digest == entry.file_blake3:
+            yield from self._line(entry, found)
+        elif not mine:
+            yield Finding("file-changed", entry.file, "captures and texts are intact, but other bytes changed since it was sealed")
+
+    def _line(self, entry: LedgerLine, found: FileVerification) -> Iterator[Finding]:
+        """A line of the ledger against a file whose hash it has: where they differ, the line was edited."""
+        facts = {name: found.attributes.get(name) for name in FACTS}
+        facts |= {"captures": found.captures, "complete": bool(found.attributes.get("complete"))}
+        facts |= {"segment": found.attributes.get("segment") or None, "bytes": (self._directory / entry.file).stat().st_size}
+        wrong = sorted(name for name, value in facts.items() if getattr(entry, name) != value)
+        before = self._lines.get(entry.supersedes or "")
+        if entry.supersedes is not None and (before is None or not _replaces(entry, before)):
+            wrong.append("supersedes")
+        if wrong:
+            yield Finding("ledger-edited", entry.file, f"its line in the ledger states another {' and '.join(wrong)} than the file has")
+
+    def _origin(self, entry: LedgerLine | None, found: FileVerification, digest: str) -> list[Finding]:
+        """Whether the manifest in a file is that of the start which wrote it."""
+        if not self._manifests or not found.manifest:
+            return []
+        name = manifest_name(int(found.attributes.get("attempt") or 1), int(found.attributes.get("rank") or 0))
+        if self._manifests.get(name) == found.manifest:
+            return []
+        if entry is None or digest != entry.file_blake3:
+            return [Finding("manifest-edited", found.name, f"the manifest in it is not `{name}`")]
+        if not any(one.code == "manifest-edited" and one.file == name for one in self._findings):
+            words = f'is not the manifest in "{found.name}"' if name in self._manifests else "the manifest is missing"
+            self._find("manifest-edited", name, words)
+        return []
+
+    def _find(self, code: str, file: str, message: str) -> None:
+        self._findings.append(Finding(code, file, message))
+
+
+class _File(NamedTuple):
+    checked: CheckedFile
+    run_id: str
+
+
+def _replaces(entry: LedgerLine, before: LedgerLine) -> bool:
+    return (before.epoch, before.rank) == (entry.epoch, entry.rank) and before.attempt < entry.attempt
+
+
+def _notes(found: FileVerification) -> Iterator[Finding]:
+    """What is no damage, and worth knowing."""
+    if found.attributes and not found.attributes.get("complete") and found.attributes.get("reason") != CONTINUED:
+        yield Finding("incomplete", found.name, f"the epoch is incomplete: {found.attributes.get('reason') or 'no reason given'}")
+    known = {(key.probe, key.target, key.leaf, reason) for key, reason, _ in found.gaps}
+    gaps = [MissingValue(key.probe, key.target, key.leaf, reason, count) for key, reason, count in found.gaps]
+    rest = [one for one in found.missing if (one.probe, one.target, one.leaf, one.reason) not in known]
+    for line in in_words([*gaps, *rest]):
+        yield Finding("gaps", found.name, f"missing: {line}")
+
+
+def _result(hashing: Future[Hashes] | None) -> Hashes:
+    return hashing.result() if hashing else Hashes("", "")

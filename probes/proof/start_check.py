@@ -1,0 +1,126 @@
+"""Check the manifests in a run directory, one for each start of each rank, and the texts that they name."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from probes.errors import FileRefused, StorageError
+from probes.plain_file import plain_object, read_plain
+from probes.proof.finding import Finding
+from probes.run_directory.file_name import manifest_files, manifest_name
+from probes.run_directory.ledger_line import LedgerLine
+from probes.run_directory.manifest import Manifest, written
+
+
+class StartCheck:
+    """Reads the manifests of a run and collects what is wrong with them.
+
+    Attributes:
+        manifests: name of the file -> content; empty where it is not a JSON object.
+        findings: what is wrong.
+    """
+
+    def __init__(self, directory: Path, entries: Sequence[LedgerLine]) -> None:
+        self._directory = directory
+        self.findings: list[Finding] = []
+        names = sorted({"run.json", *(path.name for path in manifest_files(directory))})
+        self.manifests: dict[str, dict[str, Any]] = {name: self._read(name) for name in names}
+        first = self.manifests["run.json"]
+        for name in names if first else ():
+            if _run_of(self.manifests[name]) != _run_of(first):
+                self._find("manifest-edited", name, "is the manifest of another run than `run.json`")
+        self.findings += _launches(self.manifests, entries)
+
+    def _read(self, name: str) -> dict[str, Any]:
+        path = self._directory / name
+        if not path.exists() and not path.is_symlink():
+            self._find("manifest-edited", name, "the manifest is missing")
+            return {}
+        try:
+            text = read_plain(path)
+            found = plain_object(text)
+        except FileRefused as refused:
+            self._find("manifest-edited", name, f"is not a manifest: {refused.message}")
+            return {}
+        except ValueError:
+            self._find("manifest-edited", name, "does not fit the schema: it is not a JSON object")
+            return {}
+        try:
+            manifest = Manifest.model_validate_json(text)
+        except ValidationError as error:
+            self._find("manifest-edited", name, f"does not fit the schema: {error.errors()[0]['msg']}")
+            return found
+        if written(json.loads(text)).encode() != text:
+            self._find("manifest-edited", name, "is not written the way a manifest is")
+        self._texts(name, manifest)
+        return found
+
+    def _texts(self, name: str, manifest: Manifest) -> None:
+        """Check the files that a manifest names."""
+        if name == "run.json":
+            self._check_hash("spec.yaml", manifest.spec.sha256, "spec-edited")
+        git = manifest.code.git
+        if git is not None and git.diff is not None and "code.git.diff" not in manifest.unknown and not manifest.rank:
+            self._check_hash(git.diff.name, git.diff.sha256, "diff-edited")
+
+    def _check_hash(self, name: str, digest: str, code: str) -> None:
+        path = self._directory / name
+        if path.parent != self._directory:
+            self._find(code, name, "is the name of a file outside the run directory")
+        elif not path.is_file():
+            self._find(code, name, "is missing")
+        else:
+            try:
+                found = hashlib.sha256(read_plain(path)).hexdigest()
+            except (FileRefused, StorageError) as error:
+                self._find(code, name, str(error))
+            else:
+                if found != digest:
+                    self._find(code, name, "is not the one that the manifest names")
+
+    def _find(self, code: str, file: str, message: str) -> None:
+        self.findings.append(Finding(code, file, message))
+
+
+def _run_of(manifest: dict[str, Any]) -> list[object]:
+    """What the manifests of all ranks and attempts share."""
+    spec = manifest.get("spec")
+    return [manifest.get("format"), manifest.get("run_id"), spec.get("identity") if isinstance(spec, dict) else None]
+
+
+def _launches(manifests: dict[str, dict[str, Any]], entries: Sequence[LedgerLine]) -> Iterator[Finding]:
+    """Whether ranks of manifests and ledgers are those of launches with so many processes."""
+    worlds: dict[int, int] = {}
+    for name, manifest in sorted(manifests.items()):
+        attempt, rank, world = _attempt(name), manifest.get("rank"), _world(manifest)
+        if not manifest or world is None:
+            continue
+        if manifest_name(attempt, rank if isinstance(rank, int) else None) != name:
+            yield Finding("launch-differs", name, f"states rank {rank}, which is not the one of its name")
+        elif world != worlds.setdefault(attempt, world) or not 0 <= int(rank or 0) < world:
+            yield Finding("launch-differs", name, f"rank {rank} of {world} processes does not fit the manifests of the same start")
+    for attempt, world in sorted(worlds.items()):
+        missing = [rank for rank in range(min(world, len(manifests) + 1)) if manifest_name(attempt, rank) not in manifests]
+        if missing:
+            yield Finding("launch-differs", manifest_name(attempt, missing[0]), f"is missing: the launch had {world} processes")
+    for entry in entries:
+        world = worlds.get(entry.attempt)
+        if world is not None and ((".rank-" in entry.file) != (world > 1) or entry.rank >= world):
+            yield Finding("launch-differs", entry.file, f"is not the name of a file of a launch with {world} processes")
+
+
+def _attempt(name: str) -> int:
+    part = name.split(".")[1]
+    return int(part[1:]) if part.startswith("a") else 1
+
+
+def _world(manifest: dict[str, Any]) -> int | None:
+    environment = manifest.get("environment")
+    world = environment.get("world") if isinstance(environment, dict) else None
+    return world if isinstance(world, int) and world > 0 else None

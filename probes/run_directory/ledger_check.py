@@ -1,0 +1,168 @@
+"""Read the ledgers of a run by the rule in `schemas/run-directory.v1.md`, without stopping at the first broken line."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from probes.digest import blake3_hex
+from probes.errors import FileRefused
+from probes.plain_file import plain_object, read_plain
+from probes.run_directory.file_name import ledger_files
+from probes.run_directory.ledger_line import FIRST, FORMAT, LedgerLine, line, misplaced, split
+
+
+class Breach(NamedTuple):
+    """A breach of the rule for what a run is.
+
+    Attributes:
+        code: one of `error_codes.PROOF`.
+        file: name of the file, in the run directory.
+        message: what was found.
+    """
+
+    code: str
+    file: str
+    message: str
+
+
+class LedgerContents(NamedTuple):
+    """A ledger that was read.
+
+    Attributes:
+        name: of the file.
+        lines: every whole line; None where it is not a ledger line.
+        heads: BLAKE3 of every line, as its bytes are.
+        end: where the last whole line ends.
+        torn: how many bytes follow it.
+        breaches: what is wrong.
+    """
+
+    name: str
+    lines: tuple[LedgerLine | None, ...]
+    heads: tuple[str, ...]
+    end: int
+    torn: int
+    breaches: tuple[Breach, ...]
+
+    @property
+    def entries(self) -> list[LedgerLine]:
+        """The lines that could be read."""
+        return [entry for entry in self.lines if entry is not None]
+
+
+def read_ledger(path: Path) -> LedgerContents:
+    """Read a ledger, and check each line and that it follows the one before.
+
+    Raises:
+        StorageError: the file cannot be read.
+    """
+    try:
+        content = read_plain(path)
+    except FileRefused as refused:
+        return LedgerContents(path.name, (), (), 0, 0, (Breach(refused.code, path.name, refused.message),))
+    texts, rest = split(content)
+    breaches: list[Breach] = []
+    lines: list[LedgerLine | None] = []
+    for number, text in enumerate(texts, 1):
+        found = _line(path.name, number, text)
+        if isinstance(found, Breach):
+            breaches.append(found)
+        lines.append(found if isinstance(found, LedgerLine) else None)
+    heads = tuple(map(blake3_hex, texts))
+    breaches += _links(path.name, lines, heads)
+    breaches += _places(path.name, lines)
+    return LedgerContents(path.name, tuple(lines), heads, len(content) - len(rest), len(rest), tuple(breaches))
+
+
+def read_ledgers(directory: Path) -> tuple[LedgerContents, ...]:
+    """Read all ledgers of a run, by name.
+
+    Raises:
+        StorageError: one of them cannot be read.
+    """
+    return tuple(map(read_ledger, ledger_files(directory)))
+
+
+def breaches(ledgers: Sequence[LedgerContents]) -> Iterator[Breach]:
+    """What is wrong with the ledgers of a run, each alone and all together."""
+    for ledger in ledgers:
+        yield from ledger.breaches
+    entries = [entry for ledger in ledgers for entry in ledger.entries]
+    for name, count in Counter(entry.file for entry in entries).items():
+        if count > 1:
+            yield Breach("ledger-edited", name, "two lines of the ledger list it")
+    names: dict[tuple[Any, ...], str] = {}
+    cut: dict[tuple[int, int, int], bool] = {}
+    for entry in entries:
+        attempt = entry.epoch, entry.rank, entry.attempt
+        if names.setdefault((*attempt, entry.segment), entry.file) != entry.file:
+            yield Breach(
+                "ledger-misplaced", entry.file, f'is of the same epoch, rank, attempt and segment as "{names[(*attempt, entry.segment)]}"'
+            )
+        if cut.setdefault(attempt, entry.segment is not None) != (entry.segment is not None):
+            yield Breach("ledger-misplaced", entry.file, "its attempt has segments and also a file of the whole epoch")
+
+
+def require_sound(ledgers: Sequence[LedgerContents], directory: Path) -> None:
+    """Refuse ledgers that break the rule for what a run is.
+
+    Raises:
+        FileRefused: one does; the message has the first breach.
+    """
+    for breach in breaches(ledgers):
+        raise FileRefused(breach.code, f'"{directory / breach.file}": {breach.message}; `probes verify` lists everything that is wrong')
+
+
+def _line(name: str, number: int, text: bytes) -> LedgerLine | Breach:
+    try:
+        found = plain_object(text)
+        if str(found.get("format", FORMAT)) != FORMAT:
+            return Breach("newer-format", name, f'line {number} has the format "{found["format"]}"; this release reads "{FORMAT}"')
+        entry = LedgerLine.model_validate(found)
+    except (ValueError, ValidationError):
+        return Breach("ledger-edited", name, f"line {number} is not a ledger line")
+    if line(entry) != text:
+        return Breach("ledger-edited", name, f"line {number} is not in the canonical form of a ledger line")
+    return entry
+
+
+def _places(name: str, lines: Sequence[LedgerLine | None]) -> Iterator[Breach]:
+    """Lines that state another place than the name of their file, or than the ledger that they are in."""
+    for number, entry in enumerate(lines, 1):
+        if entry is not None and (wrong := misplaced(entry, name)):
+            yield Breach("ledger-misplaced", name, f"line {number}: {wrong}")
+
+
+def _links(name: str, lines: Sequence[LedgerLine | None], heads: Sequence[str]) -> list[Breach]:
+    """Where the chain is broken: lines in another order, lines that are missing, or a line that changed."""
+    whole = [entry for entry in lines if entry is not None]
+    indices = [entry.index for entry in whole]
+    if len(whole) == len(lines) and indices != sorted(indices) and sorted(indices) == list(range(len(indices))):
+        return [Breach("ledger-reordered", name, f"the lines are in the order {', '.join(map(str, indices[:100]))}")]
+    found: list[Breach] = []
+    expected = 0
+    for number, entry in enumerate(lines, 1):
+        before = heads[number - 2] if number > 1 else FIRST
+        if entry is None or (entry.index == expected and entry.previous == before):
+            expected += 1
+            continue
+        found.append(_broken(name, number, entry, expected, before))
+        expected = max(entry.index, expected) + 1
+    return found
+
+
+def _broken(name: str, number: int, entry: LedgerLine, expected: int, before: str) -> Breach:
+    if entry.index > expected and entry.previous != before:
+        lost = f"{entry.index - expected} lines were taken out" if entry.index - expected > 1 else "a line was taken out"
+        return Breach("ledger-line-missing", name, f"{lost} before line {number} ({entry.file})")
+    if entry.index != expected:
+        return Breach("ledger-edited", name, f"line {number} ({entry.file}) calls itself number {entry.index}, not {expected}")
+    place = f"line {number - 1}" if number > 1 else "line 1"
+    return Breach(
+        "ledger-edited", name, f"line {number} ({entry.file}) follows a line with the hash {entry.previous[:12]}; {place} changed"
+    )

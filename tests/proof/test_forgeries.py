@@ -1,0 +1,289 @@
+"""Forgeries, and the exit code of `probes verify` that an auditor needs: 0 only for what nobody could know without an anchor."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from click.testing import CliRunner
+
+import probes
+from probes.commands.verify import verify as command
+from probes.errors import ProbesError
+from probes.proof.verify import verify
+from tests import independent_verifier
+from tests.proof.forger import attempt, chained, lines, listed, other, restated, stated
+from tests.proof.runs import small, write_run
+
+ONE, LAUNCH = "one", "launch"
+FILE, LAST = "epoch-0000.h5", "epoch-0001.h5"
+RANKS = ("ledger.rank-0000.jsonl", "ledger.rank-0001.jsonl")
+
+
+class Forgery(NamedTuple):
+    """One forgery.
+
+    Attributes:
+        of: the run that is changed.
+        change: what the forger does.
+        alone: exit code of `verify RUN`.
+        anchored: exit code of `verify RUN --anchor HEAD`, with the head of the run before the change.
+    """
+
+    of: str
+    change: Callable[[Path], object]
+    alone: int = 1
+    anchored: int = 1
+
+
+def _replaced_whole(run: Path) -> None:
+    shutil.rmtree(run)
+    write_run(run, epochs=2, source=small, change=other)
+
+
+def _new_ledger(run: Path) -> None:
+    attempt(run)
+    entries = lines(run)
+    chained(run, entries[:-1])
+    chained(run, [entries[-1] | {"rank": 1}], RANKS[1])
+
+
+def _new_rank(run: Path) -> None:
+    write_run(run, epochs=1, source=small, change=other, rank=1)
+
+
+def _second_launch(run: Path) -> None:
+    for rank in range(2):
+        attempt(run, rank=rank)
+
+
+def _cut(run: Path, ledger: str = "ledger.jsonl") -> None:
+    chained(run, lines(run, ledger)[:-1], ledger)
+    (run / LAST.replace(".h5", ledger.removeprefix("ledger").removesuffix(".jsonl") + ".h5")).unlink()
+
+
+def _renamed(run: Path) -> None:
+    (run / LAST).rename(run / "epoch-0007.h5")
+    stated(run, file="epoch-0007.h5", epoch=7)
+
+
+def _copied(run: Path, name: str, **changes: Any) -> None:
+    shutil.copy(run / FILE, run / name)
+    listed(run, name, 0, **changes)
+
+
+def _linked(run: Path, name: str) -> None:
+    (run / name).rename(run.parent / f"{run.name}-{name}")
+    (run / name).symlink_to(run.parent / f"{run.name}-{name}")
+
+
+def _pipe(run: Path, name: str) -> None:
+    (run / name).unlink()
+    os.mkfifo(run / name)
+
+
+def _folder(run: Path, name: str) -> None:
+    (run / name).unlink()
+    (run / name).mkdir()
+
+
+def _appended(run: Path, text: bytes) -> None:
+    with (run / "ledger.jsonl").open("ab") as file:
+        file.write(text)
+
+
+def _rewritten(run: Path, change: Callable[[bytes], bytes], name: str = "ledger.jsonl") -> None:
+    (run / name).write_bytes(change((run / name).read_bytes()))
+
+
+def _rank_gone(run: Path) -> None:
+    for path in run.glob("*rank-0001*"):
+        path.unlink()
+
+
+def _ledgers_exchanged(run: Path) -> None:
+    first, second = (run / name for name in RANKS)
+    texts = first.read_bytes(), second.read_bytes()
+    first.write_bytes(texts[1])
+    second.write_bytes(texts[0])
+
+
+def _rank_forged(run: Path) -> None:
+    _rank_gone(run)
+    write_run(run, epochs=2, source=small, change=other, rank=1)
+
+
+def _other_manifest(run: Path) -> None:
+    write_run(run.parent / f"{run.name}-other", epochs=1, source=small, attempt=2)
+    shutil.copy(run.parent / f"{run.name}-other" / "run.a2.json", run / "run.a2.json")
+    text = (run / "run.a2.json").read_text()
+    assert '"run_id": "' in text
+    (run / "run.a2.json").write_text(text.replace('"run_id": "', '"run_id": "x'))
+
+
+FORGERIES: dict[str, Forgery] = {
+    "another attempt in a new ledger of another rank": Forgery(ONE, _new_ledger),
+    "a rank more than the run had": Forgery(ONE, _new_rank),
+    "a second launch with two ranks": Forgery(ONE, _second_launch, 0, 1),
+    "an appended line that replaces an epoch": Forgery(ONE, attempt, 0, 1),
+    "an appended line of a third attempt": Forgery(ONE, lambda run: (attempt(run), attempt(run, 3)), 0, 1),
+    "everything forged": Forgery(ONE, _replaced_whole, 0, 1),
+    "the last epoch taken out with its line": Forgery(ONE, _cut, 0, 1),
+    "every line and file taken out": Forgery(ONE, lambda run: (_cut(run), chained(run, []), (run / FILE).unlink())),
+    "a file under another epoch": Forgery(ONE, _renamed),
+    "a file copied to a free epoch": Forgery(ONE, lambda run: _copied(run, "epoch-0005.h5", epoch=5)),
+    "a file copied to a segment": Forgery(ONE, lambda run: _copied(run, "epoch-0000.s0001.h5", segment=1)),
+    "a file copied to a rank": Forgery(ONE, lambda run: _copied(run, "epoch-0000.rank-0000.h5")),
+    "a file copied to a name with more zeros": Forgery(ONE, lambda run: _copied(run, "epoch-00000.h5")),
+    "a file with a first attempt in its name": Forgery(ONE, lambda run: _copied(run, "epoch-0000.a1.h5")),
+    "a file listed twice": Forgery(ONE, lambda run: listed(run, FILE, 0)),
+    "a file listed twice in two ledgers": Forgery(ONE, lambda run: listed(run, FILE, 0, RANKS[0])),
+    "a segment number of a million": Forgery(ONE, lambda run: _copied(run, "epoch-0000.a2.s1000000.h5", segment=1_000_000, attempt=2)),
+    "a segment number of a million millions": Forgery(ONE, lambda run: stated(run, segment=10**12)),
+    "an attempt in the line only": Forgery(ONE, lambda run: stated(run, attempt=2)),
+    "an attempt in the file and the line": Forgery(ONE, lambda run: restated(run, LAST, attempt=2)),
+    "an epoch in the file and the line": Forgery(ONE, lambda run: restated(run, LAST, epoch=5)),
+    "a rank in the file and the line": Forgery(ONE, lambda run: restated(run, LAST, rank=1)),
+    "an epoch that is said to be incomplete": Forgery(ONE, lambda run: stated(run, complete=False, reason="killed")),
+    "an epoch that is said to replace another": Forgery(ONE, lambda run: stated(run, supersedes=FILE)),
+    "more captures in the line": Forgery(ONE, lambda run: stated(run, captures=99)),
+    "another captures root in the line": Forgery(ONE, lambda run: stated(run, captures_root="0" * 64)),
+    "a path in the line": Forgery(ONE, lambda run: stated(run, file=f"../run/{LAST}")),
+    "an unfinished epoch": Forgery(ONE, lambda run: write_run(run, epochs=3, first=2, source=small, seals=False)),
+    "a file without a line": Forgery(ONE, lambda run: shutil.copy(run / FILE, run / "epoch-0009.h5")),
+    "a ledger that is a link": Forgery(ONE, lambda run: _linked(run, "ledger.jsonl")),
+    "a ledger that is a pipe": Forgery(ONE, lambda run: _pipe(run, "ledger.jsonl")),
+    "a ledger that is a directory": Forgery(ONE, lambda run: _folder(run, "ledger.jsonl")),
+    "a ledger without an end": Forgery(ONE, lambda run: ((run / "ledger.jsonl").unlink(), (run / "ledger.jsonl").symlink_to("/dev/zero"))),
+    "a file that is a pipe": Forgery(ONE, lambda run: _pipe(run, LAST)),
+    "a file that is a directory": Forgery(ONE, lambda run: _folder(run, LAST)),
+    "a file that is a link to another epoch": Forgery(ONE, lambda run: ((run / LAST).unlink(), (run / LAST).symlink_to(FILE))),
+    "a manifest that is a link": Forgery(ONE, lambda run: _linked(run, "run.json")),
+    "a spec that is a link": Forgery(ONE, lambda run: _linked(run, "spec.yaml")),
+    "a spec that is a pipe": Forgery(ONE, lambda run: _pipe(run, "spec.yaml")),
+    "a manifest of a start that never was": Forgery(ONE, _other_manifest),
+    "a line of deep JSON": Forgery(ONE, lambda run: _appended(run, b"[" * 100_000 + b"]" * 100_000 + b"\n")),
+    "a line with a number of 10,000 digits": Forgery(ONE, lambda run: _appended(run, b'{"index":' + b"9" * 10_000 + b"}\n")),
+    "a line with half a surrogate pair": Forgery(
+        ONE, lambda run: stated(run, reason="x") or _rewritten(run, lambda text: text.replace(b'"x"', b'"\\ud800"'))
+    ),
+    "a line with a key twice": Forgery(ONE, lambda run: _rewritten(run, lambda text: text.replace(b'"epoch":1,', b'"epoch":0,"epoch":1,'))),
+    "an empty line": Forgery(ONE, lambda run: _appended(run, b"\n")),
+    "lines with carriage returns": Forgery(ONE, lambda run: _rewritten(run, lambda text: text.replace(b"\n", b"\r\n"))),
+    "a byte order mark": Forgery(ONE, lambda run: _rewritten(run, lambda text: b"\xef\xbb\xbf" + text)),
+    "a last line that looks torn": Forgery(ONE, lambda run: _rewritten(run, lambda text: text[:-5] + b"\0" + text[-4:])),
+    "a rank taken out": Forgery(LAUNCH, _rank_gone),
+    "the ledgers of two ranks exchanged": Forgery(LAUNCH, _ledgers_exchanged),
+    "a rank forged": Forgery(LAUNCH, _rank_forged, 0, 1),
+    "a third rank of two": Forgery(LAUNCH, lambda run: write_run(run, epochs=2, source=small, rank=2)),
+    "the last epoch of one rank taken out": Forgery(LAUNCH, lambda run: _cut(run, RANKS[1]), 0, 1),
+    "an attempt of one rank of two": Forgery(LAUNCH, lambda run: attempt(run, rank=1)),
+    "an attempt of a launch of one": Forgery(LAUNCH, attempt, 0, 1),
+}
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    path = tmp_path_factory.mktemp("honest")
+    write_run(path / ONE, epochs=2, source=small)
+    for rank in range(2):
+        write_run(path / LAUNCH, epochs=2, source=small, rank=rank)
+    return {name: path / name for name in (ONE, LAUNCH)}
+
+
+def answer(path: Path, *words: str) -> tuple[int, str]:
+    done = CliRunner().invoke(command, [str(path), *words])
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done.exit_code, done.output.splitlines()[-1]
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_a_forgery_ends_with_the_exit_code_that_an_auditor_needs(honest: dict[str, Path], name: str, tmp_path: Path) -> None:
+    forgery = FORGERIES[name]
+    head = verify(honest[forgery.of]).head
+    run = Path(shutil.copytree(honest[forgery.of], tmp_path / "run"))
+    forgery.change(run)
+    started = time.monotonic()
+    code, last = answer(run)
+    assert code == forgery.alone, last
+    assert last.endswith("not anchored")
+    code, last = answer(run, "--anchor", head)
+    assert code == forgery.anchored, last
+    assert time.monotonic() - started < 5
+    assert independent_verifier.verifies(run) == (forgery.alone == 0)
+
+
+@pytest.mark.parametrize(
+    "name", ["another attempt in a new ledger of another rank", "a file listed twice in two ledgers", "a path in the line"]
+)
+def test_the_reader_refuses_what_is_no_run(honest: dict[str, Path], name: str, tmp_path: Path) -> None:
+    run = Path(shutil.copytree(honest[ONE], tmp_path / "run"))
+    FORGERIES[name].change(run)
+    with pytest.raises(ProbesError):
+        _ = probes.open(run)["acts", "fc1"].numpy()
+
+
+def test_an_honest_run_that_went_on_is_as_anchored_up_to_there(honest: dict[str, Path], tmp_path: Path) -> None:
+    run = Path(shutil.copytree(honest[ONE], tmp_path / "run"))
+    head = verify(run).head
+    write_run(run, epochs=3, first=2, source=small)
+    assert answer(run, "--anchor", head)[0] == 0
+    assert answer(run, "--anchor", head)[1].endswith("as anchored, up to the lines that were added later")
+    assert answer(run / "epoch-0002.h5", "--anchor", head)[0] == 1
+    assert answer(run / "epoch-0001.h5", "--anchor", head) == (0, answer(run / "epoch-0001.h5", "--anchor", head)[1])
+
+
+@pytest.mark.parametrize("anchor", ["", "0" * 8, "0" * 31, "0" * 65, "x" * 64])
+def test_what_is_too_short_or_no_hash_is_not_an_anchor(honest: dict[str, Path], anchor: str) -> None:
+    done = CliRunner().invoke(command, [str(honest[ONE]), "--anchor", anchor])
+    assert "is not an anchor" in str(done.exception)
+
+
+FILES: dict[str, tuple[Callable[[Path], object], int]] = {
+    "nothing": (lambda run: None, 0),
+    "the file is listed nowhere": (lambda run: chained(run, lines(run)[:-1]), 1),
+    "the chain is broken": (lambda run: _rewritten(run, lambda text: text.replace(b'"captures":2', b'"captures":3', 1)), 1),
+    "a line is no line": (lambda run: _appended(run, b"x\n"), 1),
+    "a later attempt replaces it": (lambda run: attempt(run, 2, 2), 1),
+    "it is listed twice": (lambda run: listed(run, LAST), 1),
+    "the ledger was cut": (lambda run: ((run / FILE).unlink(), chained(run, lines(run)[1:])), 1),
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_one_file_is_verified_with_its_line_and_chain(honest: dict[str, Path], name: str, tmp_path: Path) -> None:
+    change, expected = FILES[name]
+    head = verify(honest[ONE]).head
+    run = Path(shutil.copytree(honest[ONE], tmp_path / "run"))
+    change(run)
+    assert answer(run / LAST, "--anchor", head)[0] == expected
+
+
+def test_a_file_without_a_ledger_beside_it_is_said_to_be_alone(honest: dict[str, Path], tmp_path: Path) -> None:
+    shutil.copy(honest[ONE] / FILE, tmp_path / "some.h5")
+    code, last = answer(tmp_path / "some.h5")
+    assert code == 0
+    assert "alone, not anchored: who changed the file could have changed its digests too" in last
+    assert verify(tmp_path / "some.h5").alone
+
+
+def test_each_of_several_runs_is_verified_and_one_that_was_changed_fails_all(honest: dict[str, Path], tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        shutil.copytree(honest[ONE], tmp_path / "runs" / name)
+    assert answer(tmp_path / "runs") == (0, f"{tmp_path / 'runs'} verifies: 12 captures in 6 files of 3 runs, not anchored")
+    _rewritten(tmp_path / "runs" / "b", lambda text: text[:-9], LAST)
+    assert answer(tmp_path / "runs")[0] == 1
+    found = [finding for finding in verify(tmp_path / "runs").findings if not finding.note]
+    assert [(finding.code, finding.file) for finding in found] == [("truncated", f"b/{LAST}")]
+
+
+def test_a_file_whose_name_is_that_of_another_epoch_is_not_read(honest: dict[str, Path], tmp_path: Path) -> None:
+    run = Path(shutil.copytree(honest[ONE], tmp_path / "run"))
+    shutil.copy(run / LAST, run / FILE)
+    with pytest.raises(ProbesError, match="states another epoch than its name"):
+        _ = probes.open(run)["acts", "fc1"].numpy()
