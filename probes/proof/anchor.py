@@ -9,8 +9,7 @@ from probes.digest import blake3_hex, canonical
 from probes.errors import UsageError
 from probes.proof.finding import Finding
 from probes.run_directory.ledger import current
-from probes.run_directory.ledger_check import LedgerContents
-from probes.run_directory.ledger_line import LedgerLine
+from probes.run_directory.ledger_lines import LedgerContents, LedgerLine
 
 FEWEST_DIGITS = 32  # 8 digits are met by a forger within seconds
 DIGITS = frozenset("0123456789abcdef")

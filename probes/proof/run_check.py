@@ -16,8 +16,7 @@ from probes.proof.start_check import StartCheck
 from probes.proof.verify_file import FileVerification, verify_file
 from probes.run_directory.file_name import CONTINUED, manifest_name
 from probes.run_directory.ledger import current
-from probes.run_directory.ledger_check import breaches, read_ledgers
-from probes.run_directory.ledger_line import LedgerLine
+from probes.run_directory.ledger_lines import LedgerLine, breaches, read_ledgers
 
 FACTS = ("epoch", "attempt", "rank", "captures_root", "epoch_root", "reason")
 MOST_NAMED = 16

@@ -14,7 +14,7 @@ from probes.errors import FileRefused, StorageError
 from probes.plain_file import plain_object, read_plain
 from probes.proof.finding import Finding
 from probes.run_directory.file_name import manifest_files, manifest_name
-from probes.run_directory.ledger_line import LedgerLine
+from probes.run_directory.ledger_lines import LedgerLine
 from probes.run_directory.manifest import Manifest, written
 
 

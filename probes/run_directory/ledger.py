@@ -14,8 +14,7 @@ from typing import Any
 from probes.errors import StorageError
 from probes.host import free_words
 from probes.journal.raw_file import sync_directory, write_rest
-from probes.run_directory.ledger_check import read_ledger, require_sound
-from probes.run_directory.ledger_line import FIRST, LedgerLine, line
+from probes.run_directory.ledger_lines import FIRST, LedgerLine, line, read_ledger, require_sound
 
 
 @dataclass(frozen=True)

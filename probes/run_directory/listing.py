@@ -15,7 +15,7 @@ from probes.capture_file.unsealed import UnsealedFile
 from probes.errors import FileRefused, StorageError, UsageError
 from probes.plain_file import plain_object, read_plain
 from probes.run_directory.file_name import ledger_files, parse_stem
-from probes.run_directory.ledger_check import read_ledgers, require_sound
+from probes.run_directory.ledger_lines import read_ledgers, require_sound
 
 OPEN_FILES = 64  # each takes two descriptors, of about a thousand that a process may have
 KEPT_PARTS = 256

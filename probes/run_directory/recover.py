@@ -9,7 +9,7 @@ from pathlib import Path
 from probes.errors import FileRefused, ProbesError, StorageError
 from probes.run_directory.file_name import Stem, final_name, ledger_files, parse_stem
 from probes.run_directory.ledger import Ledger
-from probes.run_directory.ledger_line import LedgerLine
+from probes.run_directory.ledger_lines import LedgerLine
 from probes.run_directory.ownership import own
 from probes.run_directory.seal import JournalSealer
 

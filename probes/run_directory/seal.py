@@ -27,7 +27,7 @@ from probes.host import free_words
 from probes.journal.scan import Scan, scan
 from probes.run_directory.file_name import Stem, final_name, parse_stem, temporary_name
 from probes.run_directory.ledger import Ledger, SealedFileInfo
-from probes.run_directory.ledger_line import LedgerLine
+from probes.run_directory.ledger_lines import LedgerLine
 from probes.run_directory.publish import publish
 
 PATIENCE = 60.0  # seconds that another process may hold a journal

@@ -13,8 +13,7 @@ from blake3 import blake3
 from probes.digest import canonical
 from probes.errors import FileRefused, StorageError
 from probes.run_directory.ledger import Ledger, current
-from probes.run_directory.ledger_check import read_ledger
-from probes.run_directory.ledger_line import FIRST
+from probes.run_directory.ledger_lines import FIRST, read_ledger
 
 
 def facts(epoch: int, attempt: int = 1, complete: bool = True, segment: int | None = None, rank: int = 0) -> dict[str, Any]:
