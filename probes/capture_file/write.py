@@ -108,7 +108,7 @@ def _fill(layout: Layout, scan: Scan, path: Path, compression: Compression | Non
 def verdict(scan: Scan) -> tuple[bool, str]:
     """Whether the epoch of a journal came to its end, and why not; who seals it does not matter."""
     if not scan.trusted:
-        return False, f"{scan.untrusted_commits} steps were not known to be on the device when the machine went down, and were left out"
+        return False, f"{scan.left_out} were left out"
     if scan.end is None:
         return False, "the process ended in the middle of a write" if scan.state == "torn" else "the process ended before the epoch did"
     return bool(scan.end.get("complete")), str(scan.end.get("reason", ""))

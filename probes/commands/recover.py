@@ -15,11 +15,17 @@ from probes.run_directory.recover import recover as put_in_order
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--take-over", is_flag=True, help="Recover even if it is not known whether the owner still runs.")
+@click.option(
+    "--unproven",
+    type=click.Choice(["keep", "include", "exclude"]),
+    default="keep",
+    help="Steps of another machine that nothing proves: keep their journal as it is (default), include them, or exclude them.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
-def recover(context: click.Context, run: Path, take_over: bool, as_json: bool) -> None:
+def recover(context: click.Context, run: Path, take_over: bool, unproven: str, as_json: bool) -> None:
     """Seal the journals that a killed process left in RUN; exit 1 if a file is damaged."""
-    recovery = put_in_order(run, take_over=take_over)
+    recovery = put_in_order(run, take_over=take_over, unproven=unproven)
     click.echo(json.dumps(_data(recovery), indent=2) if as_json else _text(recovery))
     if recovery.damaged:
         context.exit(1)

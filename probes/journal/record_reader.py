@@ -6,6 +6,7 @@ import json
 import os
 import stat
 from collections.abc import Iterator
+from enum import IntEnum
 from pathlib import Path
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -77,6 +78,14 @@ def _pieces(start: int, stop: int) -> list[tuple[int, int]]:
     return [(at, min(_PIECE, stop - at)) for at in range(start, stop, _PIECE)]
 
 
+class Proof(IntEnum):
+    """What is known of the part of a body that the chain does not cover."""
+
+    DAMAGED = 0
+    UNCHECKED = 1
+    WHOLE = 2
+
+
 class Record(NamedTuple):
     """A record that chains.
 
@@ -85,12 +94,14 @@ class Record(NamedTuple):
         check: its check, which the next one is seeded with.
         body: where its body starts in the file.
         checked: the checked part of the body.
+        proof: what is known of the rest of it.
     """
 
     header: RecordHeader
     check: int
     body: int
     checked: bytes
+    proof: Proof = Proof.UNCHECKED
 
     @property
     def stop(self) -> int:
@@ -99,7 +110,9 @@ class Record(NamedTuple):
 
 
 class RecordReader:
-    """The good records of a journal behind its HEAD, to be iterated over once.
+    """The records of a journal behind its HEAD that chain, to be iterated over once.
+
+    A record chains by its header and its tables. One whose payloads are damaged is given out as such, unless it is the last.
 
     Attributes:
         head: the JSON of HEAD.
@@ -120,14 +133,18 @@ class RecordReader:
         return self._last.stop
 
     def __iter__(self) -> Iterator[Record]:
-        while (record := self._next()) is not None:
-            if not self._holds(record):
-                self.torn = True
+        record = self._next()
+        while record is not None:
+            before, self._last = self._last, record
+            proof = self._proof(record)
+            following = self._next() if record.header.kind != RecordKind.END else None
+            if proof is Proof.DAMAGED and following is None:  # a write that was never finished
+                self._last, self.torn = before, True
                 return
-            self._last = record
-            yield record
+            yield record._replace(proof=proof)
             if record.header.kind == RecordKind.END:
                 return
+            record = following
         # Behind the last record of a recycled journal are old bytes, which mean nothing.
         self.torn = self._source.size > max(self.end, self._recycled())
 
@@ -139,11 +156,13 @@ class RecordReader:
                 return record
         return None
 
-    def _holds(self, record: Record) -> bool:
+    def _proof(self, record: Record) -> Proof:
         start = record.body + record.header.checked
-        if start == record.stop or (record.header.digest == NO_DIGEST and not self._every_digest):
-            return True
-        return self._source.digest(start, record.stop) == record.header.digest
+        if start == record.stop:
+            return Proof.WHOLE
+        if record.header.digest == NO_DIGEST:
+            return Proof.DAMAGED if self._every_digest else Proof.UNCHECKED
+        return Proof.WHOLE if self._source.digest(start, record.stop) == record.header.digest else Proof.DAMAGED
 
     def _recycled(self) -> int:
         size = self.head.get("recycled_bytes", 0)

@@ -13,7 +13,7 @@ import numpy as np
 from probes.errors import FileRefused, StorageError
 from probes.host import boot_id
 from probes.journal.record import ENTRY, FIXED, EntryFlag, FrameFlag, RecordKind, payload_start
-from probes.journal.record_reader import JournalBytes, Record, RecordReader
+from probes.journal.record_reader import JournalBytes, Proof, Record, RecordReader
 from probes.journal.validate import LARGEST, annex_fault, descriptor_fault, end_fault, head_fault
 from probes.signature import DTYPES
 
@@ -44,7 +44,9 @@ class Scan:
         good_bytes: where the last good record ends.
         state: `complete` (END was seen), `open` (ends with a good record) or `torn`.
         trusted: whether every commit that was found is here.
-        untrusted_commits: commits left out: written in process mode, not synced, and the machine was restarted since.
+        untrusted_commits: commits left out because nothing proves their bytes: they were neither synced nor, being large, digested, and
+            the journal comes from another machine, or from this one before it was restarted.
+        damaged_commits: commits left out because their bytes do not agree with their digests.
     """
 
     path: Path
@@ -59,14 +61,25 @@ class Scan:
     state: str
     trusted: bool
     untrusted_commits: int
+    damaged_commits: int = 0
+
+    @property
+    def left_out(self) -> str:
+        """What is not here, in words; empty where all is."""
+        found = (
+            (self.untrusted_commits, "steps without proof that their bytes came to the device"),
+            (self.damaged_commits, "damaged steps"),
+        )
+        return " and ".join(f"{count} {what}" for count, what in found if count)
 
 
-def scan(path: Path, *, boot: str | None = None) -> Scan:
+def scan(path: Path, *, boot: str | None = None, unproven: bool = False) -> Scan:
     """Read the headers and tables of a journal; payloads are read only where there is a digest to hold against them.
 
     Args:
         path: the journal; it is not changed, and may be written to meanwhile.
         boot: the boot to compare the journal's with; that of the running machine by default.
+        unproven: take also what nothing proves, because it is known that the machine which wrote it did not crash.
 
     Raises:
         StorageError: the file cannot be read.
@@ -88,39 +101,57 @@ def scan(path: Path, *, boot: str | None = None) -> Scan:
             os.close(descriptor)
     except OSError as error:
         raise StorageError(f'cannot read the journal "{path}": {error.strerror}') from error
-    return _scan(chain, content, boot_id() if boot is None else boot)
+    return _scan(chain, content, unproven or chain.head.get("boot_id") == (boot_id() if boot is None else boot))
 
 
-def _scan(chain: RecordReader, content: _ScannedRecords, boot: str) -> Scan:
-    safe = chain.head.get("durability") == "power" or chain.head.get("boot_id") == boot
+def _scan(chain: RecordReader, content: _ScannedRecords, safe: bool) -> Scan:
     commits = np.array(content.commits, COMMIT)
-    kept = len(commits) if safe else content.synced
-    left_out = len(commits) - kept
+    captures, proofs = content.captures()
+    proof = _proof_of_commits(commits, proofs)
+    synced = np.arange(len(commits)) < content.synced
+    kept = (proof == Proof.WHOLE) | ((proof == Proof.UNCHECKED) & (safe | synced))
+    damaged = int((proof == Proof.DAMAGED).sum())
+    left_out = len(commits) - int(kept.sum())
     end = None if left_out else content.end
-    captures = content.captures()
+    if left_out:
+        captures = captures[np.repeat(kept, commits["count"].astype(np.intp))]
+        commits = commits[kept]
+        commits["first"] = np.cumsum(commits["count"]) - commits["count"]
+    places = np.cumsum(kept) - 1
     return Scan(
         path=content.source.path,
         head=chain.head,
         end=end,
         descriptors=tuple(content.descriptors),
         phases=tuple(content.phases),
-        captures=captures[: int(commits["first"][kept])] if left_out else captures,
-        commits=commits[:kept],
-        annexes=tuple(note for note in content.annexes if note[0] < kept),
+        captures=captures,
+        commits=commits,
+        annexes=tuple((int(places[index]), annex) for index, annex in content.annexes if kept[index]),
         good_bytes=chain.end,
         state="complete" if end is not None else "torn" if chain.torn or left_out else "open",
         trusted=not left_out,
-        untrusted_commits=left_out,
+        untrusted_commits=left_out - damaged,
+        damaged_commits=damaged,
     )
 
 
+def _proof_of_commits(commits: Array, proofs: Array) -> Array:
+    """What is known of the payloads of each commit: as much as of the worst of its captures."""
+    found = np.full(len(commits), Proof.WHOLE, np.uint8)
+    filled = np.flatnonzero(commits["count"])
+    if len(filled):
+        found[filled] = np.minimum.reduceat(proofs, commits["first"][filled].astype(np.intp))
+    return found
+
+
 class _FrameTable(NamedTuple):
-    """The table of a frame, where the frame and its own payloads start, and where it stops."""
+    """The table of a frame, where the frame and its own payloads start, where it stops, and what is known of its payloads."""
 
     table: bytes
     start: int
     payloads: int
     stop: int
+    proof: Proof
 
 
 class _ScannedRecords:
@@ -135,6 +166,7 @@ class _ScannedRecords:
         self.annexes: list[tuple[int, dict[str, Any]]] = []
         self.synced = 0
         self.end: dict[str, Any] | None = None
+        self._extents: list[tuple[int, Proof]] = []
         self._sizes: list[int] = []
         self._frames: list[_FrameTable] = []
         self._pending: list[_FrameTable] = []
@@ -153,21 +185,27 @@ class _ScannedRecords:
                 self.end = self.source.json(record.checked)
                 self._refuse(end_fault(self.end))
             case RecordKind.EXTENT:
-                pass
+                self._extents.append((record.body, record.proof))
             case kind:
                 raise self._inconsistent(f"a record of kind {kind}, which is not allowed there")
 
-    def captures(self) -> Array:
-        """The committed captures, their offsets counted from the start of the file."""
+    def captures(self) -> tuple[Array, Array]:
+        """The committed captures, their offsets counted from the start of the file, and what is known of the bytes of each."""
         frames = self._frames
         rows = np.frombuffer(bytearray(b"".join(frame.table for frame in frames)), CAPTURE)
         counts = [len(frame.table) // ENTRY.size for frame in frames]
-        start, payloads, stop = (np.repeat(np.array([frame[i] for frame in frames], np.uint64), counts) for i in (1, 2, 3))
+        start, payloads, stop, proof = (np.repeat(np.array([frame[i] for frame in frames], np.uint64), counts) for i in (1, 2, 3, 4))
         inline = (rows["flags"] & EntryFlag.INLINE) != 0
         self._check_bounds(rows, np.where(inline, stop - payloads, start))
         rows["offset"] += np.where(inline, payloads, np.uint64(0))
         rows["flags"] &= ~np.uint32(EntryFlag.INLINE)
-        return rows
+        return rows, np.where(inline, proof, self._proof_of_extents(rows["offset"]))
+
+    def _proof_of_extents(self, offsets: Array) -> Array:
+        """What is known of the extent that begins at or before each offset; nothing where there is none."""
+        starts = np.array([0, *(start for start, _ in self._extents)], np.uint64)
+        proofs = np.array([Proof.UNCHECKED, *(proof for _, proof in self._extents)], np.uint64)
+        return proofs[np.searchsorted(starts, offsets, side="right") - 1]
 
     def _check_bounds(self, rows: Array, limit: Array) -> None:
         if not len(rows):
@@ -195,7 +233,7 @@ class _ScannedRecords:
         if table_end + annex_bytes != len(checked):
             raise self._inconsistent("a frame whose table has another length than its count says")
         payloads = min(record.body + payload_start(len(checked)), record.stop)
-        self._pending.append(_FrameTable(checked[FIXED.size : table_end], record.body, payloads, record.stop))
+        self._pending.append(_FrameTable(checked[FIXED.size : table_end], record.body, payloads, record.stop, record.proof))
         if flags == FrameFlag.ABORT:
             self._pending.clear()
         elif flags == FrameFlag.COMMIT:

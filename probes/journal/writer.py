@@ -216,6 +216,7 @@ class Journal:
             self._phases[phase] = number
             if self._power:
                 self._log.sync()
+            self._log.check_name()
             self._log.commits += 1
             self._committed = self._buffer.framed
 

@@ -11,8 +11,12 @@ from probes.run_directory.file_name import Stem, final_name, ledger_files, parse
 from probes.run_directory.ledger import Ledger
 from probes.run_directory.ledger_lines import LedgerLine
 from probes.run_directory.ownership import own
-from probes.run_directory.seal import JournalSealer
+from probes.run_directory.seal import KEPT, JournalSealer, UnprovenSteps
 
+UNPROVEN_WAYS = (
+    "if that machine did not crash (a killed job, a copy of the directory), `probes recover --unproven include` takes them all; "
+    "else `--unproven exclude` leaves them out"
+)
 DAMAGE = ("missing", "unlisted", "refused")
 
 
@@ -23,7 +27,8 @@ class RecoveryFinding:
     Attributes:
         file: its name in the run directory.
         action: `sealed` (a file was built), `finished` (it was built already, and only its journal was left), `emptied` (a
-            journal without a single step was removed), `swept` (half a file was removed), or one of `DAMAGE`: `missing` (in
+            journal without a single step was removed), `kept` (a journal, or the rest of one, holds steps that are in no file),
+            `swept` (half a file was removed), or one of `DAMAGE`: `missing` (in
             the ledger, not in the directory), `unlisted` (in the directory, not in the ledger; left alone), `refused`
             (cannot be sealed; left alone).
         message: what it is, or what is wrong with it.
@@ -58,7 +63,7 @@ class Recovery:
         return any(finding.action in DAMAGE for finding in self.findings)
 
 
-def recover(directory: Path, *, take_over: bool = False) -> Recovery:
+def recover(directory: Path, *, take_over: bool = False, unproven: str = "keep") -> Recovery:
     """Seal every journal that is left in a run directory and report what does not fit together.
 
     What this does to each state, with J a journal, L a line in the ledger, F a sealed file:
@@ -68,9 +73,14 @@ def recover(directory: Path, *, take_over: bool = False) -> Recovery:
     - F without J and L: reported as `unlisted`, not touched.
     - L without F: reported as `missing`; a J there is kept.
 
+    A J of another machine, or of an earlier start of this one, may hold steps of which nothing proves that their bytes came to the
+    device. J is removed only where all its steps stand in F.
+
     Args:
         directory: the run directory.
         take_over: continue also where it is not known whether the process still lives that has claimed it.
+        unproven: what becomes of a journal with steps that nothing proves: `keep` it as it is, `include` them because it is known
+            that the machine did not crash, or `exclude` them and keep the journal under another name.
 
     Raises:
         StorageError: there is no such directory, or another process owns it.
@@ -80,23 +90,24 @@ def recover(directory: Path, *, take_over: bool = False) -> Recovery:
         raise StorageError(f'"{directory}" is not a directory')
     owned = own(directory, "", task="recover", take_over=take_over)
     try:
-        return seal_leftovers(directory)
+        return seal_leftovers(directory, unproven=unproven)
     finally:
         owned.release()
 
 
-def seal_leftovers(directory: Path, ours: Callable[[Stem], bool] = lambda stem: True) -> Recovery:
+def seal_leftovers(directory: Path, ours: Callable[[Stem], bool] = lambda stem: True, unproven: str = "keep") -> Recovery:
     """What `recover` does, in a directory that the caller has claimed.
 
     Args:
         directory: the run directory.
         ours: which files are looked at; those of one rank, where the others may still be writing.
+        unproven: see `recover`.
 
     Raises:
         FileRefused: the ledger is damaged.
     """
     seals = JournalSealer(directory)
-    findings = [_recover(seals, directory / name) for name in sorted(_names(directory, ".journal", ours))]
+    findings = [found for name in sorted(_names(directory, ".journal", ours)) for found in _recover(seals, directory / name, unproven)]
     findings += _sweep(directory, ours)
     ledgers = {path.name: Ledger(path) for path in ledger_files(directory)}
     findings += _compare(directory, ledgers, ours)
@@ -118,18 +129,25 @@ def _stem(name: str) -> Stem | None:
         return None
 
 
-def _recover(seals: JournalSealer, journal: Path) -> RecoveryFinding:
+def _recover(seals: JournalSealer, journal: Path, unproven: str) -> Iterator[RecoveryFinding]:
     try:
-        sealed = seals.seal(journal.name)
+        sealed = seals.seal(journal.name, {"unproven": unproven})
+    except UnprovenSteps as found:
+        yield RecoveryFinding(journal.name, "kept", f"{found}; {UNPROVEN_WAYS}")
     except FileRefused as refused:
         if refused.code != "journal-empty":
-            return RecoveryFinding(journal.name, "refused", str(refused))
+            yield RecoveryFinding(journal.name, "refused", str(refused))
+            return
         journal.unlink()
-        return RecoveryFinding(journal.name, "emptied", "it has no committed step")
+        yield RecoveryFinding(journal.name, "emptied", "it has no committed step")
     except StorageError as error:
-        return RecoveryFinding(journal.name, "refused", str(error))
-    action = "finished" if sealed.repeated else "sealed"
-    return RecoveryFinding(sealed.file, action, sealed.reason, complete=sealed.complete, captures=sealed.captures)
+        yield RecoveryFinding(journal.name, "refused", str(error))
+    else:
+        action = "finished" if sealed.repeated else "sealed"
+        yield RecoveryFinding(sealed.file, action, sealed.reason, complete=sealed.complete, captures=sealed.captures)
+        rest = journal.with_name(journal.name + KEPT)
+        if rest.exists():
+            yield RecoveryFinding(rest.name, "kept", "the journal, whose other steps are in no file")
 
 
 def _sweep(directory: Path, ours: Callable[[Stem], bool]) -> Iterator[RecoveryFinding]:

@@ -30,6 +30,7 @@ from probes.run_directory.ledger import Ledger, SealedFileInfo
 from probes.run_directory.ledger_lines import LedgerLine
 from probes.run_directory.publish import publish
 
+KEPT = ".kept"  # how the name of a journal ends that holds steps which are in no file
 PATIENCE = 60.0  # seconds that another process may hold a journal
 
 
@@ -39,8 +40,9 @@ def seal(journal: Path, run_dir: Path, options: Mapping[str, Any] | None = None,
     Args:
         journal: the journal; it goes, or becomes the spare one.
         run_dir: the directory of the run, which holds the journal.
-        options: `compression` (none, gzip, zstd, blosc2), `spare` (keep the journal's space for a later epoch) and `run_id` (of
-            which run the journal has to be).
+        options: `compression` (none, gzip, zstd, blosc2), `spare` (keep the journal's space for a later epoch), `run_id` (of
+            which run the journal has to be), `captures` (how many it has to hold) and `unproven` (what becomes of steps that nothing
+            proves: `exclude`, `include`, or `keep` the journal as it is).
         passed: called with the name of each point that is reached.
 
     Raises:
@@ -49,6 +51,10 @@ def seal(journal: Path, run_dir: Path, options: Mapping[str, Any] | None = None,
         MissingExtra: the compression needs a package that is not installed.
     """
     return JournalSealer(run_dir).seal(journal.name, options, passed)
+
+
+class UnprovenSteps(StorageError):
+    """A journal of another machine, or of an earlier start of this one, holds steps that nothing proves; it was asked to be left alone."""
 
 
 class JournalSealer:
@@ -66,7 +72,7 @@ class JournalSealer:
     def seal(self, name: str, options: Mapping[str, Any] | None = None, passed: OnProgress = ignore_progress) -> SealedFileInfo:
         """Seal one journal, given by its name in the directory; see `seal`."""
         began = perf_counter()
-        wanted = {"compression": "none", "spare": False, **(options or {})}
+        wanted = {"compression": "none", "spare": False, "unproven": "exclude", **(options or {})}
         stem = parse_stem(name)
         how = compression(str(wanted["compression"]))
         journal = self.directory / name
@@ -75,10 +81,13 @@ class JournalSealer:
             before = ledger.entry(f"{stem}.h5")
             if not is_there and before is None:
                 raise StorageError(f'there is no journal "{journal}"')
-            entry = before or ledger.append(self._build(journal, stem, how, passed, wanted))
+            scanned = _scan(journal, stem, wanted["unproven"] == "include") if is_there else None
+            if scanned is not None and scanned.untrusted_commits and wanted["unproven"] == "keep":
+                raise UnprovenSteps(f"it holds {scanned.left_out} (it was written on another machine, or before a restart)")
+            entry = before or ledger.append(self._build(scanned, stem, how, passed, wanted))
             passed("entered")
-            if is_there:
-                self._end(journal, stem, before, bool(wanted["spare"]))
+            if scanned is not None:
+                self._end(scanned, stem, before, bool(wanted["spare"]))
             passed("dropped")
         facts = entry.model_dump(include=set(SealedFileInfo.__dataclass_fields__))
         return SealedFileInfo(journal=name, head=entry.digest, seconds=perf_counter() - began, repeated=before is not None, **facts)
@@ -88,10 +97,14 @@ class JournalSealer:
         for spare in self._spares:
             spare.unlink(missing_ok=True)
 
-    def _build(self, journal: Path, stem: Stem, how: Compression | None, passed: OnProgress, wanted: Mapping[str, Any]) -> dict[str, Any]:
+    def _build(
+        self, scanned: Scan | None, stem: Stem, how: Compression | None, passed: OnProgress, wanted: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """Build the file of a journal; the facts for its line in the ledger."""
         path = self.directory / f"{stem}.h5"
-        scanned = _scan(journal, stem)
+        if scanned is None:
+            raise StorageError(f'there is no journal of "{path}"')
+        journal = scanned.path
         count, run_id = wanted.get("captures"), wanted.get("run_id")
         if run_id not in (None, scanned.head.get("run_id")):
             # Somebody removed the run while it was being sealed, and began another, which may still write to this journal.
@@ -100,12 +113,15 @@ class JournalSealer:
             raise StorageError(f'"{journal}" holds {len(scanned.captures)} of the {count} captures that were committed; it is kept')
         return _facts(path, scanned, _make(scanned, path, how, passed))
 
-    def _end(self, journal: Path, stem: Stem, before: LedgerLine | None, keep: bool) -> None:
-        """Let go of a journal whose file has its line in the ledger."""
+    def _end(self, scanned: Scan, stem: Stem, before: LedgerLine | None, keep: bool) -> None:
+        """Let go of a journal whose file has its line in the ledger; one that was not taken over whole stays, under another name."""
+        journal = scanned.path
         if before is not None:
-            _check_same(before, self.directory / f"{stem}.h5", _scan(journal, stem))
+            _check_same(before, self.directory / f"{stem}.h5", scanned)
         spare = self.directory / stem.spare
-        if keep and not spare.exists():
+        if scanned.left_out:
+            publish(journal, journal.with_name(f"{journal.name}{KEPT}"))
+        elif keep and not spare.exists():
             journal.rename(spare)
             self._spares.add(spare)
         else:
@@ -169,9 +185,9 @@ def _is(path: Path, handle: int) -> bool:
         return False
 
 
-def _scan(journal: Path, stem: Stem) -> Scan:
+def _scan(journal: Path, stem: Stem, unproven: bool = False) -> Scan:
     """The content of a journal whose HEAD says what its name says."""
-    scanned = scan(journal)
+    scanned = scan(journal, unproven=unproven)
     head = scanned.head
     said = Stem(int(head["epoch"]), int(head.get("attempt", 1)), int(head.get("segment") or 0), stem.rank)
     if said != stem or stem.rank not in (None, int(head.get("rank", 0))):

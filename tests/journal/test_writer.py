@@ -305,3 +305,15 @@ def test_a_capture_as_large_as_an_uneven_buffer_is_stored(tmp_path: Path, buffer
     taker.add(b"\1" * (buffer_bytes - 1))
     taker.commit()
     assert read(taker.journal.path)[1] == taker.acknowledged
+
+
+def test_a_journal_that_another_process_removed_says_so_with_the_next_commit(tmp_path: Path) -> None:
+    taker = Taker(tmp_path / "a.journal")
+    taker.add(b"one")
+    taker.commit()
+    taker.journal.path.unlink()
+    taker.add(b"two")
+    with pytest.raises(StorageError, match=r"was removed by another process; steps since then are lost, the 1 steps committed before it"):
+        taker.commit()
+    with pytest.raises(StorageError, match="another process has removed it"):
+        taker.commit()

@@ -154,3 +154,65 @@ def test_the_command_ends_with_1_where_something_is_damaged(tmp_path: Path) -> N
     done = CliRunner().invoke(command, [str(tmp_path), "--json"])
     assert done.exit_code == 1
     assert json.loads(done.output)["findings"][0]["action"] == "missing"
+
+
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A journal of a machine that is not this one, with a step that proves itself and one that does not."""
+    journal = begin(tmp_path)
+    fill(journal, [Shot(), Shot(step=1, shape=(50_000,))])
+    journal.close()
+    monkeypatch.setattr("probes.journal.scan.boot_id", lambda: "another")
+    return journal.path
+
+
+def test_a_journal_of_another_machine_with_steps_that_nothing_proves_is_left_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = elsewhere(tmp_path, monkeypatch)
+    content = journal.read_bytes()
+    (finding,) = recover(tmp_path).findings
+    assert (finding.file, finding.action, recover(tmp_path).damaged) == (journal.name, "kept", False)
+    assert "1 steps without proof that their bytes came to the device" in finding.message
+    assert "--unproven include" in finding.message
+    assert journal.read_bytes() == content
+    done = CliRunner().invoke(command, [str(tmp_path), "--unproven", "include"])
+    assert "sealed    epoch-0003.h5  2 captures" in done.output
+    assert names(tmp_path) == ["epoch-0003.h5", "ledger.jsonl"]
+
+
+def test_what_is_left_out_stays_under_another_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = elsewhere(tmp_path, monkeypatch)
+    content = journal.read_bytes()
+    done = CliRunner().invoke(command, [str(tmp_path), "--unproven", "exclude"])
+    assert "sealed    epoch-0003.h5  1 captures, incomplete: 1 steps without proof" in done.output
+    assert "kept      epoch-0003.journal.kept" in done.output
+    assert (tmp_path / "epoch-0003.journal.kept").read_bytes() == content
+    assert not recover(tmp_path).findings
+
+
+def test_small_captures_prove_themselves_on_every_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    journal = begin(tmp_path)
+    fill(journal, [Shot(), Shot(step=1)])
+    journal.close()
+    monkeypatch.setattr("probes.journal.scan.boot_id", lambda: "another")
+    assert actions(tmp_path) == {"epoch-0003.h5": "sealed"}
+    assert stored(tmp_path / "epoch-0003.h5") == payloads([Shot(), Shot(step=1)])
+
+
+def test_a_damaged_step_costs_no_other_and_its_journal_is_kept(tmp_path: Path) -> None:
+    journal = begin(tmp_path)
+    shots = [Shot(step=step, data=bytes([step + 1]) * 24) for step in range(3)]
+    fill(journal, shots)
+    journal.close()
+    raw = bytearray(journal.path.read_bytes())
+    raw[raw.find(shots[1].payload)] ^= 1
+    journal.path.write_bytes(raw)
+    assert actions(tmp_path) == {"epoch-0003.h5": "sealed", "epoch-0003.journal.kept": "kept"}
+    assert stored(tmp_path / "epoch-0003.h5") == payloads([shots[0], shots[2]])
+
+
+def test_a_file_that_has_less_than_its_journal_does_not_remove_it(tmp_path: Path) -> None:
+    journal = write(tmp_path, [Shot(), Shot(step=1)])
+    with pytest.raises(StorageError, match="holds 2 of the 3 captures that were committed; it is kept"):
+        seal(journal, tmp_path, {"captures": 3})
+    assert names(tmp_path) == [journal.name]
