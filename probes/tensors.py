@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import inspect
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 
 from probes.value_path import quoted
 
@@ -23,7 +29,7 @@ class NotCapturable(ValueError):
     """A value has no bytes that could be stored; `reason` is from the closed list of the accounts.
 
     Attributes:
-        reason: `functorch`, `no data` or `opaque`.
+        reason: such as `functorch`, `no data` or `no share`.
     """
 
     def __init__(self, reason: str, message: str) -> None:
@@ -43,20 +49,87 @@ def in_backward() -> bool:
 def children(value: object) -> list[tuple[str, Any]] | None:
     """The keyed members of a container, or None where `value` is not one.
 
-    A mapping (a ModelOutput too) has its keys, a dataclass and a namedtuple their field names, a list or tuple indices.
+    A mapping (a ModelOutput too) has its keys, a dataclass, a namedtuple and a SimpleNamespace their field names, a sequence indices,
+    and a class that is registered with torch's pytree what its rule says. A field that was never set is no member.
     """
     if isinstance(value, Mapping):
-        return [(str(key), member) for key, member in value.items()]
+        return [(name, value[key]) for name, key in key_names(value).items()]
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value)]
+        return [(field.name, getattr(value, field.name)) for field in dataclasses.fields(value) if hasattr(value, field.name)]
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return list(zip(value._fields, value, strict=True))
     if isinstance(value, tuple) and hasattr(value, "n_sequence_fields"):  # torch.return_types are C structure sequences
         names = [name for name in dir(type(value)) if type(getattr(type(value), name)).__name__ == "member_descriptor"]
         return sorted(((name, getattr(value, name)) for name in names), key=lambda pair: _position(value, pair[1]))
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | deque):
         return [(str(index), member) for index, member in enumerate(value)]
-    return None
+    if isinstance(value, SimpleNamespace):
+        return list(vars(value).items())
+    return _registered(value) if type(value) in pytree.SUPPORTED_NODES else None
+
+
+def key_names(mapping: Mapping[Any, Any]) -> dict[str, Any]:
+    """The names of a mapping's keys in value paths, each with its key; `0` beside `"0"` is named `0 (int)`."""
+    texts = {key for key in mapping if isinstance(key, str)}
+    return {(key if isinstance(key, str) else f"{key} ({type(key).__name__})" if str(key) in texts else str(key)): key for key in mapping}
+
+
+def _registered(value: object) -> list[tuple[str, Any]]:
+    """The members of a value of a class that is registered with torch's pytree, by its own names for them, or by index."""
+    rule = pytree.SUPPORTED_NODES[type(value)]
+    if rule.flatten_with_keys_fn is not None:
+        entries, _ = rule.flatten_with_keys_fn(value)
+        return [(str(getattr(key, "name", getattr(key, "key", getattr(key, "idx", key)))), member) for key, member in entries]
+    return [(str(index), member) for index, member in enumerate(rule.flatten_fn(value)[0])]
+
+
+def with_members(value: Any, changes: Mapping[str, Any]) -> Any:
+    """A shallow copy of a container with some members exchanged; its type is kept.
+
+    Args:
+        value: a container, owned by the model; it is not written to.
+        changes: the new members by the names that `children` gives.
+
+    Raises:
+        LeafNotFound: no rule says how such a value is built.
+    """
+    result: Any = copy.copy(value)
+    if isinstance(value, Mapping):
+        names = key_names(value)
+        for name, member in changes.items():
+            result[names[name]] = member
+        return result
+    if (dataclasses.is_dataclass(value) and not isinstance(value, type)) or isinstance(value, SimpleNamespace):
+        for name, member in changes.items():
+            object.__setattr__(result, name, member)
+        return result
+    members = children(value)
+    if members is None:
+        raise LeafNotFound(f"a {type(value).__qualname__} cannot be rebuilt")
+    items = [changes.get(name, member) for name, member in members]
+    if isinstance(value, tuple):
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
+    if isinstance(value, list | deque):
+        for index, item in enumerate(items):
+            result[index] = item
+        return result
+    rule = pytree.SUPPORTED_NODES[type(value)]
+    return rule.unflatten_fn(items, rule.flatten_fn(value)[1])
+
+
+def attribute(value: object, name: str) -> Any:
+    """What an object of any class keeps under a name, in its dictionary or a slot; properties are not called.
+
+    Raises:
+        LeafNotFound: there is none.
+    """
+    own = getattr(value, "__dict__", None)
+    if isinstance(own, dict) and name in own:
+        return own[name]
+    slot = inspect.getattr_static(type(value), name, None)
+    if not isinstance(value, Tensor) and inspect.ismemberdescriptor(slot) and hasattr(value, name):
+        return getattr(value, name)
+    raise LeafNotFound(f"a {type(value).__qualname__} has no attribute `{name}`")
 
 
 def _position(sequence: Sequence[object], member: object) -> int:
@@ -102,13 +175,15 @@ def follow(value: object, keys: Sequence[str], path: str) -> list[tuple[str, obj
 
 def _descend(value: object, key: str, path: str) -> list[tuple[str, object]]:
     members = children(value)
-    if members is None:
-        raise LeafNotFound(f"`{path}` is {describe(value)}, which has no member `{key}`")
-    if key == "*":
+    if members is not None and key == "*":
         return [(f"{path}.{quoted(name)}", member) for name, member in members]
-    for name, member in members:
+    for name, member in members or ():
         if name == key:
             return [(f"{path}.{quoted(name)}", member)]
+    with suppress(LeafNotFound):
+        return [(f"{path}.{quoted(key)}", attribute(value, key))]
+    if members is None:
+        raise LeafNotFound(f"`{path}` is {describe(value)}, which has no member `{key}`")
     raise LeafNotFound(f"`{path}` has no member `{key}`; it has {', '.join(quoted(name) for name, _ in members) or 'none'}")
 
 
@@ -121,7 +196,9 @@ def describe(value: object) -> str:
         return name
     if "Cache" in type(value).__name__:
         return f"{name}, an opaque cache object (the keys and values in it are the outputs of the attention's projections: probe those)"
-    return f"{name}, an opaque object whose inside is not looked at"
+    kept = [key for key, member in (getattr(value, "__dict__", None) or {}).items() if isinstance(member, Tensor)]
+    hint = f"; its attributes with tensors are {', '.join(f'`{key}`' for key in kept[:6])}: name one in the value path" if kept else ""
+    return f"{name}, an opaque object whose inside is not looked at{hint}"
 
 
 def is_wrapped(tensor: Tensor) -> bool:

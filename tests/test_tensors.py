@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+from types import SimpleNamespace
 
 import pytest
 import torch
+from torch.utils import _pytree as pytree
 
 from probes.tensors import LeafNotFound, NotCapturable, children, follow, leaves, local, opaque
+from probes.value_path import ValuePath
 
 Pair = collections.namedtuple("Pair", ["left", "right"])
 
@@ -47,6 +50,51 @@ def test_a_packed_sequence_is_walked() -> None:
 
 def test_a_key_that_is_not_a_name_is_quoted() -> None:
     assert paths({"a.b": torch.ones(1), 3: torch.ones(1)}) == ['output."a.b"', "output.3"]
+
+
+def test_keys_that_differ_only_in_type_have_names_of_their_own() -> None:
+    value = {0: torch.zeros(1), "0": torch.ones(1), (1, 2): torch.ones(2)}
+    assert paths(value) == ['output."0 (int)"', "output.0", 'output."(1, 2)"']
+    for path, tensor in leaves(value, "output"):
+        ((again, found),) = follow(value, ValuePath.parse(path).keys, "output")
+        assert found is tensor
+        assert again == path
+    assert paths({0: torch.ones(1), "1": torch.ones(1)}) == ["output.0", "output.1"]
+
+
+class Slots:
+    __slots__ = ("empty", "t")
+
+    def __init__(self, t: torch.Tensor) -> None:
+        self.t = t
+
+
+class Attributes:
+    def __init__(self, t: torch.Tensor) -> None:
+        self.t, self.inner = t, [Slots(t + 1)]
+
+    @property
+    def computed(self) -> torch.Tensor:
+        raise AssertionError("a property is code of the program's")
+
+
+def test_attributes_of_any_object_are_reached_by_name_and_properties_are_not_called() -> None:
+    value = Attributes(torch.ones(2))
+    assert follow(value, ("t",), "output") == [("output.t", value.t)]
+    assert follow(value, ("inner", "0", "t"), "output") == [("output.inner.0.t", value.inner[0].t)]
+    for key in ("computed", "missing", "__class__", "__init__"):
+        with pytest.raises(LeafNotFound, match="its attributes with tensors are `t`"):
+            follow(value, (key,), "output")
+    with pytest.raises(LeafNotFound):
+        follow(value.inner[0], ("empty",), "output")
+    assert paths(value) == []
+
+
+def test_members_of_deques_and_namespaces_and_registered_classes_are_leaves() -> None:
+    pytree.register_pytree_node(Slots, lambda one: ([one.t], None), lambda members, _: Slots(*members))
+    value = SimpleNamespace(a=collections.deque([torch.ones(1), Slots(torch.ones(2))]), b=None)
+    assert paths(value) == ["output.a.0", "output.a.1.0"]
+    assert [path for path, _ in follow(value, ("a", "1", "t"), "output")] == ["output.a.1.t"]
 
 
 def test_an_object_without_visible_members_is_reported_as_opaque() -> None:

@@ -18,6 +18,8 @@ from probes.tensors import NotCapturable, graph_task, is_wrapped
 
 REWRITTEN = "a later in-place operation changed the tensor, which is a view, so PyTorch dropped its hook"
 
+NO_SHARE = "its container cannot be rebuilt, so only the total of all consumers can be taken (`grad_input_total`)"
+
 
 class GradHook:
     """A tensor hook armed by one forward call; it keeps that call's clock and dies with its graph."""
@@ -134,8 +136,9 @@ class GradTap(Tap):
     The value's root gives the leaf names: `grad_output.logits` is the gradient of `output.logits`.
     """
 
-    __slots__ = ("armed", "first", "module", "passes", "task")
+    __slots__ = ("aliases", "armed", "first", "module", "passes", "task")
 
+    aliases: frozenset[int] | None
     armed: ArmedHooks
     module: object
     task: int
@@ -145,6 +148,7 @@ class GradTap(Tap):
     def begin(self, armed: ArmedHooks) -> GradTap:
         """Give the tap the list of armed hooks."""
         self.armed = armed
+        self.aliases = None
         self.module = None
         self.task = -1
         self.first = []
@@ -197,6 +201,10 @@ class GradTap(Tap):
             raise NotCapturable("functorch", "gradients of functorch transforms do not pass through hooks on tensors")
         if not tensor.requires_grad:
             return False
+        if self.aliases is not None and id(tensor) not in self.aliases:
+            raise NotCapturable(
+                "no share", "its container cannot be rebuilt, so only the total of all consumers could be had (`grad_input_total`)"
+            )
         hook = self.hook(recorder, at, call, recompute)
         if recompute:
             self.passes.append(hook)

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
-import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,7 +14,7 @@ from probes.hooks.backward import GradHook, GradTap
 from probes.hooks.capture.recorder import CaptureClock
 from probes.hooks.capture.tap import Tap
 from probes.signature import Signature, SignatureError
-from probes.tensors import DTYPE_NAMES, LeafNotFound, children, leaves
+from probes.tensors import DTYPE_NAMES, LeafNotFound, children, leaves, with_members
 from probes.value_path import quoted
 
 Change = Callable[[Tensor], Tensor]
@@ -158,27 +156,7 @@ def rebuilt(value: Any, keys: tuple[str, ...], change: Change) -> Any:
     if not keys:
         return change(value)
     key, rest = keys[0], keys[1:]
-    member = dict(children(value) or ())[key]
-    return with_member(value, key, rebuilt(member, rest, change))
-
-
-def with_member(value: Any, key: str, member: Any) -> Any:
-    """A shallow copy of a container with one member exchanged; its type is kept."""
-    if isinstance(value, Mapping):
-        result: Any = copy.copy(value)
-        result[next(name for name in value if str(name) == key)] = member
-        return result
-    if dataclasses.is_dataclass(value):
-        result = copy.copy(value)
-        object.__setattr__(result, key, member)
-        return result
-    if hasattr(value, "_fields"):
-        return value._replace(**{key: member})
-    pairs = children(value)
-    if pairs is None:
-        raise LeafNotFound(f"a {type(value).__name__} has no members")
-    items = [member if name == key else old for name, old in pairs]
-    return items if type(value) is list else type(value)(items)
+    return with_members(value, {key: rebuilt(dict(children(value) or ())[key], rest, change)})
 
 
 class GradEditTap(GradTap):

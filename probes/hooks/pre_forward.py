@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from torch import Tensor
 from torch.nn import Module
 
 from probes.hooks.backward import GradTap
@@ -15,6 +14,7 @@ from probes.hooks.capture.run_state import Gate, ModuleHook, OutermostCall, RunS
 from probes.hooks.capture.tap import Tap
 from probes.hooks.capture.tracing import jit_tracing_state
 from probes.hooks.forward import arming_order, first_keys, in_order
+from probes.hooks.input_share import AliasedInputs, WriteBack
 from probes.tensors import graph_task
 from probes.value_path import forward_signature
 
@@ -77,7 +77,7 @@ class PreForwardHook(ModuleHook):
             if grad.gate.due if recompute else grad.wants(at, call):
                 grad.take(inputs, at, call)
         if any(share.gate.due if recompute else share.wants(at, call) for share in self.shares):
-            return self.share(args, kwargs, at, call)
+            return self.share(module, args, kwargs, at, call)
         return (args, kwargs) if changed else None
 
     def pick_up(self, at: OutermostCall) -> None:
@@ -112,21 +112,17 @@ class PreForwardHook(ModuleHook):
         inputs.update(kwargs)
         return inputs
 
-    def share(self, args: Args, kwargs: Kwargs, at: CaptureClock, call: int) -> tuple[Args, Kwargs]:
+    def share(self, module: Module, args: Args, kwargs: Kwargs, at: CaptureClock, call: int) -> tuple[Args, Kwargs]:
         """Hand the module an alias of every input that requires a gradient: the alias gets this module's share alone."""
-        args, kwargs = _aliased(args), _aliased(kwargs)
+        aliased = AliasedInputs()
+        args, kwargs = tuple(aliased.of(member) for member in args), {name: aliased.of(member) for name, member in kwargs.items()}
         inputs = self.bind(args, kwargs)
         for tap in self.shares:
+            tap.aliases = frozenset(aliased.aliases)
             tap.take(inputs, at, call)
+            tap.aliases = None
+        if aliased.replaced:
+            first = self.shares[0]
+            back = WriteBack(module, aliased, args, lambda error: first.failed(error, first.path, at))
+            first.armed.handles.append(back.handle)  # removed with the step, should the call never be seen to end
         return args, kwargs
-
-
-def _aliased(value: Any) -> Any:
-    """The same structure with a view in place of every tensor that requires a gradient; other objects are kept."""
-    if isinstance(value, Tensor):
-        return value.view_as(value) if value.requires_grad else value
-    if type(value) in (tuple, list):
-        return type(value)(_aliased(member) for member in value)
-    if type(value) is dict:
-        return {key: _aliased(member) for key, member in value.items()}
-    return value

@@ -199,9 +199,11 @@ class Answer:
 
 
 def test_a_path_that_leads_to_a_cache_is_refused_with_what_to_take_instead(tmp_path: Path) -> None:
-    for path, name in (("output.cache", "one"), ("output.cache.keys", "two")):
+    for path, name in (("output.cache", "one"), ("output.cache.values", "two")):
         with pytest.raises(RunError, match=r"`output.cache` is a DynamicCache, an opaque cache object .*attention's projections"):
             record(Answer(torch.ones(2), DynamicCache()), tmp_path / name, values=[path])
+    read = record(Answer(torch.ones(2), DynamicCache()), tmp_path / "three", values=["output.cache.keys"])
+    assert torch.equal(stored(read, "output.cache.keys"), torch.ones(2))
 
 
 def test_an_opaque_member_beside_tensors_is_told_in_the_file(tmp_path: Path) -> None:

@@ -136,6 +136,7 @@ CASES: dict[str, tuple[Any, dict[str, Any], Any, dict[str, Any]]] = {
 
 
 ELSEWHERE = {
+    "no share": "hooks/test_input_share.py",
     "compiled away": "hooks/capture/test_compiled.py",
     "ring full": "runner/triggers/test_trigger.py",
 }  # they take more than a row to reach

@@ -17,6 +17,7 @@ REASONS = {
     "compiled away": "a compiled graph ran without the hook",
     "functorch": "the tensor was wrapped by a functorch transform such as vmap",
     "no data": "the value is not a dense tensor in memory",
+    "no share": "the input is in a container that cannot be rebuilt, so this module's share of its gradient cannot be told from the total",
     "absent": "the value path led to nothing in that call, or to None",
     "filtered": "the schedule excludes this call, or no trigger wrote the capture",
     "limit": "the epoch's byte limit had been reached",
@@ -26,7 +27,7 @@ REASONS = {
 }
 """The closed list of reasons, each with its meaning."""
 
-LOSSES = ("failed", "absent", "no data", "lost in-place")
+LOSSES = ("failed", "absent", "no data", "no share", "lost in-place")
 """The reasons for which a value that a module had is missing in the file, whatever else of its step is there."""
 
 NOT_DUE = ("frozen", "no_grad", "no optimizer step", "functorch")
