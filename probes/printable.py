@@ -1,7 +1,8 @@
-"""Text that can be shown: which characters a person cannot see."""
+"""Text that can be shown: which characters a person cannot see, and what is shown instead of them."""
 
 from __future__ import annotations
 
+from html import escape
 from unicodedata import category
 
 HIDDEN = frozenset(["Cc", "Cf", "Zl", "Zp", "Zs"])  # controls, formats such as bidirectional marks, and what looks like a space
@@ -13,3 +14,34 @@ def invisible(text: str) -> int | None:
     if text.isprintable():
         return None
     return next((index for index, c in enumerate(text) if c not in SEEN and category(c) in HIDDEN), None)
+
+
+def one_line(text: str) -> str:
+    """The text on one line, without what moves a cursor, hides or reorders characters: they are written as Python escapes.
+
+    Everything that comes out of a file passes through here before it is printed.
+    """
+    if text.isprintable() and text.isascii():
+        return text
+    return "".join(c if _is_seen(c) else c.encode("unicode_escape").decode() for c in text)
+
+
+def several_lines(text: str) -> str:
+    """The text with its line breaks; each line as `one_line`."""
+    return "\n".join(map(one_line, text.split("\n")))
+
+
+def in_markdown(text: str) -> str:
+    """The text in a cell of a Markdown table or between backticks, where it starts no markup and no HTML."""
+    safe = one_line(text).replace("\\", "\\\\").replace("|", "\\|").replace("`", "'").replace("&", "&amp;").replace("<", "&lt;")
+    return safe.replace("[", "\\[").replace("!", "\\!")
+
+
+def in_html(text: str) -> str:
+    """The text inside an element or a quoted attribute of HTML."""
+    return escape(one_line(text), quote=True)
+
+
+def _is_seen(c: str) -> bool:
+    kind = category(c)
+    return c in SEEN or not (kind in HIDDEN or kind in ("Cs", "Co", "Cn")) or c == " "

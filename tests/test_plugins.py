@@ -17,7 +17,7 @@ import probes
 from probes import plugins
 from probes.cli import cli
 from probes.errors import SpecError, UsageError
-from probes.proof.replay import changes, command, recorded
+from probes.proof.replay_plan import changes, command, recorded
 from probes.provenance.collect import Script
 from probes.run_directory.manifest import Manifest
 from probes.spec import load_spec

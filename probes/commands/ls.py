@@ -12,6 +12,7 @@ import click
 from probes.capture_file.missing_values import in_words
 from probes.commands.rendering.numbers import numbers
 from probes.commands.rendering.table import spans, table
+from probes.printable import one_line
 from probes.reader.run import RunReader
 from probes.reader.run import open as open_run
 from probes.reader.series import Series
@@ -19,6 +20,7 @@ from probes.run_directory.listing import run_directories
 from probes.signature import Signature, size
 
 RUNS = Path("runs")
+EVENT = dict.fromkeys(("number", "leaf", "target", "kind", "index", "epoch", "phase", "step"), "?") | {"steps": 0}
 
 
 @click.command()
@@ -65,13 +67,13 @@ def _series(series: Series) -> dict[str, Any]:
 
 
 def _headline(about: dict[str, Any]) -> str:
-    return f"{click.style(about['run'], bold=True)}  {_epochs_text(about['epochs'])}"
+    return f"{click.style(one_line(about['run']), bold=True)}  {_epochs_text(about['epochs'])}"
 
 
 def _events(about: dict[str, Any]) -> list[str]:
     """Return one line per trigger event."""
     where = "{number} in `{leaf}` of `{target}` ({kind}) at {index}, epoch {epoch}, {phase} step {step}: {steps} steps were written"
-    return [where.format(**{"steps": 0, **event}) for event in about.get("events", ())]
+    return [one_line(where.format(**{**EVENT, **event})) for event in about.get("events", ())]
 
 
 def _missing(run: RunReader) -> list[str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from probes.printable import one_line
 from probes.run_directory.recover import Recovery, RecoveryFinding
 from probes.run_directory.recover import recover as put_in_order
 
@@ -43,7 +44,7 @@ def _data(recovery: Recovery) -> dict[str, object]:
 def _text(recovery: Recovery) -> str:
     lines = [_line(finding) for finding in recovery.findings] or ["nothing to recover"]
     lines += [f"{name}: head {head}" for name, head in recovery.heads.items()]
-    return "\n".join(lines)
+    return "\n".join(map(one_line, lines))
 
 
 def _line(finding: RecoveryFinding) -> str:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
 import click
 
 from probes.commands.diff import report
+from probes.errors import UsageError
+from probes.printable import one_line
 from probes.proof.replay import Replay
 from probes.proof.replay import replay as run_again
+from probes.proof.replay_plan import ReplayPlan
 
 
 @click.command()
@@ -18,6 +23,7 @@ from probes.proof.replay import replay as run_again
 @click.option("--out", type=click.Path(path_type=Path), help="Directory of the new run; default: RUN-replay.")
 @click.option("--directory", type=click.Path(path_type=Path, file_okay=False, exists=True), help="Working directory for the script.")
 @click.option("--anyway", is_flag=True, help="Run even if code, packages or environment have changed.")
+@click.option("--yes", is_flag=True, help="Run the command without asking.")
 @click.option("--expect", multiple=True, metavar="ROOT", help="Expected captures root of an epoch, used instead of RUN; once per epoch.")
 @click.option("--bitwise", is_flag=True, help="Compare bit for bit; ignore tolerances of the spec.")
 @click.option(
@@ -31,14 +37,19 @@ def replay(
     out: Path | None,
     directory: Path | None,
     anyway: bool,
+    yes: bool,
     expect: tuple[str, ...],
     bitwise: bool,
     markdown_file: Path | None,
     as_json: bool,
 ) -> None:
-    """Run the recorded command of RUN again with the recorded spec, then compare the captures; exit 1 if they differ."""
+    """Run the recorded command of RUN again with the recorded spec, then compare the captures; exit 1 if they differ.
+
+    RUN is verified first. What would be run is printed, and nothing runs before you agree, or without `--yes`.
+    """
     place = out or run.with_name(f"{run.resolve().name}-replay")
-    found = run_again(run, place, directory=directory, anyway=anyway, expect=expect, bitwise=bitwise)
+    agreed = _show if yes else _ask
+    found = run_again(run, place, directory=directory, anyway=anyway, expect=expect, bitwise=bitwise, agreed=agreed)
     for change in found.changes:
         click.echo(f"changed since the recording: {change}", err=True)
     if found.difference is not None:
@@ -47,6 +58,30 @@ def replay(
     click.echo(json.dumps(_data(found), indent=2) if as_json else _text(found))
     if not found.same:
         context.exit(1)
+
+
+def _show(plan: ReplayPlan) -> bool:
+    """Print what would be run."""
+    changed = "as recorded" if plan.script_sha256 == plan.recorded_sha256 else f"CHANGED, recorded {plan.recorded_sha256 or 'nothing'}"
+    recorded = plan.anchored_by or "no captures; its manifest and spec fit together"
+    lines = [
+        f"recorded run  verifies, ledger head {recorded}" if plan.anchored_by else f"recorded run  {recorded}",
+        f"command       {shlex.join(plan.words)}",
+        f"directory     {plan.directory}",
+        f"script        {plan.script}",
+        f"  SHA-256     {plan.script_sha256} ({changed})",
+        f"plug-ins      {', '.join(plan.plugins) or 'none'}",
+    ]
+    click.echo("\n".join(map(one_line, lines)), err=True)
+    return True
+
+
+def _ask(plan: ReplayPlan) -> bool:
+    """Print what would be run, and ask; without a terminal nothing runs."""
+    _show(plan)
+    if not sys.stdin.isatty():
+        raise UsageError("this runs a recorded script with your permissions; read the lines above, then give --yes")
+    return click.confirm("Run this script with your permissions?", err=True)
 
 
 def _data(found: Replay) -> dict[str, Any]:

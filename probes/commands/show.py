@@ -11,6 +11,7 @@ import click
 
 from probes.commands.rendering.numbers import numbers
 from probes.commands.rendering.table import number, spans, sparkline, table
+from probes.printable import one_line
 from probes.reader.run import open as open_run
 from probes.reader.series import Series
 from probes.reader.summary import CaptureSummary, SeriesSummary, figures, summarize
@@ -73,9 +74,12 @@ def _text(series: Series, summary: SeriesSummary) -> str:
     clocks = series.clocks
     epochs, steps = (sorted(set(clocks[name].tolist())) for name in ("epoch", "step"))
     where = f"epochs {spans(epochs)}, steps {steps[0]} to {steps[-1]}"
-    lines = [click.style(series.word, bold=True), f"{series.signature}  {len(series)} captures, {where}  {size(series.nbytes)}"]
+    lines = [
+        click.style(one_line(series.word), bold=True),
+        f"{one_line(str(series.signature))}  {len(series)} captures, {where}  {size(series.nbytes)}",
+    ]
     if series.attrs:
-        lines.append("  ".join(f"{name}: {_short(value)}" for name, value in series.attrs.items()))
+        lines.append(one_line("  ".join(f"{name}: {_short(value)}" for name, value in series.attrs.items())))
     if not summary.values:
         lines += ["", "  ".join(f"{name} {number(value)}" for name, value in figures(summary.total).items())]
     if len(summary.means) > 1:
@@ -127,7 +131,7 @@ def _labels(series: Series) -> list[str]:
     if signature.shape is None or len(signature.shape) != 1 or len(signature.coords) != 1:
         return []
     (labels,) = signature.coords.values()
-    return [number(label) for label in labels] if signature.shape == (len(labels),) and len(labels) <= FEW else []
+    return [one_line(number(label)) for label in labels] if signature.shape == (len(labels),) and len(labels) <= FEW else []
 
 
 def _short(value: object) -> str:

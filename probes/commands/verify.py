@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from probes.commands.rendering.table import counted
+from probes.printable import one_line
 from probes.proof.finding import CheckedFile, Finding, Verdict
 
 ALONE = "who changed the file could have changed its digests too; verify it in its run directory with `--anchor`"
@@ -52,7 +53,7 @@ def text(verdict: Verdict) -> str:
     """A verdict for a terminal: files, then what was found, then the answer."""
     lines = [_file(file, verdict.findings) for file in verdict.files]
     lines += ["", *(_finding(finding) for finding in verdict.findings)] if verdict.findings else []
-    return "\n".join([*lines, "", _answer(verdict)])
+    return "\n".join(map(one_line, [*lines, "", _answer(verdict)]))
 
 
 def _file(file: CheckedFile, findings: tuple[Finding, ...]) -> str:

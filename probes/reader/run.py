@@ -100,7 +100,8 @@ class RunReader:
     def events(self) -> list[dict[str, Any]]:
         """What set off the triggers of the spec, in order: the value that was not finite, where it is, and what was written."""
         triggers = [closing.get("trigger") for closing in self._closings]
-        return [event for trigger in triggers if isinstance(trigger, dict) for event in trigger.get("events", ())]
+        found = [trigger.get("events") for trigger in triggers if isinstance(trigger, dict)]
+        return [event for events in found if isinstance(events, list) for event in events if isinstance(event, dict)]
 
     @property
     def missing(self) -> list[MissingValue]:

@@ -10,8 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from probes.commands.replay import replay as verb
-from probes.errors import RunError, StorageError, UsageError
-from probes.proof.replay import ExpectedRoot, changes, command, recorded, replay
+from probes.errors import FileRefused, RunError, StorageError, UsageError
+from probes.proof.replay import ExpectedRoot, replay
+from probes.proof.replay_plan import changes, command, recorded, write_spec
 from probes.run_directory.manifest import Manifest
 
 SCRIPT = """
@@ -93,7 +94,7 @@ def test_with_anyway_the_divergence_of_a_changed_script_is_found(project: Path) 
 def test_expected_roots_are_enough_for_yes_or_no(project: Path) -> None:
     root = json.loads((project / "base" / "ledger.jsonl").read_text())["captures_root"]
     runner, words = CliRunner(), [str(project / "base"), "--directory", str(project)]
-    good = runner.invoke(verb, [*words, "--out", str(project / "a"), "--expect", root[:16], "--json"])
+    good = runner.invoke(verb, [*words, "--out", str(project / "a"), "--expect", root[:16], "--json", "--yes"])
     assert good.exit_code == 0, good.output
     assert json.loads(good.stdout)["verdict"] == "same"
     assert ExpectedRoot(root, root).same
@@ -119,3 +120,38 @@ def test_what_cannot_be_run_again_says_why(project: Path) -> None:
         command(many, spec, out, project)
     with pytest.raises(StorageError, match=r"run\.json"):
         recorded(project)
+
+
+def _planned(run: Path) -> str:
+    done = CliRunner().invoke(verb, [str(run), "--out", str(run.with_name("again"))])
+    assert not run.with_name("again").exists()
+    return f"{done.output} {done.exception}"
+
+
+def test_nothing_runs_before_the_user_has_seen_it_and_agreed(project: Path) -> None:
+    said = _planned(project / "base")
+    assert "give --yes" in said
+    for shown in ("train.py 7", "as recorded", str(project), "SHA-256", "plug-ins      none"):
+        assert shown in said, said
+
+
+def test_a_run_that_does_not_verify_is_not_run_again(project: Path) -> None:
+    (project / "base" / "run.json").write_text((project / "base" / "run.json").read_text().replace('"7"', '"8"'))
+    with pytest.raises(FileRefused, match="does not verify, so it is not run again"):
+        replay(project / "base", project / "again")
+
+
+def test_what_is_not_below_the_directory_is_never_run(project: Path, tmp_path: Path) -> None:
+    (tmp_path / "outside.py").write_text("raise SystemExit(3)")
+    (project / "linked.py").symlink_to(tmp_path / "outside.py")
+    base, out, spec = recorded(project / "base"), project / "again", project / "spec.yaml"
+    for script in ("../outside.py", str(tmp_path / "outside.py"), "linked.py", "-m pip", "-m ..outside", "~/outside.py"):
+        with pytest.raises(UsageError, match="is not below"):
+            command(_with_code(base, script=script), spec, out, project)
+
+
+@pytest.mark.parametrize("name", ["../x", "/tmp/x", "a\0b", "", ".", "x" * 300, "a\nb"])
+def test_a_spec_is_never_written_to_a_place_that_a_manifest_names(project: Path, name: str, tmp_path: Path) -> None:
+    base = recorded(project / "base")
+    with pytest.raises(UsageError, match="is not the name of a file"):
+        write_spec(project / "base", base.model_copy(update={"spec": base.spec.model_copy(update={"name": name})}), tmp_path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from probes.printable import in_markdown, one_line
 from probes.proof.comparison.difference import Difference, Divergence, GapDifference, ProvenanceDifference, SeriesDifference
 
 MANY = 20
@@ -26,7 +27,7 @@ def text(found: Difference) -> str:
         lines += ["the runs differ in", *(f"  {line}" for line in differ_in[:MANY])]
         lines += [f"  ... and {len(differ_in) - MANY} more"] if len(differ_in) > MANY else []
         lines += [""]
-    return "\n".join([*lines, answer(found)])
+    return "\n".join(map(one_line, [*lines, answer(found)]))
 
 
 def origin_lines(found: Difference) -> Iterator[str]:
@@ -79,9 +80,9 @@ def answer(found: Difference) -> str:
 
 def markdown(found: Difference) -> str:
     """Return the difference as Markdown."""
-    lines = [f"### Captures are {ANSWERS[found.verdict]}", "", answer(found), ""]
+    lines = [f"### Captures are {ANSWERS[found.verdict]}", "", in_markdown(answer(found)), ""]
     if found.first is not None:
-        lines += ["First divergence:", "", "```", *divergence(found.first), "```", ""]
+        lines += ["First divergence:", "", "```", *(one_line(line).replace("`", "'") for line in divergence(found.first)), "```", ""]
     changed = [one for one in found.series if one.status != "same"]
     if changed:
         lines += ["| series | found | differ | missing | extra | max abs | first |", "|---|---|---|---|---|---|---|"]
@@ -115,4 +116,4 @@ def _short(value: str) -> str:
 
 def _cell(value: str) -> str:
     """Return a text that is safe in a table cell."""
-    return _short(value).replace("\\", "\\\\").replace("|", "\\|").replace("`", "'").replace("<", "&lt;").replace("\n", " ")
+    return in_markdown(_short(value))

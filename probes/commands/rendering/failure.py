@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 import click
 
 from probes.errors import ProbesError, Problem, ProblemsError, listed
+from probes.printable import several_lines
 
 DEBUG = "probes.debug"
 ENVIRONMENT, BUG, INTERRUPTED = 3, 4, 130
@@ -54,7 +55,7 @@ def problems_text(problems: tuple[Problem, ...]) -> str:
 
 def problem_text(problem: Problem) -> str:
     """Return one problem with colors; the terminal or `--color` may strip them."""
-    head, *lines = str(problem).split("\n")
+    head, *lines = several_lines(str(problem)).split("\n")
     word = f"error[{problem.code}]:"
     painted = head.replace(word, click.style(word, fg="red", bold=True), 1)
     if lines:
@@ -66,7 +67,7 @@ def problem_text(problem: Problem) -> str:
 def _painted(message: str) -> str:
     word = message.partition(": ")[0] if message.startswith("error[") else "error"
     rest = message.removeprefix(word).removeprefix(":").lstrip()
-    return f"{click.style(f'{word}:', fg='red', bold=True)} {rest}"
+    return f"{click.style(f'{several_lines(word)}:', fg='red', bold=True)} {several_lines(rest)}"
 
 
 def _bug(error: Exception) -> str:

@@ -8,6 +8,8 @@ from math import isfinite
 
 import click
 
+from probes.printable import one_line
+
 BARS = "▁▂▃▄▅▆▇█"
 GAP = "·"
 
@@ -25,7 +27,8 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[
         rows: one text per column.
         right: names of the right-aligned columns.
     """
-    columns = list(zip(header, *rows, strict=True))
+    shown = [[one_line(cell) for cell in row] for row in rows]
+    columns = list(zip(header, *shown, strict=True))
     widths = [max(map(len, column)) for column in columns]
     flush = [name in right for name in header]
 
@@ -33,7 +36,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[
         aligned = (cell.rjust(width) if end else cell.ljust(width) for cell, width, end in zip(cells, widths, flush, strict=True))
         return "  ".join(aligned).rstrip()
 
-    return "\n".join([click.style(line(header), dim=True), *map(line, rows)])
+    return "\n".join([click.style(line(header), dim=True), *map(line, shown)])
 
 
 def number(value: object) -> str:

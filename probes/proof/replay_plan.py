@@ -1,0 +1,246 @@
+"""What a replay of a recorded run would execute, found out without executing anything of it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import ValidationError
+
+from probes.capture_file.read import SealedFile
+from probes.errors import FileRefused, StorageError, UsageError
+from probes.plain_file import read_plain
+from probes.proof.verify import verify
+from probes.provenance.code import GitUnknown, repository, with_home
+from probes.provenance.packages import packages, python_version
+from probes.provenance.redact import REDACTED
+from probes.run_directory.manifest import CodeRecord, Manifest, PluginRecord
+from probes.run_directory.subprocess_command import command as child_command
+
+NAME = re.compile(r"[\w][\w .-]{0,200}")
+
+
+class Change(NamedTuple):
+    """Something that is no longer as it was recorded.
+
+    Attributes:
+        what: its name.
+        then: what was recorded.
+        now: what is there.
+    """
+
+    what: str
+    then: str
+    now: str
+
+    def __str__(self) -> str:
+        return f"{self.what}: recorded {self.then}, now {self.now}"
+
+
+class ReplayPlan(NamedTuple):
+    """What a replay would execute.
+
+    Attributes:
+        manifest: of the recorded run.
+        directory: where the command would be run.
+        script: the file of the script.
+        script_sha256: SHA-256 of that file now.
+        recorded_sha256: SHA-256 of the script when it was recorded.
+        words: the command, with the name of the spec instead of a path to it.
+        plugins: the plug-ins that it would be allowed to import.
+        anchored_by: head of the ledger that the recorded run has; empty where only its manifest and spec are there.
+    """
+
+    manifest: Manifest
+    directory: Path
+    script: Path
+    script_sha256: str
+    recorded_sha256: str
+    words: tuple[str, ...]
+    plugins: tuple[str, ...]
+    anchored_by: str
+
+
+def plan_replay(run: Path, out: Path, directory: Path | None, roots_only: bool = False) -> ReplayPlan:
+    """Find out what a replay would execute; no program is run, and nothing is written.
+
+    Args:
+        run: the recorded run.
+        out: directory of the new run.
+        directory: where to run it; by default where it was run, or here where the script is not there.
+        roots_only: whether `run.json` and `spec.yaml` are enough, because captures roots are expected.
+
+    Raises:
+        FileRefused: the recorded run does not verify.
+        StorageError: the run has no manifest.
+        UsageError: what was recorded is not enough to run it again.
+    """
+    manifest = recorded(run)
+    head = _verified(run, manifest, roots_only)
+    where = directory if directory is not None else recorded_directory(manifest.code)
+    words = command(manifest, Path(f"{manifest.spec.name}.yaml"), out, where)
+    script = script_file(manifest.code.script or "", where)
+    assert script is not None  # `command` found it
+    return ReplayPlan(
+        manifest=manifest,
+        directory=where,
+        script=script,
+        script_sha256=sha256(script.read_bytes()).hexdigest(),
+        recorded_sha256=manifest.code.sha256 or "",
+        words=tuple(words),
+        plugins=tuple(f"{plugin.kind} ({plugin.distribution} {plugin.version})" for plugin in manifest.spec.plugins),
+        anchored_by=head,
+    )
+
+
+def _verified(run: Path, manifest: Manifest, roots_only: bool) -> str:
+    """The head of a run that verifies; of a manifest and a spec alone that they fit together, and an empty text."""
+    if roots_only and not any(run.glob("epoch-*")):
+        if sha256(read_plain(run / "spec.yaml")).hexdigest() != manifest.spec.sha256:
+            raise FileRefused("spec-edited", f'"{run / "spec.yaml"}" is not the spec that "{run / "run.json"}" names')
+        return ""
+    found = verify(run)
+    wrong = next((finding for finding in found.findings if not finding.note), None)
+    if wrong is not None:
+        raise FileRefused(wrong.code, f'"{run}" does not verify, so it is not run again: {wrong.file}: {wrong.message}')
+    return found.head
+
+
+def recorded(run: Path) -> Manifest:
+    """The manifest of a run.
+
+    Raises:
+        StorageError: the run has no manifest.
+        FileRefused: it does not fit its schema.
+    """
+    path = run / "run.json"
+    if not path.is_file():
+        raise StorageError(f'"{run}" holds no run.json, so there is no command to run again')
+    try:
+        return Manifest.model_validate_json(read_plain(path))
+    except ValidationError as error:
+        raise FileRefused("manifest-edited", f'"{path}" does not fit its schema: {error.errors()[0]["msg"]}') from error
+
+
+def changes(manifest: Manifest, directory: Path) -> tuple[Change, ...]:
+    """What is no longer as it was recorded: script, repository, plug-ins, Python, packages, device.
+
+    Args:
+        manifest: of the recorded run.
+        directory: where its command would be run.
+    """
+    found = [*_code_changes(manifest.code, directory), *_plugin_changes(manifest.spec.plugins)]
+    if manifest.environment.python != python_version():
+        found.append(Change("Python", manifest.environment.python, python_version()))
+    now = packages()
+    for name in sorted({*manifest.packages, *now}):
+        then, here = manifest.packages.get(name, "not installed"), now.get(name, "not installed")
+        if then != here:
+            found.append(Change(f"package {name}", then, here))
+    if manifest.environment.device.startswith("cuda"):
+        device = _current_device()
+        if device not in manifest.environment.device:
+            found.append(Change("device", manifest.environment.device, device))
+    return tuple(found)
+
+
+def _current_device() -> str:
+    """The device of this machine; a child process asks torch for it, which this room never imports."""
+    done = subprocess.run(child_command("probes.provenance.environment"), capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"
+
+
+def _code_changes(code: CodeRecord, directory: Path) -> list[Change]:
+    found = []
+    file = script_file(code.script or "", directory)
+    now = sha256(file.read_bytes()).hexdigest() if file else "not there"
+    if now != code.sha256:
+        found.append(Change(f"script {code.script}", (code.sha256 or "unknown")[:16], now[:16]))
+    if code.git is None:
+        return found
+    try:
+        git, _ = repository(file.parent if file else directory)
+    except GitUnknown as error:
+        return [*found, Change("commit", code.git.commit[:16], f"unknown ({error})")]
+    if git.commit != code.git.commit:
+        found.append(Change("commit", code.git.commit[:16], git.commit[:16]))
+    then, here = (state.diff.sha256[:16] if state.diff else "none" for state in (code.git, git))
+    if then != here:
+        found.append(Change("uncommitted changes", then, here))
+    return found
+
+
+def _plugin_changes(plugins: Iterable[PluginRecord]) -> Iterator[Change]:
+    for plugin in plugins:
+        file = Path(with_home(plugin.file.name))
+        now = sha256(file.read_bytes()).hexdigest() if file.is_file() else "not there"
+        if now != plugin.file.sha256:
+            yield Change(f"plug-in {plugin.kind}", plugin.file.sha256[:16], now[:16])
+
+
+def script_file(script: str, directory: Path) -> Path | None:
+    """The file of a recorded script or `-m module`, or None where it is not below the directory, links resolved."""
+    if script.startswith("-m "):
+        parts = script.removeprefix("-m ").split(".")
+        place = directory.joinpath(*parts)
+        candidates = [place.with_suffix(".py"), place / "__main__.py"] if all(part.isidentifier() for part in parts) else []
+    else:
+        candidates = [directory / with_home(script)]
+    below = directory.resolve()
+    return next((path for path in candidates if path.is_file() and path.resolve().is_relative_to(below)), None)
+
+
+def command(manifest: Manifest, spec: Path, out: Path, directory: Path) -> list[str]:
+    """The command that runs a recorded run again; it may import the plug-ins that the recorded one imported.
+
+    Args:
+        manifest: of the recorded run.
+        spec: a file with its spec.
+        out: directory of the new run.
+        directory: where the command will be run.
+
+    Raises:
+        UsageError: what was recorded is not enough to run it again; the message says what is missing.
+    """
+    code = manifest.code
+    by_hand = "run it by hand, then: probes diff"
+    if code.script is None or script_file(code.script, directory) is None:
+        name = code.script or "of a notebook"
+        raise UsageError(f'the script "{name}" is not below "{directory}"; go to where it is, or give --directory')
+    if not code.automatic:
+        raise UsageError(f'"{code.script}" attaches its probes itself; {by_hand}')
+    if any(REDACTED in argument for argument in code.argv):
+        raise UsageError(f"a secret argument was not recorded: {' '.join(code.argv)}; {by_hand}")
+    if manifest.environment.world > 1:
+        raise UsageError(f"the run had {manifest.environment.world} processes; {by_hand}")
+    script = code.script.split(" ") if code.script.startswith("-m ") else [with_home(code.script)]
+    words = [*script, *(with_home(argument) for argument in code.argv)]
+    allowed = [word for plugin in manifest.spec.plugins for word in ("--allow-plugin", plugin.kind)]
+    return [sys.executable, "-m", "probes", "run", "--out", str(out.resolve()), *allowed, str(spec.resolve()), *words]
+
+
+def write_spec(run: Path, manifest: Manifest, room: Path) -> Path:
+    """The recorded spec as one file of its name: the bytes that were read where they say it all, else the resolved spec."""
+    if not NAME.fullmatch(manifest.spec.name):
+        raise UsageError(f'"{run}" names its spec `{manifest.spec.name}`, which is not the name of a file')
+    written = room / f"{manifest.spec.name}.yaml"  # without a key `name` a spec is called as its file
+    if len(manifest.spec.files) <= 1 and not manifest.spec.overrides:
+        written.write_bytes(read_plain(run / "spec.yaml"))
+        return written
+    for path in sorted(run.glob("epoch-*.h5")):
+        text = SealedFile(path).root.content("resolved")
+        if sha256(text).hexdigest() == manifest.spec.resolved_sha256:
+            written.write_bytes(text)
+            return written
+    raise UsageError(f'"{run}" has no sealed file with the resolved spec, which was made of more than one file')
+
+
+def recorded_directory(code: CodeRecord) -> Path:
+    """Where a command was run, or here where its script is not there any more."""
+    then = Path(with_home(code.directory))
+    return then if then.is_dir() and script_file(code.script or "", then) else Path.cwd()
