@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import weakref
+from collections.abc import Callable
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,12 +16,18 @@ from numpy.typing import NDArray
 from probes.capture_file.dtype_decode import bits_dtype
 from probes.capture_file.grouped import JournalSeries as Arranged
 from probes.capture_file.grouped import group_by_series
+from probes.capture_file.read import SealedFile
 from probes.capture_file.series_name import SeriesAddress
-from probes.capture_file.series_part import CLOCKS, StepColumn, StepIds, uniform
+from probes.capture_file.series_part import CLOCKS, SeriesPart, StepColumn, StepIds, uniform
 from probes.clock import SeriesKey
-from probes.errors import StorageError
+from probes.errors import FileRefused, StorageError
+from probes.journal.record import HEADER_BYTES
 from probes.journal.scan import Scan, scan
 from probes.signature import Coord
+
+
+class SealedMeanwhile(StorageError):
+    """A journal was sealed and written over while it was read."""
 
 
 class UnsealedFile:
@@ -34,6 +42,7 @@ class UnsealedFile:
         self.path = path
         self._bytes = _Bytes(path)  # before the scan, so that both are of one journal
         self._scan: Scan = scan(path)
+        self._bytes.begins_as(path)
         end = self._scan.end or {}
         self.attributes: dict[str, Any] = {name: self._scan.head.get(name) for name in ("run_id", "epoch", "attempt", "rank")}
         self.attributes |= {"complete": int(self._scan.trusted and bool(end.get("complete"))), "reason": end.get("reason", "")}
@@ -45,7 +54,7 @@ class UnsealedFile:
 
     def part(self, address: SeriesAddress) -> UnsealedPart:
         """One series of the journal."""
-        return UnsealedPart(self.addresses[address], self._bytes)
+        return UnsealedPart(self.addresses[address], self._bytes, lambda: SealedFile(self.path.with_suffix(".h5")).part(address))
 
     def ids(self, phase: str) -> StepIds | None:
         """The sample ids of the steps of a phase, where the run has them."""
@@ -71,7 +80,8 @@ class UnsealedFile:
 class UnsealedPart:
     """One series in a journal; see `Part`."""
 
-    def __init__(self, series: Arranged, contents: _Bytes) -> None:
+    def __init__(self, series: Arranged, contents: _Bytes, sealed: Callable[[], SeriesPart]) -> None:
+        self._sealed = sealed
         self.key: SeriesKey = series.key
         self.dtype = series.dtype
         self.dims = series.dims
@@ -89,14 +99,38 @@ class UnsealedPart:
 
     def elements(self, first: int, last: int) -> NDArray[Any]:
         """The exact bits of the captures `first` to `last` (exclusive), flat; fresh memory."""
-        return np.concatenate([np.empty(0, self._kind), *(self._piece(index) for index in range(first, last))])
+        try:
+            return np.concatenate([np.empty(0, self._kind), *(self._piece(index) for index in range(first, last))])
+        except SealedMeanwhile:
+            return self._out_of_file(first, last)
+
+    def _out_of_file(self, first: int, last: int) -> NDArray[Any]:
+        """The same captures out of the file that was built of the journal, which may hold more.
+
+        Raises:
+            SealedMeanwhile: they are not there.
+        """
+        try:
+            file = self._sealed()
+        except (FileRefused, KeyError, OSError) as error:
+            raise self._bytes._gone() from error
+        places: list[NDArray[Any]] = []
+        for clock in self.clocks[first:last]:
+            (found,) = np.nonzero(file.clocks == clock)
+            if len(found) != 1:
+                raise self._bytes._gone()
+            places.append(file.elements(int(found[0]), int(found[0]) + 1))
+        return np.concatenate([np.empty(0, self._kind), *places])
 
     def _piece(self, index: int) -> NDArray[Any]:
         return np.frombuffer(self._bytes.read(int(self._offsets[index]), int(self._sizes[index])), self._kind)
 
 
 class _Bytes:
-    """Reads of a journal that another process may seal, remove or recycle meanwhile; a map could crash or lie."""
+    """Reads of a journal that another process may seal and remove, or write over, meanwhile; a map could crash or lie.
+
+    A journal that was removed is still read, by its descriptor. One that is written over gets another HEAD first.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -105,18 +139,28 @@ class _Bytes:
         except OSError as error:
             raise StorageError(f'"{path}" cannot be read: {error.strerror}; if it was sealed meanwhile, open the run again') from error
         weakref.finalize(self, os.close, self._descriptor)
-        self._identity = self._now()
+        self._head = os.pread(self._descriptor, HEADER_BYTES, 0)
+
+    def begins_as(self, path: Path) -> None:
+        """Check that a path leads to the same journal, which was scanned by its name.
+
+        Raises:
+            StorageError: it does not.
+        """
+        with suppress(OSError):
+            if os.path.samestat(path.stat(), os.fstat(self._descriptor)) and self._is_same():
+                return
+        raise self._gone()
 
     def read(self, offset: int, length: int) -> bytes:
         """Some bytes, certainly of this journal."""
         data = os.pread(self._descriptor, length, offset)
-        if len(data) != length or self._now() != self._identity:
-            raise StorageError(f'"{self._path}" was sealed or removed while it was read; open the run again')
+        if len(data) != length or not self._is_same():
+            raise self._gone()
         return data
 
-    def _now(self) -> tuple[int, int]:
-        try:
-            status = self._path.stat()
-        except FileNotFoundError:
-            return (-1, -1)
-        return status.st_dev, status.st_ino
+    def _is_same(self) -> bool:
+        return os.pread(self._descriptor, HEADER_BYTES, 0) == self._head
+
+    def _gone(self) -> SealedMeanwhile:
+        return SealedMeanwhile(f'"{self._path}" was sealed or removed while it was read; open the run again')

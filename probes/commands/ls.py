@@ -41,11 +41,16 @@ def ls(run: Path | None, epoch: Any, phase: str | None, attempts: bool, as_json:
         about["attempts"] = [attempt._asdict() for attempt in opened.attempts]
         text = _attempts_text(about["attempts"])
     else:
+        about["not_shown"] = opened.not_shown
         about["events"] = opened.events
         about["missing"] = [one.as_dict() for one in opened.missing]
         about["series"] = [_series(series) for every in opened.series for series in every.by_dtype()]
         text = _series_text(about["series"])
-    click.echo(json.dumps(about, indent=2) if as_json else "\n".join([_headline(about), *_events(about), *_missing(opened), "", text]))
+    click.echo(
+        json.dumps(about, indent=2)
+        if as_json
+        else "\n".join([_headline(about), *about.get("not_shown", ()), *_events(about), *_missing(opened), "", text])
+    )
 
 
 def _run(run: RunReader) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from probes.printable import one_line
-from probes.run_directory.recover import Recovery, RecoveryFinding
+from probes.run_directory.recover import Recovery, RecoveryFinding, side_directories
 from probes.run_directory.recover import recover as put_in_order
 
 
@@ -25,10 +25,12 @@ from probes.run_directory.recover import recover as put_in_order
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def recover(context: click.Context, run: Path, take_over: bool, unproven: str, as_json: bool) -> None:
-    """Seal the journals that a killed process left in RUN; exit 1 if a file is damaged."""
+    """Seal the journals that a killed process left in RUN, and in RUN.candidate-2 and so on; exit 1 if a file is damaged."""
     recovery = put_in_order(run, take_over=take_over, unproven=unproven)
-    click.echo(json.dumps(_data(recovery), indent=2) if as_json else _text(recovery))
-    if recovery.damaged:
+    beside = [put_in_order(path, take_over=take_over, unproven=unproven) for path in side_directories(run)]
+    about = {**_data(recovery), "beside": [_data(one) for one in beside]}
+    click.echo(json.dumps(about, indent=2) if as_json else "\n".join([_text(recovery), *map(_beside, beside)]))
+    if any(one.damaged for one in (recovery, *beside)):
         context.exit(1)
 
 
@@ -45,6 +47,10 @@ def _text(recovery: Recovery) -> str:
     lines = [_line(finding) for finding in recovery.findings] or ["nothing to recover"]
     lines += [f"{name}: head {head}" for name, head in recovery.heads.items()]
     return "\n".join(map(one_line, lines))
+
+
+def _beside(recovery: Recovery) -> str:
+    return f'"{recovery.directory}", another model of the same script:\n{_text(recovery)}'
 
 
 def _line(finding: RecoveryFinding) -> str:

@@ -72,6 +72,18 @@ class RunReader:
         return self._directory.attempts
 
     @property
+    def not_shown(self) -> list[str]:
+        """A sentence for each part of an epoch that is in the directory and not in the run as it is read."""
+        shown = {(one.epoch, one.rank): one for one in self.attempts if one.current}
+        found = []
+        for one in self.attempts:
+            other = shown[one.epoch, one.rank]
+            if not one.current and one.captures and other.state != "complete":
+                place = f"epoch {one.epoch}: attempt {one.attempt} ({one.state}, {one.captures} captures) is not shown"
+                found.append(f"{place}, since attempt {other.attempt} holds {other.captures}")
+        return found + [f'"{name}" holds steps that are in no file' for name in self._directory.kept_journals]
+
+    @property
     def epochs(self) -> list[int]:
         """Numbers of the selected epochs."""
         return sorted({found.epoch for found in self._entries})

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from probes.errors import UsageError
 
 TEMPORARY = ".tmp"  # how the names of files end that are not whole yet
+KEPT = ".kept"  # how the name of a journal ends that holds steps which are in no file
 CONTINUED = "continued in the next segment"  # how a segment ends that is not the last of its epoch
 
 _TEMPORARY = re.compile(r"(.+)[.]\d+-[0-9a-f]{8}[.]tmp|(epoch-.+[.]h5)[.]tmp")

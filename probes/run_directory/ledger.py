@@ -119,22 +119,26 @@ class Ledger:
         before = current(self.entries).get((facts["epoch"], facts["rank"], facts["segment"]))
         if before is None or before.attempt >= facts["attempt"]:
             return None
-        last = max(_of_attempt(self.entries, before), key=_segment)
-        return None if last.complete and not facts["complete"] else before.file
+        earlier = _of_attempt(self.entries, before)
+        if max(earlier, key=_segment).complete:
+            return before.file if facts["complete"] else None
+        own = [entry for entry in self.entries if (entry.epoch, entry.rank, entry.attempt) == (before.epoch, before.rank, facts["attempt"])]
+        held = sum(entry.captures for entry in own) + facts["captures"]
+        return before.file if facts["complete"] or held >= sum(entry.captures for entry in earlier) else None
 
 
 def current(entries: Iterable[LedgerLine]) -> dict[tuple[int, int, int | None], LedgerLine]:
     """For each (epoch, rank, segment) the line that counts.
 
-    It is that of the highest attempt at the epoch, but an incomplete one never takes the place of a complete one. An attempt
-    in segments is complete where its last segment is.
+    It is that of the highest attempt at the epoch, but an incomplete one never takes the place of a complete one, nor of one that
+    holds more captures. An attempt in segments is complete where its last segment is.
     """
     tries: dict[tuple[int, int], dict[int, list[LedgerLine]]] = defaultdict(lambda: defaultdict(list))
     for entry in entries:
         tries[entry.epoch, entry.rank][entry.attempt].append(entry)
     chosen: dict[tuple[int, int, int | None], LedgerLine] = {}
     for attempts in tries.values():
-        best = max(attempts, key=lambda attempt: (max(attempts[attempt], key=_segment).complete, attempt))
+        best = max(attempts, key=lambda attempt: _weight(attempts[attempt]))
         chosen |= {(entry.epoch, entry.rank, entry.segment): entry for entry in attempts[best]}
     return chosen
 
@@ -142,6 +146,12 @@ def current(entries: Iterable[LedgerLine]) -> dict[tuple[int, int, int | None], 
 def _of_attempt(entries: Iterable[LedgerLine], like: LedgerLine) -> list[LedgerLine]:
     """The lines of one attempt at an epoch."""
     return [entry for entry in entries if (entry.epoch, entry.rank, entry.attempt) == (like.epoch, like.rank, like.attempt)]
+
+
+def _weight(entries: list[LedgerLine]) -> tuple[bool, int, int]:
+    """What decides between attempts at an epoch; of complete ones the last counts, whatever it holds."""
+    complete = max(entries, key=_segment).complete
+    return complete, 0 if complete else sum(entry.captures for entry in entries), entries[0].attempt
 
 
 def _segment(entry: LedgerLine) -> int:

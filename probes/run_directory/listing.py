@@ -14,7 +14,7 @@ from probes.capture_file.series_part import SeriesPart
 from probes.capture_file.unsealed import UnsealedFile
 from probes.errors import FileRefused, StorageError, UsageError
 from probes.plain_file import plain_object, read_plain
-from probes.run_directory.file_name import ledger_files, parse_stem
+from probes.run_directory.file_name import KEPT, ledger_files, parse_stem
 from probes.run_directory.ledger_lines import read_ledgers, require_sound
 
 OPEN_FILES = 64  # each takes two descriptors, of about a thousand that a process may have
@@ -34,6 +34,7 @@ class ListedFile(NamedTuple):
         segment: from 1 where a long epoch was cut; else 0.
         name: name of the file.
         complete: whether the run says so; None for a file that no ledger names.
+        captures: how many it holds; None for a file that no ledger names.
     """
 
     epoch: int
@@ -42,6 +43,7 @@ class ListedFile(NamedTuple):
     segment: int
     name: str
     complete: bool | None
+    captures: int | None = None
 
     @property
     def sealed(self) -> bool:
@@ -59,6 +61,7 @@ class Attempt(NamedTuple):
         files: its files, segments in order.
         state: `complete`, `incomplete`, `unsealed` or `unlisted`.
         current: whether the reader shows it.
+        captures: how many it holds, where there are several attempts at the epoch.
     """
 
     epoch: int
@@ -67,15 +70,16 @@ class Attempt(NamedTuple):
     files: tuple[str, ...]
     state: str
     current: bool
+    captures: int | None = None
 
 
-def entry(name: str, complete: bool | None = None) -> ListedFile | None:
+def entry(name: str, complete: bool | None = None, captures: int | None = None) -> ListedFile | None:
     """What the name of a file says, or None where it is not the name of a capture file."""
     try:
         stem = parse_stem(name)
     except UsageError:
         return None
-    return ListedFile(stem.epoch, stem.rank or 0, stem.attempt, stem.segment, name, complete)
+    return ListedFile(stem.epoch, stem.rank or 0, stem.attempt, stem.segment, name, complete, captures)
 
 
 def is_run(path: Path) -> bool:
@@ -125,7 +129,12 @@ class Directory:
     def _opened(self, path: Path) -> SealedFile | UnsealedFile:
         """Open a file of the run, whose content has to be of the epoch, attempt and rank that its name states."""
         if not path.name.endswith(".h5"):
-            return UnsealedFile(path)
+            try:
+                return UnsealedFile(path)
+            except StorageError:
+                path = path.with_suffix(".h5")  # it was sealed since the names were read
+                if not path.exists():
+                    raise
         found = SealedFile(path)
         named = entry(path.name)
         if self.path.is_dir() and named is not None:
@@ -155,11 +164,22 @@ class Directory:
             found = self._parts[name, address] = file.part(address)
         return found
 
+    @property
+    def kept_journals(self) -> list[str]:
+        """Names of journals that were sealed in part."""
+        return sorted(path.name for path in self.path.glob(f"epoch-*{KEPT}")) if self.path.is_dir() else []
+
     def is_complete(self, found: ListedFile) -> bool:
         """Whether an epoch came to its end; a file that no ledger names is asked itself."""
         if found.complete is None:
             return bool(self.addresses(found.name)) and bool(self.file(found.name).attributes["complete"])
         return found.complete
+
+    def captures(self, found: ListedFile) -> int:
+        """How many captures a file holds; one that no ledger names is asked itself."""
+        if found.captures is not None:
+            return found.captures
+        return sum(len(self.part(found.name, address).clocks) for address in self.addresses(found.name))
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
@@ -195,7 +215,9 @@ class Directory:
         names = sorted(path.name for path in self._root.glob("epoch-*"))
         ledgers = read_ledgers(self._root)
         require_sound(ledgers, self._root)
-        sealed = [found for ledger in ledgers for one in ledger.entries if (found := entry(one.file, one.complete)) is not None]
+        sealed = [
+            found for ledger in ledgers for one in ledger.entries if (found := entry(one.file, one.complete, one.captures)) is not None
+        ]
         done = {found[:4] for found in sealed}
         there = [found for name in names if (found := entry(name)) is not None]
         journals = [found for found in there if not found.sealed and found[:4] not in done]
@@ -203,16 +225,21 @@ class Directory:
 
 
 def _ranked(epoch: int, rank: int, tries: dict[int, list[ListedFile]], directory: Directory) -> Iterator[Attempt]:
-    """The attempts at one epoch; current is the highest, but an incomplete one never supersedes a complete one."""
+    """The attempts at one epoch.
 
-    def weight(attempt: int) -> tuple[bool, int]:
-        if len(tries) == 1:
-            return True, attempt
-        return directory.is_complete(tries[attempt][-1]), attempt
+    Current is the highest, but an incomplete one never hides a complete one, nor one that holds more captures.
+    """
+    several = len(tries) > 1
+    held = {attempt: sum(map(directory.captures, files)) if several else None for attempt, files in tries.items()}
+
+    def weight(attempt: int) -> tuple[bool, int, int]:
+        complete = several and directory.is_complete(tries[attempt][-1])
+        return complete, 0 if complete else held[attempt] or 0, attempt
 
     best = max(tries, key=weight)
     for attempt, entries in sorted(tries.items()):
-        yield Attempt(epoch, rank, attempt, tuple(found.name for found in entries), _state(entries), attempt == best)
+        names = tuple(found.name for found in entries)
+        yield Attempt(epoch, rank, attempt, names, _state(entries), attempt == best, held[attempt])
 
 
 def _state(entries: list[ListedFile]) -> str:

@@ -196,7 +196,13 @@ def own(
             continue
         for other in rivals:
             other.path.unlink(missing_ok=True)
-        owned.beat()
+        try:
+            owned.beat()
+        except OSError as error:
+            owned.release()
+            raise StorageError(
+                f'the process that shows that the owner of "{directory}" lives cannot be started: {error.strerror}'
+            ) from error
         return owned
     raise StorageError(in_use(directory, next(iter(_others(directory, run_id, rank)), None)))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,8 @@ class Recording:
             starts: steps of every phase in earlier epochs.
         """
         self.owned.used = True
-        self.owned.beat()
+        with suppress(OSError):  # no descriptor is left: the next epoch tries again
+            self.owned.beat()
         self._stem = Stem(epoch, self.attempt, 1 if self.segment_steps else 0, self.rank)
         self._starts = starts
         return self._create()

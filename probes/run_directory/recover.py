@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from probes.errors import FileRefused, ProbesError, StorageError
-from probes.run_directory.file_name import Stem, final_name, ledger_files, parse_stem
+from probes.run_directory.file_name import KEPT, Stem, final_name, ledger_files, parse_stem
 from probes.run_directory.ledger import Ledger
 from probes.run_directory.ledger_lines import LedgerLine
 from probes.run_directory.ownership import own
-from probes.run_directory.seal import KEPT, JournalSealer, UnprovenSteps
+from probes.run_directory.seal import JournalSealer, UnprovenSteps
 
 UNPROVEN_WAYS = (
     "if that machine did not crash (a killed job, a copy of the directory), `probes recover --unproven include` takes them all; "
@@ -93,6 +94,12 @@ def recover(directory: Path, *, take_over: bool = False, unproven: str = "keep")
         return seal_leftovers(directory, unproven=unproven)
     finally:
         owned.release()
+
+
+def side_directories(directory: Path) -> list[Path]:
+    """The runs beside a run that `probes run` began for other models of the same script, and that a kill has left there."""
+    words = ("candidate", "instance")
+    return sorted(path for word in words for path in directory.parent.glob(f"{glob.escape(directory.name)}.{word}-*") if path.is_dir())
 
 
 def seal_leftovers(directory: Path, ours: Callable[[Stem], bool] = lambda stem: True, unproven: str = "keep") -> Recovery:

@@ -25,12 +25,11 @@ from probes.digest import canonical, file_hex
 from probes.errors import FileRefused, ProbesError, StorageError
 from probes.host import free_words
 from probes.journal.scan import Scan, scan
-from probes.run_directory.file_name import Stem, final_name, parse_stem, temporary_name
+from probes.run_directory.file_name import KEPT, Stem, final_name, parse_stem, temporary_name
 from probes.run_directory.ledger import Ledger, SealedFileInfo
 from probes.run_directory.ledger_lines import LedgerLine
 from probes.run_directory.publish import publish
 
-KEPT = ".kept"  # how the name of a journal ends that holds steps which are in no file
 PATIENCE = 60.0  # seconds that another process may hold a journal
 
 
@@ -214,7 +213,7 @@ def _make(scanned: Scan, path: Path, how: Compression | None, passed: OnProgress
         temporary.unlink(missing_ok=True)  # on a full disk it would keep the next step from being written
         if isinstance(error, ProbesError):
             raise
-        raise StorageError(f'"{path}" cannot be built: {_reason(error, scanned)}; the journal is kept') from error
+        raise StorageError(f'"{path}" cannot be built: {_reason(error, scanned)}') from error
 
 
 def _reason(error: OSError, scanned: Scan) -> str:

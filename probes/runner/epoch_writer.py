@@ -117,8 +117,9 @@ class EpochWriter:
         """Wait for the sealer, except where the program was interrupted."""
         self.recording.drain(seconds if interrupted else None)
         for failure in self.recording.sealer.failures:
-            text = f'"{self.recording.directory / failure.journal}" could not be sealed: {failure.message}'
-            self.failures.add(StorageError(f'{text}; it is kept: `probes recover "{self.recording.directory}"`'))
+            journal = self.recording.directory / failure.journal
+            ways = f'it is kept: `probes recover "{self.recording.directory}"`' if journal.exists() else "the journal is gone"
+            self.failures.add(StorageError(f'"{journal}" could not be sealed: {failure.message}; {ways}'))
 
     def move_to(self, directory: Path) -> None:
         """Follow the run directory to another name."""

@@ -66,6 +66,8 @@ def test_a_journal_that_is_sealed_meanwhile_is_never_misread(tmp_path: Path) -> 
     series = probes.open(tmp_path)["acts", "fc1"]
     assert series.numpy().tolist() == [[0, 0, 0, 0]]
     path.rename(tmp_path / "spare.journal")
+    assert series.numpy().tolist() == [[0, 0, 0, 0]], "its bytes are still there"
+    (tmp_path / "spare.journal").write_bytes(bytes(100_000))
     with pytest.raises(StorageError, match="was sealed or removed while it was read"):
         series.numpy()
 

@@ -216,3 +216,13 @@ def test_a_file_that_has_less_than_its_journal_does_not_remove_it(tmp_path: Path
     with pytest.raises(StorageError, match="holds 2 of the 3 captures that were committed; it is kept"):
         seal(journal, tmp_path, {"captures": 3})
     assert names(tmp_path) == [journal.name]
+
+
+def test_other_models_that_a_killed_script_has_left_beside_the_run_are_recovered_too(tmp_path: Path) -> None:
+    for name in ("run", "run.candidate-2", "run2.candidate-2"):
+        (tmp_path / name).mkdir()
+        write(tmp_path / name, [Shot()])
+    done = CliRunner().invoke(command, [str(tmp_path / "run")])
+    assert f'"{tmp_path / "run.candidate-2"}", another model of the same script:\nsealed    epoch-0003.h5' in done.output
+    assert names(tmp_path / "run.candidate-2") == ["epoch-0003.h5", "ledger.jsonl"]
+    assert names(tmp_path / "run2.candidate-2") == ["epoch-0003.journal"]
