@@ -221,10 +221,13 @@ class Journal:
             self._committed = self._buffer.framed
 
     def abort(self) -> None:
-        """Make everything since the last commit void; never fails, as the file hears of it with the next record."""
+        """Make everything since the last commit void; never fails, as the file hears of it with the next record.
+
+        A capture that arrived late belongs to a step that was committed before; it waits for the next commit.
+        """
         with self._lock:
             self._void = self._void or self._buffer.framed != self._committed
-            self._buffer.clear()
+            self._buffer.keep(EntryFlag.LATE)
             self._buffer.framed = self._committed
 
     def pause(self) -> None:

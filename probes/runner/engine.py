@@ -98,6 +98,18 @@ class Engine:
                     tap.on_data()
             return at
 
+    def look(self, phase: str, thread: int) -> OutermostCall | None:
+        """A call that is not counted enters in a step of the loop; what is captured in it has microstep -1."""
+        with self._lock:
+            step = self.clock.steps.innermost()
+            if self.clock.epoch is None or step is None:
+                return None
+            phase = step.phase or phase
+            index = step.index if step.index >= 0 else self.clock.counts[phase]
+            counted = self.live.counted if self.moment.opened.due else frozenset()
+            at = self.moment.calls[thread] = OutermostCall(self.clock.epoch, phase, index, -1, self.moment.opened, counted)
+            return at
+
     def leave(self, thread: int, *, raised: bool) -> None:
         """An outermost call returns, or raises."""
         with self._lock:

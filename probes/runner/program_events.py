@@ -84,6 +84,8 @@ class ProgramEvents:
         found = None if in_backward() else self._find(module)
         if found is None or _is_aside(*found) or self._is_overlooked(found[0].root.module):
             return None
+        if is_transformed():
+            return self.engine.look(phase_of(found[0].root.module), get_ident()) or NO_NUMBERS
         self.halt()
         loader_watch.settle()
         at = self.engine.enter(phase_of(found[0].root.module), get_ident(), grad=torch.is_grad_enabled())
@@ -112,7 +114,10 @@ class ProgramEvents:
         return self._find(inner) if isinstance(inner, Module) else None
 
     def _is_overlooked(self, root: Module) -> bool:
-        """Whether a call is none of the program's computation: it is traced, transformed where no step is named, or a trainer's check."""
+        """Whether a call is none of the program's computation: it is traced, transformed where no step is named, or a trainer's check.
+
+        A call under a functorch transform is never counted; in a step that the loop names its values are taken where they can be.
+        """
         if is_traced() or sanity_checking(root):
             return True
         return is_transformed() and not any(step.item is not None for step in self.clock.steps.stack)

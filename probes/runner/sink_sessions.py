@@ -85,7 +85,8 @@ class SinkSessions:
         """
         buffered: list[tuple[Route, BufferedCapture]] = []
         if self.writer is not None:
-            buffered, self.writer.buffered = self.writer.buffered, buffered
+            late = [] if keep else [(route, capture) for route, capture in self.writer.buffered if capture.flags & LATE]
+            buffered, self.writer.buffered = self.writer.buffered, late
         if keep and buffered and self.writer is not None:
             self._hand_over([(route.sinks, self.writer.reading(route, capture)) for route, capture in buffered])
         fresh = [text for name, text in self.failures.items() if name not in self.reported]

@@ -194,3 +194,26 @@ def test_the_end_says_what_was_seen_and_where_a_reader_would_be_misled(tmp_path:
     assert "`clock: {step: update}`" in text
     assert "`model.train()`" in text
     assert run.summary().as_dict()["seen"]["updates"] == 5
+
+
+def test_an_evaluation_within_a_step_commits_itself_and_nothing_of_the_step_around_it(tmp_path: Path) -> None:
+    model = net()
+    sinks = {"record": {"kind": "hdf5"}, "log": {"kind": "jsonl", "max_elements": 100}}
+    spec = {**ACTS, "sinks": sinks, "probes": {"p": {**ACTS["probes"]["p"], "transforms": [{"kind": "norm"}]}}}
+    with probes.attach(model, spec, out=tmp_path / "r") as run, run.epoch(0):
+        for number in range(3):
+            try:
+                with run.step():
+                    model(torch.full((2, 3), float(number)))
+                    with run.phase("eval"):
+                        model(torch.full((2, 3), 10.0 + number))
+                    model(torch.full((2, 3), 20.0 + number))
+                    assert number != 1
+            except AssertionError:
+                pass
+    assert clocks(tmp_path / "r") == [(0, 0), (0, 0), (0, 2), (0, 2)]
+    assert clocks(tmp_path / "r", "eval") == [(0, 0), (0, 1), (0, 2)]
+    lines = [json.loads(line) for line in (tmp_path / "r" / "log.jsonl").read_text().splitlines() if "step" in line]
+    logged = [(line["phase"], line["step"]) for line in lines]
+    assert sorted(logged) == [("eval", 0), ("eval", 1), ("eval", 2), ("train", 0), ("train", 0), ("train", 2), ("train", 2)]
+    assert probes.verify(tmp_path / "r").ok
