@@ -116,7 +116,8 @@ class OpenSteps:
     def end(self, step: OpenStep, *, keep: bool = True) -> None:
         """Commit or drop a step, and go on with the one around it."""
         self.stack.remove(step)
-        keep = keep and not step.raised
+        returned = step.single and not step.running  # it only waits for a backward, whatever raises afterwards
+        keep = (keep or returned) and not step.raised
         if step.batch is not None:
             step.batch.served = step.batch.pulls
         if step.index >= 0:

@@ -152,9 +152,8 @@ class RunClock:
         if self.epoch is None:
             return
         reason = reason or self._raised
-        keep = complete and not self._raised
-        self.steps.end_level(0, keep=keep)
-        if keep and check and self._left():
+        self.steps.end_level(0, keep=complete)
+        if complete and not reason and check and self._left():
             reason = LEFT
         epoch, self.epoch, steps = self.epoch, None, dict(self.counts)
         self.totals.update(self.counts)
@@ -162,7 +161,7 @@ class RunClock:
         self._loops.clear()
         self._turn = None
         self.passes.end_epoch()
-        self.steps.answers.append(EpochEnded(epoch, keep and not reason, reason, steps))
+        self.steps.answers.append(EpochEnded(epoch, complete and not reason, reason, steps))
 
     def _left(self) -> bool:
         """Whether batches of the epoch were left."""
@@ -238,10 +237,7 @@ class RunClock:
         """The phase that was named last ends; what was opened in it ends too, and is dropped where its body raised."""
         self.steps.end_level(len(self.phases), keep=not raised)
         self.phases.pop()
-        if raised:
-            self._raised = raised
-            for step in self.steps.stack:
-                step.raised = True
+        self._raised = raised or self._raised
         return self.steps.take()
 
     # What the model and its optimizers do

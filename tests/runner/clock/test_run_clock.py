@@ -484,17 +484,16 @@ def test_a_step_that_accumulates_goes_on_after_a_named_phase() -> None:
     assert program.table() == [[2, 2]]
 
 
-def test_a_phase_whose_body_raised_drops_what_is_open_in_it() -> None:
+def test_a_phase_whose_body_raised_drops_what_is_open_in_it_and_nothing_around_it() -> None:
     program = Program(automatic=False)
     key = object()
     program.hear(program.clock.item_begins(key))
+    program.call("eval")
+    program.hear(program.clock.phase_named("train"))
     program.call()
-    program.hear(program.clock.phase_named("eval"))
-    program.enter()
-    program.leave()
     program.hear(program.clock.phase_ends(raised="exception: ValueError"))
     program.hear(program.clock.item_ends(key))
-    assert program.steps == ["eval 0", "train 0 dropped"]
+    assert program.steps == ["train 0 dropped", "eval 0"]
     assert program.end()[-1] == "end 0 exception: ValueError"
 
 
