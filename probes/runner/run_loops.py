@@ -45,7 +45,7 @@ class RunLoops:
                 yield epoch
             except GeneratorExit:
                 if by_exception(sys._getframe(1)):
-                    self.engine.clock.loop_raised("exception")
+                    self._tell(self.engine.clock.epoch_ends, complete=False, reason="exception")
                 raise
             self._tell(self.engine.clock.epoch_ends)
             self.raise_pending()
