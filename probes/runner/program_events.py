@@ -135,11 +135,12 @@ class ProgramEvents:
         """A loader begins to be iterated over."""
         self.engine.hear(self.clock.pass_begins, key, loader, endless=endless)
 
-    def batch_pulled(self, key: Hashable, *, grad: bool, last: bool) -> None:
-        """A batch was pulled."""
+    def batch_pulled(self, key: Hashable, *, grad: bool, last: bool, before: bool) -> None:
+        """A batch was pulled; of one that was pulled before the model was known, the call that made it known tells the phase."""
         self.collect_compiled()
         root = next(iter(self._clock_trees)).root.module
-        self.engine.hear(self.clock.batch_pulled, key, "train" if root.training and grad else "eval", last=last)
+        trains = root.training or (before and torch.is_grad_enabled())
+        self.engine.hear(self.clock.batch_pulled, key, "train" if trains and grad else "eval", last=last)
 
     def pass_exhausted(self, key: Hashable) -> None:
         """A pass has no more batches."""

@@ -114,7 +114,7 @@ class Probing:
     def pass_begins(self, key: object, loader: object, *, endless: bool) -> None:
         """Nothing follows."""
 
-    def batch_pulled(self, key: object, *, grad: bool, last: bool) -> None:
+    def batch_pulled(self, key: object, *, grad: bool, last: bool, before: bool) -> None:
         """Nothing follows."""
 
     def pass_exhausted(self, key: object) -> None:

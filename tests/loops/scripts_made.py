@@ -131,6 +131,7 @@ class Clock:
     """Steps and epochs by hand: training as lists of microsteps, and other steps likewise."""
 
     rule: str
+    loader: bool
     train: list[list[int]] = field(default_factory=lambda: [[]])
     eval: list[list[int]] = field(default_factory=lambda: [[]])
     open: bool = False
@@ -153,7 +154,7 @@ class Clock:
 
     def call(self) -> None:
         """A training call."""
-        if self.open and self.updated and self.rule == "update":
+        if self.open and self.updated and (self.rule == "update" or not self.loader):
             self.open = self.updated = False
         if not self.open:
             self.train[-1].append(0)
@@ -170,7 +171,7 @@ class Written:
 
     def __init__(self, chosen: Script) -> None:
         self.chosen = chosen
-        self.clock = Clock(chosen.step)
+        self.clock = Clock(chosen.step, chosen.feed != "none")
         self.incomplete: set[int] = set()
         self.code = 0
 
@@ -228,8 +229,6 @@ class Written:
         for batch in range(count):
             if chosen.feed != "none":
                 clock.pull()
-            elif clock.updated:
-                clock.open = clock.updated = False
             if last and chosen.ending == "interrupt" and batch == 1:
                 return True
             self._batch(batch, batch % chosen.batches if chosen.feed == "turn" else batch, last)

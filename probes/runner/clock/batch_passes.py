@@ -35,7 +35,8 @@ class BatchPass:
         at_last: whether the batch that was pulled last is known to be the last one.
         exhausted: number of the pull that found it empty; 0 where none did.
         gone: whether its iterator is held no more.
-        served: the pull whose step is over.
+        served: batches whose step is over.
+        ahead: batches that were pulled before the first of them was used, as by a loader that looks for the last one.
         counted: batches that training calls were made on.
     """
 
@@ -49,12 +50,24 @@ class BatchPass:
     exhausted: int = 0
     gone: bool = False
     served: int = 0
+    ahead: int = -1
     counted: int = 0
 
     @property
     def live(self) -> bool:
         """Whether more batches may come."""
         return not self.exhausted and not self.gone
+
+    @property
+    def unserved(self) -> bool:
+        """Whether a batch was pulled that no step has been made of."""
+        return self.served < self.pulls
+
+    def serve(self) -> None:
+        """A step is made of a batch: the one that was pulled last, or where batches are pulled ahead the one that is next."""
+        if self.ahead < 0:
+            self.ahead = self.pulls - 1
+        self.served = self.pulls if self.exhausted else self.pulls - self.ahead
 
 
 @dataclass(slots=True)
@@ -113,7 +126,8 @@ class BatchPasses:
         if found is not None:
             self.pulls += 1
             found.exhausted = self.pulls
-            self._forget(found)
+            if found.ahead < 1 or not found.unserved:
+                self._forget(found)
         return found
 
     def drop(self, key: Hashable) -> BatchPass | None:
@@ -136,7 +150,7 @@ class BatchPasses:
     def evaluated(self, phase: str) -> BatchPass | None:
         """The pass that a phase other than `train` goes over itself: the last one pulled, if it was pulled in that phase."""
         last = self._order[-1] if self._order else None
-        return last if last is not None and last.live and last.phase == phase and not last.feeds and last.served < last.pulls else None
+        return last if last is not None and last.phase == phase and not last.feeds else None
 
     def feed(self) -> list[BatchPass]:
         """The passes that feed the training call that begins: those pulled since the one before, and live still."""
@@ -153,11 +167,16 @@ class BatchPasses:
                 self.epoch.append(one)
         return found
 
-    def ahead(self) -> list[BatchPass]:
-        """The pass that the next training call is going to be on: pulled for training, over a loader that is known to train."""
+    def ahead(self, *, grad: bool) -> list[BatchPass]:
+        """The pass that the next training call is going to be on: pulled for training, over a loader that is known to train.
+
+        Args:
+            grad: whether gradients are on in a call of another phase, as in an attack on the batch; no evaluation needs them, so that
+                a loader that is not known is one for training too.
+        """
         live = [one for one in self.fresh if one.live and one.phase == TRAIN]
-        known = [one for one in live[:1] if not one.feeds and one.loader.trains]
-        return known if not self.has_main else []
+        found = [one for one in live[:1] if not one.feeds and (one.loader.trains or grad)]
+        return found if not self.has_main else []
 
     @property
     def has_main(self) -> bool:

@@ -118,8 +118,6 @@ class OpenSteps:
         self.stack.remove(step)
         returned = step.single and not step.running  # it only waits for a backward, whatever raises afterwards
         keep = (keep or returned) and not step.raised
-        if step.batch is not None:
-            step.batch.served = step.batch.pulls
         if step.index >= 0:
             self.dropped += not keep
             self.answers.append(StepEnded(step.phase, step.index, keep, step.ids, self.totals[step.phase] + step.index))

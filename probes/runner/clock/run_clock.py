@@ -258,7 +258,7 @@ class RunClock:
         if self.epoch is None:
             self._open_epoch(self.next_epoch, implicit=True)
         self.seen.call(phase == TRAIN)
-        step = self._training_step() if phase == TRAIN else self._other_step(phase)
+        step = self._training_step() if phase == TRAIN else self._other_step(phase, grad=grad)
         if step.index < 0:
             self.steps.number(step, phase)
         self.calls[thread] = step, Position(self.next_epoch - 1, step.phase, step.index, step.calls)
@@ -324,9 +324,9 @@ class RunClock:
             return False
         return bool(step.updates)
 
-    def _other_step(self, phase: str) -> OpenStep:
+    def _other_step(self, phase: str, *, grad: bool) -> OpenStep:
         """The step of a call of another phase that enters."""
-        self._foresee()
+        self._foresee(grad=grad)
         step = self.steps.innermost()
         if step is not None and step.item is not None and step.phase in ("", phase):
             return step
@@ -335,7 +335,10 @@ class RunClock:
             return step
         if step is not None and step.item is None and not step.running and (step.phase != TRAIN or self._is_left(step)):
             self.steps.end(step)
-        return self.steps.push(OpenStep(phase, len(self.phases), batch=batch, single=batch is None))
+        if batch is None or not batch.unserved:
+            return self.steps.push(OpenStep(phase, len(self.phases), single=True))
+        batch.serve()
+        return self.steps.push(OpenStep(phase, len(self.phases), batch=batch))
 
     def _is_left(self, step: OpenStep) -> bool:
         """Whether a call of another phase ends the open training step, rather than to run within it."""
@@ -352,9 +355,9 @@ class RunClock:
         if begins:
             self._begin_pass(fed, step)
 
-    def _foresee(self) -> None:
+    def _foresee(self, *, grad: bool) -> None:
         """Take note of a pass that is going to feed the training, though a call of another phase comes first, such as for a label."""
-        fresh = self.passes.ahead()
+        fresh = self.passes.ahead(grad=grad)
         step = next((step for step in self.steps.stack if step.accumulates), None)
         if fresh and self.passes.adopt(fresh, self.passes.loaders, by_optimizer=self._by_optimizer):
             self._begin_pass(fresh, step)

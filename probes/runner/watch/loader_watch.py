@@ -27,8 +27,8 @@ class LoaderListener(Protocol):
     def pass_begins(self, key: Hashable, loader: Hashable, *, endless: bool) -> None:
         """A loader begins to be iterated over."""
 
-    def batch_pulled(self, key: Hashable, *, grad: bool, last: bool) -> None:
-        """A batch is asked for; `grad`, whether gradients are on."""
+    def batch_pulled(self, key: Hashable, *, grad: bool, last: bool, before: bool) -> None:
+        """A batch is asked for; `grad`, whether gradients are on; `before`, whether it was asked for before the listener was there."""
 
     def pass_exhausted(self, key: Hashable) -> None:
         """A pass has no more batches."""
@@ -95,7 +95,7 @@ class LoaderWatch:
             if watched.loader not in self._loaders.values():
                 listener.loader_gone(watched.loader)
             if watched.pulls:
-                listener.batch_pulled(watched.key, grad=watched.grad, last=False)
+                listener.batch_pulled(watched.key, grad=watched.grad, last=False, before=True)
 
     def remove(self, listener: LoaderListener) -> None:
         """Listen no more; a method that the program has replaced since stays the program's."""
@@ -220,7 +220,7 @@ class LoaderWatch:
         self._next += 1
         watched.pulls, watched.last_pull, watched.grad = watched.pulls + 1, self._next, torch.is_grad_enabled()
         for listener in self.listeners:
-            listener.batch_pulled(watched.key, grad=watched.grad, last=watched.pulls == watched.length)
+            listener.batch_pulled(watched.key, grad=watched.grad, last=watched.pulls == watched.length, before=False)
 
     def _exhausted(self, watched: WatchedPass, frame: FrameType) -> None:
         self.settle()
