@@ -85,16 +85,6 @@ class WriteBuffer:
         _pack_entry(self._table, self.row, descriptor, flags, step, microstep, call, backward, offset)
         self.row += _ENTRY_BYTES
 
-    def keep(self, flag: int) -> None:
-        """Forget all captures but those with a flag."""
-        rows = [row for row in range(FIXED.size, self.row, _ENTRY_BYTES) if ENTRY.unpack_from(self._table, row)[1] & flag]
-        for place, row in enumerate(rows):
-            start = FIXED.size + place * _ENTRY_BYTES
-            self._table[start : start + _ENTRY_BYTES] = self._table[row : row + _ENTRY_BYTES]
-        self.row = FIXED.size + len(rows) * _ENTRY_BYTES
-        if not rows:
-            self.fill = 0
-
     def clear(self) -> None:
         """Forget all captures."""
         self.row = FIXED.size

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ LARGE_BYTES = 128 * 1024  # below it, a copy and a share of a frame are cheaper 
 SMALLEST_BUFFER = 4096
 
 _INLINE = int(EntryFlag.INLINE)
+_LATE = int(EntryFlag.LATE)
 
 
 class Journal:
@@ -43,12 +44,14 @@ class Journal:
         self._power = durability == "power"
         self._buffer = WriteBuffer(buffer_bytes)
         self._buffer_bytes = buffer_bytes
-        self._paused: list[WriteBuffer] = []
+        self._late: WriteBuffer | None = None
+        self._paused: dict[Hashable, WriteBuffer] = {}
         self._unused: list[WriteBuffer] = []
         self._large = min(LARGE_BYTES, self._buffer.room)
         self._descriptors = 0
         self._phases: dict[str, int] = {}
         self._committed = 0
+        self._late_committed = 0
         self._void = False
         # Gradients arrive on the threads of autograd. Re-entrant: a signal handler that closes the run while a capture is
         # being copied must not wait for its own thread.
@@ -113,12 +116,15 @@ class Journal:
     @property
     def captures(self) -> int:
         """Captures taken so far; those of aborted steps do not count."""
-        return self._buffer.framed + self._buffer.entries + sum(buffer.entries for buffer in self._paused)
+        late = self._late.framed if self._late is not None else 0
+        waiting = (self._buffer, *self._paused.values(), *([self._late] if self._late is not None else []))
+        return self._buffer.framed + late + sum(buffer.entries for buffer in waiting)
 
     @property
     def pending(self) -> bool:
         """Whether a commit would make anything safe."""
-        return self._buffer.entries > 0 or self._buffer.framed != self._committed
+        late = self._late is not None and (self._late.entries > 0 or self._late.framed != self._late_committed)
+        return late or self._buffer.entries > 0 or self._buffer.framed != self._committed
 
     def descriptor(
         self,
@@ -181,17 +187,24 @@ class Journal:
         if not address and nbytes:
             raise ValueError(f"a capture of {nbytes} bytes has no memory (address 0)")
         with self._lock:
+            buffer = self._late_buffer() if flags & _LATE else self._buffer
             if nbytes < self._large:
-                while not self._buffer.copy(descriptor, flags | _INLINE, step, microstep, call, backward, address, nbytes):
-                    self._flush()
+                while not buffer.copy(descriptor, flags | _INLINE, step, microstep, call, backward, address, nbytes):
+                    self._flush(buffer)
             else:
-                offset = self._write_large(address, nbytes)
-                self._buffer.enter(descriptor, flags, step, microstep, call, backward, offset)
+                offset = self._write_large(buffer, address, nbytes)
+                buffer.enter(descriptor, flags, step, microstep, call, backward, offset)
 
-    def _write_large(self, address: int, nbytes: int) -> int:
+    def _late_buffer(self) -> WriteBuffer:
+        """Captures that arrived late belong to steps that are committed: they wait for the next commit, whatever is aborted before it."""
+        if self._late is None:
+            self._late = WriteBuffer(self._buffer_bytes)
+        return self._late
+
+    def _write_large(self, buffer: WriteBuffer, address: int, nbytes: int) -> int:
         """Write a large capture with one system call, and return its offset in the file."""
-        if self._buffer.full:
-            self._flush()
+        if buffer.full:
+            self._flush(buffer)
         self._tell_void()
         return self._log.append(RecordKind.EXTENT, (), (memory(address, nbytes),))
 
@@ -212,48 +225,53 @@ class Journal:
             if number is None:
                 number = len(self._phases)
                 annex = {**(annex or {}), "phases": {str(number): phase}}
-            self._write_frame(FrameFlag.COMMIT, step, number, global_step, canonical(annex) if annex else b"")
+            if self._late is not None and self._late.entries:
+                self._flush(self._late)
+            self._write_frame(self._buffer, FrameFlag.COMMIT, step, number, global_step, canonical(annex) if annex else b"")
             self._phases[phase] = number
             if self._power:
                 self._log.sync()
             self._log.check_name()
             self._log.commits += 1
             self._committed = self._buffer.framed
+            self._late_committed = self._late.framed if self._late is not None else 0
 
     def abort(self) -> None:
-        """Make everything since the last commit void; never fails, as the file hears of it with the next record.
-
-        A capture that arrived late belongs to a step that was committed before; it waits for the next commit.
-        """
+        """Make everything since the last commit void; never fails, as the file hears of it with the next record."""
         with self._lock:
             self._void = self._void or self._buffer.framed != self._committed
-            self._buffer.keep(EntryFlag.LATE)
+            self._buffer.clear()
             self._buffer.framed = self._committed
 
-    def pause(self) -> None:
-        """Set the captures of the open step aside, so that a step within it can be committed or aborted without them.
+    def pause(self, step: Hashable) -> None:
+        """Set the captures of the open step aside, so that another can be committed or aborted without them.
 
         Captures of the step that a full buffer has written to the file already go with the next commit.
+
+        Args:
+            step: what `resume` names it by.
         """
         with self._lock:
-            self._paused.append(self._buffer)
+            self._paused[step] = self._buffer
             fresh = self._unused.pop() if self._unused else WriteBuffer(self._buffer_bytes)
             fresh.framed = self._buffer.framed
             self._buffer = fresh
 
-    def resume(self) -> None:
-        """Go on with the step that was paused last.
+    def resume(self, step: Hashable) -> None:
+        """Go on with a step that was paused.
 
         Raises:
             StorageError: the file cannot be written.
         """
         with self._lock:
-            if self._paused:
-                if self._buffer.entries:  # what came late, after the step within was over
-                    self._flush()
-                inner, self._buffer = self._buffer, self._paused.pop()
-                self._buffer.framed = inner.framed
-                self._unused.append(inner)
+            paused = self._paused.pop(step, None)
+            if paused is None:
+                return
+            if self._buffer.entries:
+                self._flush(self._buffer)
+            other, self._buffer = self._buffer, paused
+            paused.framed = other.framed
+            self._unused.append(other)
 
     def end(self, complete: bool, reason: str, closing: Mapping[str, Any]) -> None:
         """Say how the epoch ended, wait until all is on the device, and close; what was not committed is void.
@@ -276,13 +294,13 @@ class Journal:
         with self._lock:
             self._log.close()
 
-    def _flush(self) -> None:
-        self._write_frame(FrameFlag(0), 0, 0, 0, b"")
+    def _flush(self, buffer: WriteBuffer) -> None:
+        self._write_frame(buffer, FrameFlag(0), 0, 0, 0, b"")
 
-    def _write_frame(self, flags: FrameFlag, step: int, phase: int, global_step: int, annex: bytes) -> None:
+    def _write_frame(self, buffer: WriteBuffer, flags: FrameFlag, step: int, phase: int, global_step: int, annex: bytes) -> None:
         self._tell_void()
-        checked, rest = self._buffer.frame(step, phase, global_step, annex)
-        self._log.append(RecordKind.FRAME, checked, rest, flags, self._buffer)
+        checked, rest = buffer.frame(step, phase, global_step, annex)
+        self._log.append(RecordKind.FRAME, checked, rest, flags, buffer)
 
     def _tell_void(self) -> None:
         """Tell the file of an abort before anything else is appended."""

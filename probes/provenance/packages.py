@@ -20,20 +20,21 @@ def packages() -> dict[str, str]:
     setuptools puts its own on `sys.path` once something imports it, as torch's compiler does: whether they are listed
     would then depend on what a program has run before.
     """
-    return dict(_packages(tuple((place, _changed(place)) for place in sys.path)))
+    return dict(_packages(tuple(_described(place) for place in sys.path)))
 
 
 @lru_cache(maxsize=1)
-def _packages(_places: tuple[tuple[str, int], ...]) -> dict[str, str]:
-    """What `packages` lists; parsing a hundred descriptions takes 0.1 s, so it is done again only where a folder has changed."""
+def _packages(_described: tuple[tuple[str, ...], ...]) -> dict[str, str]:
+    """What `packages` lists; parsing a hundred descriptions takes 0.1 s, so it is done again only where others are there."""
     found = (distribution for distribution in distributions() if "_vendor" not in Path(str(distribution.locate_file(""))).parts)
     tables = [distribution.metadata for distribution in found]  # each access parses the file anew
     return dict(sorted((table["Name"], table["Version"]) for table in tables if table["Name"] and table["Version"]))
 
 
-def _changed(place: str) -> int:
-    """When something was last put into a folder of `sys.path`; -1 where there is none."""
+def _described(place: str) -> tuple[str, ...]:
+    """A folder of `sys.path` and the descriptions of distributions in it, whose names have the version in them."""
     try:
-        return Path(place).stat().st_mtime_ns
+        names = [one.name for one in Path(place).iterdir()]
     except OSError:
-        return -1
+        return (place,)
+    return (place, *sorted(name for name in names if name.endswith((".dist-info", ".egg-info"))))

@@ -187,15 +187,15 @@ class Engine:
         if self._overlaps or len(calls) > 1:
             self._open_gates(self.moment.opened.due if self.moment.open else frozenset())
 
-    def _pause_step(self, _paused: StepPaused) -> None:
-        self.writer.pause()
+    def _pause_step(self, paused: StepPaused) -> None:
+        self.writer.pause(paused)
         for tap in self.live.taps:
-            tap.account.pause()
+            tap.account.pause(tuple(paused))
 
     def _resume_step(self, resumed: StepResumed) -> None:
-        self.writer.resume()
+        self.writer.resume(resumed)
         for tap in self.live.taps:
-            tap.account.resume()
+            tap.account.resume(tuple(resumed))
         self._go_on(resumed.phase, resumed.step)
 
     def _end_step(self, ended: StepEnded) -> None:

@@ -15,7 +15,7 @@ from probes.plan import Plan
 from probes.provenance.collect import generators, weights_digest
 from probes.run_directory.recording import Recording
 from probes.runner.attached_hooks import Live
-from probes.runner.clock.answers import EpochEnded, EpochOpened, StepEnded
+from probes.runner.clock.answers import EpochEnded, EpochOpened, StepEnded, StepPaused, StepResumed
 from probes.runner.disk_space import Room
 from probes.runner.failures import Failures
 from probes.runner.sink_sessions import SinkSessions
@@ -100,18 +100,18 @@ class EpochWriter:
         if self.recording.segment_steps and self.recording.is_full() and not nested:
             self._cut()
 
-    def pause(self) -> None:
+    def pause(self, paused: StepPaused) -> None:
         """Set the captures of the open step aside while a step of another phase runs within it."""
         if self.recording.journal is not None:
-            self.recording.journal.pause()
-        self.sinks.pause()
+            self.recording.journal.pause(tuple(paused))
+        self.sinks.pause(tuple(paused))
 
-    def resume(self) -> None:
-        """Go on with the step that was paused last."""
+    def resume(self, resumed: StepResumed) -> None:
+        """Go on with a step that was paused."""
         if self.recording.journal is not None:
             with self.failures.storage():
-                self.recording.journal.resume()
-        self.sinks.resume()
+                self.recording.journal.resume(tuple(resumed))
+        self.sinks.resume(tuple(resumed))
 
     def end(self, *, interrupted: bool, seconds: float) -> None:
         """Wait for the sealer, except where the program was interrupted."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from itertools import product
 from pathlib import Path
 from struct import unpack
@@ -51,7 +51,7 @@ class SinkSessions:
         self.recorded = {name for name in spec.probes if spec.is_recorded(name)}
         self.strict = spec.on_error == "raise"
         self.failures: dict[str, str] = {}
-        self.paused: list[list[tuple[Route, BufferedCapture]]] = []
+        self.paused: dict[Hashable, list[tuple[Route, BufferedCapture]]] = {}
         self.reported: set[str] = set()
         self.open: dict[str, SinkSession] | None = None
         self.writer: SinkWriter | None = None
@@ -93,16 +93,16 @@ class SinkSessions:
         self.reported |= set(self.failures)
         return RunError("; ".join(fresh)) if fresh and self.strict else None
 
-    def pause(self) -> None:
-        """Set the captures of the open step aside while a step within it is committed."""
+    def pause(self, step: Hashable) -> None:
+        """Set the captures of the open step aside while another is committed."""
         if self.writer is not None:
-            self.paused.append(self.writer.buffered)
+            self.paused[step] = self.writer.buffered
             self.writer.buffered = []
 
-    def resume(self) -> None:
-        """Go on with the step that was paused last."""
-        if self.writer is not None and self.paused:
-            self.writer.buffered = [*self.paused.pop(), *self.writer.buffered]
+    def resume(self, step: Hashable) -> None:
+        """Go on with a step that was paused."""
+        if self.writer is not None:
+            self.writer.buffered = [*self.paused.pop(step, []), *self.writer.buffered]
 
     def _hand_over(self, readings: list[tuple[tuple[str, ...], Reading]]) -> None:
         for name, session in list((self.open or {}).items()):

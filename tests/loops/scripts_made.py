@@ -134,6 +134,7 @@ class Clock:
     loader: bool
     train: list[list[int]] = field(default_factory=lambda: [[]])
     eval: list[list[int]] = field(default_factory=lambda: [[]])
+    labelled: bool = False
     open: bool = False
     updated: bool = False
     raised: bool = False
@@ -185,6 +186,11 @@ class Written:
         return self.chosen.before == "teacher" and not self.chosen.first and self.chosen.validation != "before"
 
     @property
+    def _labels_of_a_new_loader(self) -> bool:
+        """Whether the first labels of an epoch come before anything tells that its loader, made for this epoch, is one for training."""
+        return self.chosen.feed == "made" and self.chosen.before == "labels"
+
+    @property
     def text(self) -> str:
         """The script."""
         chosen = self.chosen
@@ -214,7 +220,11 @@ class Written:
             if chosen.validation == "before":
                 self._validate()
             if epoch and chosen.feed != "none":
+                if self._labels_of_a_new_loader:
+                    clock.other()
                 clock.begin_epoch()
+                if self._labels_of_a_new_loader:
+                    clock.labelled = True
             if self._pass(epoch == chosen.epochs - 1):
                 self.incomplete.add(epoch)
                 if chosen.ending == "interrupt":
@@ -231,8 +241,9 @@ class Written:
                 clock.pull()
             if last and chosen.ending == "interrupt" and batch == 1:
                 return True
-            self._batch(batch, batch % chosen.batches if chosen.feed == "turn" else batch, last)
-            if chosen.validation == "within" and batch % 2 == 1:
+            index = batch % chosen.batches if chosen.feed == "turn" else batch
+            self._batch(batch, index, last)
+            if chosen.validation == "within" and index % 2 == 1:
                 self._validate()
             if last and chosen.ending == "break" and batch == 0:
                 return True
@@ -242,8 +253,9 @@ class Written:
 
     def _batch(self, number: int, index: int, last: bool) -> None:
         chosen, clock = self.chosen, self.clock
-        for _ in range({"labels": 1, "attack": 2}.get(chosen.before, 0)):
+        for _ in range(0 if clock.labelled else {"labels": 1, "attack": 2}.get(chosen.before, 0)):
             clock.other()
+        clock.labelled = False
         if chosen.ending == "bad_batch" and last and number == 0:
             clock.call()
             clock.raised = True

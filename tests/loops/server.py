@@ -23,6 +23,7 @@ import probes.cli
 import probes.commands.run
 import probes.runner.attach
 import probes.script.session
+from tests.loops.in_process import sealing_here
 from tests.loops.observe import watched
 
 
@@ -68,7 +69,8 @@ def become(request: dict[str, Any]) -> None:
         watched(request["arguments"], request["log"])
     else:
         sys.argv = ["probes", *request["arguments"]]
-        probes.cli.main()
+        with sealing_here():
+            probes.cli.main()
 
 
 if __name__ == "__main__":

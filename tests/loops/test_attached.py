@@ -10,7 +10,6 @@ import pytest
 
 from tests.loops.attached import Place, differences
 from tests.loops.in_process import sealing_here
-from tests.loops.known_failures import known
 
 
 class Style(NamedTuple):
@@ -239,7 +238,7 @@ STYLES = {
 
 
 @pytest.mark.filterwarnings("ignore")  # jit.trace warns
-@pytest.mark.parametrize("name", [pytest.param(name, marks=known(f"attached-{name}")) for name in STYLES])
+@pytest.mark.parametrize("name", STYLES)
 def test_a_loop_around_attach_is_captured_as_its_clock_by_hand_says(name: str, tmp_path: Path) -> None:
     style = STYLES[name]
     text = dedent(style.text)

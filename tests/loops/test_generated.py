@@ -15,7 +15,6 @@ from tests.loops.attached import faults, source
 from tests.loops.forks import Forks
 from tests.loops.generator import programs, scripts, seeded_script
 from tests.loops.in_process import sealing_here
-from tests.loops.known_failures import known
 from tests.loops.programs import Program
 from tests.loops.trials import Trials
 from tests.loops.truth import Truth
@@ -53,14 +52,13 @@ def check_script(truth: Truth, trials: Trials) -> None:
         pytest.fail("\n".join(["", truth.title, truth.text, str(truth.data), *wrong]), pytrace=False)
 
 
-@known("generated-attached")
 @FIXED
 @given(programs())
 def test_an_attached_program_is_captured_as_the_clock_by_hand_says(program: Program) -> None:
     check(program)
 
 
-@pytest.mark.parametrize("number", [pytest.param(number, marks=known(f"generated-script-{number}")) for number in range(16)])
+@pytest.mark.parametrize("number", range(16))
 def test_a_generated_script_is_captured_as_the_clock_by_hand_says(number: int, trials: Trials) -> None:
     check_script(seeded_script(number), trials)
 

@@ -7,12 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from tests.loops.forks import Forks
-from tests.loops.known_failures import known
 from tests.loops.trials import Trials
 from tests.loops.truth import Truth, truths
 
 ALL = [pytest.param(each, id=str(each)) for each in truths()]
-WITH_FAILURES = [pytest.param(each, id=str(each), marks=known(str(each))) for each in truths()]
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +25,7 @@ def test_the_truth_by_hand_fits_the_calls_of_the_script(truth: Truth, trials: Tr
     assert trials.misfits(truth) == []
 
 
-@pytest.mark.parametrize("truth", WITH_FAILURES)
+@pytest.mark.parametrize("truth", ALL)
 def test_a_script_is_captured_as_its_truth_says(truth: Truth, trials: Trials) -> None:
     if wrong := trials.faults(truth):
         pytest.fail("\n".join(wrong), pytrace=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 from probes.hooks.capture.run_state import StepState
@@ -70,7 +71,7 @@ class Account:
     """
 
     __slots__ = (
-        "_around",
+        "_paused",
         "_mark",
         "armed",
         "armed_in",
@@ -104,7 +105,7 @@ class Account:
         self.unused = 0
         self.drift = ""
         self.opaque: dict[str, str] | None = None
-        self._around: list[tuple[StepState | None, StepState | None, bool]] = []
+        self._paused: dict[Hashable, tuple[StepState | None, StepState | None, bool]] = {}
 
     def skip(self, reason: str, count: int = 1) -> None:
         """Count something that was not captured."""
@@ -166,14 +167,14 @@ class Account:
         """Due steps that lack the value."""
         return self.lacked.total() + len(self.owing)
 
-    def pause(self) -> None:
-        """Begin a step within the one that is open."""
-        self._around.append((self.gave, self.armed_in, self.fired != self._mark))
+    def pause(self, step: Hashable) -> None:
+        """Leave a step for another."""
+        self._paused[step] = (self.gave, self.armed_in, self.fired != self._mark)
         self._mark = self.fired
 
-    def resume(self) -> None:
-        """Go on with the step around."""
-        self.gave, self.armed_in, fired = self._around.pop()
+    def resume(self, step: Hashable) -> None:
+        """Go on with a step that was paused."""
+        self.gave, self.armed_in, fired = self._paused.pop(step, (None, None, False))
         self._mark = self.fired - int(fired)
 
     @property

@@ -163,6 +163,8 @@ class BatchPasses:
             self.training_passes += not one.feeds
             self.training_pulls += one.pulls - one.counted
             one.feeds, one.counted = True, one.pulls
+            if one.ahead < 0:
+                one.ahead = one.pulls - 1
             if one not in self.epoch:
                 self.epoch.append(one)
         return found
@@ -180,8 +182,9 @@ class BatchPasses:
 
     @property
     def has_main(self) -> bool:
-        """Whether a pass that feeds the training may give more batches."""
-        return self.main is not None and self.main.live
+        """Whether the training is on a pass: it may give more batches, or has given one ahead and nothing was pulled since."""
+        main = self.main
+        return main is not None and not main.gone and (not main.exhausted or (main.ahead > 0 and main.exhausted == self.pulls))
 
     def adopt(self, fed: list[BatchPass], known: set[LoaderState], *, by_optimizer: bool) -> bool:
         """Take the first of the passes that feed a training call for the main one, where there is none.

@@ -33,6 +33,7 @@ class OpenStep:
         level: how many phases were named when it was opened.
         item: key of the item that the loop opened; None for a step that opened by itself.
         loop: the iteration of `run.steps` that it belongs to.
+        within: key of the item that it was opened in.
         batch: the pass whose batch the step is.
         single: whether it is over when its call is.
         waits: whether it goes on after its call, for a backward, until anything else happens.
@@ -50,6 +51,7 @@ class OpenStep:
     level: int
     item: Hashable = None
     loop: BatchLoop | None = None
+    within: Hashable = None
     batch: BatchPass | None = None
     single: bool = False
     waits: bool = False
@@ -95,15 +97,45 @@ class OpenSteps:
         """The innermost step of phase `train`."""
         return next((step for step in reversed(self.stack) if step.phase == TRAIN), None)
 
+    def item(self) -> OpenStep | None:
+        """The innermost step that the loop opened itself."""
+        return next((step for step in reversed(self.stack) if step.item is not None), None)
+
+    def accumulating(self, item: OpenStep | None) -> OpenStep | None:
+        """The training step that has opened by itself within an item of another phase, or outside of any."""
+        within = item.item if item is not None else None
+        return next((step for step in reversed(self.stack) if step.phase == TRAIN and step.item is None and step.within == within), None)
+
     def push(self, step: OpenStep) -> OpenStep:
         """Open a step within the innermost one."""
-        around = self.innermost()
-        if around is not None and not around.paused:
-            around.paused = True
-            if around.index >= 0:
-                self.answers.append(StepPaused(around.phase, around.index))
+        around, item = self.innermost(), self.item()
+        if around is not None:
+            self._pause(around)
+        step.within = item.item if item is not None else None
         self.stack.append(step)
         return step
+
+    def go_on(self, step: OpenStep) -> OpenStep:
+        """Go on with a step while another one, within the same item, stays open."""
+        inner = self.innermost()
+        if inner is not step and inner is not None:
+            self._pause(inner)
+            self.stack.remove(step)
+            self.stack.append(step)
+            self._resume(step)
+        return step
+
+    def _pause(self, step: OpenStep) -> None:
+        if not step.paused:
+            step.paused = True
+            if step.index >= 0:
+                self.answers.append(StepPaused(step.phase, step.index))
+
+    def _resume(self, step: OpenStep) -> None:
+        if step.paused:
+            step.paused = False
+            if step.index >= 0:
+                self.answers.append(StepResumed(step.phase, step.index))
 
     def number(self, step: OpenStep, phase: str) -> None:
         """Give a step its phase and its number, when its first call enters."""
@@ -121,16 +153,13 @@ class OpenSteps:
         if step.index >= 0:
             self.dropped += not keep
             self.answers.append(StepEnded(step.phase, step.index, keep, step.ids, self.totals[step.phase] + step.index))
-        around = self.stack[-1] if self.stack else None
-        if around is not None and around.paused:
-            around.paused = False
-            if around.index >= 0:
-                self.answers.append(StepResumed(around.phase, around.index))
+        if self.stack:
+            self._resume(self.stack[-1])
 
     def end_item(self, key: Hashable, *, keep: bool = True) -> None:
         """End an item of the loop, and what is open within it."""
-        while any(step.item == key for step in self.stack):
-            self.end(self.stack[-1], keep=keep)
+        for step in [step for step in reversed(self.stack) if key in (step.item, step.within)]:
+            self.end(step, keep=keep)
 
     def end_level(self, level: int, *, keep: bool = True) -> None:
         """End the steps that were opened while at least `level` phases were named."""

@@ -123,9 +123,10 @@ class RunClock:
         self._raised = reason
 
     def program_exits(self) -> None:
-        """The program ends by an exit code: what it had begun and not ended by an optimizer's step is dropped."""
+        """The program ends by an exit code: a training step is dropped that no optimizer and no end of its pass has ended."""
+        ended = self.passes.main is not None and bool(self.passes.main.exhausted)
         for step in self.steps.stack:
-            step.raised = step.raised or (step.phase == TRAIN and not step.updates)
+            step.raised = step.raised or (step.phase == TRAIN and not step.updates and not ended)
 
     def _adopt_epoch(self) -> None:
         """Make the epoch that calls had opened the loop's own; a training step that no optimizer has ended is no step of the loop."""
@@ -304,15 +305,16 @@ class RunClock:
         """The step of a training call that enters."""
         self._feed()
         self.steps.end_other_phases()
-        step = self.steps.innermost()
+        item = self.steps.item()
+        step = item if item is not None and item.phase in ("", TRAIN) else self.steps.accumulating(item)
         if step is not None and step.accumulates and self._is_over(step):
             self.steps.end(step)
-            step = self.steps.innermost()
-        if step is None or step.phase not in ("", TRAIN):
+            step = None
+        if step is None:
             self._roll()
             step = self.steps.push(OpenStep(TRAIN, len(self.phases)))
         step.called = bool(step.updates)
-        return step
+        return self.steps.go_on(step)
 
     def _is_over(self, step: OpenStep) -> bool:
         """Whether a training call is the first behind a training step that the loop did not open."""
@@ -327,9 +329,10 @@ class RunClock:
     def _other_step(self, phase: str, *, grad: bool) -> OpenStep:
         """The step of a call of another phase that enters."""
         self._foresee(grad=grad)
+        item = self.steps.item()
+        if item is not None and item.phase in ("", phase):
+            return self.steps.go_on(item)
         step = self.steps.innermost()
-        if step is not None and step.item is not None and step.phase in ("", phase):
-            return step
         batch = self.passes.evaluated(phase)
         if step is not None and batch is not None and step.batch is batch and step.phase == phase:
             return step
