@@ -71,8 +71,8 @@ class Account:
     """
 
     __slots__ = (
-        "_paused",
         "_mark",
+        "_paused",
         "armed",
         "armed_in",
         "drift",
