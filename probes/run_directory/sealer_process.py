@@ -192,16 +192,21 @@ class SealerProcess:
             self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the child
         except OSError:  # the directory for temporary files is full, or gone
             self._errors = None
-        self._child = subprocess.Popen(
-            command("probes.run_directory.seal", str(self.directory.resolve())),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL if self._errors is None else self._errors,
-            bufsize=0,
-            env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
-            pass_fds=self._owned.shared if self._owned is not None else (),
-            start_new_session=True,  # an interrupt typed at the terminal does not reach it
-        )
+        try:
+            self._child = subprocess.Popen(
+                command("probes.run_directory.seal", str(self.directory.resolve())),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL if self._errors is None else self._errors,
+                bufsize=0,
+                env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
+                pass_fds=self._owned.shared if self._owned is not None else (),
+                start_new_session=True,  # an interrupt typed at the terminal does not reach it
+            )
+        except OSError:
+            _last_words(self._errors)
+            self._errors = None
+            raise
         assert self._child.stdout is not None
         os.set_blocking(self._child.stdout.fileno(), False)
 

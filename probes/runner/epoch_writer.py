@@ -24,6 +24,9 @@ from probes.tensors import NotCapturable
 QUIET = (*LOSSES, "functorch", "no optimizer step")  # reported already when it happened, or for the program to know
 
 
+KEPT_ACCOUNTS = 16  # epochs; so that memory does not grow with them
+
+
 class EpochWriter:
     """Opens, commits and closes the files of epochs.
 
@@ -35,7 +38,7 @@ class EpochWriter:
         failures: what goes wrong.
 
     Attributes:
-        accounts: the counters of every epoch, one for each binding.
+        accounts: the counters of the last epochs, one for each binding; those of the first hold the sums of all that are not there.
     """
 
     def __init__(self, plan: Plan, recording: Recording, moment: RunState, live: Live, failures: Failures) -> None:
@@ -57,6 +60,10 @@ class EpochWriter:
         """Open the journal, the counters and the hooks of an epoch."""
         self._starts = opened.starts
         self.accounts[opened.epoch] = self.live.reset_counters()
+        while len(self.accounts) > KEPT_ACCOUNTS:
+            first, second, *_ = self.accounts
+            for sums, account in zip(self.accounts[first], self.accounts.pop(second), strict=True):
+                sums.absorb(account)
         if not self.failures.stopped:
             with self.failures.storage():
                 journal = self.recording.open(opened.epoch, opened.starts)

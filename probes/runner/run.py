@@ -199,7 +199,7 @@ class Run(RunLoops):
 
     @property
     def accounts(self) -> dict[int, list[Account]]:
-        """The counters of every epoch, one for each binding of the plan."""
+        """The counters of the last 16 epochs, one for each binding; the first epoch holds the sums of all others."""
         return self.engine.writer.accounts
 
     @property

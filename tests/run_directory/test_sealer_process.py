@@ -211,3 +211,57 @@ def test_a_program_that_is_being_ended_waits_for_nothing(tmp_path: Path, sealer:
     assert monotonic() - began < 5
     os.kill(child(sealer), signal.SIGCONT)
     assert [one.epoch for one in sealer.drain()] == [0, 1, 2, 3, 4]
+
+
+def test_more_open_files_than_select_knows_do_not_matter(tmp_path: Path, sealer: SealerProcess) -> None:
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if before[1] != resource.RLIM_INFINITY and before[1] < 2000:
+        pytest.skip("needs 2000 descriptors")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (2000, before[1]))
+    taken = [os.open("/dev/null", os.O_RDONLY) for _ in range(1100)]
+    try:
+        sealer.submit(epoch(tmp_path, 0))
+        assert [one.epoch for one in sealer.drain()] == [0]
+    finally:
+        for one in taken:
+            os.close(one)
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+def test_a_directory_for_temporary_files_that_is_gone_does_not_matter(
+    tmp_path: Path, sealer: SealerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone() -> None:
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", gone)
+    sealer.submit(epoch(tmp_path, 0))
+    assert [one.epoch for one in sealer.drain()] == [0]
+
+
+def test_a_child_that_cannot_be_started_is_tried_again_with_the_next_epoch_and_at_the_end(
+    tmp_path: Path, sealer: SealerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*args: object, **options: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    with monkeypatch.context() as without:
+        without.setattr(subprocess, "Popen", refuse)
+        for number in range(4):
+            sealer.submit(epoch(tmp_path, number))
+        assert sealer.waited_seconds < 1
+    assert [one.epoch for one in sealer.drain()] == [0, 1, 2, 3]
+    with monkeypatch.context() as without:
+        without.setattr(subprocess, "Popen", refuse)
+        sealer.submit(epoch(tmp_path, 4))
+        assert sealer.drain() == []
+    assert [failure.message for failure in sealer.failures] == ["the sealer cannot be started: Too many open files"]
+    assert (tmp_path / "epoch-0004.journal").exists()
+
+
+def test_a_file_that_holds_less_than_was_committed_is_a_failure(tmp_path: Path, sealer: SealerProcess) -> None:
+    sealer.submit(epoch(tmp_path, 0), {"captures": 2})
+    assert sealer.drain() == []
+    assert "holds 1 of the 2 captures that were committed; it is kept" in sealer.failures[0].message

@@ -271,3 +271,9 @@ def test_a_part_that_is_wrapped_after_the_start_is_still_captured(tmp_path: Path
 
     run_with(model, tmp_path, {"hook": "forward", "modules": ["0.0"]}, loop, epochs=2)
     assert account(tmp_path, 1)["written"] == 3
+
+
+def test_the_accounts_of_old_epochs_are_summed(tmp_path: Path) -> None:
+    run = run_with(net(), tmp_path, {"hook": "forward", "modules": ["0"]}, epochs=18)
+    assert len(run.accounts) == 16
+    assert [sum(getattr(epoch[0], name) for epoch in run.accounts.values()) for name in ("expected", "fired", "written")] == [54] * 3

@@ -63,6 +63,17 @@ __attribute__((constructor)) static void begin(void) {
     torture_arm(getenv("TORTURE"));
 }
 
+/* A file system without locks, such as NFS mounted with `nolock`. */
+int flock(int descriptor, int operation) {
+    REAL(int, "flock", int, int);
+    const char *none = getenv("TORTURE_NO_LOCKS");
+    if (none && *none) {
+        errno = ENOLCK;
+        return -1;
+    }
+    return real(descriptor, operation);
+}
+
 static int ours(const char *path) { return armed && !strncmp(path, root, root_length) && (path[root_length] == '/' || !path[root_length]); }
 
 static int resolve(int directory, const char *path, char *out) {

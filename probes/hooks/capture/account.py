@@ -187,6 +187,19 @@ class Account:
         if self.unused:
             self.skipped["unused output"] = self.unused
 
+    def absorb(self, other: Account) -> None:
+        """Add the counts of a later epoch, whose own account goes."""
+        for name in ("expected", "fired", "armed", "returned", "written", "nbytes", "unused"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.skipped.update(other.skipped)
+        self.lacked.update(other.lacked)
+        self.owing |= other.owing
+        for key, loss in other.losses.items():
+            known = self.losses.setdefault(key, Loss(0, loss.first))
+            known.count += loss.count
+        self.drift = self.drift or other.drift
+        self.opaque = self.opaque or other.opaque
+
     @property
     def first_loss(self) -> str:
         """The first value that could not be taken, as text; empty where there is none."""

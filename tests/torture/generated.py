@@ -1,0 +1,238 @@
+"""Programs drawn at random, killed and started again with the same words, recovered in between, on disks with locks and without."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import random
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from errno import EIO, ENOSPC
+from pathlib import Path
+from signal import SIGHUP, SIGINT, SIGKILL, SIGTERM, signal
+from time import monotonic, sleep
+from typing import Any
+
+from tests.torture.report import Effort, Row
+from tests.torture.shim import ALL, Fault, Mode
+
+TRIALS = 600
+MOST_STARTS = 5
+LONGEST = 60.0
+STYLES = ("steps", "step", "phase", "script")
+
+
+def rows(effort: Effort) -> Iterator[Row]:
+    """One row with locks, and one without."""
+    for locks in (True, False):
+        name = "generated programs, killed and resumed" + ("" if locks else ", where locks fail")
+        chance = effort.chance(name)
+        with effort.row(name) as row:
+            starts = 0
+            seeds = [chance.randrange(1 << 30) for _ in range(effort.count(TRIALS if locks else TRIALS // 6, 3 if locks else 1))]
+            for answer in effort.nurseries.each(_order(seed, locks) for seed in seeds):
+                row.take(answer)
+                starts += answer["starts"]
+            row.note = f"{starts} starts; loops, phases, segments, scripts; a kill at a call or at any time, EIO, ENOSPC, recover beside"
+        yield row
+
+
+def _order(seed: int, locks: bool) -> Callable[[Path], dict[str, Any]]:
+    return lambda place: {"trial": seed, "locks": locks, "truth": str(place / "truth"), "examine": False}
+
+
+def drawn(seed: int) -> tuple[dict[str, Any], random.Random]:
+    """A program, and the chance that decides what becomes of it."""
+    chance = random.Random(seed)
+    program = {
+        "style": chance.choice(STYLES),
+        "epochs": chance.randint(1, 3),
+        "steps": chance.randint(3, 12),
+        "durability": chance.choice(["process", "power"]),
+        "segment": chance.choice([0, 0, 3]),
+        "wide": chance.random() < 0.5,
+    }
+    return program, chance
+
+
+def trial(order: dict[str, Any]) -> dict[str, Any]:
+    """Start a program until it comes to its end, and look after each start; in the nursery."""
+    from tests.torture.program import compare
+
+    program, chance = drawn(order["trial"])
+    order = {**order, **program}
+    total: dict[str, Any] = {"acknowledged": 0, "lost": 0, "wrong": 0, "problems": [], "status": 0, "starts": 0, "hung": False}
+    for number in range(1, MOST_STARTS + 1):
+        last = number == MOST_STARTS
+        asked = {**order, "start": number, **({} if last else _fault(order, chance))}
+        total["starts"] += 1
+        status, hung = _start(asked, chance, last)
+        total["hung"] = total["hung"] or hung
+        _hear(total, compare(order), asked)
+        if status == 0:
+            break
+        if last and not hung:
+            total["problems"].append(f"seed {order['trial']}: the last start, without a fault, ended with {status}: {_said(order)}")
+    problem = _recovered(order, LONGEST)
+    total["problems"] += [f"seed {order['trial']}: {problem}"] if problem else []
+    _hear(total, compare(order), order)
+    return total
+
+
+def _fault(order: dict[str, Any], chance: random.Random) -> dict[str, Any]:
+    """What happens to a start: at one of its calls on the disk, at one of its sealer's, or at any time."""
+    kind = chance.choice(["call", "sealer", "time", "time", "error", "none"])
+    at = int(chance.expovariate(1 / 40)) + 1
+    if kind in ("call", "sealer"):
+        mode = chance.choice([Mode.SIGNAL_BEFORE, Mode.SIGNAL_WITHIN, Mode.SIGNAL_AFTER])
+        fault = Fault(mode, at, int(ALL), chance.choice([SIGKILL, SIGKILL, SIGTERM, SIGHUP]))
+        return {"fault" if kind == "call" else "sealer_fault": fault.text(order["out"])}
+    if kind == "error" and order["style"] != "script":
+        return {"fault": Fault(Mode.FAIL_ONCE, at, int(ALL), chance.choice([EIO, ENOSPC])).text(order["out"])}
+    if kind == "time":
+        return {"kill": [chance.uniform(0, 0.4), int(chance.choice([SIGKILL, SIGTERM, SIGINT, SIGHUP])), chance.random() < 0.3]}
+    return {}
+
+
+def _start(order: dict[str, Any], chance: random.Random, last: bool) -> tuple[int, bool]:
+    pid = os.fork()
+    if pid == 0:
+        _child(order)
+    began, beside = monotonic(), -1
+    kill_at, number, both = order.get("kill", [LONGEST, SIGKILL, False])
+    look_at = chance.uniform(0, 0.6) if chance.random() < 0.5 and not last else 2 * LONGEST
+    while True:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        waited = monotonic() - began
+        if done:
+            break
+        if waited >= look_at and beside < 0:
+            beside = _recover_beside(order)
+        if waited >= kill_at:
+            with suppress(ProcessLookupError):
+                for victim in (*(_children(pid) if both else ()), pid):
+                    os.kill(victim, number)
+            kill_at, number = LONGEST, SIGKILL
+        sleep(0.001)
+    if beside < 0 and look_at < LONGEST:
+        beside = _recover_beside(order)  # at once, while the sealer of the one that was killed may still work
+    if beside >= 0:
+        os.waitpid(beside, 0)
+    return os.waitstatus_to_exitcode(status), waited > LONGEST
+
+
+def _child(order: dict[str, Any]) -> None:
+    from tests.torture.program import run
+
+    signal(SIGINT, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
+    errors = os.open(order["errors"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    os.dup2(errors, 1)
+    os.dup2(errors, 2)
+    code = 70
+    try:
+        code = run(order)
+    except SystemExit as ended:
+        code = ended.code if isinstance(ended.code, int) else 1
+    except BaseException:
+        traceback.print_exc()
+    sys.stdout.flush()
+    os._exit(code)
+
+
+def _patient(order: dict[str, Any]) -> None:
+    from probes.run_directory import claim, heartbeat
+
+    if not order["locks"]:
+        os.environ["TORTURE_NO_LOCKS"] = "1"
+        heartbeat.BEAT_SECONDS = claim.BEAT_SECONDS = 0.2
+        claim.PATIENCE = 3.0
+
+
+def _recover_beside(order: dict[str, Any]) -> int:
+    """Recover in a process of its own, whatever else goes on in the directory; it may be refused."""
+    from probes.errors import ProbesError
+    from probes.run_directory.recover import recover
+
+    pid = os.fork()
+    if pid:
+        return pid
+    _patient(order)
+    with suppress(ProbesError):
+        recover(Path(order["out"]))
+    os._exit(0)
+
+
+def _recovered(order: dict[str, Any], longest: float) -> str:
+    """Put the run in order, and verify it; what is wrong, if anything."""
+    from probes.errors import ProbesError
+    from probes.proof.verify import verify
+    from probes.run_directory.recover import DAMAGE, recover
+
+    out = Path(order["out"])
+    if not out.exists():
+        return ""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        _patient(order)
+        said = ""
+        try:
+            recovery = recover(out)
+            said = "; ".join(f"recover: {one.file} {one.action}: {one.message}" for one in recovery.findings if one.action in DAMAGE)
+            if any(out.glob("ledger*.jsonl")):
+                said += "; ".join(f"verify: {one.code} {one.file}: {one.message}" for one in verify(out).findings if not one.note)
+        except ProbesError as error:
+            said = f"recover: {error}"
+        except BaseException:
+            said = traceback.format_exc()
+        os.write(write, said.encode()[:60_000])
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as answer:
+        said = answer.read()
+    os.waitpid(pid, 0)
+    return said
+
+
+def _hear(total: dict[str, Any], found: dict[str, Any], order: dict[str, Any]) -> None:
+    total["acknowledged"] = max(total["acknowledged"], found["acknowledged"])
+    total["lost"] = max(total["lost"], found["lost"])
+    total["wrong"] = max(total["wrong"], found["wrong"])
+    told = {key: value for key, value in order.items() if key in ("start", "style", "fault", "sealer_fault", "kill")}
+    total["problems"] += [f"seed {order['trial']} {json.dumps(told)}: {problem}" for problem in found["problems"]][:3]
+
+
+def _children(pid: int) -> list[int]:
+    with suppress(FileNotFoundError):
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return []
+
+
+def _said(order: dict[str, Any]) -> str:
+    path = Path(order["errors"])
+    return path.read_text(errors="replace")[-600:] if path.exists() else ""
+
+
+def main() -> int:
+    """`python -m tests.torture.generated SEED [nolocks]`: one trial in this process, to look into it."""
+    import tempfile
+
+    ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
+    place = Path(tempfile.mkdtemp())
+    from tests.torture.shim import build
+
+    if "LD_PRELOAD" not in os.environ:
+        os.environ["LD_PRELOAD"] = str(build(place))
+        os.execv(sys.executable, [sys.executable, "-m", "tests.torture.generated", *sys.argv[1:]])
+    made = {"out": str(place / "run"), "errors": str(place / "errors"), **_order(int(sys.argv[1]), "nolocks" not in sys.argv)(place)}
+    print(place, drawn(made["trial"])[0])
+    found = trial(made)
+    print(json.dumps(found, indent=1))
+    return int(bool(found["problems"]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
