@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
+
+os.environ.setdefault("PROBES_KEEP_SOURCES", "0")  # the sources of all tests, in each of their runs, would fill the disk
 
 
 def pytest_configure() -> None:

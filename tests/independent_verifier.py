@@ -100,6 +100,8 @@ def check_run(run: Path) -> None:
     diff = (manifest["code"]["git"] or {}).get("diff")
     if diff and "code.git.diff" not in manifest["unknown"]:
         require(hashlib.sha256((run / diff["name"]).read_bytes()).hexdigest() == diff["sha256"], diff["name"])
+    for kept in (one["code"].get("sources") for one in manifests.values()):
+        require(not kept or hashlib.sha256(regular(run / kept["name"])).hexdigest() == kept["sha256"], "the sources")
     listed: set[str] = set()
     places: set[tuple[Any, ...]] = set()
     cut: dict[Any, bool] = {}
@@ -188,6 +190,8 @@ def check_texts(texts: dict[str, bytes], manifest: dict[str, Any]) -> None:
         weights[model["name"]] = digest(canonical(table))
     identity, git = manifest["identity"], manifest["code"]["git"] or {}
     code = {"script": manifest["code"]["sha256"], "commit": git.get("commit"), "diff": (git.get("diff") or {}).get("sha256")}
+    if manifest["code"].get("modules") is not None:
+        code["modules"] = [[one["name"], one["sha256"]] for one in manifest["code"]["modules"]]
     require(identity["spec"] == spec["identity"], "identity: spec")
     require(identity["structure"] == digest(canonical(structure)), "identity: structure")
     require(identity["weights"] in (None, digest(canonical(weights))), "identity: weights")

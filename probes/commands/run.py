@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import click
 from probes.commands.options.overrides import changes
 from probes.commands.rendering.failure import answer
 from probes.errors import UsageError
+from probes.provenance.data import data_digests
+from probes.provenance.modules import KEEP
 from probes.script.program import program_of
 from probes.script.progress import Progress
 from probes.script.run_request import RunRequest
@@ -25,6 +28,7 @@ OPTIONS_FIRST = {"allow_interspersed_args": False}  # what follows the script is
 @click.option("--set-file", "files", multiple=True, metavar="FILE", help="Read PATH=VALUE lines from this file; --set wins over it.")
 @click.option("--allow-plugin", "allowed", multiple=True, metavar="KIND", help="Allow this plug-in to be imported; repeatable.")
 @click.option("--tag", "tags", multiple=True, metavar="NAME=TEXT", help="Store a tag in the manifest; repeatable.")
+@click.option("--data", "data", multiple=True, metavar="NAME=PATH", help="Record the digest of a data file or directory; repeatable.")
 @click.option("--resume", is_flag=True, help="Resume the run in --out if it exists; its next epochs become a new attempt.")
 @click.option("--take-over", is_flag=True, help="Resume even if it is not known whether the owner still runs.")
 @click.option(
@@ -33,6 +37,7 @@ OPTIONS_FIRST = {"allow_interspersed_args": False}  # what follows the script is
     metavar="N",
     help="Number of the first epoch, for a script that resumes from its own checkpoint.",
 )
+@click.option("--no-sources", is_flag=True, help="Keep no copy of the imported sources beside the run; their digests are recorded.")
 @click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
 @click.argument("spec")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT|-m MODULE [ARGS]...")
@@ -44,9 +49,11 @@ def run(
     files: tuple[str, ...],
     allowed: tuple[str, ...],
     tags: tuple[str, ...],
+    data: tuple[str, ...],
     resume: bool,
     take_over: bool,
     first_epoch: int | None,
+    no_sources: bool,
     quiet: bool,
 ) -> None:
     """Run SCRIPT with the probes of SPEC attached; the script needs no change and gets ARGS.
@@ -54,12 +61,15 @@ def run(
     Options of `probes run` come before SPEC. The exit code is that of the script, or 1 if the script ends with 0 but the spec
     was not satisfied.
     """
+    if no_sources:
+        os.environ[KEEP] = "0"
     target = program_of("run", words, spec)
     loaded = load_spec(spec, overrides=changes(files, overrides), allow_plugins=allowed)
     request = RunRequest(
         loaded,
         out and str(Path(out).absolute()),
-        dict(_pair(tag) for tag in tags),
+        dict(_pair("--tag", tag) for tag in tags),
+        data_digests({name: Path(path) for name, path in (_pair("--data", one) for one in data)}),
         resume=resume,
         take_over=take_over,
         first_epoch=first_epoch,
@@ -70,8 +80,11 @@ def run(
     sys.exit(outcome.code)
 
 
-def _pair(text: str) -> tuple[str, str]:
+def _pair(option: str, text: str) -> tuple[str, str]:
     name, sign, value = text.partition("=")
     if not sign or not name:
-        raise UsageError(f"`--tag {text}` is not NAME=TEXT; write for example `--tag lr=0.1`")
+        form = (
+            "NAME=TEXT; write for example `--tag lr=0.1`" if option == "--tag" else "NAME=PATH; write for example `--data train=data/train`"
+        )
+        raise UsageError(f"`{option} {text}` is not {form}")
     return name, value

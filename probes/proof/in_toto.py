@@ -30,7 +30,7 @@ def statement(verdict: Verdict) -> dict[str, Any]:
     place = Path(verdict.path)
     subjects = [{"name": file.file, "digest": {"sha256": file.file_sha256, "blake3": file.file_blake3}} for file in verdict.files]
     if place.is_dir():
-        patterns = ("run.json", "run.*json", "code*.diff", "spec.yaml")
+        patterns = ("run.json", "run.*json", "code*.diff", "sources*.zip", "spec.yaml")
         beside = dict.fromkeys(path for pattern in patterns for path in sorted(place.glob(pattern)))
         beside |= dict.fromkeys(ledger_files(place))
         subjects += [{"name": path.name, "digest": {"sha256": hashlib.sha256(path.read_bytes()).hexdigest()}} for path in beside]

@@ -161,6 +161,12 @@ def _code_changes(code: CodeRecord, directory: Path) -> list[Change]:
     now = sha256(file.read_bytes()).hexdigest() if file else "not there"
     if now != code.sha256:
         found.append(Change(f"script {code.script}", (code.sha256 or "unknown")[:16], now[:16]))
+    for module in code.modules or ():
+        place = Path(with_home(module.name))
+        place = place if place.is_absolute() else directory / place
+        now = sha256(place.read_bytes()).hexdigest() if place.is_file() else "not there"
+        if now != module.sha256 and place != file:
+            found.append(Change(f"module {module.name}", module.sha256[:16], now[:16]))
     if code.git is None:
         return found
     try:

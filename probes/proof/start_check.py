@@ -68,6 +68,8 @@ class StartCheck:
         git = manifest.code.git
         if git is not None and git.diff is not None and "code.git.diff" not in manifest.unknown and not manifest.rank:
             self._check_hash(git.diff.name, git.diff.sha256, "diff-edited")
+        if manifest.code.sources is not None:
+            self._check_hash(manifest.code.sources.name, manifest.code.sources.sha256, "sources-edited")
 
     def _check_hash(self, name: str, digest: str, code: str) -> None:
         path = self._directory / name

@@ -15,6 +15,7 @@ import torch
 from probes.plugins import find, source
 from probes.provenance.code import DIFF_NAME, code, without_home
 from probes.provenance.environment import environment, generators, machine
+from probes.provenance.modules import are_kept, module_files, module_records, sources
 from probes.provenance.packages import packages
 from probes.provenance.redact import redacted, redacted_table
 from probes.provenance.weights import ModuleTree, model_record, weights_digest
@@ -97,8 +98,11 @@ def collect(
     unknown: dict[str, str] = {}
     hashed = loaded.spec.provenance.weights != "never"
     models = tuple(model_record(name, tree, hashed, unknown) for name, tree in trees.items())
-    record, diff = code(*(script or this_script()), automatic, unknown)
-    name = DIFF_NAME if attempt == 1 else f"code.a{attempt}.diff"
+    program = script or this_script()
+    record, diff = code(*program, automatic, unknown)
+    again = f".a{attempt}" if attempt > 1 else ""
+    name = DIFF_NAME if attempt == 1 else f"code{again}.diff"
+    record, kept = _with_modules(record, program.file, f"sources{again}.zip" if are_kept() and rank == 0 else None, unknown)
     manifest = Manifest(
         format="manifest.v1",
         algorithm="blake3",
@@ -120,7 +124,20 @@ def collect(
         data=dict(data or {}),
         unknown=unknown,
     )
-    return CollectedProvenance(manifest.model_copy(update={"identity": identity(manifest)}), {name: diff} if diff else {})
+    files = {name: diff} if diff else {}
+    return CollectedProvenance(manifest.model_copy(update={"identity": identity(manifest)}), files | kept)
+
+
+def _with_modules(
+    record: CodeRecord, script: Path | None, zipped: str | None, unknown: dict[str, str]
+) -> tuple[CodeRecord, dict[str, bytes]]:
+    """A record that says which files were imported, and a copy of their sources where one is wanted."""
+    files = module_files(script)
+    update: dict[str, Any] = {"modules": module_records(files, unknown)}
+    kept = {} if zipped is None or not files else {zipped: sources(files, unknown)}
+    for name, content in kept.items():
+        update["sources"] = FileRecord(name=name, sha256=sha256(content).hexdigest())
+    return record.model_copy(update=update), kept
 
 
 def _with_diff(record: CodeRecord, name: str) -> CodeRecord:

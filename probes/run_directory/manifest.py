@@ -107,12 +107,19 @@ class CodeRecord(ManifestRecord):
     directory: str = Field(description="Working directory, home written `~`.")
     automatic: bool = Field(description="Whether `probes run` attached the probes; else the script does so itself.")
     git: GitRecord | None = Field(default=None, description="The git repository; null without one.")
+    modules: tuple[FileRecord, ...] | None = Field(
+        default=None, description="Files of imported modules that no installed package has, by name; null in runs that did not look."
+    )
+    sources: FileRecord | None = Field(default=None, description="Zip file of their sources beside the manifest, secrets written `***`.")
 
     @property
     def digest(self) -> str:
-        """BLAKE3 of what ran: script, commit and uncommitted changes."""
+        """BLAKE3 of what ran: script, commit, uncommitted changes, and imported modules where the run has looked at them."""
         diff = self.git.diff.sha256 if self.git and self.git.diff else None
-        return blake3_hex(canonical({"script": self.sha256, "commit": self.git.commit if self.git else None, "diff": diff}))
+        ran: dict[str, Any] = {"script": self.sha256, "commit": self.git.commit if self.git else None, "diff": diff}
+        if self.modules is not None:
+            ran["modules"] = [[one.name, one.sha256] for one in self.modules]
+        return blake3_hex(canonical(ran))
 
 
 class EnvironmentRecord(ManifestRecord):
@@ -155,7 +162,7 @@ class Identity(ManifestRecord):
     spec: str = Field(description="Identity of the spec.")
     structure: str = Field(description="Structure of the models.")
     weights: str | None = Field(description="Weights of the models at the start; null where not asked for.")
-    code: str = Field(description="Script, commit and uncommitted changes.")
+    code: str = Field(description="Script, commit, uncommitted changes and imported modules.")
     environment: str = Field(description="The environment record.")
 
 

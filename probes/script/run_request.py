@@ -18,6 +18,7 @@ class RunRequest:
         loaded: the spec.
         out: the run directory; by default one is made up.
         tags: free names and values for the manifest.
+        data: digests of the data sets by name, for the manifest.
         resume: go on with the run in `out`, where there is one.
         take_over: resume although a dead process has left its claim.
         first_epoch: number of the first epoch; by default 0, or of a run that is resumed the first that did not come to its end.
@@ -26,6 +27,7 @@ class RunRequest:
     loaded: LoadedSpec
     out: str | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
+    data: Mapping[str, str] = field(default_factory=dict)
     resume: bool = False
     take_over: bool = False
     first_epoch: int | None = None

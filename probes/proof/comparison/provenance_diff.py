@@ -69,7 +69,7 @@ def provenance_differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[
     if not a or not b:
         return () if not a and not b else (ProvenanceDifference("manifest", "present" if a else NONE, "present" if b else NONE),)
     packages = _packages(a.get("packages") or {}, b.get("packages") or {})
-    causes = (*_listed(CAUSES, a, b), *_devices(a, b))
+    causes = (*_listed(CAUSES, a, b), *_files(a, b), *_devices(a, b))
     return (*causes, *_models(a, b), *_listed(SURROUNDINGS, a, b), *packages, *_generators(a, b))
 
 
@@ -77,6 +77,13 @@ def _listed(places: Iterable[str], a: Mapping[str, Any], b: Mapping[str, Any]) -
     for place in places:
         one, other = _at(a, place), _at(b, place)
         yield from _differences(place, one, other, (_empty(place, a), _empty(place, b)))
+
+
+def _files(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[ProvenanceDifference]:
+    """The imported files that differ, where both runs have looked at them."""
+    ours, theirs = _at(a, "code.modules"), _at(b, "code.modules")
+    if ours is not None and theirs is not None:
+        yield from _table("code.modules", *({one["name"]: one["sha256"] for one in side} for side in (ours, theirs)))
 
 
 def _devices(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[ProvenanceDifference]:

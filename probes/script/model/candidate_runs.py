@@ -45,6 +45,7 @@ class CandidateRuns:
             resume=request.resume and first is None,
             take_over=request.take_over and first is None,
             tags=request.tags,
+            data=request.data,
             automatic=True,
         )
         if request.first_epoch is not None:

@@ -1,0 +1,34 @@
+"""Digests of data sets that are files or directories."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from probes.digest import blake3_hex, canonical, file_hex
+from probes.errors import StorageError
+
+
+def data_digests(places: Mapping[str, Path]) -> dict[str, str]:
+    """The digest of each file or directory by name, for `data` of the manifest.
+
+    Args:
+        places: name -> path of a file or a directory.
+
+    Raises:
+        StorageError: a path does not exist or cannot be read.
+    """
+    return {name: f"blake3:{_digest(path)}" for name, path in places.items()}
+
+
+def _digest(path: Path) -> str:
+    """BLAKE3 of a file's bytes; of a directory that of canonical JSON of `[relative path, digest]` of its files, sorted."""
+    if not path.exists():
+        raise StorageError(f'"{path}" does not exist; `--data NAME=PATH` takes a file or a directory')
+    try:
+        if path.is_file():
+            return file_hex(path)
+        rows = sorted([str(below.relative_to(path)), file_hex(below)] for below in path.rglob("*") if below.is_file())
+        return blake3_hex(canonical(rows))
+    except OSError as error:
+        raise StorageError(f'"{error.filename}" cannot be read: {error.strerror}') from error

@@ -1,0 +1,119 @@
+"""The files of the modules that a program has imported from outside of installed packages, and a copy of their sources."""
+
+from __future__ import annotations
+
+import io
+import os
+import site
+import sys
+import sysconfig
+import zipfile
+from collections.abc import Mapping
+from functools import cache, lru_cache
+from hashlib import sha256
+from pathlib import Path
+
+from probes.provenance.code import without_home
+from probes.provenance.redact import redacted_source
+from probes.run_directory.manifest import FileRecord
+
+LARGEST_SOURCE = 1 << 20
+LARGEST_SOURCES = 16 << 20
+EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time of a zip file, so that equal sources are equal bytes
+OWN = f"{Path(__file__).resolve().parents[1]}{os.sep}"
+KEEP = "PROBES_KEEP_SOURCES"
+
+
+def module_files(script: Path | None, modules: Mapping[str, object] | None = None) -> dict[str, Path]:
+    """The files of imported modules that no installed package has: untracked, ignored and submodule files, too.
+
+    Args:
+        script: the file of the program, which is one of them.
+        modules: imported modules by name; by default those of this process.
+
+    Returns:
+        Name of the file -> its path; the name is relative to the working directory where the file is below it, else absolute.
+    """
+    found = {} if script is None else {_name(script): script}
+    for module in list((sys.modules if modules is None else modules).values()):
+        place = getattr(module, "__file__", None)
+        if isinstance(place, str) and not _is_installed(place) and Path(place).is_file():
+            found[_name(Path(place))] = Path(place)
+    return dict(sorted(found.items()))
+
+
+def module_records(files: Mapping[str, Path], unknown: dict[str, str]) -> tuple[FileRecord, ...]:
+    """The digest of each file.
+
+    Args:
+        files: as `module_files` returns them.
+        unknown: takes which could not be read, and why.
+    """
+    records = []
+    for name, path in files.items():
+        try:
+            records.append(FileRecord(name=name, sha256=_digest(*_state(path))))
+        except OSError as error:
+            unknown[f"code.modules.{name}"] = f"cannot be read: {error.strerror}"
+    return tuple(records)
+
+
+def sources(files: Mapping[str, Path], unknown: dict[str, str]) -> bytes:
+    """A zip file with the sources, secrets in them written `***`; the same sources give the same bytes.
+
+    Args:
+        files: as `module_files` returns them.
+        unknown: takes how many were left out.
+    """
+    made, left_out = _zipped(tuple((name, *_state(path)) for name, path in files.items() if path.is_file()))
+    if left_out:
+        unknown["code.sources"] = f"{left_out} of {len(files)} files are no Python source, or too large to be kept; their digests are"
+    return made
+
+
+def are_kept() -> bool:
+    """Whether sources are to be kept: `PROBES_KEEP_SOURCES=0` and `probes run --no-sources` switch it off."""
+    return os.environ.get(KEEP) != "0"
+
+
+def _state(path: Path) -> tuple[Path, int, int]:
+    """A file, and what changes when it is written to, so that the many runs of one process read it once."""
+    found = path.stat()
+    return path, found.st_mtime_ns, found.st_size
+
+
+@lru_cache(4096)
+def _digest(path: Path, _time: int, _size: int) -> str:
+    return sha256(path.read_bytes()).hexdigest()
+
+
+@lru_cache(2)
+def _zipped(files: tuple[tuple[str, Path, int, int], ...]) -> tuple[bytes, int]:
+    """The zip file, and how many files were left out of it."""
+    made, total, left_out = io.BytesIO(), 0, 0
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, path, _, size in files:
+            if path.suffix != ".py" or size > min(LARGEST_SOURCE, LARGEST_SOURCES - total):
+                left_out += 1
+                continue
+            text = redacted_source(path.read_bytes())
+            total += len(text)
+            archive.writestr(zipfile.ZipInfo(name.lstrip("/").replace("~", "home"), EPOCH), text, zipfile.ZIP_DEFLATED)
+    return made.getvalue(), left_out
+
+
+def _name(path: Path) -> str:
+    absolute, here = Path.cwd() / path, Path.cwd()
+    return str(absolute.relative_to(here)) if absolute.is_relative_to(here) else without_home(str(absolute))
+
+
+def _is_installed(place: str) -> bool:
+    return place.startswith(_installed()) or f"{os.sep}site-packages{os.sep}" in place or f"{os.sep}dist-packages{os.sep}" in place
+
+
+@cache
+def _installed() -> tuple[str, ...]:
+    """Where the standard library and packages are installed, and this package."""
+    names = ("stdlib", "platstdlib", "purelib", "platlib")
+    paths = [*map(sysconfig.get_path, names), *site.getsitepackages(), site.getusersitepackages()]
+    return (*sorted({f"{place}{os.sep}" for path in paths if path for place in (path, Path(path).resolve())}), OWN)
