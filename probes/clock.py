@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+LOSS_SCALE = "loss_scale"
+"""The leaf of the series, one for each probe and phase, of the loss scales of its gradients."""
+
 
 class Clock(NamedTuple):
     """The coordinates of one capture; those of the forward call that armed it.

@@ -83,7 +83,7 @@ def _events(about: dict[str, Any]) -> list[str]:
 
 def _missing(run: RunReader) -> list[str]:
     """Return one line per probe, value and reason."""
-    return [f"missing: {line}" for line in in_words(run.missing)]
+    return [one_line(f"missing: {line}") for line in in_words(run.missing)]
 
 
 def _epochs_text(epochs: Sequence[dict[str, Any]]) -> str:

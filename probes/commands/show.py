@@ -49,6 +49,7 @@ def _data(series: Series, summary: SeriesSummary) -> dict[str, Any]:
         "bytes": series.nbytes,
         "attrs": series.attrs,
         "labels": labels,
+        "loss_scale": series.loss_scale.tolist() if (series.loss_scale != 1).any() else None,
         "figures": _figures(summary.total),
         "rows": [_row_data(row) for row in summary.rows],
     }
@@ -80,6 +81,10 @@ def _text(series: Series, summary: SeriesSummary) -> str:
     ]
     if series.attrs:
         lines.append(one_line("  ".join(f"{name}: {_short(value)}" for name, value in series.attrs.items())))
+    if (series.loss_scale != 1).any():
+        low, high = series.loss_scale.min(), series.loss_scale.max()
+        scales = f"{low:g}" if low == high else f"{low:g} to {high:g}"
+        lines.append(f"loss scale: {scales}; these are the scaled gradients, `.unscaled()` of the reader divides by it")
     if not summary.values:
         lines += ["", "  ".join(f"{name} {number(value)}" for name, value in figures(summary.total).items())]
     if len(summary.means) > 1:

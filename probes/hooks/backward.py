@@ -72,6 +72,9 @@ class GradHook:
             return
         try:
             self.recorder.put(grad if self.reshape is None else grad.reshape(self.reshape), self, self.call, backward)
+            scales = self.recorder.state.scales
+            if scales is not None:
+                scales.note(self.recorder.key.probe, self)
         except Exception as error:  # the hook boundary: a failing probe must not change training
             self.tap.failed(error, self.recorder.key.leaf, self)
         else:

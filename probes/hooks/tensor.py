@@ -56,7 +56,10 @@ class TensorTap(Tap):
         """Store a tensor."""
         self.account.fired += 1
         if isinstance(value, Tensor):
-            self.put(self.recorder(self.root), value, at, 0, self.time())
+            recorder = self.recorder(self.root)
+            self.put(recorder, value, at, 0, self.time())
+            if self.state.scales is not None and self.root == "grad" and self.stage != "final":
+                self.state.scales.note(recorder.key.probe, at)
 
     def is_due(self) -> bool:
         """Whether the step that is open is due."""

@@ -12,7 +12,7 @@ from typing import Any, overload
 from probes.capture_file.missing_values import MissingValue, missing_values
 from probes.capture_file.roots import root_of_segments
 from probes.capture_file.series_name import parse_word
-from probes.clock import SeriesKey
+from probes.clock import LOSS_SCALE, SeriesKey
 from probes.errors import AmbiguousSeries, SeriesNotFound, StorageError, nearest
 from probes.reader.lazy_part import LazyPart
 from probes.reader.selection import Names, Numbers, Selection
@@ -203,9 +203,19 @@ class RunReader:
         parts: dict[SeriesKey, list[LazyPart]] = {}
         for found in self._entries:
             for address in self._directory.addresses(found.name):
-                if self._selection.has_phase(address.key.phase):
+                if self._selection.has_phase(address.key.phase) and address.key.leaf != LOSS_SCALE:
                     parts.setdefault(address.key, []).append(LazyPart(self._directory, found, address))
         return dict(sorted(parts.items()))
+
+    @cached_property
+    def _scales(self) -> dict[tuple[str, str], list[LazyPart]]:
+        """The series of loss scales by probe and phase."""
+        found: dict[tuple[str, str], list[LazyPart]] = {}
+        for entry in self._entries:
+            for address in self._directory.addresses(entry.name):
+                if address.key.leaf == LOSS_SCALE:
+                    found.setdefault((address.key.probe, address.key.phase), []).append(LazyPart(self._directory, entry, address))
+        return found
 
     def _targets(self, probe: str) -> dict[str, tuple[str, ...]]:
         leaves: dict[str, dict[str, None]] = {}
@@ -229,7 +239,8 @@ class RunReader:
         if len(keys) > 1:
             listed = "\n".join(f"  {key}" for key in keys)
             raise AmbiguousSeries(f"several series fit; name one, or narrow with .sel(phase=...):\n{listed}")
-        return Series(keys[0], self._keys[keys[0]], self._selection)
+        key = keys[0]
+        return Series(key, self._keys[key], self._selection, self._scales.get((key.probe, key.phase), ()))
 
 
 def _known(names: list[str]) -> str:

@@ -13,10 +13,11 @@ from probes.capture_file.dtype_decode import bits_dtype, values
 from probes.capture_file.series_name import SeriesAddress
 from probes.capture_file.series_part import SeriesPart, stored_shape
 from probes.clock import SeriesKey
-from probes.errors import AmbiguousSeries, RaggedSeries, SeriesNotFound
+from probes.errors import AmbiguousSeries, RaggedSeries, SeriesNotFound, UsageError
 from probes.reader import sample_ids
 from probes.reader.convert import labelled_array, tensor_of_bits
 from probes.reader.lazy_part import LazyPart
+from probes.reader.loss_scales import divided, loss_scales, nonlinear
 from probes.reader.selected import Capture, Chosen, SelectedCaptures
 from probes.reader.selection import Names, Numbers, Selection
 from probes.signature import Signature
@@ -35,8 +36,9 @@ class Series:
         key: name of the series.
     """
 
-    def __init__(self, key: SeriesKey, parts: Sequence[LazyPart], selection: Selection) -> None:
+    def __init__(self, key: SeriesKey, parts: Sequence[LazyPart], selection: Selection, scales: Sequence[LazyPart] = ()) -> None:
         self.key = key
+        self._scales = scales if key.leaf.startswith("grad") else ()
         self._parts = parts
         self._selection = selection
 
@@ -52,7 +54,7 @@ class Series:
         Raises:
             UsageError: a coordinate is chosen twice, or by something that is not a number.
         """
-        return Series(self.key, self._parts, self._selection.narrowed(epoch=epoch, step=step, rank=rank, dtype=dtype))
+        return Series(self.key, self._parts, self._selection.narrowed(epoch=epoch, step=step, rank=rank, dtype=dtype), self._scales)
 
     def numpy(self) -> NDArray[Any]:
         """All captures as one array.
@@ -65,6 +67,26 @@ class Series:
             SeriesNotFound: the selection holds no capture.
         """
         return values(self.bits(), self.dtype)
+
+    @cached_property
+    def loss_scale(self) -> NDArray[np.float64]:
+        """(captures,) the scale of the loss whose backward gave each gradient; 1 where nothing scaled it."""
+        return loss_scales([part.part() for part in self._scales], self.clocks)
+
+    def unscaled(self) -> NDArray[Any]:
+        """All captures as one array, each divided by its loss scale: the gradients as the optimizer saw them.
+
+        Returns:
+            (captures, *shape); float16 and bfloat16 as float32, so that no small number is lost.
+
+        Raises:
+            UsageError: a transform whose result does not follow the scale, such as `histogram`, was applied.
+            RaggedSeries: the captures differ in shape.
+        """
+        odd = nonlinear([part.part() for part in self._scales])
+        if odd and (self.loss_scale != 1).any():
+            raise UsageError(f"`{self.key}` went through {', '.join(f'`{kind}`' for kind in odd)}, whose result does not follow the scale")
+        return divided(self.numpy(), self.loss_scale)
 
     def rows(self, mask: Series | None = None) -> NDArray[Any]:
         """All captures joined along their first axis, whatever their number of rows.

@@ -8,11 +8,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from probes.clock import LOSS_SCALE, SeriesKey
 from probes.component import Accumulation
 from probes.hooks.backward import ArmedHooks, GradTap
 from probes.hooks.capture import compiled
 from probes.hooks.capture.account import Account
 from probes.hooks.capture.accumulator import Accumulator
+from probes.hooks.capture.loss_scale import LossScales
 from probes.hooks.capture.recorder import Recorder
 from probes.hooks.capture.run_state import Gate, OutermostCall, RunState, StepState
 from probes.hooks.capture.tap import LossListener, Tap, ValueTap
@@ -26,6 +28,7 @@ from probes.plan.checks import memory_counters
 from probes.plan.drift import node_of, renew
 from probes.runner.schedule import Schedule, within
 from probes.runner.triggers.trigger import TriggeredRecorder, TriggerWatch
+from probes.runner.watch.loss_scale import nonlinear
 
 BEFORE = ("input", "grad_input", "grad_input_total")  # value roots that a pre-forward hook serves
 AFTER = ("output", "grad_output")  # and those of a forward hook
@@ -38,6 +41,7 @@ class Live:
         trees: the module trees of the models as they were at the last epoch's begin or end.
         taps: one for each binding, in the plan's order.
         armed: tensor hooks that the open step armed.
+        scales: loss scales beside gradients.
         editors: probe -> target -> its editor.
         watch: what waits for a trigger.
         standing: hooks on what the roots are called with, which stay from the first epoch to the last: an epoch of a script
@@ -53,6 +57,7 @@ class Live:
         self.schedule = schedule
         self.on_loss = on_loss
         self.armed = ArmedHooks()
+        self.scales = LossScales(self._scale_recorder)
         self.trees: dict[str, Tree] = dict(plan.trees)
         self.watch = TriggerWatch(plan, moment, self.trees)
         self.editors: dict[str, dict[str, Editor]] = {}
@@ -137,6 +142,19 @@ class Live:
             return TriggeredRecorder(self.watch, binding, leaf, tap.account, transforms, dims, known)
         kind = Accumulator if any(isinstance(transform, Accumulation) for transform in transforms) else Recorder
         return kind(binding.key(leaf), self.moment, tap.account, transforms, dims, known)
+
+    def _scale_recorder(self, probe: str) -> Recorder:
+        """The recorder of the loss scales of a probe, for all its targets."""
+        binding = next(binding for binding in self.plan.bindings if binding.name == probe)
+        key = SeriesKey(probe, "", LOSS_SCALE, "train")
+        attrs: dict[str, object] = {"nonlinear": " ".join(nonlinear(binding.probe.transforms))}
+        if binding.probe.when.trigger is not None:
+            recorder: Recorder = TriggeredRecorder(self.watch, binding, LOSS_SCALE, Account(), (), None, attrs)
+            recorder.key = key
+        else:
+            recorder = Recorder(key, self.moment, Account(), (), None, attrs)
+        recorder.owner = self.taps[binding.index]
+        return recorder
 
     def _node(self, binding: Binding) -> Node:
         return self.trees[binding.model].nodes[binding.module]
@@ -304,6 +322,7 @@ class Live:
                         lacking.append((tap, reason))
         for final in self.finals:
             final.end_step()
+        self.scales.end_step()
         return [(self.plan.bindings[self.taps.index(tap)], reason) for tap, reason in lacking]
 
     def arrive(self) -> None:

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from torch.amp.grad_scaler import GradScaler
+
 from probes.hooks.capture.recorder import CaptureClock
 from probes.hooks.capture.run_state import Gate, OutermostCall, RunState, StepState
 from probes.hooks.capture.tap import Tap
@@ -18,6 +20,7 @@ from probes.runner.clock.run_clock import RunClock
 from probes.runner.epoch_writer import EpochWriter
 from probes.runner.failures import Failures
 from probes.runner.schedule import Schedule
+from probes.runner.watch.loss_scale import watch_losses
 
 Observer = Callable[[Answer], None]
 
@@ -137,6 +140,11 @@ class Engine:
                         tap.on_final()
             if owned:
                 self.hear(self.clock.optimizer_stepped, skipped=skipped)
+
+    def scaled(self, scaler: GradScaler, losses: Any) -> None:
+        """A scaler has scaled losses."""
+        self.moment.scales = self.live.scales
+        watch_losses(self.live.scales, scaler, losses)
 
     # Answers
 

@@ -174,8 +174,9 @@ class ProgramEvents:
         if owned:
             self.halt()
 
-    def scaler_scaled(self) -> None:
-        """Nothing follows for the clock."""
+    def scaler_scaled(self, scaler: GradScaler, losses: Any) -> None:
+        """The gradients of these losses are scaled."""
+        self.engine.scaled(scaler, losses)
 
     def scaler_stepped(self, scaler: GradScaler, optimizer: Any, *, skipped: bool) -> None:
         """A step that a GradScaler skips is a step too."""

@@ -14,6 +14,7 @@ from probes.plan import Binding, Plan
 from probes.run_directory.create import shown
 from probes.runner.engine import Engine
 from probes.runner.loop_report import loop_lines
+from probes.runner.watch.loss_scale import scale_lines
 from probes.signature import size
 
 Accounts = Mapping[int, list[Account]]
@@ -59,6 +60,7 @@ class RunSummary:
         self.loop = loop_lines(clock)
         self.sinks = dict(writer.sinks.failures)
         self.trigger = engine.watch.notes()
+        self.scales = [*scale_lines(engine.live.scales, gradients=any(binding.root.startswith("grad") for binding in plan.bindings))]
         self.directory = writer.recording.directory
         self.missing = [one for indices in _probes(plan).values() for one in _missing(plan, writer.accounts, indices)]
         self.problems = verdicts(plan, writer.accounts, clock.totals)
@@ -74,6 +76,7 @@ class RunSummary:
             "warnings": list(self.loop[1:]),
             "sinks_given_up": dict(self.sinks),
             "trigger": list(self.trigger),
+            "loss_scale": list(self.scales),
             "missing": [one.as_dict() for one in self.missing],
             "problems": [problem.as_dict() for problem in self.problems],
         }
@@ -97,6 +100,7 @@ class RunSummary:
         lines = [files + (f", ledger head {self.head}" if self.head else "")]
         lines += self.sinks.values()
         lines += self.trigger
+        lines += self.scales
         lines += [f"missing: {line}" for line in in_words(one for one in self.missing if one.first)]
         return [*lines, *self.loop]
 

@@ -75,7 +75,9 @@ def answer(found: Difference) -> str:
     counts = found.counts
     how = "within tolerance" if found.tolerances else "bit for bit"
     by_digest = f", {counts['by_digest']} of them by digest" if counts["by_digest"] else ""
-    return f"{found.a} and {found.b} are {ANSWERS[found.verdict]}: {counts['compared']} captures compared {how}{by_digest}"
+    unscaled = sum(one.unscaled for one in found.series)
+    scales = f", {unscaled} of them divided by their loss scales, which differ" if unscaled else ""
+    return f"{found.a} and {found.b} are {ANSWERS[found.verdict]}: {counts['compared']} captures compared {how}{by_digest}{scales}"
 
 
 def markdown(found: Difference) -> str:

@@ -31,6 +31,13 @@ class CaptureWriter(Protocol):
         """Copy `nbytes` bytes at `address` before returning."""
 
 
+class ScaleNotes(Protocol):
+    """Where the loss scale beside a gradient is stored."""
+
+    def note(self, probe: str, at: Any) -> None:
+        """Store the scale of the backward that is running, if it has one."""
+
+
 class StepState:
     """What becomes of one step; what was captured in it keeps a reference.
 
@@ -121,10 +128,11 @@ class RunState:
         writer: where captures go; None while no epoch is open.
         open: whether a step is open.
         rank: rank of this process.
+        scales: the loss scales; None until a loss is scaled.
         pinned: where captures of an accelerator wait until the step ends.
     """
 
-    __slots__ = ("calls", "epoch", "microstep", "open", "opened", "phase", "pinned", "rank", "step", "step_number", "writer")
+    __slots__ = ("calls", "epoch", "microstep", "open", "opened", "phase", "pinned", "rank", "scales", "step", "step_number", "writer")
 
     due: frozenset[Gate] | None = None
 
@@ -139,6 +147,7 @@ class RunState:
         self.writer: CaptureWriter | None = None
         self.open = False
         self.rank = rank
+        self.scales: ScaleNotes | None = None
         self.pinned = PinnedBuffer()
 
     def here(self) -> OutermostCall | None:

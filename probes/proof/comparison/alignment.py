@@ -9,15 +9,18 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from probes.capture_file.dtype_decode import values
 from probes.capture_file.series_part import shape_of, sizes
 from probes.clock import Clock, SeriesKey
 from probes.proof.comparison.compare import Measure, ToleranceBounds, equal, measure, shown
 from probes.proof.comparison.compared_run import CaptureRange, CaptureTable, ComparedRun
 from probes.proof.comparison.difference import Divergence, SeriesDifference
 from probes.proof.series_check import block_ends
+from probes.reader.loss_scales import divided
 from probes.signature import DTYPES
 
 BATCH_BYTES = 1 << 20
+WIDER = {"float16": "float32", "bfloat16": "float32"}  # what unscaled gradients are compared in
 
 
 class PairedRange(NamedTuple):
@@ -61,6 +64,9 @@ class _Comparison:
         for paired in _consecutive(a, rows_a, b, rows_b):
             for comparable in self._comparable(paired):
                 self._found.compared += comparable.a.count
+                if not np.array_equal(comparable.a.scales, comparable.b.scales):
+                    self._read(comparable)
+                    continue
                 for equal_by_digest, part in self._by_blocks(comparable):
                     if equal_by_digest:
                         self._found.by_digest += part.a.count
@@ -130,18 +136,23 @@ class _Comparison:
 
     def _batch(self, paired: PairedRange, lengths: NDArray[np.int64]) -> None:
         a, b = paired.a.bits(), paired.b.bits()
-        if equal(a, b):
+        apart = paired.a.scales != paired.b.scales
+        if not apart.any() and equal(a, b):
             return
         start = 0
         for index, length in enumerate(lengths.tolist()):
-            ours, theirs = a[start : start + length], b[start : start + length]
+            ours, theirs, dtype = a[start : start + length], b[start : start + length], paired.a.part.dtype
+            if apart[index]:
+                self._found.unscaled += 1
+                ours, theirs = _unscaled(ours, dtype, paired.a.scales[index]), _unscaled(theirs, dtype, paired.b.scales[index])
+                dtype = WIDER.get(dtype, dtype)
             if not equal(ours, theirs):
-                self._different(paired.a.narrowed(index, 1), ours, theirs)
+                self._different(paired.a.narrowed(index, 1), dtype, ours, theirs)
             start += length
 
-    def _different(self, capture: CaptureRange, a: NDArray[Any], b: NDArray[Any]) -> None:
+    def _different(self, capture: CaptureRange, dtype: str, a: NDArray[Any], b: NDArray[Any]) -> None:
         """Count one capture whose bits differ; the first one beyond the tolerance is kept in full."""
-        dtype, found = capture.part.dtype, self._found
+        found = self._found
         measured = measure(a, b, dtype, self._tolerances.get(dtype, self._tolerances.get("*")))
         found.max_abs, found.max_rel = max(found.max_abs, measured.max_abs), max(found.max_rel, measured.max_rel)
         found.max_ulp = max(found.max_ulp, measured.max_ulp or 0)
@@ -152,6 +163,13 @@ class _Comparison:
         clock = capture.clock(found.key.phase)
         if found.first is None or _time(clock) < _time(found.first.clock):
             found.first = _divergence(found.key, clock, shape_of(capture.shapes[0]), dtype, (a, b), measured, measured.first)
+
+
+def _unscaled(bits: NDArray[Any], dtype: str, scale: float) -> NDArray[Any]:
+    """Gradients without their loss scale, from the exact bits of one capture."""
+    numbers = bits if DTYPES[dtype].lanes > 1 else values(bits, dtype)
+    found: NDArray[Any] = divided(numbers[None], np.array([scale]))[0]
+    return found
 
 
 def _divergence(

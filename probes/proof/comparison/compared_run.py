@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from probes.capture_file.series_name import SeriesAddress
 from probes.capture_file.series_part import SeriesPart
-from probes.clock import Clock, SeriesKey
+from probes.clock import LOSS_SCALE, Clock, SeriesKey
+from probes.reader.loss_scales import loss_scales, nonlinear
 from probes.run_directory.listing import Directory
 
 Group = tuple[int, int]  # epoch and rank of a file
@@ -32,7 +33,19 @@ class ComparedRun:
         for entry in self._directory.current:
             group = found.setdefault((entry.epoch, entry.rank), {})
             for address in self._directory.addresses(entry.name):
-                group.setdefault(address.key, []).append((entry.name, address))
+                if address.key.leaf != LOSS_SCALE:
+                    group.setdefault(address.key, []).append((entry.name, address))
+        return found
+
+    @cached_property
+    def _scales(self) -> dict[tuple[int, int, str, str], list[SeriesPart]]:
+        """The series of loss scales by epoch, rank, probe and phase."""
+        found: dict[tuple[int, int, str, str], list[SeriesPart]] = {}
+        for entry in self._directory.current:
+            for address in self._directory.addresses(entry.name):
+                if address.key.leaf == LOSS_SCALE:
+                    place = (entry.epoch, entry.rank, address.key.probe, address.key.phase)
+                    found.setdefault(place, []).append(self.part((entry.name, address)))
         return found
 
     @cached_property
@@ -43,7 +56,8 @@ class ComparedRun:
     def table(self, group: Group, key: SeriesKey | None) -> CaptureTable:
         """The captures of a series in the files of one epoch and rank."""
         places = self.places.get(group, {}).get(key, []) if key is not None else []
-        return CaptureTable(self, places)
+        scales = self._scales.get((*group, key.probe, key.phase), []) if key is not None and key.leaf.startswith("grad") else []
+        return CaptureTable(self, places, scales)
 
     def part(self, place: tuple[str, SeriesAddress]) -> SeriesPart:
         """A series of a file."""
@@ -68,14 +82,16 @@ class CaptureTable:
         part_numbers: (n,) which of `parts` each capture is in.
         positions: (n,) its position in that part.
         parts: the series in each file.
+        scales: (n,) the loss scale of each capture; 1 where nothing scaled it, or where its transforms do not follow the scale.
     """
 
-    def __init__(self, run: ComparedRun, places: list[tuple[str, SeriesAddress]]) -> None:
+    def __init__(self, run: ComparedRun, places: list[tuple[str, SeriesAddress]], scales: list[SeriesPart]) -> None:
         self._run = run
         self._places = places
         self.parts = [run.part(place) for place in places]
         counts = [len(part.clocks) for part in self.parts]
         self.clocks = np.concatenate([part.clocks for part in self.parts]) if self.parts else np.empty(0, [(name, "<i8") for name in CLOCK])
+        self.scales = loss_scales(scales if not nonlinear(scales) else [], self.clocks)
         self.part_numbers = np.repeat(np.arange(len(counts)), counts)
         self.positions = np.concatenate([np.arange(count) for count in counts]) if counts else np.empty(0, np.int64)
 
@@ -116,6 +132,11 @@ class CaptureRange:
         self._table, self._part_number = table, part_number
         self.part = table.parts[part_number]
         self.first, self.count, self.row = first, count, row
+
+    @property
+    def scales(self) -> NDArray[np.float64]:
+        """(count,) their loss scales."""
+        return self._table.scales[self.row : self.row + self.count]
 
     @property
     def shapes(self) -> NDArray[np.int64]:

@@ -57,6 +57,7 @@ class SeriesDifference:
         other: its name in the second run, where that differs.
         compared: captures that both runs have and that can be compared.
         by_digest: how many of them were compared by their digests alone.
+        unscaled: how many of them were compared without their loss scales, because these differ.
         within: captures that differ, but not beyond the tolerance.
         different: captures that differ.
         missing: captures that only the first run has.
@@ -74,6 +75,7 @@ class SeriesDifference:
     other: SeriesKey | None = None
     compared: int = 0
     by_digest: int = 0
+    unscaled: int = 0
     within: int = 0
     different: int = 0
     missing: int = 0

@@ -128,7 +128,7 @@ class TriggerWatch:
 
     # What GradScalers do
 
-    def scaler_scaled(self) -> None:
+    def scaler_scaled(self, scaler: GradScaler, losses: Any) -> None:
         """Gradients may be scaled from now on."""
         self.scaled = True
 

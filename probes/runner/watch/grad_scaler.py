@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
+from torch import Tensor
 from torch.amp.grad_scaler import GradScaler
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
@@ -14,8 +15,8 @@ Call = Callable[..., Any]
 class ScalerListener(Protocol):
     """Who hears of what GradScalers do."""
 
-    def scaler_scaled(self) -> None:
-        """An enabled scaler has scaled a loss, so gradients may be scaled."""
+    def scaler_scaled(self, scaler: GradScaler, losses: Any) -> None:
+        """An enabled scaler has scaled losses (a tensor, or several in a container), so gradients may be scaled."""
 
     def scaler_stepped(self, scaler: GradScaler, optimizer: Any, *, skipped: bool) -> None:
         """A scaler was asked to step an optimizer, and has done so or skipped it."""
@@ -32,6 +33,7 @@ class ScalerWatch:
         self._wrapped: list[tuple[type[GradScaler], str, Call, Call]] = []
         self._updates = 0
         self._within = False
+        self._scaling = False
         self._handle: Any = None
 
     def add(self, listener: ScalerListener) -> None:
@@ -66,10 +68,16 @@ class ScalerWatch:
 
     def _scale(self, original: Call) -> Call:
         def scale(scaler: GradScaler, *args: Any, **kwargs: Any) -> Any:
-            if scaler.is_enabled():
+            within, self._scaling = self._scaling, True  # a derived class may call the method of its base
+            try:
+                losses = original(scaler, *args, **kwargs)
+            finally:
+                self._scaling = within
+            if scaler.is_enabled() and not within:
+                losses = losses if isinstance(losses, Tensor | list | tuple) else list(losses)  # `map` gives its losses once
                 for listener in self.listeners:
-                    listener.scaler_scaled()
-            return original(scaler, *args, **kwargs)
+                    listener.scaler_scaled(scaler, losses)
+            return losses
 
         return scale
 
