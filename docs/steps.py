@@ -53,9 +53,15 @@ for epoch in range(2):  # epoch: one pass over the training loader
 - **A microstep** is one call of the model, or of a part that is called directly, within a step. **`call`** counts the calls of one module
   within that.
 - **An epoch** ends when a training loader starts again and the model trains on it. Evaluation on the same loader starts no epoch.
+  A batch that is pulled in train mode belongs to the new epoch with its first call in any phase, such as an attack on it.
   Calls before the first pass belong to epoch 0.
 - **The phase** is `train` if the model is in train mode and gradients are enabled; otherwise it is `eval`.
-- **A step is lost** if an exception leaves it. **An epoch is incomplete** if its batches end early, by `break` or by an exception.
+- **A step is lost** if an exception leaves it, and so is what was open in it. A gradient that arrives for an
+  earlier step is kept. **An epoch is incomplete** if its batches end early, by `break` or by an exception.
+
+One case cannot be seen: a script that makes a new training loader for each epoch, and calls the model without gradients on the first batch
+before it trains on it (pseudo-labels). Nothing shows yet that the new loader is one for training, so this one call is counted in the
+epoch before.
 
 If the default does not fit, `clock.step` sets what ends a training step:
 

@@ -58,6 +58,12 @@ class Binding:
         return self.probe.model or ""
 
     @property
+    def in_each_step(self) -> bool:
+        """Whether every due step must have the value: `expect` says so, or says nothing and the spec names the target itself."""
+        fires = self.probe.expect.fires if self.probe.expect else None
+        return fires == "each_step" or (fires is None and self.exact)
+
+    @property
     def hook(self) -> str:
         """The kind of hook: `forward`, `pre-forward`, `backward` or `tensor`."""
         return HOOK_OF[self.root]

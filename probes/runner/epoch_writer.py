@@ -97,7 +97,7 @@ class EpochWriter:
             overlaps: whether calls of other steps ran at the same time; they are not dropped with it.
         """
         for binding, reason in self.live.end_step(state, overlaps=overlaps):
-            if binding.exact and ended.keep and reason not in QUIET:
+            if binding.in_each_step and ended.keep and reason not in QUIET:
                 self.failures.missing(binding, reason, ended.phase, ended.step)
         for accumulator in self._accumulators():
             accumulator.end_step(ended.phase, ended.step, ended.keep)

@@ -169,12 +169,13 @@ def verdicts(plan: Plan, counters: Accounts, totals: Mapping[str, int]) -> list[
 
 def _lack(binding: Binding, accounts: Sequence[Account]) -> str:
     """What a binding of which each due step is expected to have its value lacks; empty where that is nothing."""
-    expect = binding.probe.expect.fires if binding.probe.expect else None
-    if not (expect == "each_step" or (expect is None and binding.exact)):
+    if not binding.in_each_step:
         return ""
     skipped = sum((account.skipped for account in accounts), Counter[str]())
     missed = sum(account.missed for account in accounts)
-    if expect is None:  # such as the input of a first layer, which needs no gradient: that is no fault of the spec
+    if (
+        binding.probe.expect is None or binding.probe.expect.fires is None
+    ):  # such as the input of a first layer, which needs no gradient: that is no fault of the spec
         missed -= sum(account.lacked[reason] for account in accounts for reason in NOT_DUE)
     lost = sum(skipped[reason] for reason in LOSSES)
     if missed <= 0 and not lost:
