@@ -6,6 +6,7 @@ import mmap
 import stat
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from errno import EAGAIN, EWOULDBLOCK
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -81,11 +82,8 @@ class _OpenedObject:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.bytes = _map(path)
-        # Closing and locking stay as h5py has them: the library refuses to open a file twice in different ways.
-        access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
-        access.set_fapl_sec2()  # HDF5_DRIVER in the environment would choose another
         with self.refusing("/"):
-            self._handle = h5py.h5f.open(bytes(path), h5py.h5f.ACC_RDONLY, access)
+            self._handle = _handle(path)
             self.root = h5py.h5g.open(self._handle, b"/")
             self.number = h5py.h5o.get_info(self.root).fileno
 
@@ -99,6 +97,19 @@ class _OpenedObject:
         except (OSError, LookupError, ValueError, RuntimeError, TypeError, OverflowError, MemoryError) as error:
             code = "truncated" if TRUNCATED in str(error) else "damaged"
             raise FileRefused(code, f'"{name}" of "{self.path}" cannot be read: {error}') from error
+
+
+def _handle(path: Path) -> h5py.h5f.FileID:
+    access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
+    access.set_fapl_sec2()  # HDF5_DRIVER in the environment would choose another
+    # Closing and locking stay as h5py has them, since the library refuses to open a file twice in different ways.
+    try:
+        return h5py.h5f.open(bytes(path), h5py.h5f.ACC_RDONLY, access)
+    except OSError as error:
+        if "unable to lock file" not in str(error) or error.errno in (EAGAIN, EWOULDBLOCK):
+            raise
+    access.set_file_locking(False, True)  # a file system without locks, such as NFS mounted with `nolock`
+    return h5py.h5f.open(bytes(path), h5py.h5f.ACC_RDONLY, access)
 
 
 class Hdf5Group:

@@ -260,3 +260,22 @@ def test_of_many_that_race_for_what_a_dead_process_left_one_wins(tmp_path: Path,
         assert len(won) == 1
         assert [found.path for found in claims(place)] == [won[0].path]
         won[0].release()
+
+
+def test_a_run_on_a_file_system_without_locks_is_sealed_and_read(tmp_path: Path) -> None:
+    """The HDF5 library has locks of its own."""
+    from tests.torture import shim
+
+    if shim.compiler() is None:
+        pytest.skip("needs a C compiler")
+    program = (
+        "import sys; from pathlib import Path; import probes; from tests.run_directory.epochs import sealed, Shot\n"
+        "from probes.run_directory.recover import recover\n"
+        "run = Path(sys.argv[1]); sealed(run, [Shot()]); assert not recover(run).damaged\n"
+        "print(len(probes.open(run).series), [one.code for one in probes.verify(run).findings if one.code == 'damaged'])\n"
+    )
+    place = tmp_path / "run"
+    place.mkdir()
+    about = {**os.environ, "LD_PRELOAD": str(shim.build(tmp_path)), "TORTURE_NO_LOCKS": "1"}
+    done = subprocess.run([sys.executable, "-c", program, str(place)], env=about, capture_output=True, text=True, check=False)
+    assert done.stdout == "1 []\n", done.stderr

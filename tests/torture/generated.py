@@ -217,21 +217,27 @@ def _said(order: dict[str, Any]) -> str:
 
 
 def main() -> int:
-    """`python -m tests.torture.generated SEED [nolocks]`: one trial in this process, to look into it."""
+    """`python -m tests.torture.generated FIRST [LAST] [nolocks]`: trials in this process, to look into them."""
     import tempfile
 
-    ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
-    place = Path(tempfile.mkdtemp())
     from tests.torture.shim import build
 
+    place = Path(tempfile.mkdtemp())
     if "LD_PRELOAD" not in os.environ:
         os.environ["LD_PRELOAD"] = str(build(place))
         os.execv(sys.executable, [sys.executable, "-m", "tests.torture.generated", *sys.argv[1:]])
-    made = {"out": str(place / "run"), "errors": str(place / "errors"), **_order(int(sys.argv[1]), "nolocks" not in sys.argv)(place)}
-    print(place, drawn(made["trial"])[0])
-    found = trial(made)
-    print(json.dumps(found, indent=1))
-    return int(bool(found["problems"]))
+    ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
+    numbers = [int(word) for word in sys.argv[1:] if word.isdigit()]
+    wrong = 0
+    for seed in range(numbers[0], numbers[-1] + 1):
+        here = place / str(seed)
+        here.mkdir()
+        made = {"out": str(here / "run"), "errors": str(here / "errors"), **_order(seed, "nolocks" not in sys.argv)(here)}
+        began = monotonic()
+        found = trial(made)
+        print(f"{monotonic() - began:.1f} s", here, drawn(seed)[0], json.dumps(found, indent=1 if found["problems"] else None), flush=True)
+        wrong += bool(found["problems"])
+    return int(wrong > 0)
 
 
 if __name__ == "__main__":

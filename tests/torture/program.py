@@ -25,11 +25,11 @@ Place = tuple[int, int, str, int]  # attempt, epoch, phase, step
 def spec(order: dict[str, Any]) -> dict[str, Any]:
     """The spec of a program."""
     probes: dict[str, Any] = {
-        "small": {"hook": "forward", "modules": ["small"]},
+        "small": {"hook": "forward", "modules": ["small"], "when": {"phases": ["train", "eval"]}},
         "back": {"hook": "backward", "modules": ["small"], "when": {"phases": ["train"]}},
     }
     if order["wide"]:
-        probes["wide"] = {"hook": "forward", "modules": ["wide"]}
+        probes["wide"] = {"hook": "forward", "modules": ["wide"], "when": {"phases": ["train", "eval"]}}
     sinks = {"sinks": {"files": {"kind": "hdf5", "seal": {"steps": order["segment"]}}}} if order["segment"] else {}
     return {"version": 1, "name": "program", "durability": order["durability"], "probes": probes, **sinks}
 
