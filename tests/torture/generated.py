@@ -60,6 +60,9 @@ def drawn(seed: int) -> tuple[dict[str, Any], random.Random]:
 
 def trial(order: dict[str, Any]) -> dict[str, Any]:
     """Start a program until it comes to its end, and look after each start; in the nursery."""
+    import probes.proof.verify
+    import probes.runner.attach
+    import probes.script.session  # noqa: F401 - once, and not in each start
     from tests.torture.program import compare
 
     program, chance = drawn(order["trial"])
