@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import threading
+import traceback
 from collections.abc import Callable
-from typing import Any
+from contextlib import suppress
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from torch.amp.grad_scaler import GradScaler
 
+from probes.errors import ProbesError, RunError
 from probes.hooks.capture.recorder import CaptureClock
 from probes.hooks.capture.run_state import Gate, OutermostCall, RunState, StepState
+from probes.hooks.capture.signal_errors import from_signal_handler
 from probes.hooks.capture.tap import Tap
 from probes.plan import Plan
 from probes.run_directory.recording import Recording
@@ -23,6 +28,27 @@ from probes.runner.schedule import Schedule
 from probes.runner.watch.loss_scale import watch_losses
 
 Observer = Callable[[Answer], None]
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _guarded(event: Callable[Concatenate[Engine, P], R]) -> Callable[Concatenate[Engine, P], R | None]:
+    """Deal with one event at a time; a mistake in this code ends the captures, and not the program."""
+
+    @wraps(event)
+    def guarded(engine: Engine, /, *args: P.args, **options: P.kwargs) -> R | None:
+        with engine._lock:
+            if engine._broken:
+                return None
+            try:
+                return event(engine, *args, **options)
+            except ProbesError:
+                raise
+            except Exception as error:
+                engine._give_up(error)
+                return None
+
+    return guarded
 
 
 class Engine:
@@ -57,6 +83,7 @@ class Engine:
         self.observers: list[Observer] = []
         self._open: dict[tuple[str, int], list[Any]] = {}  # the state of each open step, and the microstep that it is at
         self._overlaps = False
+        self._broken = False
         self._lock = threading.RLock()
         self._done = {
             EpochOpened: self._open_epoch,
@@ -72,7 +99,8 @@ class Engine:
 
     # Events
 
-    def hear(self, event: Callable[..., Answers], *args: object, **options: object) -> None:
+    @_guarded
+    def hear(self, event: Callable[..., Answers], /, *args: object, **options: object) -> None:
         """Tell the clock of an event, and carry out what it answers.
 
         Args:
@@ -80,50 +108,50 @@ class Engine:
             args: what it takes.
             options: what it takes by name.
         """
-        with self._lock:
-            for answer in event(*args, **options):
-                self._carry_out(answer)
+        for answer in event(*args, **options):
+            self._carry_out(answer)
 
+    @_guarded
     def enter(self, phase: str, thread: int, *, grad: bool) -> OutermostCall | None:
         """An outermost call enters; None outside any epoch."""
-        with self._lock:
-            self.hear(self.clock.call_enters, phase, thread, grad=grad)
-            position = self.clock.position(thread)
-            if position is None:
-                return None
-            opened = self._open[position.phase, position.step]
-            opened[1] = self.moment.microstep = position.microstep
-            counted = self.live.counted if opened[0].due else frozenset()
-            at = self.moment.calls[thread] = OutermostCall(*position, opened[0], counted)
-            self._settle_overlap()
-            if not position.microstep:
-                for tap in self.live.data:
-                    tap.on_data()
-            return at
+        self.hear(self.clock.call_enters, phase, thread, grad=grad)
+        position = self.clock.position(thread)
+        if position is None or self._broken:
+            return None
+        opened = self._open[position.phase, position.step]
+        opened[1] = self.moment.microstep = position.microstep
+        counted = self.live.counted if opened[0].due else frozenset()
+        at = self.moment.calls[thread] = OutermostCall(*position, opened[0], counted)
+        self._settle_overlap()
+        if not position.microstep:
+            for tap in self.live.data:
+                tap.on_data()
+        return at
 
+    @_guarded
     def look(self, phase: str, thread: int) -> OutermostCall | None:
         """A call that is not counted enters in a step of the loop; what is captured in it has microstep -1."""
-        with self._lock:
-            step = self.clock.steps.innermost()
-            if self.clock.epoch is None or step is None:
-                return None
-            phase = step.phase or phase
-            index = step.index if step.index >= 0 else self.clock.counts[phase]
-            counted = self.live.counted if self.moment.opened.due else frozenset()
-            at = self.moment.calls[thread] = OutermostCall(self.clock.epoch, phase, index, -1, self.moment.opened, counted)
-            return at
+        step = self.clock.steps.innermost()
+        if self.clock.epoch is None or step is None:
+            return None
+        phase = step.phase or phase
+        index = step.index if step.index >= 0 else self.clock.counts[phase]
+        counted = self.live.counted if self.moment.opened.due else frozenset()
+        at = self.moment.calls[thread] = OutermostCall(self.clock.epoch, phase, index, -1, self.moment.opened, counted)
+        return at
 
+    @_guarded
     def leave(self, thread: int, *, raised: bool) -> None:
         """An outermost call returns, or raises."""
-        with self._lock:
-            at = self.moment.calls.pop(thread, None)
-            if at is not None and not raised:
-                if self.live.late:
-                    self.live.bind_late()
-                self.live.pick_up(at)
-            self.hear(self.clock.call_leaves, thread, raised=raised)
-            self._settle_overlap()
+        at = self.moment.calls.pop(thread, None)
+        if at is not None and not raised:
+            if self.live.late:
+                self.live.bind_late()
+            self.live.pick_up(at)
+        self.hear(self.clock.call_leaves, thread, raised=raised)
+        self._settle_overlap()
 
+    @_guarded
     def updated(self, held: set[int], *, owned: bool, skipped: bool = False) -> None:
         """An optimizer has stepped, or its step was skipped.
 
@@ -132,19 +160,34 @@ class Engine:
             owned: whether one of them is of the clock's model.
             skipped: whether a GradScaler has skipped the step.
         """
-        with self._lock:
-            self.moment.opened.differentiated |= owned
-            if self.moment.open and not skipped:
-                for tap in self.live.finals:
-                    if id(tap.tensor) in held:
-                        tap.on_final()
-            if owned:
-                self.hear(self.clock.optimizer_stepped, skipped=skipped)
+        self.moment.opened.differentiated |= owned
+        if self.moment.open and not skipped:
+            for tap in self.live.finals:
+                if id(tap.tensor) in held:
+                    tap.on_final()
+        if owned:
+            self.hear(self.clock.optimizer_stepped, skipped=skipped)
 
+    @_guarded
     def scaled(self, scaler: GradScaler, losses: Any) -> None:
         """A scaler has scaled losses."""
         self.moment.scales = self.live.scales
         watch_losses(self.live.scales, scaler, losses)
+
+    def _give_up(self, error: Exception) -> None:
+        """Capture nothing any more, since this code has a mistake; what was committed stays, and the program goes on."""
+        if from_signal_handler(error):
+            raise error
+        self._broken = True
+        text = f"internal error, nothing more is captured: {type(error).__name__}: {error}"
+        self.failures.say(f"{text}\n{''.join(traceback.format_exception(error))}please report it; the program continues without captures")
+        self.failures.stop(RunError(text))
+        with suppress(Exception):
+            self.schedule.close()
+            self.live.rest()
+        if self.clock.epoch is not None:
+            with suppress(Exception):
+                self.writer.close(EpochEnded(self.clock.epoch, complete=False, reason="internal error", steps=dict(self.clock.counts)))
 
     # Answers
 

@@ -53,7 +53,7 @@ class Failures:
         """Keep a failure, where it is the first."""
         self.first = self.first or error
 
-    def stop(self, error: StorageError, *, fatal: bool = False) -> None:
+    def stop(self, error: ProbesError, *, fatal: bool = False) -> None:
         """Capture nothing any more."""
         self.stopped = self.stopped or str(error)
         self.fatal = self.fatal or fatal
