@@ -40,9 +40,18 @@ CASES = (
         "training continues; the journal remains until its file is in the ledger; sealing again gives the same file",
         ("SIGKILL of the sealer", "SIGKILL of probes recover", "SIGSEGV", "SIGSTOP", "recover while"),
     ),
-    Case("power fails, `durability: power`", "every committed step is kept", ("power loss under durability: power",)),
     Case(
-        "power fails, `durability: process`",
+        "a program of any kind is killed again and again, each time started with the same command, and recovered in between",
+        "one process owns the directory at a time; every committed step of every attempt is there once and whole",
+        ("generated programs, killed and resumed",),
+    ),
+    Case(
+        "power fails, `durability: power` (replays of one recorded run of 3 epochs of 6 steps)",
+        "every committed step is kept",
+        ("power loss under durability: power",),
+    ),
+    Case(
+        "power fails, `durability: process` (replays of one recorded run of 3 epochs of 6 steps)",
         "every sealed epoch is kept; of the open epoch, no wrong value is accepted",
         ("power loss under durability: process",),
     ),
@@ -86,7 +95,8 @@ def _tried(case: Case, row: dict[str, Any]) -> bool:
 
 
 def _line(case: Case, rows: list[dict[str, Any]]) -> str:
-    assert rows, f"nothing has tried {case.when!r}"
+    if not rows:
+        return f"| {case.when} | {case.then} | not counted yet | |"
     trials, kept, bad = (sum(row[name] for row in rows) for name in ("trials", "acknowledged", "lost"))
     bad += sum(row["wrong"] for row in rows)
     return (

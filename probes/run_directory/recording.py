@@ -68,9 +68,8 @@ class Recording:
         self.owned.used = True
         with suppress(OSError):  # no descriptor is left: the next epoch tries again
             self.owned.beat()
-        self._stem = Stem(epoch, self.attempt, 1 if self.segment_steps else 0, self.rank)
         self._starts = starts
-        return self._create()
+        return self._create(Stem(epoch, self.attempt, 1 if self.segment_steps else 0, self.rank))
 
     def is_full(self) -> bool:
         """Count a step that is over; whether the next is to begin a new segment."""
@@ -80,8 +79,7 @@ class Recording:
     def next_segment(self) -> Journal:
         """End the open segment and begin the next of the same epoch; what was not committed is void."""
         self.close(False, CONTINUED, {"segment": self._stem.segment})
-        self._stem = self._stem._replace(segment=self._stem.segment + 1)
-        return self._create()
+        return self._create(self._stem._replace(segment=self._stem.segment + 1))
 
     def close(self, complete: bool, reason: str, closing: dict[str, Any]) -> None:
         """End the open journal and hand it to the sealer."""
@@ -128,9 +126,8 @@ class Recording:
         """Let go of the directory; where the sealer is still at work it stays the sealer's until that is done."""
         self.owned.release(to_sealer=self.sealer.at_work)
 
-    def _create(self) -> Journal:
+    def _create(self, stem: Stem) -> Journal:
         self._steps = 0
-        stem = self._stem
         head = {**self.head, "epoch": stem.epoch, "attempt": stem.attempt, "global_step_start": self._starts}
         if stem.segment:
             head["segment"] = stem.segment
@@ -141,4 +138,5 @@ class Recording:
             buffer_bytes=min(self.buffer_bytes or GATHER_BYTES, GATHER_BYTES),
             spare=self.directory / stem.spare,
         )
+        self._stem = stem  # not before: where it cannot be created, its number stays free
         return self.journal

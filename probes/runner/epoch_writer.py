@@ -104,7 +104,7 @@ class EpochWriter:
         self._commit(ended, self.failures.gaps_of(state), overlaps=overlaps)
         if not self.room.asked and ended.keep:
             self._ask_for_room()
-        if self.recording.segment_steps and self.recording.is_full() and not nested:
+        if self.recording.segment_steps and self.recording.is_full() and not nested and not self.failures.stopped:
             self._cut()
 
     def pause(self, paused: StepPaused) -> None:

@@ -11,7 +11,8 @@ from torch import nn
 
 import probes
 from probes.digest import blake3_hex, canonical
-from probes.errors import SpecError
+from probes.errors import SpecError, StorageError
+from probes.journal.writer import Journal
 from probes.run_directory.recover import recover
 from probes.run_directory.resume import read_attempts
 from tests.runner.test_resume import SPEC, killed, net, train
@@ -113,3 +114,17 @@ def test_the_sealer_is_told_of_a_segment_while_the_epoch_goes_on(tmp_path: Path)
 def test_a_segment_has_at_least_one_step(tmp_path: Path, steps: int) -> None:
     with pytest.raises(SpecError, match="steps"):
         probes.attach(nn.Linear(1, 1), {**SPEC, "sinks": {"c": {"kind": "hdf5", "seal": {"steps": steps}}}}, out=tmp_path / "r")
+
+
+def test_a_segment_that_cannot_be_begun_leaves_no_hole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    create, model = Journal.create, net()
+
+    def refuse(path: Path, *args: Any, **options: Any) -> Journal:
+        if ".s0003" in path.name:
+            raise StorageError("cannot create the journal: Input/output error")
+        return create(path, *args, **options)
+
+    monkeypatch.setattr(Journal, "create", refuse)
+    train(probes.attach(model, EACH, out=tmp_path / "r"), model, 1)
+    assert names(tmp_path / "r") == ["epoch-0000.s0001.h5", "epoch-0000.s0002.h5"]
+    assert {finding.code for finding in probes.verify(tmp_path / "r").findings} == {"incomplete"}

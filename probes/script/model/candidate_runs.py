@@ -8,6 +8,8 @@ trained, each further one stays beside the first, as `<run directory>.instance-2
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from probes.errors import PlanError, ProbesError, Problem
 from probes.run_directory.create import shown
 from probes.runner.attach import attach
@@ -41,7 +43,7 @@ class CandidateRuns:
         run = attach(
             candidate.model,
             request.loaded,
-            request.out if first is None else first.directory.with_name(f"{first.directory.name}.{word}-{self._opened}"),
+            request.out if first is None else self._beside(first.directory, word),
             resume=request.resume and first is None,
             take_over=request.take_over and first is None,
             tags=request.tags,
@@ -59,6 +61,12 @@ class CandidateRuns:
             place = f'captured in "{shown(run.directory)}"'
             self.progress.say(f"{candidate} fits the spec too; until an optimizer step tells which model is trained, it is {place}")
         return run
+
+    def _beside(self, directory: Path, word: str) -> Path:
+        """The next directory beside a run that is free; a killed script may have left some, which `probes recover` seals."""
+        while (beside := directory.with_name(f"{directory.name}.{word}-{self._opened}")).exists():
+            self._opened += 1
+        return beside
 
     @property
     def open_runs(self) -> list[Run]:

@@ -6,11 +6,13 @@ import subprocess
 import sys
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import pytest
 import torch
 
 import probes
+from probes.script.model.candidate_runs import CandidateRuns
 from tests.script.conftest import PRELUDE, Outcome, Probed
 
 BY_HAND = """
@@ -299,3 +301,10 @@ def test_a_model_that_only_a_compiled_function_calls_is_refused_before_step_0_fo
     assert "`Net` is trained, but only a compiled function calls it" in done.said
     assert "torch.compile(Net(...))" in done.said
     assert not done.out.exists()
+
+
+def test_a_directory_that_a_killed_script_has_left_beside_the_run_is_not_in_the_way(tmp_path: Path) -> None:
+    (tmp_path / "run.candidate-2").mkdir()
+    runs: Any = CandidateRuns.__new__(CandidateRuns)
+    runs._opened = 2
+    assert runs._beside(tmp_path / "run", "candidate") == tmp_path / "run.candidate-3"
