@@ -18,6 +18,7 @@ from probes.capture_file.series_name import SeriesAddress, escape, parse_group
 from probes.capture_file.series_part import CLOCKS, StepColumn, StepIds, sizes, uniform
 from probes.clock import SeriesKey
 from probes.errors import FileRefused
+from probes.plain_file import plain_json
 from probes.signature import DTYPES, Coord
 
 LABELS = "labels_"
@@ -77,17 +78,31 @@ class SealedFile:
         self.root.release()
 
     def document(self, name: str) -> Any:
-        """A JSON text of the file: `manifest`, `closing` or `resolved`."""
+        """A JSON text of the file: `manifest`, `closing`, `gaps` or `resolved`; what its readers count on is checked.
+
+        Raises:
+            FileRefused: the text is not JSON, or not of the type that it has in a capture file.
+        """
         try:
-            return json.loads(self.root.text(name))
+            found = plain_json(self.root.text(name))
+        except FileRefused:
+            raise
         except ValueError as error:
-            if isinstance(error, FileRefused):
-                raise
             raise FileRefused("damaged", f'`{name}` of "{self.path}" is not JSON: {error}') from error
+        if not (are_gaps(found) if name == "gaps" else isinstance(found, dict | str) or found is None):
+            raise FileRefused("damaged", f'`{name}` of "{self.path}" has another type than in a capture file')
+        return {} if name in ("manifest", "closing") and not isinstance(found, dict) else found
 
     def spec(self) -> str:
         """The spec, as it was written."""
         return self.root.text("spec")
+
+
+def are_gaps(rows: Any) -> bool:
+    """Whether these are rows of probe, target, leaf, phase, reason and count."""
+    return isinstance(rows, list) and all(
+        isinstance(row, list) and len(row) == 6 and all(isinstance(one, str) for one in row[:5]) and isinstance(row[5], int) for row in rows
+    )
 
 
 class SealedPart:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from probes.clock import SeriesKey
-from probes.errors import StorageError, UsageError
+from probes.errors import FileRefused, StorageError, UsageError
+from probes.plain_file import plain_json
 from probes.proof.comparison.alignment import align
 from probes.proof.comparison.compare import ToleranceBounds
 from probes.proof.comparison.compared_run import ComparedRun
@@ -86,7 +86,13 @@ def _tolerances(side: Directory, rtol: float | None, atol: float | None) -> dict
     if rtol is not None or atol is not None:
         return {"*": ToleranceBounds(rtol or 0.0, atol or 0.0)}
     named = _resolved(side).get("tolerance") or {}
-    return {dtype: ToleranceBounds(float(one.get("rtol", 0.0)), float(one.get("atol", 0.0))) for dtype, one in named.items()}
+    try:
+        found = {dtype: ToleranceBounds(float(one.get("rtol", 0.0)), float(one.get("atol", 0.0))) for dtype, one in named.items()}
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise FileRefused("spec-edited", f'the tolerances in the spec of "{side.path}" are not numbers by dtype') from error
+    if not all(0 <= bound < math.inf for one in found.values() for bound in one):  # with NaN or infinity everything would be equal
+        raise FileRefused("spec-edited", f'a tolerance in the spec of "{side.path}" is not a finite number of at least 0')
+    return found
 
 
 def _resolved(side: Directory) -> dict[str, Any]:
@@ -95,7 +101,7 @@ def _resolved(side: Directory) -> dict[str, Any]:
         if not entry.sealed:
             continue
         document = side.file(entry.name).document("resolved")
-        found = json.loads(document) if isinstance(document, str) else document
+        found = plain_json(document) if isinstance(document, str) else document
         return found if isinstance(found, dict) else {}
     return {}
 

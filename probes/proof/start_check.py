@@ -103,9 +103,9 @@ def _launches(manifests: dict[str, dict[str, Any]], entries: Sequence[LedgerLine
         attempt, rank, world = _attempt(name), manifest.get("rank"), _world(manifest)
         if not manifest or world is None:
             continue
-        if manifest_name(attempt, rank if isinstance(rank, int) else None) != name:
+        if not isinstance(rank, int) or manifest_name(attempt, rank) != name:
             yield Finding("launch-differs", name, f"states rank {rank}, which is not the one of its name")
-        elif world != worlds.setdefault(attempt, world) or not 0 <= int(rank or 0) < world:
+        elif world != worlds.setdefault(attempt, world) or not 0 <= rank < world:
             yield Finding("launch-differs", name, f"rank {rank} of {world} processes does not fit the manifests of the same start")
     for attempt, world in sorted(worlds.items()):
         missing = [rank for rank in range(min(world, len(manifests) + 1)) if manifest_name(attempt, rank) not in manifests]

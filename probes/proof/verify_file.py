@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,12 +11,13 @@ import numpy as np
 
 from probes.capture_file.hdf5_read import Hdf5Group
 from probes.capture_file.missing_values import MissingValue, missing_values
-from probes.capture_file.read import LABELS, SealedFile, SealedPart
+from probes.capture_file.read import LABELS, SealedFile, SealedPart, are_gaps
 from probes.capture_file.roots import root_of_epoch
 from probes.capture_file.series_part import sizes
 from probes.clock import SeriesKey
 from probes.digest import ALGORITHM, blake3_hex, canonical, captures_root
 from probes.errors import FileRefused
+from probes.plain_file import plain_json
 from probes.proof.finding import CODES, Finding
 from probes.proof.manifest_check import TEXTS, check_origin
 from probes.proof.series_check import SeriesDigests, changes, stored_digest_changes
@@ -243,8 +243,8 @@ def _is_described(attributes: dict[str, Any]) -> bool:
 
 def _json(text: bytes | None) -> Any:
     try:
-        return json.loads(text or b"null")
-    except (ValueError, RecursionError):
+        return plain_json(text or b"null")
+    except ValueError:
         return None
 
 
@@ -256,7 +256,4 @@ def _object(text: bytes | None) -> dict[str, Any]:
 def _gaps(text: bytes | None) -> list[Gap] | None:
     """The gaps of a file, or None where they cannot be read."""
     rows = _json(text)
-    try:
-        return [(SeriesKey(*row[:4]), str(row[4]), int(row[5])) for row in rows]
-    except (TypeError, ValueError, IndexError):
-        return None
+    return [(SeriesKey(*row[:4]), row[4], row[5]) for row in rows] if are_gaps(rows) else None

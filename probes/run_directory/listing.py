@@ -16,6 +16,7 @@ from probes.errors import FileRefused, StorageError, UsageError
 from probes.plain_file import plain_object, read_plain
 from probes.run_directory.file_name import KEPT, ledger_files, parse_stem
 from probes.run_directory.ledger_lines import read_ledgers, require_sound
+from probes.run_directory.manifest import check_shape
 
 OPEN_FILES = 64  # each takes two descriptors, of about a thousand that a process may have
 KEPT_PARTS = 256
@@ -187,7 +188,8 @@ class Directory:
         path = self._root / "run.json"
         if self.path.is_dir() and path.is_file():
             return _manifest(path)
-        return dict(self.file(self.current[0].name).document("manifest") or {}) if self.current else {}
+        found = dict(self.file(self.current[0].name).document("manifest") or {}) if self.current else {}
+        return _of_its_shape(found, self._root / self.current[0].name) if found else {}
 
     @cached_property
     def spec(self) -> str:
@@ -258,11 +260,19 @@ def _is_whole(entries: list[ListedFile]) -> bool:
 
 def _manifest(path: Path) -> dict[str, Any]:
     try:
-        return plain_object(read_plain(path))
+        return _of_its_shape(plain_object(read_plain(path)), path)
     except FileRefused:
         raise
     except ValueError as error:
         raise FileRefused("bad-manifest", f'"{path}" is not a JSON object: {error}') from error
+
+
+def _of_its_shape(manifest: dict[str, Any], path: Path) -> dict[str, Any]:
+    try:
+        check_shape(manifest)
+    except ValueError as error:
+        raise FileRefused("bad-manifest", f'the manifest of "{path}" cannot be used: {error}') from error
+    return manifest
 
 
 def run_directories(path: Path) -> Iterator[Path]:

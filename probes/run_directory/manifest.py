@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from probes.digest import blake3_hex, canonical
 
@@ -192,6 +193,26 @@ class Manifest(ManifestRecord):
     def text(self) -> str:
         """The manifest as `run.json` stores it."""
         return written(self.model_dump(mode="json"))
+
+
+def check_shape(data: dict[str, Any]) -> None:
+    """Refuse a manifest with a part that is not of its type; parts may be missing, and unknown ones are ignored.
+
+    Raises:
+        ValueError: a part is of another type than the schema says.
+    """
+    for name in Manifest.model_fields:
+        if name in data:
+            try:
+                _adapter(name).validate_python(data[name], strict=False)
+            except ValidationError as error:
+                raise ValueError(f"`{name}` does not fit the schema: {error.errors()[0]['msg']}") from error
+
+
+@cache
+def _adapter(name: str) -> TypeAdapter[Any]:
+    kind: Any = Manifest.model_fields[name].annotation
+    return TypeAdapter(kind)
 
 
 def written(data: Any) -> str:
