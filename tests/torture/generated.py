@@ -19,7 +19,7 @@ from typing import Any
 from tests.torture.report import Effort, Row
 from tests.torture.shim import ALL, Fault, Mode
 
-TRIALS = 600
+TRIALS = 300
 MOST_STARTS = 5
 LONGEST = 60.0
 STYLES = ("steps", "step", "phase", "script")

@@ -232,11 +232,18 @@ def read(path: Path) -> tuple[dict[Place, list[dict[str, str]]], list[Place]]:
 
 def stored(out: Path) -> Iterator[tuple[Place, str, str]]:
     """Everything in a run directory: the place of each capture, its series, its digest; of every attempt."""
+    from probes.errors import FileRefused
     from probes.reader.run import open as open_run
 
     for attempt in open_run(out).attempts:
         for name in attempt.files:
-            for series in open_run(out / name).series:
+            try:
+                opened = open_run(out / name).series
+            except FileRefused as refused:
+                if refused.code != "journal-empty":  # a kill has left it before anything could be committed
+                    raise
+                continue
+            for series in opened:
                 key = series.key
                 for capture in series:
                     clock = capture.clock
