@@ -176,6 +176,8 @@ class Run(RunLoops):
     def _judge(self) -> None:
         if self.failure is not None:
             raise self.failure
+        if self.past.attempt > 1 and not self.accounts:
+            return  # a job that had come to its end was started again, and had nothing left to do
         problems = verdicts(self.plan, self.accounts, self.engine.clock.totals)
         if problems:
             raise RunError("\n".join(str(problem) for problem in problems))

@@ -228,3 +228,10 @@ def test_a_run_that_a_failed_cell_of_a_notebook_has_left_open_is_taken_over(tmp_
     assert train(again, other, 1) == [0]
     assert probes.verify(tmp_path / "r").ok
     assert not model._forward_hooks
+
+
+def test_a_run_that_had_come_to_its_end_may_be_started_again(tmp_path: Path) -> None:
+    for _ in range(2):
+        model = net()
+        train(probes.attach(model, SPEC, out=tmp_path / "r", resume=True), model, 1)
+    assert probes.verify(tmp_path / "r").ok
