@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from time import perf_counter_ns
+from time import monotonic, perf_counter_ns
 from zlib import crc32
 
 from blake3 import blake3
@@ -21,6 +21,7 @@ from probes.journal.write_buffer import WriteBuffer
 # What is as small as this gets a digest in every durability, at 10 us a step at most, and then proves itself on any machine. A digest of
 # more would cost as much as writing it.
 PROVEN_BYTES = 32 << 10
+LOOK_SECONDS = 0.05
 _LEAST_AHEAD = 1 << 20
 _MOST_AHEAD = 16 << 20
 
@@ -50,6 +51,7 @@ class RecordLog:
         self._check = crc32(nonce)
         self._process = os.getpid()
         self._closed = ""
+        self._look_at = 0.0
         # Set while a record is being written; where it is set before a write, an interrupt has left bytes behind the tail.
         self._unsettled = False
 
@@ -122,11 +124,15 @@ class RecordLog:
             self.waited_ns += perf_counter_ns() - began
 
     def check_name(self) -> None:
-        """Look whether the file still has a name: what is written to one that another process has removed is lost.
+        """Look, every 50 ms, whether the file still has a name: what is written to one that another process has removed is lost.
 
         Raises:
             StorageError: it has none; the log is closed.
         """
+        now = monotonic()
+        if now < self._look_at:
+            return
+        self._look_at = now + LOOK_SECONDS
         if not self._file.status().st_nlink:
             self._closed = "another process has removed it"
             raise StorageError(f'the journal "{self.path}" was removed by another process; steps since then are lost, {self.safe}')

@@ -307,7 +307,8 @@ def test_a_capture_as_large_as_an_uneven_buffer_is_stored(tmp_path: Path, buffer
     assert read(taker.journal.path)[1] == taker.acknowledged
 
 
-def test_a_journal_that_another_process_removed_says_so_with_the_next_commit(tmp_path: Path) -> None:
+def test_a_journal_that_another_process_removed_says_so_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("probes.journal.record_writer.LOOK_SECONDS", 0.0)
     taker = Taker(tmp_path / "a.journal")
     taker.add(b"one")
     taker.commit()
