@@ -50,6 +50,7 @@ VERBS: dict[str, dict[str, Verb]] = {
     },
     "Verify": {
         "verify": Verb("probes.commands.verify:verify", "Check a run against its digests"),
+        "anchor": Verb("probes.commands.anchor:anchor", "Keep the ledger head of a run in a file or a git tag"),
         "replay": Verb("probes.commands.replay:replay", "Run a recorded command again and compare the captures"),
         "neutral": Verb("probes.commands.neutral:neutral", "Check that probes do not change what a script computes"),
         "recover": Verb("probes.commands.recover:recover", "Seal the journals that a killed run left"),

@@ -17,7 +17,10 @@ ALONE = "who changed the file could have changed its digests too; verify it in i
 @click.command()
 @click.argument("path", metavar="RUN|FILE|RUNS", type=click.Path(path_type=Path))
 @click.option(
-    "--anchor", metavar="HASH", multiple=True, help="Ledger head printed at the end of the run; detects removed or replaced ledger lines."
+    "--anchor",
+    metavar="HASH|FILE|git",
+    multiple=True,
+    help="Ledger head printed at the end of the run, or where `probes anchor` keeps it; detects removed or replaced ledger lines.",
 )
 @click.option("--sha256", is_flag=True, help="Also compute the SHA-256 of every file.")
 @click.option("--untrusted", is_flag=True, help="Read the files in a child process with memory and time limits.")
@@ -28,7 +31,7 @@ def verify(
     context: click.Context, path: Path, anchor: tuple[str, ...], sha256: bool, untrusted: bool, in_toto: bool, as_json: bool
 ) -> None:
     """Check every byte of RUN, FILE or all runs in RUNS against digests, ledger and manifest; exit 1 if one does not verify."""
-    verdict = _check(path, anchor, sha256 or in_toto, untrusted)
+    verdict = _check(path, _anchors(path, anchor), sha256 or in_toto, untrusted)
     if in_toto and verdict.ok:
         from probes.proof.in_toto import statement
 
@@ -37,6 +40,14 @@ def verify(
         click.echo(json.dumps(verdict.as_dict(), indent=2) if as_json else text(verdict))
     if not verdict.ok:
         context.exit(1)
+
+
+def _anchors(path: Path, given: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the hashes that were given, and those in the places that were named."""
+    from probes.proof.anchor_places import found
+
+    run = path if path.is_dir() else path.parent
+    return tuple(one for place in given for one in found(place, run, Path.cwd()))
 
 
 def _check(path: Path, anchor: tuple[str, ...], sha256: bool, untrusted: bool) -> Verdict:

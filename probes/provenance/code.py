@@ -50,12 +50,12 @@ def code(script: str | None, file: Path | None, argv: Sequence[str], automatic: 
         The record, and the text of the difference to the commit; empty where there is none.
     """
     arguments = tuple(without_home(argument) for argument in redacted(argv))
-    git, diff = None, b""
+    state, diff = None, b""
     try:
-        git, diff = repository(file.parent if file else Path.cwd())
+        state, diff = repository(file.parent if file else Path.cwd())
     except GitUnknown as error:
         unknown["code.git"] = without_home(str(error))
-    if git and git.diff and len(diff) > LARGEST_DIFF:
+    if state and state.diff and len(diff) > LARGEST_DIFF:
         unknown["code.git.diff"] = f"the difference has {len(diff)} bytes, so only its hash was kept"
         diff = b""
     record = CodeRecord(
@@ -65,7 +65,7 @@ def code(script: str | None, file: Path | None, argv: Sequence[str], automatic: 
         argv_sha256=sha256(canonical(arguments)).hexdigest(),
         directory=without_home(str(Path.cwd())),
         automatic=automatic,
-        git=git,
+        git=state,
     )
     return record, diff
 
@@ -87,15 +87,15 @@ def repository(directory: Path) -> tuple[GitRecord, bytes]:
     Raises:
         GitUnknown: there is no git, no repository, or no answer in time.
     """
-    status = _git(directory, "status", "--porcelain=v2", "--branch", "--untracked-files=no").decode(errors="replace").splitlines()
+    status = git(directory, "status", "--porcelain=v2", "--branch", "--untracked-files=no").decode(errors="replace").splitlines()
     heads = dict(line[2:].split(" ", 1) for line in status if line.startswith("# "))
     dirty = any(not line.startswith("# ") for line in status)
     commit, branch = heads["branch.oid"], heads["branch.head"]
     diff = b""
     if dirty and commit != "(initial)":
-        diff = _git(directory, "diff", "HEAD", "--binary", "--no-ext-diff", "--no-textconv", "--no-color")
+        diff = git(directory, "diff", "HEAD", "--binary", "--no-ext-diff", "--no-textconv", "--no-color")
         diff = redacted_source(diff) if len(diff) <= LARGEST_DIFF else diff  # a larger one is not saved
-    untracked = _git(directory, "ls-files", "--others", "--exclude-standard", "--full-name", "-z", "--", "*.py").split(b"\0")
+    untracked = git(directory, "ls-files", "--others", "--exclude-standard", "--full-name", "-z", "--", "*.py").split(b"\0")
     record = GitRecord(
         commit=commit,
         branch=None if branch == "(detached)" else branch,
@@ -106,8 +106,12 @@ def repository(directory: Path) -> tuple[GitRecord, bytes]:
     return record, diff
 
 
-def _git(directory: Path, *arguments: str) -> bytes:
-    """What a git command prints; no lock is taken, and no program that the repository configures is run."""
+def git(directory: Path, *arguments: str) -> bytes:
+    """What a git command prints; no optional lock is taken, and no monitor of files that the repository configures is run.
+
+    Raises:
+        GitUnknown: there is no git, no repository, or no answer in time.
+    """
     program = shutil.which("git")
     if program is None:
         raise GitUnknown("git is not installed")
