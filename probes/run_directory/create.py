@@ -89,7 +89,7 @@ def claim(directory: Path, run_id: str, rank: int | None = None, *, take_over: b
         raise StorageError(
             f'run directory "{directory}" cannot be created: {error.strerror}; choose another directory with `out`'
         ) from error
-    left = _unfinished(directory)
+    left = unfinished(directory)
     if not claims(directory):  # else the claim says more than the files
         _refuse_used(directory, run_id, rank, left)
     owned = own(directory, run_id, rank, files=tuple(sorted(left)), take_over=take_over, ends=lambda found: not _has_begun(found))
@@ -104,7 +104,7 @@ def claim(directory: Path, run_id: str, rank: int | None = None, *, take_over: b
     return owned
 
 
-def _unfinished(directory: Path) -> set[str]:
+def unfinished(directory: Path) -> set[str]:
     """What starts have left that were killed before their manifest had its name; it belongs to nobody."""
     names: set[str] = set()
     for found in claims(directory):

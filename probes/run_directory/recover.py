@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from probes.errors import FileRefused, ProbesError, StorageError
+from probes.run_directory.create import unfinished
 from probes.run_directory.file_name import KEPT, Stem, final_name, ledger_files, parse_stem
 from probes.run_directory.ledger import Ledger
 from probes.run_directory.ledger_lines import LedgerLine
@@ -89,9 +90,14 @@ def recover(directory: Path, *, take_over: bool = False, unproven: str = "keep")
     """
     if not directory.is_dir():
         raise StorageError(f'"{directory}" is not a directory')
-    owned = own(directory, "", task="recover", take_over=take_over)
+    left = sorted(unfinished(directory))
+    owned = own(directory, "", task="recover", files=tuple(left), take_over=take_over)
     try:
-        return seal_leftovers(directory, unproven=unproven)
+        for name in left:
+            (directory / name).unlink(missing_ok=True)
+        swept = tuple(RecoveryFinding(name, "swept", "a start that was never finished") for name in left)
+        found = seal_leftovers(directory, unproven=unproven)
+        return replace(found, findings=swept + found.findings)
     finally:
         owned.release()
 

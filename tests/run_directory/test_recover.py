@@ -226,3 +226,12 @@ def test_other_models_that_a_killed_script_has_left_beside_the_run_are_recovered
     assert f'"{tmp_path / "run.candidate-2"}", another model of the same script:\nsealed    epoch-0003.h5' in done.output
     assert names(tmp_path / "run.candidate-2") == ["epoch-0003.h5", "ledger.jsonl"]
     assert names(tmp_path / "run2.candidate-2") == ["epoch-0003.journal"]
+
+
+def test_a_start_that_was_killed_before_its_manifest_was_there_is_swept(tmp_path: Path) -> None:
+    note = {"run_id": "r", "pid": dead_pid(), "host": socket.gethostname(), "since": "2026-11-21T00:00:00Z", "proof": "lock"}
+    (tmp_path / "claim.json").write_text(json.dumps({**note, "files": ["spec.yaml", "run.json"]}))
+    for name in ("spec.yaml", "run.json.12-0123abcd.tmp", "mine.yaml"):
+        (tmp_path / name).write_text("version: 1\n")
+    assert actions(tmp_path) == {"run.json.12-0123abcd.tmp": "swept", "spec.yaml": "swept"}
+    assert names(tmp_path) == ["mine.yaml"]
