@@ -139,9 +139,10 @@ class GradTap(Tap):
     The value's root gives the leaf names: `grad_output.logits` is the gradient of `output.logits`.
     """
 
-    __slots__ = ("aliases", "armed", "first", "module", "passes", "task")
+    __slots__ = ("aliases", "armed", "first", "module", "passes", "producer", "task")
 
     aliases: frozenset[int] | None
+    producer: Any
     armed: ArmedHooks
     module: object
     task: int
@@ -152,6 +153,7 @@ class GradTap(Tap):
         """Give the tap the list of armed hooks."""
         self.armed = armed
         self.aliases = None
+        self.producer = None
         self.module = None
         self.task = -1
         self.first = []
@@ -205,14 +207,17 @@ class GradTap(Tap):
         if not tensor.requires_grad:
             return False
         if self.aliases is not None and id(tensor) not in self.aliases:
-            raise NotCapturable(
-                "no share", "its container cannot be rebuilt, so only the total of all consumers could be had (`grad_input_total`)"
-            )
+            raise NotCapturable("no share", NO_SHARE)
+        written = self.written(tensor) if self.producer is not None else None
         hook = self.hook(recorder, at, call, recompute)
         if recompute:
             self.passes.append(hook)
         self.account.armed += 1
         self.account.armed_in = at.opened
+        if written is not None:
+            hook.reshape = tensor.shape
+            written.register_hook(OfFirstInput(hook))
+            return True
         view = tensor._is_view()
         base = whole_base(self.module, tensor) if view else None
         if base is not None:
@@ -226,6 +231,19 @@ class GradTap(Tap):
             hook.watch(tensor)
             self.armed.views.append(hook)
         return True
+
+    def written(self, tensor: Tensor) -> Any:
+        """The graph node of the operation by which a module has rewritten its input: what it passes on is the module's share.
+
+        Raises:
+            NotCapturable: it is not one operation on all of the memory.
+        """
+        base = tensor._base if tensor._is_view() else tensor
+        node = base.grad_fn if base is not None else None
+        whole = base is tensor or (base is not None and base.numel() == tensor.numel() and base.is_contiguous() and tensor.is_contiguous())
+        if node is None or not whole or not node.next_functions or node.next_functions[0][0] is not self.producer:
+            raise NotCapturable("lost in-place", "the module does not rewrite its input by one operation on all of a tensor's memory")
+        return node
 
     def hook(self, recorder: Recorder, at: CaptureClock, call: int, recompute: bool) -> GradHook:
         """The tensor hook to arm."""
@@ -249,6 +267,18 @@ class GradTap(Tap):
             self.account.skip("no_grad", len(self.first))
             self.first.clear()
         self.passes.clear()
+
+
+class OfFirstInput:
+    """A hook on a graph node that hands on the gradient of the node's first input."""
+
+    __slots__ = ("hook",)
+
+    def __init__(self, hook: GradHook) -> None:
+        self.hook = hook
+
+    def __call__(self, grads: tuple[Tensor | None, ...], _outputs: object) -> None:
+        self.hook(grads[0])
 
 
 class RecomputedGradHook(GradHook):

@@ -12,6 +12,8 @@ from torch.nn import Module
 from probes.hooks.capture.model_copies import HookOfOurs
 from probes.tensors import children, with_members
 
+IN_PLACE = ("torch.nn.modules.activation", "torch.nn.modules.dropout")
+
 
 class ReplacedContainer(NamedTuple):
     """A container that the module gets a copy of.
@@ -106,20 +108,34 @@ def _members(container: Any) -> list[Any]:
     return [member for _, member in children(container) or ()]
 
 
-class WriteBack(HookOfOurs):
+class AfterCall(HookOfOurs):
     """A forward hook for one call: it is removed when that call is over, whether it returned or raised."""
 
-    def __init__(self, module: Module, inputs: AliasedInputs, args: object, failed: Callable[[Exception], None]) -> None:
-        self.inputs = inputs
+    def __init__(self, module: Module, args: object, work: Callable[[], None], failed: Callable[[Exception], None]) -> None:
         self.args = args
+        self.work = work
         self.failed = failed
         self.handle: Any = module.register_forward_hook(self, always_call=True)
 
     def __call__(self, module: Module, args: object, output: object) -> None:
-        """Write back what the module changed, where this is the call, and not one within it."""
+        """Do the work, where this is the call, and not one within it."""
         if args is self.args:
             self.handle.remove()
             try:
-                self.inputs.write_back()
+                self.work()
             except Exception as error:  # the program's own class may raise anything
                 self.failed(error)
+
+
+def rewrites(module: Module) -> bool:
+    """Whether a module of torch rewrites its input by one operation, such as `ReLU(inplace=True)`: an alias would lose its hooks."""
+    return getattr(module, "inplace", False) is True and type(module).__module__ in IN_PLACE
+
+
+def producer(inputs: Mapping[str, Any]) -> Any:
+    """The graph node that made the memory of the one input of such a module; None without one."""
+    tensor = next(iter(inputs.values()), None)
+    if not isinstance(tensor, Tensor):
+        return None
+    base = tensor._base if tensor._is_view() else tensor
+    return base.grad_fn if base is not None else None

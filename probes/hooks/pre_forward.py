@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch.nn import Module
@@ -14,7 +14,7 @@ from probes.hooks.capture.run_state import Gate, ModuleHook, OutermostCall, RunS
 from probes.hooks.capture.tap import Tap
 from probes.hooks.capture.tracing import jit_tracing_state
 from probes.hooks.forward import arming_order, first_keys, in_order
-from probes.hooks.input_share import AliasedInputs, WriteBack
+from probes.hooks.input_share import AfterCall, AliasedInputs, producer, rewrites
 from probes.tensors import graph_task
 from probes.value_path import forward_signature
 
@@ -114,6 +114,16 @@ class PreForwardHook(ModuleHook):
 
     def share(self, module: Module, args: Args, kwargs: Kwargs, at: CaptureClock, call: int) -> tuple[Args, Kwargs]:
         """Hand the module an alias of every input that requires a gradient: the alias gets this module's share alone."""
+        first = self.shares[0]
+
+        def after(work: Callable[[], None]) -> None:
+            hook = AfterCall(module, args, work, lambda error: first.failed(error, first.path, at))
+            first.armed.handles.append(hook.handle)  # removed with the step, should the call never be seen to end
+
+        before = producer(self.bind(args, kwargs)) if rewrites(module) else None
+        if before is not None:
+            after(lambda: self.arm_rewritten(self.bind(args, kwargs), before, at, call))
+            return args, kwargs
         aliased = AliasedInputs()
         args, kwargs = tuple(aliased.of(member) for member in args), {name: aliased.of(member) for name, member in kwargs.items()}
         inputs = self.bind(args, kwargs)
@@ -122,7 +132,12 @@ class PreForwardHook(ModuleHook):
             tap.take(inputs, at, call)
             tap.aliases = None
         if aliased.replaced:
-            first = self.shares[0]
-            back = WriteBack(module, aliased, args, lambda error: first.failed(error, first.path, at))
-            first.armed.handles.append(back.handle)  # removed with the step, should the call never be seen to end
+            after(aliased.write_back)
         return args, kwargs
+
+    def arm_rewritten(self, inputs: dict[str, Any], before: Any, at: CaptureClock, call: int) -> None:
+        """Arm the input that the module has rewritten."""
+        for tap in self.shares:
+            tap.producer = before
+            tap.take(inputs, at, call)
+            tap.producer = None

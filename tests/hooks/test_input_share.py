@@ -93,21 +93,26 @@ class Part(nn.Module):
 
 
 class Net(nn.Module):
-    """The input of `part` has another consumer, whose share is twice itself."""
+    """Parts that each get one tensor in a container of another kind; the tensor has another consumer, whose share is 3."""
 
-    def __init__(self, pack: Callable[[Tensor], Any], reach: Callable[[Any], Tensor]) -> None:
+    def __init__(self, parts: dict[str, tuple[nn.Module, Callable[[Tensor], Any]]]) -> None:
         super().__init__()
         self.first = nn.Linear(4, 4)
-        self.part = Part(reach)
-        self.pack = pack
+        self.parts = nn.ModuleDict({name: part for name, (part, _) in parts.items()})
+        self.packs = {name: pack for name, (_, pack) in parts.items()}
 
     def forward(self, x: Tensor) -> Tensor:
-        hidden = self.first(x)
-        return self.part(self.pack(hidden)).sum() + (hidden * hidden).sum()
+        total = torch.zeros(())
+        for name, part in self.parts.items():
+            hidden = self.first(x) + 0
+            aside = (hidden * 3).sum()
+            torch.manual_seed(1)
+            total = total + part(self.packs[name](hidden)).sum() + aside
+        return total
 
 
-def captured(net: nn.Module, values: list[str], path: Path, **options: Any) -> Any:
-    spec = {"version": 1, "name": "t", "probes": {"p": {"modules": ["part"], "values": values, **options}}}
+def captured(net: nn.Module, values: list[str], path: Path) -> Any:
+    spec = {"version": 1, "name": "t", "probes": {"p": {"modules": ["parts.*"], "values": values, "expect": {"fires": "each_step"}}}}
     with probes.attach(net, spec, out=path / "run") as run:
         for x in run.steps([X]):
             net(x).backward()
@@ -117,27 +122,26 @@ def captured(net: nn.Module, values: list[str], path: Path, **options: Any) -> A
 X = torch.randn(3, 4, generator=torch.Generator().manual_seed(1))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_share_of_a_module_is_had_through_every_container_that_can_be_rebuilt(tmp_path: Path, kind: str) -> None:
-    pack, reach, leaf = KINDS[kind]
+def test_the_share_of_a_module_is_had_through_every_container_that_can_be_rebuilt(tmp_path: Path) -> None:
     torch.manual_seed(0)
-    net = Net(pack, reach)
-    alone = net.first(X).detach().requires_grad_()
-    (share,) = torch.autograd.grad(net.part(pack(alone)).sum(), alone)
+    net = Net({kind: (Part(reach), pack) for kind, (pack, reach, _) in KINDS.items()})
     found = captured(net, ["grad_input", "grad_input_total", "input"], tmp_path)
-    assert torch.equal(found["p", "part", f"grad_input.batch{leaf}"].torch()[0], share)
-    assert torch.equal(found["p", "part", f"grad_input_total.batch{leaf}"].torch()[0], share + 2 * alone.detach())
-    assert torch.equal(found["p", "part", f"input.batch{leaf}"].torch()[0], alone.detach())
+    for kind, (pack, _, leaf) in KINDS.items():
+        alone = net.first(X).detach().requires_grad_()
+        (share,) = torch.autograd.grad(net.parts[kind](pack(alone)).sum(), alone)
+        assert torch.equal(found["p", f"parts.{kind}", f"grad_input.batch{leaf}"].torch()[0], share), kind
+        assert torch.equal(found["p", f"parts.{kind}", f"grad_input_total.batch{leaf}"].torch()[0], share + 3), kind
+        assert torch.equal(found["p", f"parts.{kind}", f"input.batch{leaf}"].torch()[0], alone.detach()), kind
 
 
-@pytest.mark.parametrize("pack", [Closed, lambda x: MappingProxyType({"x": x})], ids=["class", "proxy"])
-def test_the_total_never_takes_the_place_of_a_share_that_cannot_be_had(tmp_path: Path, pack: Callable[[Tensor], Any]) -> None:
-    net = Net(pack, lambda value: value["x"] if isinstance(value, MappingProxyType) else value.x)
-    with pytest.raises(RunError, match=r"`grad_input.batch.x` of `part` no share once: its container cannot be rebuilt"):
-        captured(net, ["grad_input.batch.x"], tmp_path)
-    (tmp_path / "total").mkdir()
-    found = captured(net, ["grad_input_total.batch.x"], tmp_path / "total")
-    assert len(found["p", "part"]) == 1
+def test_the_total_never_takes_the_place_of_a_share_that_cannot_be_had(tmp_path: Path) -> None:
+    proxy = (Part(lambda value: value["x"]), lambda x: MappingProxyType({"x": x}))
+    net = Net({"closed": (Part(lambda value: value.x), Closed), "proxy": proxy})
+    with pytest.raises(RunError) as raised:
+        captured(net, ["grad_input.batch.x", "grad_input_total.batch.x"], tmp_path)
+    for place in ("closed", "proxy"):
+        assert f"`grad_input.batch.x` of `parts.{place}` is missing in 1 of 1 steps that were due: no share once" in str(raised.value)
+        assert list(probes.open(tmp_path / "run")["p"][f"parts.{place}"]) == ["grad_input_total.batch.x"]
 
 
 class Writes(nn.Module):
@@ -155,41 +159,56 @@ class Writes(nn.Module):
         return batch.new
 
 
-@pytest.mark.parametrize(
-    "pack",
-    [
-        lambda x: [x],
-        lambda x: deque([x]),
-        lambda x: OrderedDict(x=x, gone=1),
-        lambda x: {"x": x, "gone": 1},
-        lambda x: SimpleNamespace(x=x),
-        Own,
-        Batch,
-    ],
-    ids=["list", "deque", "ordered", "dict", "namespace", "pytree", "dataclass"],
-)
-def test_what_a_module_writes_into_its_input_reaches_the_program(tmp_path: Path, pack: Callable[[Tensor], Any]) -> None:
-    spec = {"version": 1, "name": "t", "probes": {"p": {"modules": ["part"], "values": ["grad_input"]}}}
+WRITTEN: list[Callable[[Tensor], Any]] = [
+    lambda x: [x],
+    lambda x: deque([x]),
+    lambda x: OrderedDict(x=x, gone=1),
+    lambda x: {"x": x, "gone": 1},
+    lambda x: SimpleNamespace(x=x),
+    Own,
+    Batch,
+]
 
-    class Whole(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.part = nn.Linear(4, 4), Writes()
 
-        def forward(self, x: Tensor) -> Tensor:
-            hidden = self.first(x)
-            batch = pack(hidden)
-            result = self.part(batch)
-            seen = dict(batch) if isinstance(batch, dict) else list(batch) if isinstance(batch, list | deque) else vars(batch)
-            members = list(seen.values()) if isinstance(seen, dict) else seen
-            assert members[0] is hidden
-            assert members[-1] is result
-            assert "gone" not in seen
-            return result.sum()
+def test_what_a_module_writes_into_its_input_reaches_the_program(tmp_path: Path) -> None:
+    packed: list[tuple[Any, Tensor]] = []
 
-    model = Whole()
-    with probes.attach(model, spec, out=tmp_path / "run") as run:
-        for x in run.steps([X, X]):
-            model(x).backward()
-    assert torch.equal(probes.open(tmp_path / "run")["p", "part"].torch()[1], torch.full((3, 4), 2.0))
-    assert not model.part._forward_hooks
+    def keeping(pack: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
+        def keep(x: Tensor) -> Any:
+            packed.append((pack(x), x))
+            return packed[-1][0]
+
+        return keep
+
+    net = Net({str(at): (Writes(), keeping(pack)) for at, pack in enumerate(WRITTEN)})
+    found = captured(net, ["grad_input", "output"], tmp_path)
+    for at, (batch, x) in enumerate(packed):
+        seen = (
+            list(batch.values()) if isinstance(batch, dict) else list(batch) if isinstance(batch, list | deque) else [*vars(batch).values()]
+        )
+        assert seen[0] is x
+        assert torch.equal(seen[-1], x * 2)
+        assert 1 not in seen[1:-1]
+        (leaf,) = (leaf for leaf in found["p"][f"parts.{at}"] if leaf.startswith("grad"))
+        assert torch.equal(found["p", f"parts.{at}", leaf].torch()[0], torch.full((3, 4), 2.0))
+    assert not any(part._forward_hooks for part in net.parts.values())
+
+
+REWRITING = (nn.ReLU, nn.SiLU, nn.LeakyReLU, nn.Hardtanh, nn.Dropout, nn.ELU)
+
+
+def test_the_share_of_a_module_that_rewrites_its_input_is_had_and_not_the_total(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    whole: dict[str, Callable[[Tensor], Tensor]] = {"tensor": lambda x: x, "view": lambda x: x.view(-1, 2)}
+    cases = {f"{make.__name__} {name}": (make(inplace=True), pack) for make in REWRITING for name, pack in whole.items()}
+    net = Net({**cases, "part": (nn.ReLU(inplace=True), lambda x: x[:2])})
+    with pytest.raises(RunError, match=r"`parts.part` .*the module does not rewrite its input by one operation"):
+        captured(net, ["grad_input"], tmp_path)
+    found = probes.open(tmp_path / "run")
+    for name, (part, pack) in cases.items():
+        alone = net.first(X).detach().requires_grad_()
+        torch.manual_seed(1)
+        (share,) = torch.autograd.grad(part(pack(alone + 0)).sum(), alone)
+        assert torch.equal(found["p", f"parts.{name}"].torch()[0].view(3, 4), share), name
+    assert "parts.part" not in found["p"]
+    assert not any(part._forward_hooks for part in net.parts.values())
