@@ -131,8 +131,8 @@ def complete(path: Path, run: Any) -> list[dict[str, Any]]:
         skipped = account["skipped"]
         place = f"{account['value']} of `{account['target']}`: {account}"
         assert account["expected"] == account["missed"] + _reached(account), place
-        assert skipped.get("not reached", 0) == account["missed"], place
-        assert "error" not in account or set(skipped) <= {"no data", "not reached"}, place
+        assert skipped.get("not reached", 0) <= account["missed"], place  # a call may have given nothing, too
+        assert "error" not in account or set(skipped) <= {"no data", "not reached", "lost in-place", "unused output"}, place
         if account["value"] == "grad_output" and "armed" in account:
             assert account["armed"] == account["returned"] + _without(account), place
             assert account["written"] >= account["returned"], place
@@ -150,7 +150,8 @@ def _reached(account: dict[str, Any]) -> int:
 
 
 def _first_axes(file: Any) -> list[Any]:
-    return [group["step"] for probe in file["captures"].values() for group in probe.values()]
+    groups = [group for probe in file["captures"].values() for name, group in probe.items() if "loss_scale" not in name]
+    return [group["step"] for group in groups]
 
 
 def equal(path: Path, saved: Saved) -> tuple[int, int, int]:
