@@ -36,15 +36,17 @@ def ls(run: Path | None, epoch: Any, phase: str | None, attempts: bool, as_json:
         click.echo(json.dumps(found, indent=2) if as_json else _runs_text(found))
         return
     opened = open_run(run).sel(epoch=epoch, phase=phase)
+    opened.read_ahead()
     about = _run(opened)
     if attempts:
         about["attempts"] = [attempt._asdict() for attempt in opened.attempts]
         text = _attempts_text(about["attempts"])
     else:
+        listed = opened.series  # before the rest, as each file is opened once
         about["not_shown"] = opened.not_shown
         about["events"] = opened.events
         about["missing"] = [one.as_dict() for one in opened.missing]
-        about["series"] = [_series(series) for every in opened.series for series in every.by_dtype()]
+        about["series"] = [_series(series) for every in listed for series in every.by_dtype()]
         text = _series_text(about["series"])
     click.echo(
         json.dumps(about, indent=2)

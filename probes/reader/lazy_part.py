@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any
+
+from numpy.typing import NDArray
 
 from probes.capture_file.series_name import SeriesAddress
 from probes.capture_file.series_part import SeriesPart, StepColumn, StepIds
@@ -20,10 +23,21 @@ class LazyPart:
         self.entry = entry
         self._address = address
         self._directory = directory
+        self._loaded: NDArray[Any] | None = None
 
     def part(self) -> SeriesPart:
         """The part; the run directory decides how many files stay open."""
         return self._directory.part(self.entry.name, self._address)
+
+    def load(self) -> None:
+        """Read everything but the values, while the file is open."""
+        self._loaded = self.part().clocks
+        _ = self.dtype, self.shape, self.steps
+
+    @property
+    def clocks(self) -> NDArray[Any]:
+        """(captures,) of `CLOCKS`."""
+        return self.part().clocks if self._loaded is None else self._loaded
 
     @cached_property
     def dtype(self) -> str:

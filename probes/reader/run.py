@@ -55,6 +55,11 @@ class RunReader:
         self.path = directory.path
         self._directory = directory
         self._selection = selection
+        self._ahead = False
+
+    def read_ahead(self) -> None:
+        """Read everything but the values of a file when it is opened first, for who is going to ask for all series of a long run."""
+        self._ahead = True
 
     @property
     def manifest(self) -> Mapping[str, Any]:
@@ -123,7 +128,7 @@ class RunReader:
     @property
     def _closings(self) -> list[dict[str, Any]]:
         """What the sealed files say of the ends of their epochs."""
-        closings = [self._directory.file(found.name).document("closing") for found in self._entries]
+        closings = [self._directory.closing(found.name) for found in self._entries]
         return [closing for closing in closings if isinstance(closing, dict)]
 
     @property
@@ -204,7 +209,12 @@ class RunReader:
         for found in self._entries:
             for address in self._directory.addresses(found.name):
                 if self._selection.has_phase(address.key.phase) and address.key.leaf != LOSS_SCALE:
-                    parts.setdefault(address.key, []).append(LazyPart(self._directory, found, address))
+                    part = LazyPart(self._directory, found, address)
+                    parts.setdefault(address.key, []).append(part)
+                    if self._ahead:
+                        part.load()
+            if self._ahead:
+                self._directory.closing(found.name)
         return dict(sorted(parts.items()))
 
     @cached_property

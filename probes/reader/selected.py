@@ -50,7 +50,7 @@ class SelectedCaptures:
     @cached_property
     def clocks(self) -> NDArray[Any]:
         """(captures,) of `CLOCKS`."""
-        return np.concatenate([np.empty(0, CLOCKS), *(part.part().clocks[positions] for part, positions in self.chosen)])
+        return np.concatenate([np.empty(0, CLOCKS), *(part.clocks[positions] for part, positions in self.chosen)])
 
     @cached_property
     def shapes(self) -> list[tuple[int, ...]]:

@@ -159,11 +159,11 @@ def write_start(owned: Ownership, files: Mapping[str, bytes], *, again: bool) ->
         for name, content in files.items():
             _write_whole(owned.directory / name, content, replace=again and name != [*files][-1])
         sync_directory(owned.directory.parent)
-    except OSError as error:
+    except BaseException as error:  # an interrupt too: the claim goes next, and with it the knowledge of whose files these are
         if not again:
             for name in files:
                 (owned.directory / name).unlink(missing_ok=True)
-        if isinstance(error, StorageError):
+        if isinstance(error, StorageError) or not isinstance(error, OSError):
             raise
         raise StorageError(f'cannot write "{error.filename or owned.directory}": {error.strerror}') from error
 

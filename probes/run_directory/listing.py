@@ -99,6 +99,7 @@ class Directory:
         self.path = path
         self._root = path if path.is_dir() else path.parent
         self._open: OrderedDict[str, SealedFile | UnsealedFile] = OrderedDict()
+        self._closings: dict[str, Any] = {}
         self._addresses: dict[str, tuple[SeriesAddress, ...]] = {}
         self._parts: dict[tuple[str, SeriesAddress], SeriesPart] = {}
 
@@ -154,6 +155,12 @@ class Directory:
                     raise
                 self._addresses[name] = ()
         return self._addresses[name]
+
+    def closing(self, name: str) -> Any:
+        """What a file says of the end of its epoch."""
+        if name not in self._closings:
+            self._closings[name] = self.file(name).document("closing")
+        return self._closings[name]
 
     def part(self, name: str, address: SeriesAddress) -> SeriesPart:
         """A series of a file."""
