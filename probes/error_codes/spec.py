@@ -237,6 +237,8 @@ SPEC: dict[str, Code] = {
         "A path under `extends` is absolute. It must be relative to the file of the spec, so that the spec works on every machine."
     ),
     "extends-cycle": Code("A file extends itself, directly or through other files."),
+    "extends-outside": Code("`extends` names a link, or a file outside of the repository (without one: the folder) of the first spec."),
+    "extends-no-spec": Code("`extends` names a file that has no key of a spec at its top level; its lines are not shown."),
     "too-many-files": Code("`extends` leads to more files than the limit."),
     "bad-override": Code("`--set` needs the path of a key and a value: PATH=VALUE."),
     "einops-pattern": Code(

@@ -11,7 +11,8 @@ REDACTED = "***"
 _PREFIX = r"(?:[\w.-]*[-_.])?"
 _KEY = r"secret|password|passwd|passphrase|pwd|credentials?|(?:api|access|secret|private|auth)[-_]?key"
 _KIND = r"auth|access|api|bearer|secret|session|refresh|bot|hf|hub|github|gitlab|wandb"
-_NAME = rf"{_PREFIX}(?:{_KEY}|(?:{_KIND})[-_]?token)"
+_SERVICE = r"wandb|comet|neptune|openai|anthropic|aws|azure|gcp|hf|huggingface|clearml|mlflow|slack|telegram|kaggle|encryption|signing|ssh"
+_NAME = rf"{_PREFIX}(?:{_KEY}|pass|(?:{_KIND})[-_]?token|(?:{_SERVICE})[-_]?key)"
 _OPTION = re.compile(rf"(?:--?|\+{{1,2}})?(?:{_NAME}|(?:[\w-]+\.)*token)", re.IGNORECASE)
 
 # What services give out has a beginning of its own; a query or an address may carry a password.
@@ -21,7 +22,8 @@ _KNOWN = (
 )
 _VALUES = re.compile(
     rf"(?<![\w-])(?:{_KNOWN})"
-    r"|(?<=Bearer )[\w.~+/=-]{8,}|(?<=Basic )[\w+/=-]{8,}"
+    r"|(?i:(?<=Bearer )|(?<=Basic )|(?<=Token )|(?<=Digest ))(?=[\w.~+/=-]{0,200}[\d=])[\w.~+/=-]{8,}"
+    r"|(?<=login\(key=[\"'])[^\"'\n]+|(?<=login\([\"'])[^\"'\n]{16,}"
     r"|(?<=://)(?:[^\s/@:]*:[^\s/@]+|[^\s/@:]{16,})(?=@)"
     r"|(?<=[?&]sig=)[^&\s\"']+|(?<=[?&]X-Amz-Signature=)[^&\s\"']+"
     r"|(?<=-----\n)(?:[ -]?[\w+/=]+\n)+(?=[+ -]?-----END [A-Z ]*PRIVATE KEY)"

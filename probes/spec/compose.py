@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator
 from difflib import get_close_matches
+from os.path import normpath
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -14,6 +16,8 @@ from probes.spec.yaml.scalars import kind_of
 
 Files = list[tuple[str, str]]
 MAX_FILES = 32
+_KEYS = "probes|extends|vars|defaults|sinks|limits|models|tolerance|clock|provenance|on_error|durability|allow_edits"
+_SPEC_KEY = re.compile(rf"^[\"']?(?:{_KEYS})[\"']?\s*:".encode(), re.MULTILINE)
 
 
 def problem(document: Document, path: Path, code: str, message: str, hint: str = "", *, key: bool = False) -> Problem:
@@ -46,10 +50,10 @@ def gather(text: bytes, name: str, folder: FilePath | None, files: Files) -> Doc
         folder: where relative names start; None where there is no file.
         files: collects (name, SHA-256) of every file read, the first one first.
     """
-    return _gather(text, name, folder, files, ())
+    return _gather(text, name, folder, files, (), None if folder is None else _root(folder.resolve()))
 
 
-def _gather(text: bytes, name: str, folder: FilePath | None, files: Files, above: tuple[FilePath, ...]) -> Document:
+def _gather(text: bytes, name: str, folder: FilePath | None, files: Files, above: tuple[FilePath, ...], root: FilePath | None) -> Document:
     files.append((name, hashlib.sha256(text).hexdigest()))
     document = read_partly(text, name)
     if not isinstance(document.data, dict):
@@ -63,7 +67,7 @@ def _gather(text: bytes, name: str, folder: FilePath | None, files: Files, above
     merged, missing = Document({}), list[Problem]()
     for index, base in enumerate(bases):
         try:
-            merge(merged, _base(document, base, ("extends", index), folder, files, above))
+            merge(merged, _base(document, base, ("extends", index), folder, files, above, root))
         except SpecError as error:  # without one of its files the rest of a spec cannot be checked
             missing += error.problems
     if missing:
@@ -72,7 +76,9 @@ def _gather(text: bytes, name: str, folder: FilePath | None, files: Files, above
     return merged
 
 
-def _base(document: Document, base: str, at: Path, folder: FilePath | None, files: Files, above: tuple[FilePath, ...]) -> Document:
+def _base(
+    document: Document, base: str, at: Path, folder: FilePath | None, files: Files, above: tuple[FilePath, ...], root: FilePath | None
+) -> Document:
     if folder is None and not base.startswith("preset:"):
         raise SpecError(
             [problem(document, at, "extends-without-file", f'"{base}" is relative to the folder of a file, and this spec is not in a file')]
@@ -80,6 +86,8 @@ def _base(document: Document, base: str, at: Path, folder: FilePath | None, file
     path = preset_path(base) if base.startswith("preset:") else (folder or FilePath()) / base
     if FilePath(base).is_absolute():
         raise SpecError([problem(document, at, "absolute-path", f'"{base}" is absolute; write a path relative to the folder of this file')])
+    if root is not None and path is not None and not base.startswith("preset:") and (refused := _outside(path, root)):
+        raise SpecError([problem(document, at, "extends-outside", f'"{base}" {refused}', "copy the file to the folder of this one")])
     if path is None or not path.is_file():
         hint = nearest(base, preset_names()) if path is None else _similar_file(base, path)
         raise SpecError([problem(document, at, "missing-file", f'"{base}" does not exist', hint)])
@@ -95,8 +103,26 @@ def _base(document: Document, base: str, at: Path, folder: FilePath | None, file
         )
     if len(files) >= MAX_FILES:
         raise SpecError([problem(document, at, "too-many-files", f"more than {MAX_FILES} files are extended")])
+    text = file_bytes(path)
+    if not _SPEC_KEY.search(text):  # its lines are not shown, because they may be anything that this user can read
+        raise SpecError([problem(document, at, "extends-no-spec", f'"{base}" is not a spec: it has no key of a spec at its top level')])
     shown = base if base.startswith("preset:") else str(path)
-    return _gather(file_bytes(path), shown, path.parent, files, (*above, real))
+    return _gather(text, shown, path.parent, files, (*above, real), root)
+
+
+def _root(folder: FilePath) -> FilePath:
+    """Where the files are that a spec may extend: its repository; without one its folder."""
+    return next((place for place in (folder, *folder.parents) if (place / ".git").exists()), folder)
+
+
+def _outside(path: FilePath, root: FilePath) -> str:
+    """Why a file may not be extended, whether or not it exists; an empty text where it may."""
+    place = FilePath(normpath(FilePath.cwd() / path.parent.resolve() / path.name))
+    if not place.is_relative_to(root):
+        return f'is outside of "{root}", where this spec is'
+    named = FilePath(normpath(FilePath.cwd() / path))
+    links = [below for below in (named, *named.parents) if below.is_relative_to(root) and below != root and below.is_symlink()]
+    return "is a link, or in a folder that is a link" if links else ""
 
 
 def _similar_file(base: str, path: FilePath) -> str:

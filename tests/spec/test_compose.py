@@ -201,3 +201,33 @@ def test_a_spec_of_a_thousand_probes_loads_in_a_second() -> None:
 def test_the_hint_shows_a_number_in_the_notation_that_is_allowed() -> None:
     with pytest.raises(SpecError, match=r"write 1000$"):
         load(spec("  acts: {hook: forward, modules: [fc1], when: {steps: {every: 1e3}}}\n"))
+
+
+def test_extends_stays_in_the_folder_and_follows_no_links(tmp_path: Path) -> None:
+    secret = "password: hunter2\n"
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "inside").mkdir()
+    (tmp_path / "outside" / "credentials.yaml").write_text(secret, "utf-8")
+    (tmp_path / "inside" / "credentials.yaml").write_text(secret, "utf-8")
+    (tmp_path / "inside" / "link.yaml").symlink_to(tmp_path / "outside" / "credentials.yaml")
+    (tmp_path / "inside" / "folder").symlink_to(tmp_path / "outside")
+    cases = {
+        "../outside/credentials.yaml": "extends-outside",
+        "../outside/gone.yaml": "extends-outside",
+        "link.yaml": "extends-outside",
+        "folder/credentials.yaml": "extends-outside",
+        "credentials.yaml": "extends-no-spec",
+    }
+    for base, code in cases.items():
+        (tmp_path / "inside" / "a.yaml").write_text(f"version: 1\nextends: [{base}]\n", "utf-8")
+        with pytest.raises(SpecError, match=code) as refused:
+            load_spec(tmp_path / "inside" / "a.yaml")
+        assert "hunter2" not in str(refused.value)
+
+
+def test_extends_reaches_everything_in_the_repository(tmp_path: Path) -> None:
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "specs").mkdir()
+    (tmp_path / "common.yaml").write_text(spec(ACTS), "utf-8")
+    (tmp_path / "specs" / "a.yaml").write_text("version: 1\nextends: [../common.yaml]\n", "utf-8")
+    assert load_spec(tmp_path / "specs" / "a.yaml").files[1][0].endswith("common.yaml")
