@@ -17,6 +17,8 @@ from probes.spec.yaml.scalars import kind_of
 Files = list[tuple[str, str]]
 MAX_FILES = 32
 _KEYS = "probes|extends|vars|defaults|sinks|limits|models|tolerance|clock|provenance|on_error|durability|allow_edits"
+_NAMES = {"version", "name", "about"}  # which other files have, too
+_TOP = re.compile(rb"^[\"']?([^\s#\"':-][^\s\"':]*)[\"']?\s*:", re.MULTILINE)
 _SPEC_KEY = re.compile(rf"^[\"']?(?:{_KEYS})[\"']?\s*:".encode(), re.MULTILINE)
 
 
@@ -104,10 +106,16 @@ def _base(
     if len(files) >= MAX_FILES:
         raise SpecError([problem(document, at, "too-many-files", f"more than {MAX_FILES} files are extended")])
     text = file_bytes(path)
-    if not _SPEC_KEY.search(text):  # its lines are not shown, because they may be anything that this user can read
+    if not _is_spec(text):  # its lines are not shown, because they may be anything that this user can read
         raise SpecError([problem(document, at, "extends-no-spec", f'"{base}" is not a spec: it has no key of a spec at its top level')])
     shown = base if base.startswith("preset:") else str(path)
     return _gather(text, shown, path.parent, files, (*above, real), root)
+
+
+def _is_spec(text: bytes) -> bool:
+    """Whether a text has a key at its top level that only specs have, or none but those that specs have."""
+    keys = {key.decode(errors="replace") for key in _TOP.findall(text)}
+    return _SPEC_KEY.search(text) is not None or (bool(keys) and keys <= _NAMES)
 
 
 def _root(folder: FilePath) -> FilePath:
