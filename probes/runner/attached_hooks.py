@@ -294,12 +294,13 @@ class Live:
         self.rest()
         self._unhook()
 
-    def end_step(self, step: StepState, *, overlaps: bool) -> list[tuple[Binding, str]]:
+    def end_step(self, step: StepState, *, whole: bool) -> list[tuple[Binding, str]]:
         """Settle what the step armed, and count it where it was due.
 
         Args:
             step: the step.
-            overlaps: whether calls of other steps ran at the same time, so that nobody can tell whose a hook's firing was.
+            whole: whether it must have all its values: it was not dropped, and no call of another step ran at the same time, so that it is
+                clear whose a hook's firing was.
 
         Returns:
             The bindings that lack their value in it, each with the reason.
@@ -317,7 +318,7 @@ class Live:
             if gate in due:
                 for tap in taps:
                     owed = step.differentiated or not tap.root.startswith("grad")
-                    reason = tap.account.step_over(step, tap.absence, sure=not overlaps, owed=owed)
+                    reason = tap.account.step_over(step, tap.absence, sure=whole, owed=owed)
                     if reason:
                         lacking.append((tap, reason))
         for final in self.finals:

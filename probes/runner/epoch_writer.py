@@ -96,8 +96,8 @@ class EpochWriter:
             nested: whether a step around it goes on, so that the file is not cut here.
             overlaps: whether calls of other steps ran at the same time; they are not dropped with it.
         """
-        for binding, reason in self.live.end_step(state, overlaps=overlaps):
-            if binding.in_each_step and ended.keep and reason not in QUIET:
+        for binding, reason in self.live.end_step(state, whole=ended.keep and not overlaps):
+            if binding.in_each_step and reason not in QUIET:
                 self.failures.missing(binding, reason, ended.phase, ended.step)
         for accumulator in self._accumulators():
             accumulator.end_step(ended.phase, ended.step, ended.keep)

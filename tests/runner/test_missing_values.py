@@ -21,7 +21,7 @@ SIZES = (40, 40, 12)
 class Strange(dict[str, Any]):
     """A container that cannot be looked into."""
 
-    def items(self) -> Any:
+    def __iter__(self) -> Any:
         raise KeyError("not now")
 
 

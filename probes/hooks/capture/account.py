@@ -140,7 +140,7 @@ class Account:
         Args:
             step: the step.
             absence: the reason where nothing fired.
-            sure: whether what fired while it was open was of this step.
+            sure: whether it must have its value, and what fired while it was open was its own.
             owed: whether a value that is missing is one too few; a gradient is none where no backward ran.
 
         Returns:
