@@ -92,12 +92,10 @@ def claim(directory: Path, run_id: str, rank: int | None = None, *, take_over: b
     left = unfinished(directory)
     if not claims(directory):  # else the claim says more than the files
         _refuse_used(directory, run_id, rank, left)
-    owned = own(directory, run_id, rank, files=tuple(sorted(left)), take_over=take_over, ends=lambda found: not _has_begun(found))
+    owned = own(directory, run_id, rank, take_over=take_over, ends=lambda found: not _has_begun(found))
     try:
-        # A run may have come and gone between the look and the claim.
-        _refuse_used(directory, run_id, rank, left)
-        for name in left:
-            (directory / name).unlink(missing_ok=True)
+        owned.sweep()
+        _refuse_used(directory, run_id, rank, set())  # a run may have come and gone between the look and the claim
     except BaseException:
         owned.release()
         raise

@@ -25,7 +25,7 @@ from probes.host import boot_id, is_local, process_namespace, started
 from probes.run_directory import claim as claim_file
 from probes.run_directory import heartbeat
 from probes.run_directory.claim import HEARTBEAT, LOCK, Claim, FoundClaim, claim_name, claims
-from probes.run_directory.file_name import temporary_name
+from probes.run_directory.file_name import final_name, manifest_name, temporary_name
 
 TRIES = 20
 LOOK_SECONDS = 0.05
@@ -71,6 +71,20 @@ class Ownership:
         except OSError:
             return False
 
+    @property
+    def left(self) -> list[str]:
+        """What starts have left that were never finished: this one, or those whose claims it has ended."""
+        if (self.directory / manifest_name(1, self.rank)).exists():
+            return []
+        return sorted(path.name for path in self.directory.iterdir() if {path.name, final_name(path.name)} & {*self.claim.files})
+
+    def sweep(self) -> list[str]:
+        """Remove what unfinished starts have left."""
+        names = self.left
+        for name in names:
+            (self.directory / name).unlink(missing_ok=True)
+        return names
+
     def beat(self) -> None:
         """Start the child that beats, again where it died."""
         if HEARTBEAT not in self.claim.proof or (self._heart is not None and self._heart.poll() is None):
@@ -111,6 +125,11 @@ class Ownership:
         if self._descriptor < 0:
             return
         if self.held and not to_sealer:
+            with suppress(OSError):  # what could not be swept is the claim's still, so that the next start can do it
+                self.sweep()
+            if self._owes():
+                self.close()
+                return
             with suppress(OSError):  # a disk that fails; a claim whose lock is free is known for what it is
                 self.path.unlink(missing_ok=True)
         self.close()
@@ -119,6 +138,12 @@ class Ownership:
         """A run that was attached, never entered and forgotten lets go of its directory."""
         if os.getpid() == self._process:
             self.release(to_sealer=self.used)
+
+    def _owes(self) -> bool:
+        try:
+            return bool(self.left)
+        except OSError:
+            return False
 
     def withdraw(self) -> None:
         """Let go of the directory as if this start had not been: its files go too, unless it went on with an earlier one."""
@@ -157,7 +182,6 @@ def own(
     rank: int | None = None,
     *,
     task: str = "write",
-    files: tuple[str, ...] = (),
     take_over: bool = False,
     ends: Ends = lambda found: True,
 ) -> Ownership:
@@ -170,7 +194,6 @@ def own(
         run_id: the run that this process writes.
         rank: rank of this process, where the launch has several; ranks of one run do not exclude each other.
         task: `write` or `recover`.
-        files: names that an unfinished start has left, which are still to be swept.
         take_over: continue also where it is not known whether the owner still lives.
         ends: whether the claim of a dead owner may be ended.
 
@@ -184,7 +207,8 @@ def own(
             if not ends(other):
                 raise StorageError(_left(directory, other.claim))
         generation = max((other.generation for other in found if other.rank == rank), default=0) + 1
-        owned = _publish(directory, rank, generation, run_id, task, files)
+        carried = {name for other in found if not _has_begun(other) for name in other.claim.files}
+        owned = _publish(directory, rank, generation, run_id, task, tuple(sorted(carried)))
         if owned is None:
             continue
         # Whoever publishes looks again, so that of two who came from different claims at least one sees the other.
@@ -205,6 +229,11 @@ def own(
             ) from error
         return owned
     raise StorageError(in_use(directory, next(iter(_others(directory, run_id, rank)), None)))
+
+
+def _has_begun(found: FoundClaim) -> bool:
+    """Whether the start of a claim came to its end: its manifest, which is written last, is there."""
+    return (found.path.parent / manifest_name(1, found.rank)).exists()
 
 
 def _others(directory: Path, run_id: str, rank: int | None) -> list[FoundClaim]:

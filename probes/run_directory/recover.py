@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from probes.errors import FileRefused, ProbesError, StorageError
-from probes.run_directory.create import unfinished
 from probes.run_directory.file_name import KEPT, Stem, final_name, ledger_files, parse_stem
 from probes.run_directory.ledger import Ledger
 from probes.run_directory.ledger_lines import LedgerLine
@@ -90,12 +89,9 @@ def recover(directory: Path, *, take_over: bool = False, unproven: str = "keep")
     """
     if not directory.is_dir():
         raise StorageError(f'"{directory}" is not a directory')
-    left = sorted(unfinished(directory))
-    owned = own(directory, "", task="recover", files=tuple(left), take_over=take_over)
+    owned = own(directory, "", task="recover", take_over=take_over)
     try:
-        for name in left:
-            (directory / name).unlink(missing_ok=True)
-        swept = tuple(RecoveryFinding(name, "swept", "a start that was never finished") for name in left)
+        swept = tuple(RecoveryFinding(name, "swept", "a start that was never finished") for name in owned.sweep())
         found = seal_leftovers(directory, unproven=unproven)
         return replace(found, findings=swept + found.findings)
     finally:
