@@ -72,7 +72,7 @@ def manifest() -> Manifest:
     spec = loaded()
     spec.resolved_sha256 = sha256(RESOLVED).hexdigest()
     found = collect({"": tree(model)}, spec, run_id="r", script=Script(None, None, ("--lr", "0.1"))).manifest
-    return replaced(found, code=found.code.model_copy(update={"git": None, "modules": None}))
+    return replaced(found, code=found.code.model_copy(update={"git": None, "modules": None, "sources": None}))
 
 
 def replaced(origin: Manifest, **changes: Any) -> Manifest:
