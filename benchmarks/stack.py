@@ -44,6 +44,8 @@ def hooked(hook: Callable[[int], Hook], x: Tensor, steps: int, modules: int = MO
 class Probed:
     """A model with one probe attached for as long as the stack of exits is open.
 
+    The run is suspended except while it is measured: what listens to calls for one run must not be counted for another variant.
+
     Args:
         exits: ends the run; that it captured nothing is no failure here.
         folder: where the run goes.
@@ -59,11 +61,15 @@ class Probed:
         self.model = model
         self.work = work
         self.run = exits.enter_context(probes.attach(model, spec, out=folder / f"run-{next(_runs)}"))
+        self.aside = exits.enter_context(ExitStack())
         self.seconds(2)  # descriptors are written before anything is measured
 
     def seconds(self, steps: int) -> float:
         """What some steps take, commits included."""
+        self.aside.close()
         began = perf_counter()
         for _ in self.run.steps(range(steps)):
             self.work(self.model)
-        return perf_counter() - began
+        taken = perf_counter() - began
+        self.aside.enter_context(self.run.suspend())
+        return taken

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from threading import get_ident
 
 from torch.nn import Module
 
@@ -46,6 +47,8 @@ class ForwardHook(ModuleHook):
         self.originals, self.edits, self.values = in_order(taps)
         self.grads = tuple(sorted((tap for tap in taps if isinstance(tap, GradTap)), key=arming_order))
         self.traceable = not self.edits and not self.grads
+        if self.traceable:
+            self.originals, self.values = (), (*self.originals, *self.values)
         self.wanted = first_keys(taps)
 
     def __call__(self, module: Module, args: object, output: object) -> object:
@@ -58,8 +61,17 @@ class ForwardHook(ModuleHook):
             return trace_output(self, module, args, output)
         if graph_task() != -1:
             return self.recompute(module, output, self.repeat())
-        at = self.state.here()
-        return None if at is None else self.serve(module, output, at, at.number(self.module, "output"))
+        at = self.state.calls.get(get_ident()) or self.state.here()
+        if at is None:
+            return None
+        call = at.running.get(self.module)
+        if call is None:
+            call = at.number(self.module, "output")
+        if not self.traceable:
+            return self.serve(module, output, at, call)
+        for tap in self.values:
+            tap.take(output, at, call)
+        return None
 
     def pick_up(self, at: OutermostCall) -> None:
         """Take the copies that compiled graphs made during the outermost call."""

@@ -26,7 +26,13 @@ _views: dict[int, memoryview] = {}
 
 
 def memory(address: int, nbytes: int) -> memoryview:
-    """A read-only view of bytes in this process's memory; it does not keep them alive."""
+    """A read-only view of bytes in this process's memory; it does not keep them alive.
+
+    Raises:
+        ValueError: address 0, which is that of a fake tensor, or of freed storage.
+    """
+    if not address:
+        raise ValueError(f"a capture of {nbytes} bytes has no memory (address 0)")
     view = _views.get(address)
     if view is None or len(view) != nbytes:  # an allocator gives the values of every step the same few addresses
         if len(_views) >= _MOST_VIEWS:

@@ -184,8 +184,6 @@ class Journal:
             ValueError: address 0 with bytes to read (a fake tensor, or freed storage).
             StorageError: the file cannot be written.
         """
-        if not address and nbytes:
-            raise ValueError(f"a capture of {nbytes} bytes has no memory (address 0)")
         with self._lock:
             buffer = self._late_buffer() if flags & _LATE else self._buffer
             if nbytes < self._large:

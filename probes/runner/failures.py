@@ -46,6 +46,8 @@ class Failures:
     @property
     def due(self) -> ProbesError | None:
         """What is to be raised at once: the spec says `on_error: raise`, or it is too early to go on without captures."""
+        if self.first is None:
+            return None
         strict = "raise" in (self.spec.on_error, self.spec.limits.on_limit)
         return self.first if self.fatal or strict else None
 

@@ -55,6 +55,8 @@ class ProgramEvents:
         """Listen no more."""
         if self._handle is None:
             return
+        if self._answered in self.engine.observers:
+            self.engine.observers.remove(self._answered)
         call_watch.remove(self)
         loader_watch.remove(self)
         scaler_watch.remove(self)

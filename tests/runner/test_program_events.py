@@ -218,3 +218,32 @@ def test_an_evaluation_within_a_step_commits_itself_and_nothing_of_the_step_arou
     logged = [(line["phase"], line["step"]) for line in lines]
     assert set(logged) == {("eval", 0), ("eval", 1), ("eval", 2), ("train", 0), ("train", 2)}
     assert probes.verify(tmp_path / "r").ok
+
+
+def test_a_run_that_was_suspended_looks_at_its_model_once_for_each_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[object] = []
+    model = net()
+    with probes.attach(model, ACTS, out=tmp_path / "r") as run:
+        monkeypatch.setattr(run.events, "renew", lambda: looks.append(None))
+        for _ in range(3):
+            with run.suspend():
+                pass
+        looks.clear()
+        with run.epoch(0), run.step():
+            model(torch.ones(2, 3))
+    assert len(looks) == 1
+
+
+def test_a_loss_and_a_second_model_that_are_called_in_a_run_are_not_looked_for_at_every_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, teacher, loss = net(), net(), nn.MSELoss()
+    asked: list[Module] = []
+    with probes.attach(model, ACTS, out=tmp_path / "r") as run:
+        find = run.events._find
+        monkeypatch.setattr(run.events, "_find", lambda module: asked.append(module) or find(module))
+        for x in run.steps([torch.ones(2, 3)] * 20):
+            loss(model(x), teacher(x)).backward()
+    others = [module for module in asked if module is not model]
+    assert len(others) <= 2 * (len(list(teacher.modules())) + 1) * 2  # it enters and is ignored; once before the epoch, once in it
+    assert len(clocks(tmp_path / "r")) == 20

@@ -89,7 +89,8 @@ class OutermostCall:
     def enter(self, module: int) -> int | None:
         """A call of a module begins; the number of its call around, in recursion."""
         around = self.running.get(module)
-        self.running[module] = self.draw(module)
+        self.running[module] = number = self.numbers.get(module, 0)
+        self.numbers[module] = number + 1
         return around
 
     def leave(self, module: int, around: int | None) -> None:

@@ -22,14 +22,14 @@ def is_transformed() -> bool:
 def is_traced() -> bool:
     """Whether the call that is about to run is recorded, not computed: its values are placeholders, or are computed for a check.
 
-    `torch.jit.trace` also calls the model once without tracing, to compare; that call is found on the stack.
+    `torch.jit.trace` also calls the model once without tracing, and without gradients, to compare; that call is found on the stack.
     """
     return (
         is_compiling()  # `torch.export` too
         or jit_tracing_state() is not None
         or _is_fx_tracing()
         or (_dispatch_modes() > 0 and _is_fake())
-        or _is_check_of_jit_trace()
+        or (not torch.is_grad_enabled() and _is_check_of_jit_trace())
     )
 
 

@@ -91,7 +91,10 @@ class OpenSteps:
 
     def innermost(self) -> OpenStep | None:
         """The innermost step that is not the single call of another thread."""
-        return next((step for step in reversed(self.stack) if not (step.single and step.running)), None)
+        for step in reversed(self.stack):
+            if not (step.single and step.running):
+                return step
+        return None
 
     def training(self) -> OpenStep | None:
         """The innermost step of phase `train`."""
@@ -183,5 +186,7 @@ class OpenSteps:
 
     def take(self) -> Answers:
         """What has followed since."""
+        if not self.answers:
+            return ()
         answers, self.answers = tuple(self.answers), []
         return answers

@@ -349,6 +349,8 @@ class RunClock:
 
     def _feed(self) -> None:
         """Take note of the passes that feed the training call that enters."""
+        if not self.passes.fresh:
+            return
         known = self.passes.loaders
         fed = self.passes.feed()
         step = next((step for step in self.steps.stack if step.accumulates), None)

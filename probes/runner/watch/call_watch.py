@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from threading import get_ident
 from typing import Any, Protocol
 
@@ -75,14 +76,16 @@ class ThreadCalls:
         asks: whether there are listeners in none.
         ids: where `asks`, the modules that all of these ignore; else the modules whose calls are numbered.
         ignored: the modules that the listeners in no outermost call ignore.
+        numbers: what alone numbers calls, where nobody else wants to know of any.
     """
 
-    __slots__ = ("asks", "ids", "ignored", "inside")
+    __slots__ = ("asks", "ids", "ignored", "inside", "numbers")
 
     inside: Inside
     asks: bool
     ids: Collection[int]
     ignored: dict[int, weakref.ref[Module]]
+    numbers: CallNumbers | None
 
 
 class CallWatch:
@@ -138,23 +141,29 @@ class CallWatch:
         def __call__(module: Module, /, *args: Any, **kwargs: Any) -> Any:  # noqa: N807 - it stands in for Module.__call__
             if is_dynamo_compiling():
                 return watch._original(module, *args, **kwargs)
-            here = threads.get(get_ident(), outside)
-            if (id(module) in here.ids) is not here.asks:
+            here, key = threads.get(get_ident(), outside), id(module)
+            call: Call = module._call_impl if watch._direct and module._compiled_call_impl is None else partial(watch._original, module)
+            if (key in here.ids) is here.asks:
+                return call(*args, **kwargs)
+            numbers = here.numbers
+            if numbers is None:
                 return watch._look(here, module, args, kwargs)
-            if watch._direct and module._compiled_call_impl is None:
-                return module._call_impl(*args, **kwargs)  # type: ignore[no-untyped-call]  # untyped in torch
-            return watch._original(module, *args, **kwargs)
+            around = numbers.enter(key)
+            try:
+                return call(*args, **kwargs)
+            finally:
+                numbers.leave(key, around)
 
         return __call__
 
     def _look(self, here: ThreadCalls, module: Module, args: Any, kwargs: Any) -> Any:
         """A call that may be an outermost one for some listener, or whose number some want."""
-        if not here.asks:
+        if not here.asks or id(module) in here.ignored:
             return self._number(here.inside, module, args, kwargs)
         if os.getpid() != self._pid:  # a forked worker of a DataLoader goes its own way
             return self._original(module, *args, **kwargs)
         thread = get_ident()
-        entered = [] if id(module) in here.ignored else self._enter(thread, module)
+        entered = self._enter(thread, module)
         here = self._threads.get(thread, self._outside)
         if not entered:
             return self._number(here.inside, module, args, kwargs)
@@ -178,12 +187,11 @@ class CallWatch:
 
     def _enter(self, thread: int, module: Module) -> list[CallListener]:
         """Ask every listener that is in no outermost call on this thread, also those that begin to listen meanwhile."""
-        asked: set[CallListener] = set()
+        asked: list[CallListener] = []
         entered: list[CallListener] = []
         try:
-            while fresh := [one for one in self._others(self._inside(thread)) if one not in asked]:
-                listener = fresh[0]
-                asked.add(listener)
+            while (listener := self._next(thread, asked)) is not None:
+                asked.append(listener)
                 numbers = listener.call_enters(module)
                 if numbers is not None:
                     entered.append(listener)
@@ -195,6 +203,14 @@ class CallWatch:
             self._ignore(thread, module)
         return entered
 
+    def _next(self, thread: int, asked: list[CallListener]) -> CallListener | None:
+        """A listener that was not asked yet and is in no outermost call."""
+        inside = self._inside(thread)
+        for listener in self.listeners:
+            if listener not in inside and listener not in asked:
+                return listener
+        return None
+
     def _ignore(self, thread: int, module: Module) -> None:
         """Ask no more about a module that concerns none of the listeners that are in no outermost call."""
         key, known = id(module), self._threads.get(thread, self._outside).ignored
@@ -202,7 +218,8 @@ class CallWatch:
             known[key] = weakref.ref(module, lambda _: known.pop(key, None))  # its id may pass to another module
 
     def _leave(self, thread: int, entered: list[CallListener], *, raised: bool) -> None:
-        self._set(thread, {one: numbers for one, numbers in self._inside(thread).items() if one not in entered})
+        inside = self._inside(thread)
+        self._set(thread, {} if len(entered) == len(inside) else {one: inside[one] for one in inside if one not in entered})
         for listener in entered:
             if listener in self.listeners:
                 listener.call_leaves(raised=raised)
@@ -230,10 +247,14 @@ class CallWatch:
 
     def _fill(self, here: ThreadCalls, inside: Inside) -> None:
         others = self._others(inside)
-        counted = _NOBODY.union(*[numbers.counted for numbers in inside.values()])
+        numbering = [numbers for numbers in inside.values() if numbers.counted]
         here.inside, here.asks = inside, bool(others)
+        here.numbers = numbering[0] if len(numbering) == 1 and not others else None
         here.ignored = self._ignored.setdefault(tuple(map(id, others)), {})
-        here.ids = counted if not others else _NOBODY if counted else here.ignored
+        if others:
+            here.ids = _NOBODY if numbering else here.ignored
+        else:
+            here.ids = here.numbers.counted if here.numbers is not None else _NOBODY.union(*[numbers.counted for numbers in numbering])
 
     def _others(self, inside: Inside) -> tuple[CallListener, ...]:
         """The listeners that are in no outermost call."""
