@@ -106,8 +106,8 @@ def rows(folder: Path) -> Iterator[Row]:
         note = (
             f"The measured minimum is {floor.median:.1f} ({floor.low:.1f} to {floor.high:.1f}): hooks that only copy their 4 KiB, "
             "pack one entry and write once per step. The rest is Python code: it checks that the value is a plain tensor with the dtype, "
-            "shape and device of the last one, determines call and step, and counts. The two hooks of the clock and the commit cost as "
-            f"much as {step:.0f} no-op hooks per step; with few modules, their share is large."
+            "shape and device of the last one, determines call and step, and counts. The clock and the commit cost as much as "
+            f"{step:.0f} no-op hooks per step; with few modules, their share is large."
         )
         append = ratios(rows, "append", "raw", "bare")
         rival = f"The same hooks without checks and counters are {append.median:.0f} times cheaper than the append."
@@ -122,7 +122,7 @@ def rows(folder: Path) -> Iterator[Row]:
             21,
             rival,
         )
-    rest = "The rest is the two hooks of the clock on the root, and the removal and registration of the hooks of the probes."
+    rest = "One is the hook itself, which stays on the module. The rest is the clock, once per step, and the check that each call passes."
     for name, text in (
         ("not due", "a probe that is not due in this step, divided by no-op hooks"),
         ("elsewhere", "a probe of another phase, divided by no-op hooks"),

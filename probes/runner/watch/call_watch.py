@@ -97,7 +97,7 @@ class CallWatch:
     part of the model by itself at any time. A bound `call = model.__call__` that the program keeps goes on to work when nobody listens
     any more.
 
-    A call that concerns nobody costs one look into a set, about a seventh of a hook that does nothing.
+    A call that concerns nobody costs one look into a set, about a quarter of a hook that does nothing.
     """
 
     def __init__(self) -> None:
