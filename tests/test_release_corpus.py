@@ -152,7 +152,8 @@ def test_an_old_run_verifies_under_the_head_of_its_ledgers(corpus: Path, place: 
     verdict = probes.verify(path, anchor=wanted["head"])
     assert verdict.ok, verdict.findings
     assert (verdict.anchored, verdict.head) == (True, wanted["head"])
-    assert sorted([finding.file, finding.code] for finding in verdict.findings) == wanted["notes"]
+    # Releases after 0.1.0 name the values that a file states as missing, in notes of this code.
+    assert sorted([finding.file, finding.code] for finding in verdict.findings if finding.code != "gaps") == wanted["notes"]
     assert {file.file: [file.captures, file.captures_root] for file in verdict.files} == wanted["files"]
 
 

@@ -172,10 +172,10 @@ def test_a_large_capture_of_a_step_that_was_interrupted_by_another_counts_for_it
     taker = Taker(tmp_path / "a.journal")
     taker.add(LARGE)
     outer, taker.step = taker.step, []
-    taker.journal.pause()
+    taker.journal.pause("outer")
     taker.add(b"within")
     taker.commit()
-    taker.journal.resume()
+    taker.journal.resume("outer")
     taker.step = outer
     taker.commit()
     found, payloads = read(taker.journal.path, boot="another")

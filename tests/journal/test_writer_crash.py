@@ -180,7 +180,10 @@ def test_a_power_loss_loses_nothing_promised_and_invents_nothing(tmp_path: Path,
             continue
         payloads = steps(found, crashed.read_bytes())
         assert len(payloads) >= promised, trial
-        assert payloads == captured[: len(payloads)], trial
+        if durability == "power":
+            assert payloads == captured[: len(payloads)], trial
+        remaining = iter(captured)  # with `process` a step whose bytes are damaged is left out, and those after it stay
+        assert all(step in remaining for step in payloads), trial
 
 
 @pytest.mark.parametrize("durability", ["process", "power"])
