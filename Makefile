@@ -1,7 +1,8 @@
 # Everything here runs in an environment of its own, made on first use from Python 3.11 or later and constraints.txt.
 # No target needs a GPU; two cores are enough. `make` alone lists the targets.
 
-SEED ?= 0
+SEED ?= $(shell date +%j%H%M%S | sed 's/^0*//')
+SEED := $(SEED)
 N ?= 1
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
@@ -32,9 +33,9 @@ check: $(VENV)/dev.stamp  ## run the checks of style, types and layers only
 bench: $(VENV)/dev.stamp  ## measure what captures cost on this machine
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks
 
-torture: $(VENV)/dev.stamp  ## run the long fault and fuzz tests, about an hour (SEED=0, N=0.1 for a tenth)
+torture: $(VENV)/dev.stamp  ## run the long fault and fuzz tests, about an hour (SEED=7 to repeat, N=0.1 for a tenth)
 	$(BIN)/python -m tests.torture --seed $(SEED) --n $(N) --json docs/torture.json
-	$(BIN)/python -m pytest -m torture --numprocesses logical --maxprocesses 4
+	PROBES_TEST_SEED=$(SEED) $(BIN)/python -m pytest -m torture --numprocesses logical --maxprocesses 4
 
 fmt: $(VENV)/dev.stamp  ## format the code
 	$(BIN)/ruff check --fix .

@@ -34,7 +34,9 @@ def test_the_numbers_are_torchs(op: str, formula: Any) -> None:
     value = torch.randn(3, 4, 5)
     value[0] = 0
     value[1, 1, 1] = 0
-    assert torch.allclose(applied(made("reduce", op=op, dims=["y", -1]), value, "batch", "y", "x"), formula(value), rtol=1e-6)
+    rounded = value.abs().double().sum((1, 2)) * 20 * torch.finfo(torch.float32).eps  # 20 roundings
+    ours = applied(made("reduce", op=op, dims=["y", -1]), value, "batch", "y", "x")
+    assert ((ours.double() - formula(value).double()).abs() <= rounded).all()
 
 
 def test_without_dims_one_number_is_left() -> None:
