@@ -41,7 +41,7 @@ def _measure(effort: Effort) -> tuple[dict[str, int], float]:
 def _killed(effort: Effort, name: str, who: str, calls: int) -> Row:
     points = [(mode, at) for mode in (Mode.SIGNAL_WITHIN, Mode.SIGNAL_AFTER) for at in range(1, calls + 1)]
     with effort.row(name) as row:
-        for answer in effort.nurseries.each(_kill(who, mode, at) for mode, at in effort.some(points, name, 3)):
+        for answer in effort.nurseries.each(_kill(who, mode, at) for mode, at in effort.some(points, name, 2)):
             row.take(answer)
         row.note = f"{calls} calls, each cut in the middle and killed after"
     return row
@@ -63,7 +63,7 @@ def _at_random(effort: Effort, seconds: float) -> Row:
     name = "SIGKILL at random times, of the training or of both"
     chance = effort.chance(name)
     with effort.row(name) as row:
-        moments = [(chance.uniform(0, 1.1 * seconds), chance.random() < 0.5) for _ in range(effort.count(RANDOM, 5))]
+        moments = [(chance.uniform(0, 1.1 * seconds), chance.random() < 0.5) for _ in range(effort.count(RANDOM, 3))]
         orders: Iterator[Order] = ((lambda place, at=at, both=both: {"kill_after": at, "kill_sealer": both}) for at, both in moments)
         for answer in effort.nurseries.each(orders):
             row.take(answer)

@@ -33,6 +33,10 @@ def serve() -> int:
     """Answer orders until stdin closes."""
     import torch
 
+    import probes.proof.verify
+    import probes.runner.attach
+    import probes.script.session  # noqa: F401 - imported in each fork, they take three quarters of a trial
+
     torch.set_num_threads(1)
     ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
     answers = os.fdopen(os.dup(1), "w")

@@ -54,7 +54,7 @@ def rows(effort: Effort) -> Iterator[Row]:
     for durability in DURABILITIES:
         with effort.row(f"power loss under durability: {durability}, replayed") as row:
             log, root = _record(effort, durability)
-            total, parts = effort.count(REPLAYS, 24), 8 if effort.share > SMALL else 1
+            total, parts = effort.count(REPLAYS, 10), 8 if effort.share > SMALL else 1
             tasks = [
                 Task(log, root, durability, f"{effort.seed} {durability} {part}", -(-total // parts), effort.folder)
                 for part in range(parts)

@@ -26,6 +26,7 @@ from tests.torture.nursery import ROOT, order_in
 from tests.torture.report import Effort, Row, save, text
 from tests.torture.shim import Calls, Fault
 
+LONG = {"failing_disk", "mutants", "sealer_trouble", "exits", "million", "small_memory"}  # a minute of CPU and more, like the rest
 TRACED = re.compile(r"^\d+ +(\w+)\(.*\) += (-?\d+)")
 KINDS = {
     **dict.fromkeys(("write", "writev", "pwrite64", "pwritev", "pwritev2"), Calls.WRITE),
@@ -38,7 +39,7 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", [pytest.param(fault, marks=pytest.mark.torture if fault in LONG else ()) for fault in FAULTS])
 def test_a_little_of_every_fault_loses_nothing(fault: str, effort: Effort) -> None:
     rows = list(faults(fault)(effort))
     assert all(row.trials for row in rows)
