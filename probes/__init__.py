@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from probes.reader.run import open  # noqa: A004  # it is called probes.open
     from probes.reader.runs import open_all
     from probes.runner.attach import attach
+    from probes.runner.look.look import look
     from probes.spec import Spec
     from probes.spec import load_spec as load
 
@@ -23,6 +24,7 @@ _PUBLIC = {
     "attach": "probes.runner.attach:attach",
     "diff": "probes.proof.diff:diff",
     "load": "probes.spec:load_spec",
+    "look": "probes.runner.look.look:look",
     "open": "probes.reader.run:open",
     "open_all": "probes.reader.runs:open_all",
     "resolve": "probes.plan.resolve:resolve",
@@ -31,7 +33,7 @@ _PUBLIC = {
     "Spec": "probes.spec:Spec",
 }
 
-__all__ = ["ProbesError", "Spec", "__version__", "attach", "diff", "load", "open", "open_all", "resolve", "verify"]
+__all__ = ["ProbesError", "Spec", "__version__", "attach", "diff", "load", "look", "open", "open_all", "resolve", "verify"]
 
 
 def __getattr__(name: str) -> object:

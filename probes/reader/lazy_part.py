@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
 from probes.capture_file.series_name import SeriesAddress
 from probes.capture_file.series_part import SeriesPart, StepColumn, StepIds
-from probes.run_directory.listing import Directory, ListedFile
+from probes.run_directory.listing import ListedFile
+
+
+class PartSource(Protocol):
+    """What opens the files of a run; or the memory that holds captures."""
+
+    def part(self, name: str, address: SeriesAddress) -> SeriesPart:
+        """A series of a file."""
+
+    def ids(self, name: str, phase: str) -> StepIds | None:
+        """The sample ids of the steps of a phase of a file, where the run has them."""
 
 
 class LazyPart:
@@ -19,15 +29,15 @@ class LazyPart:
         entry: the file.
     """
 
-    def __init__(self, directory: Directory, entry: ListedFile, address: SeriesAddress) -> None:
+    def __init__(self, source: PartSource, entry: ListedFile, address: SeriesAddress) -> None:
         self.entry = entry
         self._address = address
-        self._directory = directory
+        self._source = source
         self._loaded: NDArray[Any] | None = None
 
     def part(self) -> SeriesPart:
-        """The part; the run directory decides how many files stay open."""
-        return self._directory.part(self.entry.name, self._address)
+        """The part; a run directory decides how many files stay open."""
+        return self._source.part(self.entry.name, self._address)
 
     def load(self) -> None:
         """Read everything but the values, while the file is open."""
@@ -56,4 +66,4 @@ class LazyPart:
 
     def sample_ids(self) -> StepIds | None:
         """The sample ids of each step of the file, or None where the run has none."""
-        return self._directory.file(self.entry.name).ids(self._address.key.phase)
+        return self._source.ids(self.entry.name, self._address.key.phase)

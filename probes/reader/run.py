@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, overload
+from typing import Any
 
 from probes.capture_file.missing_values import MissingValue, missing_values
 from probes.capture_file.roots import root_of_segments
-from probes.capture_file.series_name import parse_word
 from probes.clock import LOSS_SCALE, SeriesKey
-from probes.errors import AmbiguousSeries, SeriesNotFound, StorageError, nearest
+from probes.errors import StorageError
 from probes.reader.lazy_part import LazyPart
 from probes.reader.selection import Names, Numbers, Selection
-from probes.reader.series import Series
+from probes.reader.series_index import SeriesIndex
 from probes.run_directory.listing import Attempt, Directory, ListedFile, is_run, newest_run
 
 
@@ -44,7 +43,7 @@ def open(path: str | Path) -> RunReader:  # noqa: A001  # it is called probes.op
     return RunReader(Directory(found), Selection())
 
 
-class RunReader:
+class RunReader(SeriesIndex):
     """A run, or what was selected of it.
 
     Attributes:
@@ -53,8 +52,8 @@ class RunReader:
 
     def __init__(self, directory: Directory, selection: Selection) -> None:
         self.path = directory.path
+        super().__init__(selection)
         self._directory = directory
-        self._selection = selection
         self._ahead = False
 
     def read_ahead(self) -> None:
@@ -131,16 +130,6 @@ class RunReader:
         closings = [self._directory.closing(found.name) for found in self._entries]
         return [closing for closing in closings if isinstance(closing, dict)]
 
-    @property
-    def probes(self) -> list[str]:
-        """Names of the probes that captured something."""
-        return sorted({key.probe for key in self._keys})
-
-    @property
-    def series(self) -> list[Series]:
-        """Every series, sorted by name; none is touched yet."""
-        return [self._series([key]) for key in self._keys]
-
     def sel(
         self, *, phase: Names = None, epoch: Numbers = None, step: Numbers = None, rank: Numbers = None, dtype: Names = None
     ) -> RunReader:
@@ -157,42 +146,6 @@ class RunReader:
             UsageError: a coordinate is chosen twice, or by something that is not a number.
         """
         return RunReader(self._directory, self._selection.narrowed(phase=phase, epoch=epoch, step=step, rank=rank, dtype=dtype))
-
-    @overload
-    def __getitem__(self, name: str) -> dict[str, tuple[str, ...]]: ...
-    @overload
-    def __getitem__(self, name: tuple[str, str] | tuple[str, str, str]) -> Series: ...
-    def __getitem__(self, name: str | tuple[str, ...]) -> Series | dict[str, tuple[str, ...]]:
-        """The leaves of a probe by target, or the series of a (probe, target) or (probe, target, leaf).
-
-        Raises:
-            SeriesNotFound: no series fits.
-            AmbiguousSeries: several series fit; the message lists them.
-        """
-        if isinstance(name, str):
-            return self._targets(name)
-        probe, target, *leaf = name
-        return self._one(probe, target, *leaf)
-
-    def __iter__(self) -> Iterator[str]:
-        """The names of the probes, as those of a mapping."""
-        return iter(self.probes)
-
-    def find(self, word: str) -> Series:
-        """The series that a person means by `probe[/target[:leaf]][@phase][~dtype]`.
-
-        Raises:
-            SeriesNotFound: no series fits.
-            AmbiguousSeries: several series fit; the message lists them.
-        """
-        name, _, dtype = word.rpartition("~") if "~" in word else (word, "", "")
-        exact = {str(key): key for key in self._keys}
-        if word in exact:
-            return self._series([exact[word]])
-        if name in exact:
-            return self._series([exact[name]]).sel(dtype=dtype)
-        meant = parse_word(word)
-        return self.sel(phase=meant.phase, dtype=meant.dtype)._one(meant.probe, meant.target, meant.leaf)
 
     def __repr__(self) -> str:
         return f'<RunReader "{self.path}": {len(self.epochs)} epochs>'
@@ -226,33 +179,3 @@ class RunReader:
                 if address.key.leaf == LOSS_SCALE:
                     found.setdefault((address.key.probe, address.key.phase), []).append(LazyPart(self._directory, entry, address))
         return found
-
-    def _targets(self, probe: str) -> dict[str, tuple[str, ...]]:
-        leaves: dict[str, dict[str, None]] = {}
-        for key in self._keys:
-            if key.probe == probe:
-                leaves.setdefault(key.target, {})[key.leaf] = None
-        if not leaves:
-            raise SeriesNotFound(f"no probe is called `{probe}`; {nearest(probe, self.probes) or _known(self.probes)}")
-        return {target: tuple(found) for target, found in leaves.items()}
-
-    def _one(self, probe: str, target: str | None = None, leaf: str | None = None) -> Series:
-        targets = self._targets(probe)
-        if target is not None and target not in targets:
-            raise SeriesNotFound(f"`{probe}` captured nothing of `{target}`; {nearest(target, targets) or _known(list(targets))}")
-        leaves = [known for at, found in targets.items() if target in (None, at) for known in found]
-        if leaf is not None and leaf not in leaves:
-            raise SeriesNotFound(f"`{probe}/{target}` has no `{leaf}`; {nearest(leaf, leaves) or _known(leaves)}")
-        return self._series([key for key in self._keys if key.probe == probe and target in (None, key.target) and leaf in (None, key.leaf)])
-
-    def _series(self, keys: list[SeriesKey]) -> Series:
-        if len(keys) > 1:
-            listed = "\n".join(f"  {key}" for key in keys)
-            raise AmbiguousSeries(f"several series fit; name one, or narrow with .sel(phase=...):\n{listed}")
-        key = keys[0]
-        return Series(key, self._keys[key], self._selection, self._scales.get((key.probe, key.phase), ()))
-
-
-def _known(names: list[str]) -> str:
-    shown = ", ".join(f"`{name}`" for name in names[:5])
-    return f"there is {shown}" + (f" and {len(names) - 5} more" if len(names) > 5 else "") if names else "nothing was captured"

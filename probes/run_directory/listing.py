@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from probes.capture_file.read import SealedFile
 from probes.capture_file.series_name import SeriesAddress
-from probes.capture_file.series_part import SeriesPart
+from probes.capture_file.series_part import SeriesPart, StepIds
 from probes.capture_file.unsealed import UnsealedFile
 from probes.errors import FileRefused, StorageError, UsageError
 from probes.plain_file import plain_object, read_plain
@@ -161,6 +161,10 @@ class Directory:
         if name not in self._closings:
             self._closings[name] = self.file(name).document("closing")
         return self._closings[name]
+
+    def ids(self, name: str, phase: str) -> StepIds | None:
+        """The sample ids of the steps of a phase of a file, where the run has them."""
+        return self.file(name).ids(phase)
 
     def part(self, name: str, address: SeriesAddress) -> SeriesPart:
         """A series of a file."""

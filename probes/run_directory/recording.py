@@ -11,7 +11,7 @@ from probes.journal.writer import Journal
 from probes.run_directory.file_name import CONTINUED, Stem
 from probes.run_directory.ledger import SealedFileInfo
 from probes.run_directory.ownership import Ownership
-from probes.run_directory.sealer_process import SealerProcess
+from probes.run_directory.sealer_process import SealerProcess, SealFailure
 
 GATHER_BYTES = 1 << 20  # gathering more in memory than this does not make commits cheaper
 
@@ -121,6 +121,15 @@ class Recording:
             timeout: seconds to wait at most; the sealer then continues in the background.
         """
         self.sealed += self.sealer.drain(timeout)
+
+    @property
+    def seal_failures(self) -> list[SealFailure]:
+        """The journals that could not be sealed."""
+        return self.sealer.failures
+
+    def let_go(self) -> None:
+        """Forget the open journal, which is that of another process."""
+        self.journal = None
 
     def release(self) -> None:
         """Let go of the directory; where the sealer is still at work it stays the sealer's until that is done."""

@@ -17,12 +17,11 @@ from probes.hooks.capture.run_state import Gate, OutermostCall, RunState, StepSt
 from probes.hooks.capture.signal_errors import from_signal_handler
 from probes.hooks.capture.tap import Tap
 from probes.plan import Plan
-from probes.run_directory.recording import Recording
 from probes.run_directory.resume import PreviousAttempts
 from probes.runner.attached_hooks import Live
 from probes.runner.clock.answers import Answer, Answers, EpochEnded, EpochOpened, StepEnded, StepOpened, StepPaused, StepResumed
 from probes.runner.clock.run_clock import RunClock
-from probes.runner.epoch_writer import EpochWriter
+from probes.runner.epoch_writer import EpochFiles, EpochWriter
 from probes.runner.failures import Failures
 from probes.runner.schedule import Schedule
 from probes.runner.watch.loss_scale import watch_losses
@@ -69,7 +68,7 @@ class Engine:
         observers: called with every answer once it was carried out.
     """
 
-    def __init__(self, plan: Plan, recording: Recording, past: PreviousAttempts, *, automatic: bool, rank: int) -> None:
+    def __init__(self, plan: Plan, recording: EpochFiles, past: PreviousAttempts, *, automatic: bool, rank: int) -> None:
         rule = plan.loaded.spec.clock
         self.plan = plan
         self.clock = RunClock(rule.step, rule.epoch_steps, automatic)
@@ -266,6 +265,7 @@ class Engine:
         """Stop capturing, in a process that was forked from that of the run."""
         self._lock = threading.RLock()
         self.schedule.close()
-        self.moment.writer = self.writer.recording.journal = None
+        self.moment.writer = None
+        self.writer.recording.let_go()
         self._done = {}
         self.observers.clear()

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from probes.component import Accumulation
 from probes.errors import RunError, StorageError
 from probes.hooks.capture.account import LOSSES, Account
 from probes.hooks.capture.accumulator import Accumulator
-from probes.hooks.capture.run_state import RunState, StepState
+from probes.hooks.capture.run_state import CaptureWriter, RunState, StepState
 from probes.plan import Plan
 from probes.provenance.collect import generators, weights_digest
-from probes.run_directory.recording import Recording
+from probes.run_directory.ledger import SealedFileInfo
+from probes.run_directory.sealer_process import SealFailure
 from probes.runner.attached_hooks import Live
 from probes.runner.clock.answers import EpochEnded, EpochOpened, StepEnded, StepPaused, StepResumed
 from probes.runner.disk_space import Room
@@ -25,6 +27,72 @@ QUIET = (*LOSSES, "functorch", "no optimizer step")  # reported already when it 
 
 
 KEPT_ACCOUNTS = 16  # epochs; so that memory does not grow with them
+
+
+class EpochJournal(CaptureWriter, Protocol):
+    """Where the captures of one epoch go; a step of them counts when it is committed."""
+
+    @property
+    def captures(self) -> int:
+        """Captures so far."""
+
+    @property
+    def pending(self) -> bool:
+        """Whether the open step has captures."""
+
+    def commit(self, phase: str, step: int, global_step: int, annex: dict[str, Any] | None = None) -> None:
+        """Keep the captures of the open step."""
+
+    def abort(self) -> None:
+        """Drop them."""
+
+    def pause(self, step: Hashable) -> None:
+        """Set them aside while another step is committed."""
+
+    def resume(self, step: Hashable) -> None:
+        """Go on with a step that was paused."""
+
+
+class EpochFiles(Protocol):
+    """Where the epochs of a run go: a run directory, or memory."""
+
+    @property
+    def directory(self) -> Path:
+        """The run directory."""
+
+    @property
+    def journal(self) -> EpochJournal | None:
+        """The journal of the open epoch."""
+
+    @property
+    def segment_steps(self) -> int | None:
+        """Steps after which an epoch continues in another file."""
+
+    @property
+    def sealed(self) -> Sequence[SealedFileInfo]:
+        """The files that were sealed."""
+
+    @property
+    def seal_failures(self) -> Sequence[SealFailure]:
+        """The journals that could not be sealed."""
+
+    def open(self, epoch: int, starts: dict[str, int]) -> EpochJournal:
+        """Begin an epoch."""
+
+    def is_full(self) -> bool:
+        """Count a step that is over; whether the next is to begin a new segment."""
+
+    def next_segment(self) -> EpochJournal:
+        """End the open segment and begin the next."""
+
+    def close(self, complete: bool, reason: str, closing: dict[str, Any]) -> None:
+        """End the epoch."""
+
+    def drain(self, timeout: float | None = None) -> None:
+        """Wait until every epoch is sealed."""
+
+    def let_go(self) -> None:
+        """Forget the open journal, which is that of another process."""
 
 
 class EpochWriter:
@@ -41,7 +109,7 @@ class EpochWriter:
         accounts: the counters of the last epochs, one for each binding; those of the first hold the sums of all that are not there.
     """
 
-    def __init__(self, plan: Plan, recording: Recording, moment: RunState, live: Live, failures: Failures) -> None:
+    def __init__(self, plan: Plan, recording: EpochFiles, moment: RunState, live: Live, failures: Failures) -> None:
         self.plan = plan
         self.recording = recording
         self.moment = moment
@@ -123,7 +191,7 @@ class EpochWriter:
     def end(self, *, interrupted: bool, seconds: float) -> None:
         """Wait for the sealer, except where the program was interrupted."""
         self.recording.drain(seconds if interrupted else None)
-        for failure in self.recording.sealer.failures:
+        for failure in self.recording.seal_failures:
             journal = self.recording.directory / failure.journal
             ways = f'it is kept: `probes recover "{self.recording.directory}"`' if journal.exists() else "the journal is gone"
             self.failures.add(StorageError(f'"{journal}" could not be sealed: {failure.message}; {ways}'))

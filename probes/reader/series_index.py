@@ -1,0 +1,114 @@
+"""Series by probe, target and leaf, wherever their captures are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Self, overload
+
+from probes.capture_file.series_name import parse_word
+from probes.clock import SeriesKey
+from probes.errors import AmbiguousSeries, SeriesNotFound, nearest
+from probes.reader.lazy_part import LazyPart
+from probes.reader.selection import Names, Selection
+from probes.reader.series import Series
+
+
+class SeriesIndex:
+    """Finds series by their names.
+
+    Args:
+        selection: which captures are meant.
+    """
+
+    def __init__(self, selection: Selection) -> None:
+        self._selection = selection
+
+    def sel(self, *, phase: Names = None, dtype: Names = None) -> Self:
+        """The same series, narrowed to some phases and dtypes."""
+        raise NotImplementedError
+
+    @property
+    def _keys(self) -> Mapping[SeriesKey, Sequence[LazyPart]]:
+        """Every selected series, and its parts."""
+        raise NotImplementedError
+
+    @property
+    def _scales(self) -> Mapping[tuple[str, str], Sequence[LazyPart]]:
+        """The series of loss scales by probe and phase."""
+        raise NotImplementedError
+
+    @property
+    def probes(self) -> list[str]:
+        """Names of the probes that captured something."""
+        return sorted({key.probe for key in self._keys})
+
+    @property
+    def series(self) -> list[Series]:
+        """Every series, sorted by name; none is touched yet."""
+        return [self._series([key]) for key in self._keys]
+
+    @overload
+    def __getitem__(self, name: str) -> dict[str, tuple[str, ...]]: ...
+    @overload
+    def __getitem__(self, name: tuple[str, str] | tuple[str, str, str]) -> Series: ...
+    def __getitem__(self, name: str | tuple[str, ...]) -> Series | dict[str, tuple[str, ...]]:
+        """The leaves of a probe by target, or the series of a (probe, target) or (probe, target, leaf).
+
+        Raises:
+            SeriesNotFound: no series fits.
+            AmbiguousSeries: several series fit; the message lists them.
+        """
+        if isinstance(name, str):
+            return self._targets(name)
+        probe, target, *leaf = name
+        return self._one(probe, target, *leaf)
+
+    def __iter__(self) -> Iterator[str]:
+        """The names of the probes, as those of a mapping."""
+        return iter(self.probes)
+
+    def find(self, word: str) -> Series:
+        """The series that a person means by `probe[/target[:leaf]][@phase][~dtype]`.
+
+        Raises:
+            SeriesNotFound: no series fits.
+            AmbiguousSeries: several series fit; the message lists them.
+        """
+        name, _, dtype = word.rpartition("~") if "~" in word else (word, "", "")
+        exact = {str(key): key for key in self._keys}
+        if word in exact:
+            return self._series([exact[word]])
+        if name in exact:
+            return self._series([exact[name]]).sel(dtype=dtype)
+        meant = parse_word(word)
+        return self.sel(phase=meant.phase, dtype=meant.dtype)._one(meant.probe, meant.target, meant.leaf)
+
+    def _targets(self, probe: str) -> dict[str, tuple[str, ...]]:
+        leaves: dict[str, dict[str, None]] = {}
+        for key in self._keys:
+            if key.probe == probe:
+                leaves.setdefault(key.target, {})[key.leaf] = None
+        if not leaves:
+            raise SeriesNotFound(f"no probe is called `{probe}`; {nearest(probe, self.probes) or _known(self.probes)}")
+        return {target: tuple(found) for target, found in leaves.items()}
+
+    def _one(self, probe: str, target: str | None = None, leaf: str | None = None) -> Series:
+        targets = self._targets(probe)
+        if target is not None and target not in targets:
+            raise SeriesNotFound(f"`{probe}` captured nothing of `{target}`; {nearest(target, targets) or _known(list(targets))}")
+        leaves = [known for at, found in targets.items() if target in (None, at) for known in found]
+        if leaf is not None and leaf not in leaves:
+            raise SeriesNotFound(f"`{probe}/{target}` has no `{leaf}`; {nearest(leaf, leaves) or _known(leaves)}")
+        return self._series([key for key in self._keys if key.probe == probe and target in (None, key.target) and leaf in (None, key.leaf)])
+
+    def _series(self, keys: list[SeriesKey]) -> Series:
+        if len(keys) > 1:
+            listed = "\n".join(f"  {key}" for key in keys)
+            raise AmbiguousSeries(f"several series fit; name one, or narrow with .sel(phase=...):\n{listed}")
+        key = keys[0]
+        return Series(key, self._keys[key], self._selection, self._scales.get((key.probe, key.phase), ()))
+
+
+def _known(names: list[str]) -> str:
+    shown = ", ".join(f"`{name}`" for name in names[:5])
+    return f"there is {shown}" + (f" and {len(names) - 5} more" if len(names) > 5 else "") if names else "nothing was captured"

@@ -1,0 +1,1 @@
+"""One call of a model, looked at without a run directory."""
