@@ -123,8 +123,10 @@ class Journal:
     @property
     def pending(self) -> bool:
         """Whether a commit would make anything safe."""
-        late = self._late is not None and (self._late.entries > 0 or self._late.framed != self._late_committed)
-        return late or self._buffer.entries > 0 or self._buffer.framed != self._committed
+        buffer, late = self._buffer, self._late
+        if buffer.row > FIXED.size or buffer.framed != self._committed:
+            return True
+        return late is not None and (late.row > FIXED.size or late.framed != self._late_committed)
 
     def descriptor(
         self,

@@ -75,13 +75,14 @@ class Tree:
 
     Attributes:
         nodes: the modules by canonical path, parents before children.
+        owners: the first node of each module object, and of each wrapper, by id.
         root: the model inside its wrappers.
     """
 
     def __init__(self, model: Module) -> None:
         self.model = model
         self.nodes: dict[str, Node] = {}
-        self._owners: dict[int, Node] = {}
+        self.owners: dict[int, Node] = {}
         self._aliases: dict[int, list[str]] = {}
         self._walk(model, "", "", (), ())
         self._raw = {node.raw: node for node in self.nodes.values()}
@@ -101,10 +102,10 @@ class Tree:
                 self._walk(found, join(path, name), join(raw, name), (), (*above, id(module)))
 
     def _add(self, node: Node) -> None:
-        self._owners.setdefault(id(node.module), node)
+        self.owners.setdefault(id(node.module), node)
         self._aliases.setdefault(id(node.module), []).append(node.path)
         for wrapper in node.wrappers:
-            self._owners.setdefault(id(wrapper), node)
+            self.owners.setdefault(id(wrapper), node)
         self.nodes[node.path] = node
 
     def find(self, path: str) -> Node | None:
@@ -117,11 +118,11 @@ class Tree:
 
     def owner(self, module: Module) -> Node | None:
         """The first node of a module object, or None where it is not in the tree."""
-        return self._owners.get(id(module))
+        return self.owners.get(id(module))
 
     def first(self, node: Node) -> Node:
         """The node under whose path a shared module comes first."""
-        return self._owners[id(node.module)]
+        return self.owners[id(node.module)]
 
     def around(self, path: str) -> Iterator[Node]:
         """The node of a path and those above it, from the root downwards."""
@@ -138,7 +139,7 @@ class Tree:
 
     def runnable(self) -> Iterator[Node]:
         """The nodes that a wildcard can match: with a `forward`, each module once."""
-        return (node for node in self.nodes.values() if node.runs and self._owners[id(node.module)] is node)
+        return (node for node in self.nodes.values() if node.runs and self.owners[id(node.module)] is node)
 
     def tensors(self) -> dict[str, tuple[Node, str, Tensor]]:
         """Parameters and buffers by canonical path: node, attribute name, tensor."""

@@ -26,6 +26,7 @@ from probes.hooks.tensor import TensorTap
 from probes.plan import Binding, Node, Plan, Tree
 from probes.plan.checks import memory_counters
 from probes.plan.drift import node_of, renew
+from probes.runner.due_hooks import DueHooks
 from probes.runner.schedule import Schedule, within
 from probes.runner.triggers.trigger import TriggeredRecorder, TriggerWatch
 from probes.runner.watch.loss_scale import nonlinear
@@ -48,6 +49,7 @@ class Live:
             opens, and the one before ends, within the root's own call, when it is too late to register or to remove them.
             Where something is compiled all hooks on modules stay: a graph notices that a hook has gone, but not a new one.
         hooks: the hooks on modules that are registered.
+        due_hooks: those that are on their modules only in steps that are due.
         counted: the modules whose calls are counted, by id: those that carry a hook.
     """
 
@@ -73,6 +75,7 @@ class Live:
         self.stood: set[int] = set()
         self.late: list[TensorTap] = []
         self.hooks: list[ForwardHook | PreForwardHook] = []
+        self.due_hooks: list[DueHooks] = []
         self.inside = {binding.index for binding in plan.bindings if self.trees[binding.model].compiled_region(binding.module) is not None}
         self.compiled = bool(self.inside)
         for index in self.inside:
@@ -203,6 +206,31 @@ class Live:
                 chosen.append((binding, tap))
         self.passing = self._hooks(chosen)
         self._count()
+        self._let_rest()
+
+    def _let_rest(self) -> None:
+        """Have the hooks of the epoch on their modules only in steps that are due, unless something is compiled."""
+        groups: dict[Gate, DueHooks] = {}
+        if not (self.compiled or compiled.is_expected()):
+            for hook, handle in zip(self.hooks[len(self.hooks) - len(self.passing) :], self.passing, strict=True):
+                groups.setdefault(hook.gate, DueHooks(hook.gate)).add(handle)
+        self.due_hooks = list(groups.values())
+
+    def follow(self) -> None:
+        """Have the hooks on their modules that are due in the step that has opened, and the others off."""
+        for group in self.due_hooks:
+            if group.on is not group.gate.due:
+                group.put_back() if group.gate.due else group.take_off()
+
+    def stay(self) -> None:
+        """Leave all hooks on their modules: what may be compiled while a hook is off never calls it."""
+        off = [group for group in self.due_hooks if not group.on]
+        self.due_hooks.clear()
+        for group in off:
+            group.put_back()
+        if off and compiled.in_use():
+            self.compiled = True
+            compiled.forget()
 
     def bind_late(self) -> None:
         """Register the hooks of parameters that have got their shape in the call that has returned."""
@@ -256,10 +284,9 @@ class Live:
 
     def pick_up(self, at: OutermostCall) -> None:
         """Capture what compiled graphs copied during the outermost call that has returned."""
-        if compiled.in_use():
-            for hook in self.hooks:
-                if hook.traced:
-                    hook.pick_up(at)
+        for hook in self.hooks:
+            if hook.traced:
+                hook.pick_up(at)
 
     def _count(self) -> None:
         memory = (id(tap.module) for tap in self.taps if isinstance(tap, MemoryTap))
@@ -272,6 +299,7 @@ class Live:
         for handle in self.handles:
             handle.remove()
         self.handles.clear()
+        self.due_hooks.clear()
         if not (self.compiled or compiled.in_use()):
             self._take_off(self.passing)
 
@@ -305,8 +333,10 @@ class Live:
         Returns:
             The bindings that lack their value in it, each with the reason.
         """
-        self.armed.settle()
-        self.arrive()
+        if self.armed.views or self.armed.handles:
+            self.armed.settle()
+        if self.moment.pinned.waiting:
+            self.arrive()
         due = step.due
         if not due:
             return []

@@ -12,6 +12,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from torch.amp.grad_scaler import GradScaler
 
 from probes.errors import ProbesError, RunError
+from probes.hooks.capture import compiled
 from probes.hooks.capture.recorder import CaptureClock
 from probes.hooks.capture.run_state import Gate, OutermostCall, RunState, StepState
 from probes.hooks.capture.signal_errors import from_signal_handler
@@ -66,6 +67,7 @@ class Engine:
         clock: what the events go to.
         moment: what the hooks see.
         observers: called with every answer once it was carried out.
+        epoch_listeners: called when an epoch has opened.
     """
 
     def __init__(self, plan: Plan, recording: EpochFiles, past: PreviousAttempts, *, automatic: bool, rank: int) -> None:
@@ -80,6 +82,7 @@ class Engine:
         self.writer = EpochWriter(plan, recording, self.moment, self.live, self.failures)
         self.watch = self.live.watch
         self.observers: list[Observer] = []
+        self.epoch_listeners: list[Callable[[], None]] = []
         self._open: dict[tuple[str, int], list[Any]] = {}  # the state of each open step, and the microstep that it is at
         self._overlaps = False
         self._broken = False
@@ -107,21 +110,21 @@ class Engine:
             args: what it takes.
             options: what it takes by name.
         """
-        for answer in event(*args, **options):
-            self._carry_out(answer)
+        self._carry_out(event(*args, **options))
 
     @_guarded
     def enter(self, phase: str, thread: int, *, grad: bool) -> OutermostCall | None:
         """An outermost call enters; None outside any epoch."""
-        self.hear(self.clock.call_enters, phase, thread, grad=grad)
-        position = self.clock.position(thread)
-        if position is None or self._broken:
+        self._carry_out(self.clock.call_enters(phase, thread, grad=grad))
+        if thread not in self.clock.calls:
             return None
+        position = self.clock.calls[thread][1]
         opened = self._open[position.phase, position.step]
         opened[1] = self.moment.microstep = position.microstep
         counted = self.live.counted if opened[0].due else frozenset()
         at = self.moment.calls[thread] = OutermostCall(*position, opened[0], counted)
-        self._settle_overlap()
+        if self._overlaps or len(self.moment.calls) > 1:
+            self._settle_overlap()
         if not position.microstep:
             for tap in self.live.data:
                 tap.on_data()
@@ -146,9 +149,13 @@ class Engine:
         if at is not None and not raised:
             if self.live.late:
                 self.live.bind_late()
-            self.live.pick_up(at)
-        self.hear(self.clock.call_leaves, thread, raised=raised)
-        self._settle_overlap()
+            if compiled.in_use():
+                self.live.pick_up(at)
+        answers = self.clock.call_leaves(thread, raised=raised)
+        if answers:
+            self._carry_out(answers)
+        if self._overlaps:
+            self._settle_overlap()
 
     @_guarded
     def updated(self, held: set[int], *, owned: bool, skipped: bool = False) -> None:
@@ -165,7 +172,7 @@ class Engine:
                 if id(tap.tensor) in held:
                     tap.on_final()
         if owned:
-            self.hear(self.clock.optimizer_stepped, skipped=skipped)
+            self._carry_out(self.clock.optimizer_stepped(skipped=skipped))
 
     @_guarded
     def scaled(self, scaler: GradScaler, losses: Any) -> None:
@@ -190,17 +197,20 @@ class Engine:
 
     # Answers
 
-    def _carry_out(self, answer: Answer) -> None:
-        work = self._done.get(type(answer))
-        if work is not None:
-            work(answer)  # type: ignore[operator]  # each takes the kind of answer that it stands under
-        for observer in self.observers:
-            observer(answer)
+    def _carry_out(self, answers: Answers) -> None:
+        for answer in answers:
+            work = self._done.get(type(answer))
+            if work is not None:
+                work(answer)  # type: ignore[operator]  # each takes the kind of answer that it stands under
+            for observer in self.observers:
+                observer(answer)
 
     def _open_epoch(self, opened: EpochOpened) -> None:
         self.moment.epoch = opened.epoch
         self.writer.open(opened)
         self._rest()
+        for listener in self.epoch_listeners:
+            listener()
 
     def _end_epoch(self, ended: EpochEnded) -> None:
         self._rest()
@@ -223,7 +233,10 @@ class Engine:
         """Open the gates of a step, and of the calls of others that run at the same time."""
         for at in self.moment.calls.values():
             due |= at.opened.due
-        self.schedule.open(due)
+        if due != self.schedule.opened:
+            self.schedule.open(due)
+        if self.live.due_hooks:
+            self.live.follow()
 
     def _settle_overlap(self) -> None:
         """Let each call look at the gates of its own step while calls of several threads overlap."""
@@ -260,6 +273,8 @@ class Engine:
         self.moment.open = False
         self.moment.microstep = -1
         self.schedule.wait()
+        if compiled.is_expected():
+            self.live.stay()
 
     def go_inert(self) -> None:
         """Stop capturing, in a process that was forked from that of the run."""

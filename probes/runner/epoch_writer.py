@@ -167,9 +167,13 @@ class EpochWriter:
         for binding, reason in self.live.end_step(state, whole=ended.keep and not overlaps):
             if binding.in_each_step and reason not in QUIET:
                 self.failures.missing(binding, reason, ended.phase, ended.step)
-        for accumulator in self._accumulators():
-            accumulator.end_step(ended.phase, ended.step, ended.keep)
-        self._commit(ended, self.failures.gaps_of(state), overlaps=overlaps)
+        if self._merged:
+            for accumulator in self._accumulators():
+                accumulator.end_step(ended.phase, ended.step, ended.keep)
+        gaps = self.failures.gaps_of(state) if self.failures.gaps else []
+        if self._is_idle(ended, gaps):
+            return
+        self._commit(ended, gaps, overlaps=overlaps)
         if not self.room.asked and ended.keep:
             self._ask_for_room()
         if self.recording.segment_steps and self.recording.is_full() and not nested and not self.failures.stopped:
@@ -199,6 +203,13 @@ class EpochWriter:
     def move_to(self, directory: Path) -> None:
         """Follow the run directory to another name."""
         self.sinks.directory = self.room.directory = directory
+
+    def _is_idle(self, ended: StepEnded, gaps: list[list[object]]) -> bool:
+        """Whether nothing of a step is to be stored, as where no probe was due; it is counted in the footer alone."""
+        if gaps or ended.ids or not ended.keep or self.live.watch.triggers or self.sinks.sinks:
+            return False
+        journal = self.recording.journal
+        return journal is not None and not journal.pending
 
     def _commit(self, ended: StepEnded, gaps: list[list[object]], *, overlaps: bool = False) -> None:
         journal, watch = self.recording.journal, self.live.watch

@@ -13,9 +13,9 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from probes.errors import ProbesError
+from probes.hooks.capture import compiled
 from probes.hooks.capture.tracing import is_traced, is_transformed
 from probes.plan.tree import Node, Tree
-from probes.runner.clock.answers import Answer, EpochOpened
 from probes.runner.engine import Engine
 from probes.runner.watch.call_watch import NO_NUMBERS, CallNumbers, call_watch
 from probes.runner.watch.grad_scaler import scaler_watch
@@ -44,7 +44,7 @@ class ProgramEvents:
     def start(self) -> None:
         """Begin to listen."""
         self.renew()
-        self.engine.observers.append(self._answered)
+        self.engine.epoch_listeners.append(self.renew)
         self._handle = register_optimizer_step_post_hook(self._optimizer_stepped)
         self.engine.watch.start(self._before_optimizer)
         scaler_watch.add(self)
@@ -55,18 +55,14 @@ class ProgramEvents:
         """Listen no more."""
         if self._handle is None:
             return
-        if self._answered in self.engine.observers:
-            self.engine.observers.remove(self._answered)
+        if self.renew in self.engine.epoch_listeners:
+            self.engine.epoch_listeners.remove(self.renew)
         call_watch.remove(self)
         loader_watch.remove(self)
         scaler_watch.remove(self)
         self.engine.watch.stop()
         self._handle.remove()
         self._handle = None
-
-    def _answered(self, answer: Answer) -> None:
-        if isinstance(answer, EpochOpened):
-            self.renew()
 
     def renew(self) -> None:
         """Look again at the model: its modules and its parameters may have been replaced."""
@@ -84,19 +80,29 @@ class ProgramEvents:
     def call_enters(self, module: Module) -> CallNumbers | None:
         """A module is called; what numbers the calls within it, where it is an outermost call into the model."""
         found = None if in_backward() else self._find(module)
-        if found is None or _is_aside(*found) or self._is_overlooked(found[0].root.module):
+        if found is None:
             return None
-        if is_transformed():
-            return self.engine.look(phase_of(found[0].root.module), get_ident()) or NO_NUMBERS
-        self.halt()
-        loader_watch.settle()
-        at = self.engine.enter(phase_of(found[0].root.module), get_ident(), grad=torch.is_grad_enabled())
+        tree, node = found
+        root, transformed = tree.root.module, is_transformed()
+        if (node is not tree.root and _has_no_parameters(node)) or self._is_overlooked(root, transformed):
+            return None
+        if transformed:
+            return self.engine.look(phase_of(root), get_ident()) or NO_NUMBERS
+        if self.engine.watch.halts:
+            self.halt()
+        if loader_watch.gone:
+            loader_watch.settle()
+        at = self.engine.enter(phase_of(root), get_ident(), grad=torch.is_grad_enabled())
+        if self.engine.failures.first is not None:
+            self._raise_within_call()
+        return at or NO_NUMBERS
+
+    def _raise_within_call(self) -> None:
         try:
             self.raise_due()
         except BaseException:
             self.engine.leave(get_ident(), raised=True)
             raise
-        return at or NO_NUMBERS
 
     def call_leaves(self, *, raised: bool) -> None:
         """The outermost call returns, or raises."""
@@ -109,23 +115,25 @@ class ProgramEvents:
     def _find(self, module: Module) -> tuple[Tree, Node] | None:
         """The tree and the node of a module, or of one that torch.compile wraps; None where it is not ours."""
         for tree in self._trees:
-            node = tree.owner(module)
+            node = tree.owners.get(id(module))
             if node is not None:
                 return tree, node
         inner = getattr(module, "_orig_mod", None)  # the program may call a wrapper of the model that we know
         return self._find(inner) if isinstance(inner, Module) else None
 
-    def _is_overlooked(self, root: Module) -> bool:
+    def _is_overlooked(self, root: Module, transformed: bool) -> bool:
         """Whether a call is none of the program's computation: it is traced, transformed where no step is named, or a trainer's check.
 
         A call under a functorch transform is never counted; in a step that the loop names its values are taken where they can be.
         """
         if is_traced() or sanity_checking(root):
             return True
-        return is_transformed() and not any(step.item is not None for step in self.clock.steps.stack)
+        return transformed and not any(step.item is not None for step in self.clock.steps.stack)
 
     def collect_compiled(self) -> None:
         """Count what a compiled function has left as one outermost call: its calls of the model are not seen."""
+        if not self.engine.moment.open and compiled.is_expected():
+            self.engine.live.stay()
         if self.engine.live.waiting and not self.engine.moment.calls:
             root = next(iter(self._clock_trees)).root.module
             self.engine.enter(phase_of(root), get_ident(), grad=torch.is_grad_enabled())
@@ -219,6 +227,6 @@ def sanity_checking(root: Module) -> bool:
     return bool(getattr(vars(root).get("_trainer"), "sanity_checking", False))
 
 
-def _is_aside(tree: Tree, node: Node) -> bool:
-    """Whether a module below the root has no parameters, such as a loss or a metric: a call of it is no call of the model."""
-    return node is not tree.root and next(node.module.parameters(), None) is None
+def _has_no_parameters(node: Node) -> bool:
+    """Whether a module has no parameters, such as a loss or a metric: where it is not the root, a call of it is no call of the model."""
+    return next(node.module.parameters(), None) is None

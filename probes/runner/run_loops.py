@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from probes.errors import Stopped
+from probes.hooks.capture import compiled
 from probes.runner.engine import Engine
 from probes.runner.leaving import by_exception
 from probes.runner.program_events import ProgramEvents
@@ -130,11 +131,14 @@ class RunLoops:
 
     def raise_pending(self) -> None:
         """Raise what went wrong in a hook, where the spec says `on_error: raise` or it is too early to go on without captures."""
-        self.events.halt()
-        self.events.raise_due()
+        if self.engine.watch.halts:
+            self.events.halt()
+        if self.engine.failures.first is not None:
+            self.events.raise_due()
 
     def _tell(self, event: Callable[..., Any], *args: object, **options: object) -> None:
-        self.events.collect_compiled()
+        if compiled.is_expected():
+            self.events.collect_compiled()
         self.engine.hear(event, *args, **options)
 
 

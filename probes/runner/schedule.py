@@ -8,16 +8,21 @@ from probes.spec.when import Range
 
 
 class Schedule:
-    """The gates of a run, one for each distinct `when`."""
+    """The gates of a run, one for each distinct `when`.
+
+    Attributes:
+        opened: the gates that are open.
+    """
 
     def __init__(self, rank: int) -> None:
         self.rank = rank
         self.gates: dict[When, Gate] = {}
         self.unions: dict[tuple[int, ...], AnyGate] = {}
-        self._covered: list[tuple[Gate, Range | None]] = []
+        self._always: frozenset[Gate] = frozenset()
+        self._ranges: list[tuple[Gate, Range]] = []
         self._epoch = -1
         self._phase = ""
-        self._open: frozenset[Gate] = frozenset()
+        self.opened: frozenset[Gate] = frozenset()
 
     def gate(self, when: When) -> Gate:
         """The gate of a schedule."""
@@ -35,32 +40,32 @@ class Schedule:
         """The gates that want a step."""
         if self._phase != phase or self._epoch != epoch:
             self._epoch, self._phase = epoch, phase
-            self._covered = [(gate, when.steps) for when, gate in self.gates.items() if when.covers(epoch, phase, self.rank)]
-        return frozenset(gate for gate, steps in self._covered if steps is None or steps.includes(step))
+            covered = [(gate, when.steps) for when, gate in self.gates.items() if when.covers(epoch, phase, self.rank)]
+            self._always = frozenset(gate for gate, steps in covered if steps is None)
+            self._ranges = [(gate, steps) for gate, steps in covered if steps is not None]
+        due = self._always
+        for gate, steps in self._ranges:
+            if steps.includes(step):
+                due |= {gate}
+        return due
 
     def open(self, gates: frozenset[Gate]) -> None:
         """Open these gates, and close the others; one that stays open is never closed in between, as another thread may ask it."""
-        if gates != self._open:
-            self._open = gates
+        if gates != self.opened:
+            self.opened = gates
             for gate in self.gates.values():
                 gate.due = gate in gates
-            self._settle()
+            for union in self.unions.values():
+                union.settle()
 
     def wait(self) -> None:
         """Open every gate between steps, for compiled functions that call the model before we hear of it."""
-        self.open(self._all)
+        if len(self.opened) < len(self.gates):
+            self.open(frozenset(self.gates.values()))
 
     def close(self) -> None:
         """Close every gate: outside of any epoch nothing is due."""
         self.open(frozenset())
-
-    @property
-    def _all(self) -> frozenset[Gate]:
-        return frozenset(self.gates.values())
-
-    def _settle(self) -> None:
-        for union in self.unions.values():
-            union.settle()
 
 
 def within(when: When) -> Within | None:

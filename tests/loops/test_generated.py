@@ -13,9 +13,10 @@ from hypothesis import HealthCheck, given, seed, settings
 
 from tests.loops.attached import faults, source
 from tests.loops.forks import Forks
-from tests.loops.generator import programs, scripts, seeded_script
+from tests.loops.generator import made, programs, scripts, seeded_script
 from tests.loops.in_process import sealing_here
 from tests.loops.programs import Program
+from tests.loops.scripts_made import Script, Written
 from tests.loops.trials import Trials
 from tests.loops.truth import Truth
 
@@ -61,6 +62,29 @@ def test_an_attached_program_is_captured_as_the_clock_by_hand_says(program: Prog
 @pytest.mark.parametrize("number", range(16))
 def test_a_generated_script_is_captured_as_the_clock_by_hand_says(number: int, trials: Trials) -> None:
     check_script(seeded_script(number), trials)
+
+
+AHEAD_TWICE = Script(
+    epochs=1,
+    batches=2,
+    feed="ahead",
+    accumulate=1,
+    rest=True,
+    updates=2,
+    calls=1,
+    apart=False,
+    before="",
+    optimizers="one",
+    validation="",
+    views=1,
+    first="",
+    ending="",
+    step="optimizer",
+)
+
+
+def test_a_batch_that_was_pulled_ahead_before_the_first_call_is_one_step_of_several_updates(trials: Trials) -> None:
+    check_script(made(Written(AHEAD_TWICE)), trials)
 
 
 @pytest.mark.torture

@@ -48,6 +48,21 @@ def in_use() -> bool:
     return frames is not None and getattr(frames, "FRAME_COUNTER", 1) > 0
 
 
+def is_expected() -> bool:
+    """Whether `torch.compile` was called in this process, so that something is or may yet be compiled.
+
+    Importing dynamo says nothing: every optimizer does. What `torch.compile` is called with is kept until dynamo is reset.
+    """
+    frames = sys.modules.get("torch._dynamo.eval_frame")
+    if frames is None:
+        return False
+    backends = getattr(frames, "cached_backends", _UNKNOWN)
+    return len(backends) > 1 or None not in backends.values()  # None is that of `torch.compiler.disable`
+
+
+_UNKNOWN = {0: "a PyTorch that does not tell"}
+
+
 def forget() -> None:
     """Drop all compiled code of the process: a graph that was made without a hook ignores it for ever."""
     import torch._dynamo

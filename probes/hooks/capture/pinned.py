@@ -140,12 +140,17 @@ class PinnedBuffer:
             self.device.copy(target, tensor)
             self._marks[tensor.device] = self.device.mark(tensor)
 
+    @property
+    def waiting(self) -> bool:
+        """Whether captures are on their way."""
+        return bool(self._sent)
+
     def drain(self) -> None:
         """Wait for all captures that were sent, and store them in the order in which the hooks saw them.
 
         `failed` is called for a capture that cannot be copied or stored; the others are stored.
         """
-        if not self._sent:
+        if not self.waiting:
             return
         try:
             sent = self._arrived()

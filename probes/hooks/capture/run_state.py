@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from threading import get_ident
 from typing import Any, Protocol
 
@@ -70,10 +70,11 @@ class OutermostCall:
         opened: its step.
         counted: the modules, by id, whose calls are numbered when they enter.
         due: the gates that are open for it, where calls of several steps overlap; None where the gates themselves tell.
+        drawn: how many calls of a module have a number, by the id of the module; of those that nobody saw enter, by id and side.
         running: the number of the innermost call of each module that has not returned, by the id of the module.
     """
 
-    __slots__ = ("counted", "due", "epoch", "microstep", "numbers", "opened", "phase", "running", "step")
+    __slots__ = ("counted", "drawn", "due", "epoch", "microstep", "opened", "phase", "running", "step")
 
     def __init__(self, epoch: int, phase: str, step: int, microstep: int, opened: StepState, counted: frozenset[int] = frozenset()) -> None:
         self.epoch = epoch
@@ -83,14 +84,14 @@ class OutermostCall:
         self.opened = opened
         self.counted = counted
         self.due: frozenset[Gate] | None = None
-        self.numbers: dict[object, int] = {}
+        self.drawn: dict[Hashable, int] = {}
         self.running: dict[int, int] = {}
 
     def enter(self, module: int) -> int | None:
         """A call of a module begins; the number of its call around, in recursion."""
         around = self.running.get(module)
-        self.running[module] = number = self.numbers.get(module, 0)
-        self.numbers[module] = number + 1
+        self.running[module] = number = self.drawn.get(module, 0)
+        self.drawn[module] = number + 1
         return around
 
     def leave(self, module: int, around: int | None) -> None:
@@ -106,12 +107,10 @@ class OutermostCall:
         A call that nobody saw enter, such as that of a replica or one within a compiled function, has the next of its side.
         """
         running = self.running.get(module)
-        return self.draw((module, side)) if running is None else running
-
-    def draw(self, key: object) -> int:
-        """The next number."""
-        number = self.numbers.get(key, 0)
-        self.numbers[key] = number + 1
+        if running is not None:
+            return running
+        number = self.drawn.get((module, side), 0)
+        self.drawn[module, side] = number + 1
         return number
 
 

@@ -102,7 +102,10 @@ class OpenSteps:
 
     def item(self) -> OpenStep | None:
         """The innermost step that the loop opened itself."""
-        return next((step for step in reversed(self.stack) if step.item is not None), None)
+        for step in reversed(self.stack):
+            if step.item is not None:
+                return step
+        return None
 
     def accumulating(self, item: OpenStep | None) -> OpenStep | None:
         """The training step that has opened by itself within an item of another phase, or outside of any."""
@@ -111,16 +114,17 @@ class OpenSteps:
 
     def push(self, step: OpenStep) -> OpenStep:
         """Open a step within the innermost one."""
-        around, item = self.innermost(), self.item()
-        if around is not None:
-            self._pause(around)
-        step.within = item.item if item is not None else None
+        if self.stack:
+            around, item = self.innermost(), self.item()
+            if around is not None:
+                self._pause(around)
+            step.within = item.item if item is not None else None
         self.stack.append(step)
         return step
 
     def go_on(self, step: OpenStep) -> OpenStep:
         """Go on with a step while another one, within the same item, stays open."""
-        inner = self.innermost()
+        inner = step if self.stack[-1] is step else self.innermost()
         if inner is not step and inner is not None:
             self._pause(inner)
             self.stack.remove(step)
@@ -161,13 +165,15 @@ class OpenSteps:
 
     def end_item(self, key: Hashable, *, keep: bool = True) -> None:
         """End an item of the loop, and what is open within it."""
-        for step in [step for step in reversed(self.stack) if key in (step.item, step.within)]:
-            self.end(step, keep=keep)
+        for step in self.stack[::-1]:
+            if key in (step.item, step.within):
+                self.end(step, keep=keep)
 
     def end_level(self, level: int, *, keep: bool = True) -> None:
         """End the steps that were opened while at least `level` phases were named."""
-        for step in [step for step in reversed(self.stack) if step.level >= level]:
-            self.end(step, keep=keep)
+        for step in self.stack[::-1]:
+            if step.level >= level:
+                self.end(step, keep=keep)
 
     def end_batch(self, batch: BatchPass | None) -> None:
         """End the step that is the last batch of a pass."""

@@ -187,12 +187,13 @@ class RunClock:
             ids: sample ids.
             loop: the iteration of `run.steps` that it belongs to.
         """
-        self.steps.end_level(len(self.phases))
+        if self.steps.stack:
+            self.steps.end_level(len(self.phases))
         if self.epoch is None:
             self._open_epoch(self.next_epoch, implicit=True)
         self._begun = True
         phase = self.phases[-1] if self.phases else ""
-        if phase in ("", TRAIN):
+        if self._implicit and phase in ("", TRAIN):
             self._roll()
         self.steps.push(OpenStep(phase, len(self.phases), key, self._loops.get(loop), ids=tuple(ids)))
         return self.steps.take()
@@ -303,8 +304,10 @@ class RunClock:
 
     def _training_step(self) -> OpenStep:
         """The step of a training call that enters."""
-        self._feed()
-        self.steps.end_other_phases()
+        if self.passes.fresh:
+            self._feed()
+        if self.steps.stack:
+            self.steps.end_other_phases()
         item = self.steps.item()
         step = item if item is not None and item.phase in ("", TRAIN) else self.steps.accumulating(item)
         if step is not None and step.accumulates and self._is_over(step):
@@ -349,8 +352,6 @@ class RunClock:
 
     def _feed(self) -> None:
         """Take note of the passes that feed the training call that enters."""
-        if not self.passes.fresh:
-            return
         known = self.passes.loaders
         fed = self.passes.feed()
         step = next((step for step in self.steps.stack if step.accumulates), None)

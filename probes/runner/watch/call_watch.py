@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from functools import partial
 from threading import get_ident
 from typing import Any, Protocol
@@ -16,10 +16,19 @@ Call = Callable[..., Any]
 
 is_dynamo_compiling = torch.compiler.is_dynamo_compiling
 _NOBODY: frozenset[int] = frozenset()
+_NONE: dict[int, weakref.ref[Module]] = {}
 
 
 class CallNumbers(Protocol):
-    """Numbers the calls of modules within an outermost call."""
+    """Numbers the calls of modules within an outermost call.
+
+    Attributes:
+        drawn: how many calls of a module have been numbered, by its id.
+        running: the number of the innermost call of each module that has not returned, by its id.
+    """
+
+    drawn: dict[Hashable, int]
+    running: dict[int, int]
 
     @property
     def counted(self) -> frozenset[int]:
@@ -36,6 +45,10 @@ class NoNumbers:
     """Numbers nothing."""
 
     counted = _NOBODY
+
+    def __init__(self) -> None:
+        self.drawn: dict[Hashable, int] = {}
+        self.running: dict[int, int] = {}
 
     def enter(self, module: int) -> int | None:
         """Never called."""
@@ -109,12 +122,10 @@ class CallWatch:
         self._direct = False
         self._wrapper = self._make()
         self._in_place = False
-        self._pid = os.getpid()
         self._fill(self._outside, {})
 
     def add(self, listener: CallListener) -> None:
         """Begin to listen; a call that is entering is heard of too."""
-        self._pid = os.getpid()
         self._listen((*self.listeners, listener))
         if not self._in_place:
             self._original = Module.__call__
@@ -128,6 +139,11 @@ class CallWatch:
         if not self.listeners and Module.__call__ is self._wrapper:
             Module.__call__ = self._original  # type: ignore[method-assign]  # the very function found there
             self._in_place = False
+
+    def silence(self) -> None:
+        """Nobody listens any more: a forked worker of a DataLoader goes its own way."""
+        self._threads.clear()
+        self._listen(())
 
     def forget(self) -> None:
         """Ask the listeners again about modules that they have ignored."""
@@ -148,11 +164,17 @@ class CallWatch:
             numbers = here.numbers
             if numbers is None:
                 return watch._look(here, module, args, kwargs)
-            around = numbers.enter(key)
+            running, drawn = numbers.running, numbers.drawn  # what `enter` and `leave` do, without two calls for each capture
+            around = running.get(key)
+            running[key] = number = drawn.get(key, 0)
+            drawn[key] = number + 1
             try:
                 return call(*args, **kwargs)
             finally:
-                numbers.leave(key, around)
+                if around is None:
+                    del running[key]
+                else:
+                    running[key] = around
 
         return __call__
 
@@ -160,25 +182,26 @@ class CallWatch:
         """A call that may be an outermost one for some listener, or whose number some want."""
         if not here.asks or id(module) in here.ignored:
             return self._number(here.inside, module, args, kwargs)
-        if os.getpid() != self._pid:  # a forked worker of a DataLoader goes its own way
-            return self._original(module, *args, **kwargs)
         thread = get_ident()
         entered = self._enter(thread, module)
         here = self._threads.get(thread, self._outside)
         if not entered:
             return self._number(here.inside, module, args, kwargs)
+        raised = True
         try:
             result = self._number(here.inside, module, args, kwargs)
-        except BaseException:
-            self._leave(thread, entered, raised=True)
-            raise
-        self._leave(thread, entered, raised=False)
+            raised = False
+        finally:
+            self._leave(thread, entered, raised=raised)
         return result
 
     def _number(self, inside: Inside, module: Module, args: Any, kwargs: Any) -> Any:
         """Call a module; its number is drawn once, for its inputs, outputs and gradients."""
         key = id(module)
-        counting = [(numbers, numbers.enter(key)) for numbers in inside.values() if key in numbers.counted]
+        counting = []
+        for numbers in inside.values():  # no comprehension here and below: each is one more frame in every step
+            if key in numbers.counted:
+                counting.append((numbers, numbers.enter(key)))
         try:
             return self._original(module, *args, **kwargs)
         finally:
@@ -190,12 +213,18 @@ class CallWatch:
         asked: list[CallListener] = []
         entered: list[CallListener] = []
         try:
-            while (listener := self._next(thread, asked)) is not None:
+            while True:
+                inside = self._threads.get(thread, self._outside).inside
+                for listener in self.listeners:
+                    if listener not in inside and listener not in asked:
+                        break
+                else:
+                    break
                 asked.append(listener)
                 numbers = listener.call_enters(module)
                 if numbers is not None:
                     entered.append(listener)
-                    self._set(thread, {**self._inside(thread), listener: numbers})
+                    self._set(thread, {**self._threads.get(thread, self._outside).inside, listener: numbers})
         except BaseException:
             self._leave(thread, entered, raised=True)
             raise
@@ -203,22 +232,14 @@ class CallWatch:
             self._ignore(thread, module)
         return entered
 
-    def _next(self, thread: int, asked: list[CallListener]) -> CallListener | None:
-        """A listener that was not asked yet and is in no outermost call."""
-        inside = self._inside(thread)
-        for listener in self.listeners:
-            if listener not in inside and listener not in asked:
-                return listener
-        return None
-
     def _ignore(self, thread: int, module: Module) -> None:
         """Ask no more about a module that concerns none of the listeners that are in no outermost call."""
         key, known = id(module), self._threads.get(thread, self._outside).ignored
-        if all(listener.ignores(module) for listener in self._others(self._inside(thread))):
+        if all(listener.ignores(module) for listener in self._others(self._threads.get(thread, self._outside).inside)):
             known[key] = weakref.ref(module, lambda _: known.pop(key, None))  # its id may pass to another module
 
     def _leave(self, thread: int, entered: list[CallListener], *, raised: bool) -> None:
-        inside = self._inside(thread)
+        inside = self._threads.get(thread, self._outside).inside
         self._set(thread, {} if len(entered) == len(inside) else {one: inside[one] for one in inside if one not in entered})
         for listener in entered:
             if listener in self.listeners:
@@ -234,9 +255,6 @@ class CallWatch:
         for thread, here in list(self._threads.items()):
             self._set(thread, {one: numbers for one, numbers in here.inside.items() if one in listeners})
 
-    def _inside(self, thread: int) -> Inside:
-        return self._threads.get(thread, self._outside).inside
-
     def _set(self, thread: int, inside: Inside) -> None:
         if inside:
             here = ThreadCalls()
@@ -246,15 +264,14 @@ class CallWatch:
             self._threads.pop(thread, None)
 
     def _fill(self, here: ThreadCalls, inside: Inside) -> None:
-        others = self._others(inside)
-        numbering = [numbers for numbers in inside.values() if numbers.counted]
+        others = self._others(inside) if len(inside) < len(self.listeners) else ()
+        counted = _NOBODY
+        for numbers in inside.values():
+            counted |= numbers.counted
         here.inside, here.asks = inside, bool(others)
-        here.numbers = numbering[0] if len(numbering) == 1 and not others else None
-        here.ignored = self._ignored.setdefault(tuple(map(id, others)), {})
-        if others:
-            here.ids = _NOBODY if numbering else here.ignored
-        else:
-            here.ids = here.numbers.counted if here.numbers is not None else _NOBODY.union(*[numbers.counted for numbers in numbering])
+        here.numbers = next(iter(inside.values())) if len(inside) == 1 and counted and not others else None
+        here.ignored = self._ignored.setdefault(tuple(map(id, others)), {}) if others else _NONE
+        here.ids = counted if not others else _NOBODY if counted else here.ignored
 
     def _others(self, inside: Inside) -> tuple[CallListener, ...]:
         """The listeners that are in no outermost call."""
@@ -272,3 +289,5 @@ def calls_call_impl(function: Any) -> bool:
 
 call_watch = CallWatch()
 """The process's one: two that replaced the same method could not be taken away in any order."""
+
+os.register_at_fork(after_in_child=call_watch.silence)

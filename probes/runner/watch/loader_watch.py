@@ -49,6 +49,7 @@ class WatchedPass:
         loader: tells its loader from others.
         endless: whether the same generator had begun a pass over the loader before.
         pulls: batches so far.
+        served: how often a model was called after a batch of it was pulled.
         grad: whether gradients were on when the last was pulled.
         length: batches that the pass has; -1 where that is not known.
         last_pull: number of its last pull among those of all passes.
@@ -60,7 +61,13 @@ class WatchedPass:
     length: int = -1
     last_pull: int = 0
     pulls: int = 0
+    served: int = 0
     grad: bool = True
+
+    @property
+    def ahead(self) -> int:
+        """Batches that were asked for before a model was called with the one before them."""
+        return self.pulls - max(self.served, 1)
 
 
 class LoaderWatch:
@@ -76,8 +83,9 @@ class LoaderWatch:
         self._passes: dict[int, WatchedPass] = {}  # by the id of the iterator
         self._outer: dict[int, WatchedPass] = {}  # by the id of a loader with an `__iter__` of its own
         self._loaders: dict[int, int] = {}  # id of a loader -> its key
+        self._unserved: list[WatchedPass] = []  # those pulled since a model was called last
         self._streams: list[FrameType] = []  # the generators in which the last pass was exhausted; held until the next begins
-        self._gone: deque[tuple[str, int]] = deque()
+        self.gone: deque[tuple[str, int]] = deque()
         self._wrapped: list[tuple[type, str, Call, Call]] = []
         self._subclass_hook: Any = None
         self._place = (0, 0)
@@ -94,8 +102,15 @@ class LoaderWatch:
             listener.pass_begins(watched.key, watched.loader, endless=watched.endless)
             if watched.loader not in self._loaders.values():
                 listener.loader_gone(watched.loader)
-            if watched.pulls:
-                listener.batch_pulled(watched.key, grad=watched.grad, last=False, before=True)
+            for pull in range(1 + watched.ahead if watched.pulls else 0):
+                last = watched.pulls == watched.length and pull == watched.ahead
+                listener.batch_pulled(watched.key, grad=watched.grad, last=last, before=True)
+
+    def model_called(self) -> None:
+        """A model was called, whatever it is: what was pulled is in use."""
+        for watched in self._unserved:
+            watched.served += 1
+        self._unserved.clear()
 
     def remove(self, listener: LoaderListener) -> None:
         """Listen no more; a method that the program has replaced since stays the program's."""
@@ -115,8 +130,8 @@ class LoaderWatch:
 
     def settle(self) -> None:
         """Tell of what is gone; the collector says so at any time, and is heard here."""
-        while self._gone:
-            kind, key = self._gone.popleft()
+        while self.gone:
+            kind, key = self.gone.popleft()
             for listener in self.listeners:
                 (listener.pass_gone if kind == "pass" else listener.loader_gone)(key)
 
@@ -219,6 +234,8 @@ class LoaderWatch:
         self.settle()
         self._next += 1
         watched.pulls, watched.last_pull, watched.grad = watched.pulls + 1, self._next, torch.is_grad_enabled()
+        if watched not in self._unserved:
+            self._unserved.append(watched)
         for listener in self.listeners:
             listener.batch_pulled(watched.key, grad=watched.grad, last=watched.pulls == watched.length, before=False)
 
@@ -236,13 +253,13 @@ class LoaderWatch:
     def _lose(self, iterator: int) -> None:
         watched = self._passes.pop(iterator, None)
         if watched is not None:
-            self._gone.append(("pass", watched.key))
+            self.gone.append(("pass", watched.key))
 
     def _lose_loader(self, loader: int) -> None:
         key = self._loaders.pop(loader, None)
         self._outer.pop(loader, None)
         if key is not None:
-            self._gone.append(("loader", key))
+            self.gone.append(("loader", key))
 
     def _is_here(self) -> bool:
         """Whether this is the program's own thread; nothing is counted in a worker process or a prefetching thread."""

@@ -14,6 +14,7 @@ from probes.errors import PlanError, Problem
 from probes.hooks.capture import compiled
 from probes.hooks.capture.tracing import is_traced, is_transformed
 from probes.runner.watch.call_watch import NO_NUMBERS, CallNumbers, call_watch
+from probes.runner.watch.loader_watch import loader_watch
 from probes.script.model.call_place import call_place, is_being_built
 from probes.script.model.census import CalledModel, ModelCensus, described
 from probes.script.model.choice import Candidate, ModelChoice, has_parameters
@@ -227,6 +228,7 @@ class CensusListener(ModelCensus):
         if model is None:
             return None
         model.calls += 1
+        loader_watch.model_called()
         return NO_NUMBERS
 
     def ignores(self, module: Module) -> bool:
