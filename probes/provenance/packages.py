@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import platform
+import re
 import sys
 from functools import lru_cache
-from importlib.metadata import distributions
+from importlib.metadata import Distribution, distributions
 from pathlib import Path
+
+_FIELD = re.compile(r"^(Name|Version):(.*)$", re.MULTILINE | re.IGNORECASE)
 
 
 def python_version() -> str:
@@ -25,10 +28,19 @@ def packages() -> dict[str, str]:
 
 @lru_cache(maxsize=1)
 def _packages(_described: tuple[tuple[str, ...], ...]) -> dict[str, str]:
-    """What `packages` lists; parsing a hundred descriptions takes 0.1 s, so it is done again only where others are there."""
+    """What `packages` lists, again only where others are there."""
     found = (distribution for distribution in distributions() if "_vendor" not in Path(str(distribution.locate_file(""))).parts)
-    tables = [distribution.metadata for distribution in found]  # each access parses the file anew
-    return dict(sorted((table["Name"], table["Version"]) for table in tables if table["Name"] and table["Version"]))
+    tables = [_head(distribution) for distribution in found]
+    return dict(sorted((table["name"], table["version"]) for table in tables if table.keys() >= {"name", "version"}))
+
+
+def _head(distribution: Distribution) -> dict[str, str]:
+    """Name and version of a distribution, as its core metadata spell them.
+
+    They stand among the first lines; `Distribution.metadata` would parse a hundred whole descriptions, which takes 0.2 s.
+    """
+    text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
+    return {key.lower(): value.strip() for key, value in _FIELD.findall(text.partition("\n\n")[0])}
 
 
 def _described(place: str) -> tuple[str, ...]:

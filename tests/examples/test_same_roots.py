@@ -53,7 +53,13 @@ def expected(folder: Path) -> dict[int, str]:
     return found
 
 
-@pytest.mark.parametrize(("name", "options"), [("again", ()), ("compressed", GZIP), ("small-buffer", BUFFER)])
+LONG = pytest.mark.torture
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [pytest.param("again", (), marks=LONG), pytest.param("compressed", GZIP, marks=LONG), ("small-buffer", BUFFER)],
+)
 def test_digits_has_the_same_roots_however_it_is_written(
     name: str, options: tuple[str, ...], folder: Path, expected: dict[int, str]
 ) -> None:
@@ -61,6 +67,7 @@ def test_digits_has_the_same_roots_however_it_is_written(
     assert roots(folder / name) == expected
 
 
+@LONG
 def test_digits_has_the_same_roots_when_its_sealer_is_killed(folder: Path, expected: dict[int, str]) -> None:
     assert run(folder, "no-sealer", "digits", (), SABOTAGE, EXAMPLES / "digits" / "train.py", "sealer", str(2 * STEPS + 3)) == 0
     assert roots(folder / "no-sealer") == expected

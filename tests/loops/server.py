@@ -22,13 +22,16 @@ import torch.utils.data  # noqa: F401
 import probes.cli
 import probes.commands.run
 import probes.runner.attach
+import probes.script.attach_to_script
 import probes.script.session
+from probes.provenance.packages import packages
 from tests.loops.in_process import sealing_here
 from tests.loops.observe import watched
 
 
 def serve() -> dict[str, Any]:
     """Answer requests; returns in the child, with its request."""
+    packages()  # once for all of them
     gc.collect()
     gc.freeze()  # or the end of each child looks through all of torch, which takes a second
     for line in sys.stdin:

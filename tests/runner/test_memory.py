@@ -95,10 +95,10 @@ def memory_disk(tmp_path: Path) -> Iterator[Path]:
         yield Path(folder)
 
 
-def test_500_attachments_leave_nothing(memory_disk: Path) -> None:
+def test_100_attachments_leave_nothing(memory_disk: Path) -> None:
     cycles(10, memory_disk / "run")
     before = ours_alive()
-    cycles(500, memory_disk / "run")
+    cycles(100, memory_disk / "run")
     assert ours_alive() == before
 
 
