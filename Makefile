@@ -33,9 +33,9 @@ check: $(VENV)/dev.stamp  ## run the checks of style, types and layers only
 bench: $(VENV)/dev.stamp  ## measure what captures cost on this machine
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks
 
-torture: $(VENV)/dev.stamp  ## run the long fault and fuzz tests, about an hour (SEED=7 to repeat, N=0.1 for a tenth)
+torture: $(VENV)/dev.stamp  ## run the long fault and fuzz tests, and the others with fresh random numbers, over an hour (SEED=7 to repeat, N=0.1 for a tenth)
 	$(BIN)/python -m tests.torture --seed $(SEED) --n $(N) --json docs/torture.json
-	PROBES_TEST_SEED=$(SEED) $(BIN)/python -m pytest -m torture --numprocesses logical --maxprocesses 4
+	PROBES_TEST_SEED=$(SEED) OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses logical --maxprocesses 4
 
 fmt: $(VENV)/dev.stamp  ## format the code
 	$(BIN)/ruff check --fix .

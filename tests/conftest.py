@@ -8,17 +8,26 @@ import signal
 import sys
 
 import pytest
+from hypothesis import settings
 
 SEED = int(os.environ.get("PROBES_TEST_SEED", "0"))
 """What every test's random numbers begin with: the same in each `make test`, another one in each `make torture`."""
 
 os.environ.setdefault("PROBES_KEEP_SOURCES", "0")  # the sources of all tests, in each of their runs, would fill the disk
 
+settings.register_profile("fixed", derandomize=True, deadline=None)
+settings.register_profile("fresh", database=None, deadline=None, print_blob=True)
+settings.load_profile("fresh" if SEED else "fixed")
 
-def pytest_configure() -> None:
+
+@pytest.hookimpl(tryfirst=True)  # before the plug-ins of hypothesis and pytest-randomly look at their options
+def pytest_configure(config: pytest.Config) -> None:
     """Let programs that tests start hear of signals, which a shell's background job or `nohup` makes all below it ignore."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    config.option.randomly_reset_seed = False  # it orders the tests; their numbers come from SEED
+    if SEED and config.getoption("--hypothesis-seed") is None:
+        config.option.hypothesis_seed = str(SEED)
 
 
 def pytest_report_header() -> str:
@@ -26,10 +35,10 @@ def pytest_report_header() -> str:
     return f"random numbers: PROBES_TEST_SEED={SEED}"
 
 
-@pytest.fixture(autouse=True)
-def _seeded() -> None:
-    """Begin every test with the same random numbers, in whatever order the tests run."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Begin every test with the same random numbers, those of its module's fixtures included, in whatever order the tests run."""
     random.seed(SEED)
     for library, seed in (("numpy.random", "seed"), ("torch", "manual_seed")):
         if (module := sys.modules.get(library)) is not None:
-            getattr(module, seed)(SEED)
+            getattr(module, seed)(SEED % 2**32)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import random
 import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import HealthCheck, given, settings
 
+from tests.conftest import SEED
 from tests.loops.attached import faults, source
 from tests.loops.forks import Forks
 from tests.loops.generator import made, programs, scripts, seeded_script
@@ -22,10 +22,7 @@ from tests.loops.truth import Truth
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # jit.trace warns
 
-FIXED = settings(max_examples=250, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-FRESH = settings(max_examples=3000, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-FRESH_SCRIPTS = settings(max_examples=400, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-SEED = random.SystemRandom().randrange(10**9)
+FEW, MANY, SCRIPTS = (settings(max_examples=count, suppress_health_check=list(HealthCheck)) for count in (250, 3000, 400))
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +50,7 @@ def check_script(truth: Truth, trials: Trials) -> None:
         pytest.fail("\n".join(["", truth.title, truth.text, str(truth.data), *wrong]), pytrace=False)
 
 
-@FIXED
+@FEW
 @given(programs())
 def test_an_attached_program_is_captured_as_the_clock_by_hand_says(program: Program) -> None:
     check(program)
@@ -61,7 +58,7 @@ def test_an_attached_program_is_captured_as_the_clock_by_hand_says(program: Prog
 
 @pytest.mark.parametrize("number", range(16))
 def test_a_generated_script_is_captured_as_the_clock_by_hand_says(number: int, trials: Trials) -> None:
-    check_script(seeded_script(number), trials)
+    check_script(seeded_script(16 * SEED + number), trials)
 
 
 AHEAD_TWICE = Script(
@@ -88,22 +85,14 @@ def test_a_batch_that_was_pulled_ahead_before_the_first_call_is_one_step_of_seve
 
 
 @pytest.mark.torture
-@seed(SEED)
-@FRESH
+@MANY
 @given(programs())
 def test_thousands_of_attached_programs_are_captured_as_the_clock_by_hand_says(program: Program) -> None:
     check(program)
 
 
 @pytest.mark.torture
-@seed(SEED)
-@FRESH_SCRIPTS
+@SCRIPTS
 @given(truth=scripts())
 def test_hundreds_of_generated_scripts_are_captured_as_the_clock_by_hand_says(truth: Truth, trials: Trials) -> None:
     check_script(truth, trials)
-
-
-@pytest.mark.torture
-def test_the_seed_of_the_long_runs_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    with capsys.disabled():
-        print(f"\ngenerated programs: seed {SEED}")

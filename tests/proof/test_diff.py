@@ -71,8 +71,9 @@ def test_one_ulp_in_one_element_is_found_at_its_exact_place(tmp_path: Path) -> N
     assert (first.ulp, first.elements, first.max_ulp) == (1, 1, 1)
     assert first.a != first.b
     assert int(first.bits_b, 16) - int(first.bits_a, 16) == 1
-    assert 0 < first.max_abs < 1e-6
-    assert first.cosine == pytest.approx(1)
+    a, b = (float(np.uint32(int(bits, 16)).view(np.float32)) for bits in (first.bits_a, first.bits_b))
+    assert first.max_abs == abs(b - a)
+    assert first.cosine == pytest.approx(1, rel=2**-40), "the angle is less than the change of a float32, and the cosine its square"
 
 
 def test_the_first_divergence_is_first_by_clock_then_by_the_plan(tmp_path: Path) -> None:

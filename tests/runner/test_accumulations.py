@@ -12,6 +12,7 @@ from torch import nn
 
 import probes
 from probes.errors import RunError
+from tests.rounding import U32, within
 
 LABELS = ["count", "nonfinite", "mean", "variance", "min", "max"]
 ACCUMULATE = {"kind": "accumulate"}
@@ -63,7 +64,10 @@ def test_one_capture_for_each_phase_and_epoch_says_what_all_values_say(tmp_path:
             assert series.clocks[["epoch", "step"]].tolist() == [(0, last), (1, last)]
             assert series.clocks["global_step"].tolist() == [last, 2 * last + 1]
             for epoch, values in enumerate(series.numpy()):
-                assert values == pytest.approx(expected(read.sel(phase=phase)["whole", target], epoch), rel=1e-12)
+                true = expected(read.sel(phase=phase)["whole", target], epoch)
+                spread = true[3] ** 0.5
+                bound = [0, 0, 2**-39 * (spread + abs(true[2])), 2**-38 * true[3], 0, 0]  # of ours; as much for numpy and the merges
+                assert within(values, true, bound)
 
 
 def test_gradients_and_parameters_accumulate_and_transforms_stand_on_either_side(tmp_path: Path) -> None:
@@ -81,7 +85,7 @@ def test_gradients_and_parameters_accumulate_and_transforms_stand_on_either_side
     whole = np.abs(read["whole", "0"].sel(epoch=0).rows()).astype(np.float64)
     sums = read["sums", "0"]
     assert sums.dtype == "float32"
-    assert sums.numpy()[0][:4] == pytest.approx([whole.size, 0, whole.mean(), whole.var()], rel=1e-6)
+    assert sums.numpy()[0][:4] == pytest.approx([whole.size, 0, whole.mean(), whole.var()], rel=U32 + 2**-38)
     assert read["weights", "2.weight"].numpy()[:, 0].tolist() == [4, 4]
 
 

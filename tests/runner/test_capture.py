@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import probes
 from probes.errors import RunError
+from tests.rounding import after, within
 from tests.runner.capturing import Block, batches, by_hand, record, same, train
 
 
@@ -153,7 +154,8 @@ def test_parameter_gradients_have_three_stages(tmp_path: Path) -> None:
     assert len(final) == 2
     assert torch.equal(accumulated[0], increment[0])
     assert torch.equal(accumulated[1], increment[0] + increment[1])
-    assert torch.allclose(final[0].norm(), torch.tensor(0.5))
+    whole = accumulated[1].double().norm()
+    assert within(final[0].double().norm(), whole * 0.5 / (whole + 1e-6), after(accumulated[1].numel() + 5))  # torch adds the 1e-6
 
 
 def test_data_is_the_parameter_that_the_steps_forward_used(tmp_path: Path) -> None:

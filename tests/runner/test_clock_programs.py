@@ -155,7 +155,7 @@ def known_to_train(loop: Loop) -> bool:
 
 
 @given(loops, st.sampled_from(["optimizer", "update", "batch", "forward"]))
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=300)
 def test_a_composed_loop_has_the_clock_of_its_own_counters(loop: Loop, rule: str) -> None:
     program = Program(rule=rule)
     run(loop, program)
@@ -168,7 +168,7 @@ def test_a_composed_loop_has_the_clock_of_its_own_counters(loop: Loop, rule: str
 
 
 @given(loops, st.booleans())
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150)
 def test_items_and_phases_of_the_loop_win_whatever_is_done_in_them(loop: Loop, around: bool) -> None:
     """`run.steps` and `run.phase` in either nesting, over loaders that are watched too."""
     program, expected = Program(automatic=False), Truth()

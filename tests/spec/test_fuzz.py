@@ -19,9 +19,7 @@ MOST_MEMORY = 200 << 20
 
 
 def tried(kind: str, count: int) -> None:
-    settings(max_examples=count, deadline=None, suppress_health_check=list(HealthCheck), database=None)(
-        given(fuzz.KINDS[kind])(fuzz.told)
-    )()
+    settings(max_examples=count, suppress_health_check=list(HealthCheck))(given(fuzz.KINDS[kind])(fuzz.told))()
 
 
 @pytest.mark.parametrize("kind", fuzz.KINDS)

@@ -192,7 +192,7 @@ def test_a_fault_alone_is_reported_at_its_line(kind: Kind) -> None:
     assert (fault.code, name, fault.at) in said_alone(kind)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(independent())
 def test_all_faults_are_reported_in_one_run_and_nothing_else(kinds: list[Kind]) -> None:
     found = said(planted(kinds))

@@ -83,7 +83,7 @@ WORDS = sorted(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(path=st.sampled_from(VALID), place=st.integers(0, 10**6), word=st.sampled_from(WORDS))
 def test_the_schema_accepts_every_spec_that_check_accepts(path: Path, place: int, word: str, validator: Any) -> None:
     tokens = re.findall(r"[\w.-]+|\s+|.", path.read_text("utf-8"))

@@ -10,21 +10,28 @@ from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from fractions import Fraction
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from probes.transforms.kernels.stats import on_device
-from tests.transforms.hard_inputs import Exact, inputs, two
+from probes.transforms.project import directions
+from tests.transforms.hard_inputs import Exact, ExactComplex, inputs, root, two
 from tests.transforms.made import applied, made
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
+COMPLEX = ("complex64", "complex128")
 NARROW = ("float16", "bfloat16", "float32")
 EXACT = Fraction(0)
-ROUNDING = {"float32": (two(-24), two(-149)), "float64": (two(-53), two(-1074))}
+ROUNDING = {
+    "float16": (two(-11), two(-24)),
+    "bfloat16": (two(-8), two(-133)),
+    "float32": (two(-24), two(-149)),
+    "float64": (two(-53), two(-1074)),
+}
 
-Formula = Callable[[Exact], Fraction]
+Formula = Callable[[Any], Fraction]
 
 
 class Check(NamedTuple):
@@ -33,18 +40,19 @@ class Check(NamedTuple):
     found: float
     true: Fraction
     bound: Fraction
+    dtype: str = "float32"
 
     @property
     def share(self) -> Fraction:
         """The error as a share of the bound; 0 where both are beyond the range of the stored dtype."""
         if self.found in (inf, -inf):
-            limit = Fraction(torch.finfo(torch.float32).max)
-            return Fraction(0) if abs(self.true) * (1 + two(-24)) >= limit and (self.true > 0) == (self.found > 0) else two(99)
+            limit = Fraction(torch.finfo(getattr(torch, self.dtype)).max)
+            return Fraction(0) if abs(self.true) + self.bound >= limit and (self.true > 0) == (self.found > 0) else two(99)
         error = abs(Fraction(self.found) - self.true)
         return error / self.bound if self.bound else (two(99) if error else Fraction(0))
 
 
-Compute = Callable[[Tensor, Exact], Check | None]
+Compute = Callable[[Tensor, Any], Check | None]
 
 
 @dataclass
@@ -67,7 +75,7 @@ class Row:
     inputs: int = 0
     share: Fraction = EXACT
 
-    def take(self, values: Tensor, exact: Exact) -> None:
+    def take(self, values: Tensor, exact: Exact | ExactComplex) -> None:
         """Count an input and keep the worst."""
         check = self.compute(values, exact)
         if check is None:
@@ -87,7 +95,7 @@ def _kind(values: Tensor) -> str:
 
 
 def _widened(values: Tensor) -> str:
-    return "float64" if _kind(values) == "float64" else "float32"
+    return "float64" if _kind(values) in ("float64", "complex128") else "float32"
 
 
 def _of_stats(
@@ -134,6 +142,44 @@ def _of_quantile(values: Tensor, exact: Exact) -> Check | None:
     bound = max(abs(low), abs(high)) * two(-51)
     found = float(applied(made("quantile", q=[share]), values)[0])
     return Check(found, right, _stored(_widened(values), right, bound))
+
+
+def _of_logits(values: Tensor, exact: Exact) -> Check | None:
+    if exact.count > 300:  # exponentials to 60 digits take long
+        return None
+    with localcontext() as context:
+        context.prec = 60
+        logits = [Decimal(value) for value in values.double().tolist()]
+        weights = [(logit - max(logits)).exp() for logit in logits]
+        shares = [weight / sum(weights) for weight in weights]
+        right = Fraction(sum(-share * share.ln() for share in shares if share > Decimal("1e-400")))
+    bound = ((exact.count + 760) * two(-53) + two(-41)) * (right + 1)
+    return Check(float(applied(made("entropy", of="logits"), values)), right, _stored(_widened(values), right, bound))
+
+
+def _of_einops(reduction: str, true: Formula, terms: Formula) -> Compute:
+    """A reduction by torch, which adds float16 and bfloat16 up in float32; where a partial result leaves the range, nothing is stated."""
+
+    def compute(values: Tensor, exact: Exact) -> Check | None:
+        kind = _kind(values)
+        if reduction != "prod" and exact.magnitudes >= Fraction(torch.finfo(getattr(torch, kind)).max):
+            return None
+        found = applied(made("einops", pattern="n -> ()", reduction=reduction), values)
+        right = true(exact)
+        inner, smallest = ROUNDING[_widened(values)]
+        return Check(float(found), right, _stored(kind, right, (terms(exact) * inner + smallest) * exact.count), kind)
+
+    return compute
+
+
+def _of_project(values: Tensor, exact: Exact) -> Check | None:
+    size = 3
+    unit, smallest = ROUNDING[_widened(values)]
+    signs = directions(0, exact.count, size)[:, 0].tolist()
+    right = sum(int(sign) * one for sign, one in zip(signs, exact.whole, strict=True)) * exact.unit / root(Fraction(size))
+    bound = (exact.count + 3) * (unit * exact.magnitudes / root(Fraction(size)) + smallest)
+    found = float(applied(made("project", size=size), values)[0])
+    return Check(found, right, _stored(_widened(values), right, bound), _widened(values))
 
 
 def _of_entropy(values: Tensor, _exact: Exact) -> Check | None:
@@ -195,11 +241,42 @@ def _other_rows() -> Iterator[Row]:
     yield Row("accumulate", "variance of one value", FLOATS, "2^-39 of itself", variance)
     yield Row("quantile", "any", FLOATS, "2^-51 of the larger neighbor", _of_quantile)
     yield Row("entropy", "of probabilities", FLOATS, "2^-40 of the sum of magnitudes", _of_entropy)
+    yield Row("entropy", "of n logits", FLOATS, "2^-41 and (n + 760) 2^-53 of itself and 1", _of_logits)
+
+
+def _rows_of_torch() -> Iterator[Row]:
+    """What torch computes, in float32, or in float64 for float64."""
+    share = "of the {} of magnitudes"
+    yield Row("einops", "sum of n", FLOATS, f"n u {share.format('sum')}", _of_einops("sum", lambda e: e.sum, lambda e: e.magnitudes))
+    mean = _of_einops("mean", MEAN, lambda e: e.magnitudes / e.count)
+    yield Row("einops", "mean of n", FLOATS, f"n u {share.format('mean')}", mean)
+    yield Row("project", "of n", FLOATS, f"(n + 3) u {share.format('sum')} / sqrt(size)", _of_project)
+
+
+def _complex_rows() -> Iterator[Row]:
+    zeros: Formula = lambda e: Fraction(sum(map(bool, e.sizes)))  # noqa: E731
+    table: dict[str, tuple[Formula, Formula, str]] = {
+        "l0": (zeros, lambda e: EXACT, "0"),
+        "l1": (lambda e: sum(e.sizes, EXACT), lambda e: two(-41) * sum(e.sizes, EXACT) + e.count * two(-1074), "2^-41 of itself, and n 2^-1074"),
+        "l2": (L2, lambda e: two(-41) * e.l2, "2^-41 of itself"),
+        "linf": (lambda e: max(e.sizes), lambda e: two(-52) * max(e.sizes), "2^-52 of itself"),
+    }
+    for order, (true, bound, text) in table.items():
+        yield Row("norm", f"{order} of complex elements", COMPLEX, text, _of(true, bound, "norm", order=order))
+    yield Row("abs", "of a complex element", COMPLEX, "2 u of itself", _of_abs)
+
+
+def _of_abs(values: Tensor, exact: ExactComplex) -> Check:
+    dtype = _widened(values)
+    unit, smallest = ROUNDING[dtype]
+    found = applied(made("abs"), values).tolist()
+    checks = [Check(one, size, 2 * unit * size + smallest, dtype) for one, size in zip(found, exact.sizes, strict=True)]
+    return max(checks, key=lambda check: check.share)
 
 
 def rows() -> list[Row]:
     """Every number with a bound, without figures."""
-    return [*_stats_rows(), *_norm_rows(), *_reduce_rows(), *_other_rows()]
+    return [*_stats_rows(), *_norm_rows(), *_complex_rows(), *_reduce_rows(), *_other_rows(), *_rows_of_torch()]
 
 
 def measured(seed: int, repeats: int) -> list[Row]:
@@ -210,9 +287,9 @@ def measured(seed: int, repeats: int) -> list[Row]:
         repeats: inputs of each pattern and dtype.
     """
     found = rows()
-    for dtype in FLOATS:
+    for dtype in (*FLOATS, *COMPLEX):
         for values in inputs(dtype, seed, repeats):
-            exact = Exact(values)
+            exact = ExactComplex(values) if values.is_complex() else Exact(values)
             for row in found:
                 if dtype in row.dtypes:
                     row.take(values, exact)

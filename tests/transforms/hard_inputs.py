@@ -68,6 +68,28 @@ class Exact:
         return [one * self.unit for one in sorted(self.whole)]
 
 
+class ExactComplex:
+    """Complex elements as exact numbers.
+
+    Args:
+        values: finite, one axis, any complex dtype.
+    """
+
+    def __init__(self, values: Tensor) -> None:
+        self.parts = Exact(torch.view_as_real(values).reshape(-1))
+        self.count = len(values)
+
+    @cached_property
+    def sizes(self) -> list[Fraction]:
+        """The magnitude of each element."""
+        whole = self.parts.whole
+        return [root(Fraction(a * a + b * b)) * self.parts.unit for a, b in zip(whole[::2], whole[1::2], strict=True)]
+
+    @cached_property
+    def l2(self) -> Fraction:
+        return self.parts.l2
+
+
 def root(number: Fraction) -> Fraction:
     """The square root, to about 200 bits."""
     if not number:
@@ -78,14 +100,16 @@ def root(number: Fraction) -> Fraction:
 
 
 def inputs(dtype: str, seed: int, repeats: int) -> Iterator[Tensor]:
-    """Hard inputs of a float dtype: finite, one axis, the same for the same seed."""
+    """Hard inputs of a float or complex dtype: finite, one axis, the same for the same seed."""
     random = Random(f"{dtype} {seed}")
-    info = torch.finfo(getattr(torch, dtype))
+    wanted = getattr(torch, dtype)
+    info = torch.finfo(wanted)
     for _ in range(repeats):
         for make in PATTERNS:
             length = random.choice(LENGTHS)
-            values = torch.tensor(make(random, length, info), dtype=torch.float64)
-            yield values.clamp(info.min, info.max).to(getattr(torch, dtype))
+            parts = [torch.tensor(make(random, length, info), dtype=torch.float64) for _ in range(1 + wanted.is_complex)]
+            real, *imaginary = (part.clamp(info.min, info.max) for part in parts)
+            yield (torch.complex(real, *imaginary) if imaginary else real).to(wanted)
 
 
 Make = Callable[[Random, int, torch.finfo], list[float]]

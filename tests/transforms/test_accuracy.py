@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from random import SystemRandom
 
 import pytest
 import torch
 
+from tests.conftest import SEED
 from tests.pages import script
 from tests.transforms.accuracy import Row, measured, rows
 from tests.transforms.hard_inputs import Exact
 from tests.transforms.made import applied, made
-
-FRESH = SystemRandom().randrange(1 << 32)
 
 
 def beyond(found: list[Row]) -> list[str]:
@@ -21,14 +19,14 @@ def beyond(found: list[Row]) -> list[str]:
 
 
 def test_numbers_are_within_their_bounds_on_hard_inputs() -> None:
-    found = measured(seed=1, repeats=1)
+    found = measured(seed=SEED + 1, repeats=1)
     assert all(row.inputs for row in found)
     assert not beyond(found)
 
 
 @pytest.mark.torture
-def test_numbers_are_within_their_bounds_on_fresh_inputs() -> None:
-    assert not beyond(measured(FRESH, repeats=25)), f"seed {FRESH}"
+def test_numbers_are_within_their_bounds_on_thousands_of_inputs() -> None:
+    assert not beyond(measured(SEED + 2, repeats=25))
 
 
 def test_the_page_has_every_number_and_its_bound() -> None:
@@ -46,7 +44,7 @@ def test_the_standard_deviation_of_three_zeros_and_30517_repeated_is_within_its_
 
 
 def test_numbers_of_several_chunks_are_within_their_bounds() -> None:
-    value = torch.linspace(-5, 50, 300_001) + torch.randn(300_001, generator=torch.Generator().manual_seed(3))
+    value = torch.linspace(-5, 50, 300_001) + torch.randn(300_001, generator=torch.Generator().manual_seed(SEED + 3))
     exact = Exact(value)
     for row in rows():
         if "float32" in row.dtypes and row.transform in ("stats", "norm", "reduce", "accumulate"):

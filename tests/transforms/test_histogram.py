@@ -24,7 +24,7 @@ def test_every_element_falls_into_one_labelled_bucket() -> None:
     assert counts == {"under": 2, "[-1, -0.5)": 1, "[-0.5, 0)": 2, "[0, 0.5)": 1, "[0.5, 1]": 2, "over": 2, "nan": 1}
 
 
-@settings(deadline=None, max_examples=60, derandomize=True)
+@settings(max_examples=60)
 @given(
     st.lists(st.floats(width=32, min_value=-4, max_value=4), max_size=60),
     st.integers(1, 40),

@@ -20,7 +20,7 @@ def test_numbers_are_in_the_order_of_their_labels() -> None:
     numbers = dict(zip(STATS, applied(made("stats"), value).tolist(), strict=True))
     std = (25 / 4 - (1 / 4) ** 2) ** 0.5
     expected = {"count": 8, "mean": -0.25, "std": std, "min": -4, "max": 3, "l2": 5, "zeros": 2, "nan": 1, "+inf": 2, "-inf": 1}
-    assert numbers == pytest.approx(expected, rel=1e-15)
+    assert numbers == pytest.approx(expected, rel=2**-40)
     assert made("stats").out(Signature()).coords == {"stat": STATS}
 
 

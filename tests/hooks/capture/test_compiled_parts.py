@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import probes
+from tests.rounding import U64, after, within
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own, while it compiles
 X = torch.randn(3, 4, generator=torch.Generator().manual_seed(1))
@@ -54,21 +55,23 @@ def train(call: Any, model: nn.Module, batches: Any) -> None:
         optimizer.step()
 
 
-def recorded(path: Path, values: list[str], modes: tuple[bool, ...] = (), wrap: Any = lambda model: model) -> Any:
+def recorded(
+    path: Path, values: list[str], modes: tuple[bool, ...] = (), wrap: Any = lambda model: model, dtype: torch.dtype = torch.float32
+) -> Any:
     torch.manual_seed(5)
-    model = Stack(modes)
+    model = Stack(modes).to(dtype)
     call = wrap(model)
     spec = {"version": 1, "name": "t", "probes": {"p": {"modules": ["first", "inner.0", "last"], "values": values}}}
     with probes.attach(model, spec, out=path) as run:
-        train(call, model, run.steps([X] * 3))
+        train(call, model, run.steps([X.to(dtype)] * 3))
     return probes.open(path)
 
 
-def equal(ours: Any, theirs: Any) -> None:
+def equal(ours: Any, theirs: Any, bound: float = 0) -> None:
     assert [str(series.key) for series in ours.series] == [str(series.key) for series in theirs.series]
     for one, other in zip(ours.series, theirs.series, strict=True):
         assert [capture.clock for capture in one] == [capture.clock for capture in other], one.key
-        assert all(torch.allclose(a, b, atol=1e-6) for a, b in zip(one.torch(), other.torch(), strict=True)), one.key
+        assert all(within(a, b, bound) for a, b in zip(one.torch(), other.torch(), strict=True)), one.key
 
 
 @pytest.mark.parametrize("modes", [(outer, inner) for outer in (False, True) for inner in (False, True)], ids=str)
@@ -85,7 +88,11 @@ def test_a_checkpoint_in_a_compiled_region_is_captured_once(tmp_path: Path, reen
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="inductor needs a C++ compiler")
 def test_gradients_through_inductor_are_those_of_the_plain_model(tmp_path: Path) -> None:
-    equal(recorded(tmp_path / "ours", VALUES, wrap=torch.compile), recorded(tmp_path / "plain", VALUES))
+    # inductor has a tanh of its own. Each of the 150 roundings of a step grows by 2 at most (the sums of rows of weights) in each of six
+    # products, and by as much in the two steps behind it.
+    bound = after(3 * 150, U64) * 2**18
+    ours = recorded(tmp_path / "ours", VALUES, wrap=torch.compile, dtype=torch.float64)
+    equal(ours, recorded(tmp_path / "plain", VALUES, dtype=torch.float64), bound)
 
 
 def test_two_calls_in_one_compiled_function_are_two_calls_of_one_microstep(tmp_path: Path) -> None:

@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from probes.transforms.kernels.stats import CHUNK, ROW, on_device, stats
+from tests.conftest import SEED
 from tests.transforms.made import same_bits
 
 BOUND = 2.0**-17  # of the float32 path, see the kernel
+BOUND_OF_DOUBLES = 2.0**-39  # 2**-40 of ours, and less than as much of numpy's, whose pairwise sums round a few dozen times
 MANY = 2 * CHUNK + 3 * ROW + 17
-SEEDED = torch.Generator().manual_seed(7)
+SEEDED = torch.Generator().manual_seed(SEED + 7)
 NORMAL = torch.randn(MANY, generator=SEEDED)
 
 CASES = {
@@ -69,7 +71,7 @@ def test_the_formulation_for_other_devices_agrees(name: str) -> None:
     value = CASES[name]
     if name == "nearly constant":
         value = value.double()
-    close(on_device(value), plain(value), 1e-9)
+    close(on_device(value), plain(value), BOUND_OF_DOUBLES)
 
 
 @pytest.mark.parametrize("name", ["normal", "shifted", "half", "integers", "some not finite"])
@@ -90,7 +92,7 @@ SPECIAL = st.sampled_from([0.0, -0.0, float("nan"), float("inf"), float("-inf")]
 SINGLE = st.floats(width=32, allow_nan=False, allow_infinity=False)
 
 
-@settings(deadline=None, max_examples=60, derandomize=True)
+@settings(max_examples=60)
 @given(st.lists(st.one_of(SINGLE, SPECIAL), max_size=40), st.integers(0, 3), st.sampled_from(["float32", "float64", "bfloat16", "float16"]))
 def test_any_mixture_of_elements_has_the_numbers_of_numpy(elements: list[float], doublings: int, dtype: str) -> None:
     value = torch.tensor(elements, dtype=torch.float64).repeat(17**doublings).to(getattr(torch, dtype))
