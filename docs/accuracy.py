@@ -28,9 +28,13 @@ exact integer arithmetic. `python docs/accuracy.py` writes this page; `make tort
 """
 TAIL = """
 These are exact: the other numbers of `stats` and `accumulate` (counts, min, max), `reduce` with max, min, any, all, and sums of
-integers, which fail where they leave int64, `histogram`, `select`, `sample`, `topk`, `abs` and `fingerprint`. `cast` and `quantize`
-round once. These have no stated bound: `project`, a matrix product in float32 (float64 for float64), and the reductions of `einops`,
-which are those of torch in the dtype of the value.
+integers, which fail where they leave int64, `einops` with max, min and of integers (modulo 2^64), `histogram`, `select`, `sample`, `topk`,
+`abs` of real elements and `fingerprint`. `cast` and `quantize` round once.
+
+`einops` and `project` are computed by torch, in float32, or in float64 for float64: u is 2^-24 or 2^-53, and each of n terms adds
+the smallest number of that dtype. The reductions of `einops` are rounded to the dtype of the value, and have a bound only where the
+sum of magnitudes is in its range. A product of n errs by at most n u of itself. `project` has its bound unless the program allows torch
+to multiply with fewer digits (`torch.set_float32_matmul_precision`).
 
 Elements that are not finite: `stats` and `accumulate` leave them out and count them. In `norm`, `reduce` and `quantile` a NaN makes
 the result NaN (for `l0`, `any` and `all` it is not zero), and infinities follow IEEE arithmetic. A result is infinite only

@@ -133,6 +133,20 @@ def _of_accumulate(
     return compute
 
 
+def _of_covariance(values: Tensor, exact: Exact) -> Check | None:
+    """The covariance of the two halves of the input."""
+    count = exact.count // 2
+    if not count:
+        return None
+    pair = values[: 2 * count].view(2, count)
+    one, other = Exact(pair[0]), Exact(pair[1])
+    products = sum(a * b for a, b in zip(one.whole, other.whole, strict=True)) * one.unit * other.unit
+    right = products / count - one.mean * other.mean
+    bound = (count + 8) * two(-53) * one.std * other.std + two(-100) * one.magnitudes * other.magnitudes / count**2
+    found = float(applied(made("accumulate", what="covariance", dims=[0]), pair.T)[3, 1])
+    return Check(found, right, _stored("float64", right, bound), "float64")
+
+
 def _of_quantile(values: Tensor, exact: Exact) -> Check | None:
     share = 0.3
     ordered, place = exact.sorted(), share * (exact.count - 1)
@@ -239,6 +253,8 @@ def _other_rows() -> Iterator[Row]:
     yield Row("accumulate", "mean of one value", FLOATS, text, _of_accumulate(2, true, bound))
     variance = _of_accumulate(3, lambda e: e.variance, lambda e: two(-39) * e.variance)
     yield Row("accumulate", "variance of one value", FLOATS, "2^-39 of itself", variance)
+    covariance = "(n + 8) 2^-53 of the product of std, and 2^-100 of that of the mean magnitudes"
+    yield Row("accumulate", "covariance of n rows", FLOATS, covariance, _of_covariance)
     yield Row("quantile", "any", FLOATS, "2^-51 of the larger neighbor", _of_quantile)
     yield Row("entropy", "of probabilities", FLOATS, "2^-40 of the sum of magnitudes", _of_entropy)
     yield Row("entropy", "of n logits", FLOATS, "2^-41 and (n + 760) 2^-53 of itself and 1", _of_logits)
@@ -257,7 +273,11 @@ def _complex_rows() -> Iterator[Row]:
     zeros: Formula = lambda e: Fraction(sum(map(bool, e.sizes)))  # noqa: E731
     table: dict[str, tuple[Formula, Formula, str]] = {
         "l0": (zeros, lambda e: EXACT, "0"),
-        "l1": (lambda e: sum(e.sizes, EXACT), lambda e: two(-41) * sum(e.sizes, EXACT) + e.count * two(-1074), "2^-41 of itself, and n 2^-1074"),
+        "l1": (
+            lambda e: sum(e.sizes, EXACT),
+            lambda e: two(-41) * sum(e.sizes, EXACT) + e.count * two(-1074),
+            "2^-41 of itself, and n 2^-1074",
+        ),
         "l2": (L2, lambda e: two(-41) * e.l2, "2^-41 of itself"),
         "linf": (lambda e: max(e.sizes), lambda e: two(-52) * max(e.sizes), "2^-52 of itself"),
     }

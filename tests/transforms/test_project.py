@@ -6,6 +6,7 @@ import torch
 from probes.signature import Signature, SignatureError
 from probes.testing import check_transform
 from probes.transforms.project import directions
+from tests.rounding import U32, U64, after
 from tests.transforms.made import applied, made
 
 
@@ -24,6 +25,17 @@ def test_lengths_are_nearly_kept() -> None:
     assert result.shape == (20, 1024)
     # A squared length has a relative variance of 2 / 1024 at most: 0.1 is more than four standard deviations, and the seed is fixed.
     assert (result.norm(dim=1) / value.norm(dim=1)).sub(1).abs().max() < 0.1
+
+
+@pytest.mark.parametrize(("dtype", "u"), [(torch.float32, U32), (torch.float64, U64)])
+def test_sums_do_not_leave_the_range(dtype: torch.dtype, u: float) -> None:
+    largest = torch.finfo(dtype).max
+    signs = directions(0, 64, 1)[:, 0].to(dtype)
+    signs[::2] *= -1  # every product cancels with its neighbor
+    found = applied(made("project", size=1), torch.stack((signs * largest, signs * float("inf"), signs)))
+    assert abs(found[0].item() / largest) <= after(67, u) * 64
+    assert not found[1].isfinite().any()
+    assert found[2].item() == 0
 
 
 def test_another_seed_gives_other_directions() -> None:

@@ -96,10 +96,16 @@ def covariance(rows: Tensor) -> Tensor:
     whole = values.isfinite().all(1)
     clean = values.where(whole.unsqueeze(1), 0.0)
     count = whole.sum().double()
-    apart = clean - (mean := _sum(clean) / count)
-    apart = apart.where(whole.unsqueeze(1), 0.0)
+    exponent = device_exponent(clean) if rows.dtype is torch.float64 else clean.new_zeros(clean.shape[1])
+    scaled = device_scaled(clean, -exponent)
+    mean = _sum(scaled) / count
+    off = _sum((scaled - mean).where(whole.unsqueeze(1), 0.0)) / count
+    mean = mean + off  # once more, as in `standard_deviation`: what is left of it is an error of the second order
+    apart = (scaled - mean).where(whole.unsqueeze(1), 0.0)
+    found = _products(apart, on_host) / count
     counts = torch.stack((count, values.shape[0] - count)).unsqueeze(1).expand(2, values.shape[1])
-    return torch.cat((counts, mean.unsqueeze(0), _products(apart, on_host) / count))
+    covariances = device_scaled(device_scaled(found, exponent), exponent.unsqueeze(1))
+    return torch.cat((counts, device_scaled(mean, exponent).unsqueeze(0), covariances))
 
 
 def _products(apart: Tensor, on_host: bool) -> Tensor:
