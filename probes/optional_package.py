@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from typing import Any
 
 from probes.errors import MissingExtra
+
+OLDEST_TORCH = (2, 6)
 
 
 def import_optional(package: str, extra: str, purpose: str) -> Any:
@@ -22,5 +27,43 @@ def import_optional(package: str, extra: str, purpose: str) -> Any:
     try:
         return import_module(package)
     except ImportError as error:
-        distribution = "torch" if extra == "torch" else f'"torch-probes[{extra}]"'
-        raise MissingExtra(f"{purpose} needs the package `{package}`; install it with: pip install {distribution}") from error
+        raise MissingExtra(f"{purpose} needs the package `{package}`; {_install(extra)}") from error
+
+
+def require_torch(purpose: str) -> None:
+    """Refuse a feature that needs torch, where torch is missing or too old; does not import torch.
+
+    Args:
+        purpose: what needs torch; begins the message.
+
+    Raises:
+        MissingExtra: torch is not installed, or is older than `OLDEST_TORCH`; the message has the command that installs it.
+    """
+    if not _is_installed("torch"):
+        raise MissingExtra(f"{purpose} needs the package `torch`, which is not installed; {_install('torch')}")
+    found = _torch_version()
+    if re.match(r"\d+\.\d+", found) and tuple(map(int, found.split(".")[:2])) < OLDEST_TORCH:
+        oldest = ".".join(map(str, OLDEST_TORCH))
+        raise MissingExtra(f"{purpose} needs torch {oldest} or later, and torch {found} is installed; {_install('torch')}")
+
+
+def _install(extra: str) -> str:
+    return f'install it with: pip install "torch-probes[{extra}]"'
+
+
+def _is_installed(package: str) -> bool:
+    """Whether an import would find a package; a folder that has its name, without Python files of a package, does not count."""
+    try:
+        found = find_spec(package)
+    except ImportError:
+        return False
+    except ValueError:  # imported already, by a loader that leaves no `__spec__`
+        return True
+    return found is not None and found.origin is not None
+
+
+def _torch_version() -> str:
+    try:
+        return version("torch")
+    except PackageNotFoundError:  # torch runs from its source tree
+        return ""

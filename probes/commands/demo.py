@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 
 from probes.errors import MissingExtra, StorageError, UsageError
+from probes.optional_package import require_torch
 
 PACKAGE = Path(__file__).parents[1]
 SCRIPTS = {"digits": "train.py", "minilm": "embed.py"}
@@ -29,6 +30,7 @@ def demo(name: str, out: Path | None) -> None:
     module, extra = NEEDS[name]
     if find_spec(module) is None:
         raise MissingExtra(f"the example `{name}` needs the package `{module}`: pip install 'torch-probes[{extra}]'")
+    require_torch("`probes demo`")
     folder = out or Path(f"probes-demo-{name}")
     unpack(name, folder)
     run = next(f"runs/{number}" for number in count(1) if not (folder / "runs" / str(number)).exists())

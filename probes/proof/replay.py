@@ -9,6 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from probes.errors import RunError, UsageError
+from probes.optional_package import require_torch
 from probes.proof.comparison.difference import Difference
 from probes.proof.diff import diff
 from probes.proof.replay_plan import Change, ReplayPlan, changes, command, plan_replay, write_spec
@@ -84,7 +85,9 @@ def replay(
         FileRefused: the recorded run does not verify.
         RunError: something is no longer as it was recorded; the message lists it. Or the command failed.
         UsageError: what was recorded is not enough to run it again.
+        MissingExtra: torch is not installed.
     """
+    require_torch("`probes replay`")
     run = Path(path)
     run = newest_run(run) if run.is_dir() and not is_run(run) else run
     plan = plan_replay(run, Path(out), Path(directory) if directory is not None else None, roots_only=bool(expect))

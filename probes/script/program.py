@@ -13,6 +13,7 @@ from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 
 from probes.errors import StorageError, UsageError
+from probes.optional_package import require_torch
 
 INTERRUPTED = 130
 OURS = str(Path(__file__).resolve().parent.parent) + os.sep
@@ -185,7 +186,9 @@ def program_of(verb: str, words: Sequence[str], before: str = "SPEC") -> Program
     Raises:
         UsageError: there is no program, or an option stands in its place.
         StorageError: there is no such script.
+        MissingExtra: torch is not installed.
     """
+    require_torch(f"`probes {verb}`")
     words = words[1:] if words[:1] == ("--",) else words
     line = f"probes {verb} [OPTIONS] {before}".rstrip()
     if not words:

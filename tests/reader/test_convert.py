@@ -87,7 +87,7 @@ def test_axes_that_share_a_name_or_are_called_step_are_told_apart(tmp_path: Path
     assert probes.open(tmp_path)["acts", "fc1"].xarray().dims == ("step", "x", "x_1", "step_1")
 
 
-@pytest.mark.parametrize(("package", "command"), [("torch", "pip install torch"), ("xarray", r"torch-probes\[xarray\]")])
+@pytest.mark.parametrize(("package", "command"), [("torch", r"torch-probes\[torch\]"), ("xarray", r"torch-probes\[xarray\]")])
 def test_a_missing_package_is_named_with_what_installs_it(
     package: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
