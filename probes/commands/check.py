@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from probes.commands.options.chosen_specs import SKIP_OTHERS, chosen
 from probes.commands.options.overrides import changes
 from probes.commands.rendering.failure import problems_text
 from probes.commands.rendering.resolved_text import resolved_text
@@ -40,6 +41,7 @@ class CheckedSpec:
 @click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a value of the spec; repeatable.")
 @click.option("--set-file", "files", multiple=True, metavar="FILE", help="Read PATH=VALUE lines from this file; --set wins over it.")
 @click.option("--allow-plugin", "allowed", multiple=True, metavar="KIND", help="Allow this plug-in to be imported; repeatable.")
+@click.option("--skip-others", is_flag=True, help=SKIP_OTHERS)
 @click.option("--format", "kind", type=click.Choice(FORMATS), default="text", show_default=True, help="Output format.")
 @click.option("--json", "as_json", is_flag=True, help="Same as --format json.")
 @click.pass_context
@@ -50,6 +52,7 @@ def check(
     overrides: tuple[str, ...],
     files: tuple[str, ...],
     allowed: tuple[str, ...],
+    skip_others: bool,
     kind: str,
     as_json: bool,
 ) -> None:
@@ -67,7 +70,7 @@ def check(
       resolved   the resolved spec; only if ok and with --resolved
     """  # noqa: D301  # click's mark for a paragraph that is not rewrapped
     texts = changes(files, overrides)
-    verdicts = [verdict(name, texts, allowed) for name in specs]
+    verdicts = [verdict(name, texts, allowed) for name in chosen(specs, skip_others)]
     if as_json or kind == "json":
         found = {"ok": not any(one.code for one in verdicts), "specs": [plain(one, resolved) for one in verdicts]}
         click.echo(json.dumps(found, indent=2, ensure_ascii=False))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from probes.commands.options.chosen_specs import SKIP_OTHERS, chosen
 from probes.errors import StorageError
 from probes.spec.compose import file_bytes
 from probes.spec.format import formatted
@@ -16,14 +17,15 @@ from probes.spec.format import formatted
 @click.command()
 @click.argument("specs", metavar="SPEC...", nargs=-1, required=True)
 @click.option("--check", is_flag=True, help="Do not change files; show the changes and exit 1 if there are any.")
+@click.option("--skip-others", is_flag=True, help=SKIP_OTHERS)
 @click.pass_context
-def fmt(context: click.Context, specs: tuple[str, ...], check: bool) -> None:
+def fmt(context: click.Context, specs: tuple[str, ...], check: bool, skip_others: bool) -> None:
     """Format specs: indent by two spaces, keep comments.
 
     The order of keys and the quotes do not change. Values in brackets stay in brackets if they fit into 100 columns. The meaning of
-    a spec, and so its identity, never changes. `-` reads stdin and writes stdout. Needs the extra `torch-probes[fmt]`.
+    a spec, and so its identity, never changes. `-` reads stdin and writes stdout.
     """
-    differ = [name for name in specs if _done(name, check)]
+    differ = [name for name in chosen(specs, skip_others) if _done(name, check)]
     context.exit(1 if check and differ else 0)
 
 

@@ -5,11 +5,13 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner, Result
 
 from probes.cli import cli
 from probes.spec import load_spec
 from probes.spec.yaml.reader import read
+from tests.pages import ROOT
 from tests.regenerate import COMMAND, REFUSED, SPECS, said
 
 GOOD = "version: 1\nprobes:\n  acts: {hook: forward, modules: [fc1]}\n"
@@ -147,3 +149,25 @@ def test_a_spec_with_transforms_is_checked_without_torch(folder: Path) -> None:
 def test_what_is_printed_of_a_resolved_spec_is_that_spec(path: Path) -> None:
     result = check("--resolved", str(path))
     assert read(result.stdout.encode(), "stdout").data == load_spec(path).data
+
+
+def test_other_yaml_files_are_skipped_where_that_is_asked_for(folder: Path) -> None:
+    (folder / "compose.yaml").write_text("version: '3.9'\nservices: {}\n", "utf-8")
+    (folder / "grad.yaml").write_text("probes:\n  a: {modules: [fc1}\n", "utf-8")
+    assert check("--skip-others", "compose.yaml", "good.yaml").exit_code == 0
+    assert check("compose.yaml", "good.yaml").exit_code == 2
+    assert check("--skip-others", "compose.yaml", "grad.yaml").exit_code == 2
+    assert check("--skip-others", "absent.yaml").exit_code == 3
+    assert not check("--skip-others", "compose.yaml").output
+
+
+def test_the_hooks_for_pre_commit_run_commands_that_exist(folder: Path) -> None:
+    hooks = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text("utf-8"))
+    assert [hook["id"] for hook in hooks] == ["probes-check", "probes-fmt"]
+    for hook in hooks:
+        assert hook["types"] == ["yaml"]
+        assert "files" not in hook
+        program, *words = hook["entry"].split()
+        assert program == "probes"
+        done = CliRunner().invoke(cli, [*words, "good.yaml"])
+        assert done.exit_code == 0, done.output
