@@ -19,6 +19,7 @@ LARGEST = 1 << 62
 LARGEST_CHUNK = 1 << 20  # four times what the format allows
 LARGEST_COMPACT = 1 << 16
 BFLOAT16 = (15, 7, 8, 0, 7)  # sign position, exponent position and size, mantissa position and size
+FLOAT16 = (15, 10, 5, 0, 10)  # of IEEE; two types of the HDF5 library have them, see `hdf5_write`
 
 Elements = NDArray[Any]
 
@@ -163,8 +164,10 @@ class DatasetStorage:
         if little and family == h5py.h5t.INTEGER and size in (1, 2, 4, 8) and kind.get_precision() == 8 * size:
             return np.dtype(f"<{'u' if kind.get_sign() == h5py.h5t.SGN_NONE else 'i'}{size}")
         if little and family == h5py.h5t.FLOAT:
-            if any(kind == known for known in (h5py.h5t.IEEE_F16LE, h5py.h5t.IEEE_F32LE, h5py.h5t.IEEE_F64LE)):
+            if any(kind == known for known in (h5py.h5t.IEEE_F32LE, h5py.h5t.IEEE_F64LE)):
                 return np.dtype(f"<f{size}")
+            if size == 2 and kind.get_fields() == FLOAT16 and kind.get_ebias() == 15:
+                return np.dtype("<f2")
             if size == 2 and kind.get_fields() == BFLOAT16 and kind.get_ebias() == 127:
                 return np.dtype("<u2")
         raise self.refuse("unsafe-type", "has a type that capture files do not use")

@@ -16,6 +16,18 @@ Value: TypeAlias = str | bool | int | float | Sequence[str] | Sequence[float]
 NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable."
 LARGEST_ATTRIBUTE = 60_000  # an object header of this format takes 64 KiB
 
+
+def _half() -> Any:
+    """IEEE float16 with a note that no number depends on: that padding bits, of which it has none, would be ones.
+
+    netCDF-C 4.10 ends the process when it meets the type that the HDF5 library takes for the machine's own float16. This one it reads as
+    float32; for h5py it is float16 like any other.
+    """
+    kind = h5py.h5t.IEEE_F16LE.copy()
+    kind.set_inpad(h5py.h5t.PAD_ONE)
+    return kind
+
+
 _SCALAR = h5py.h5s.create(h5py.h5s.SCALAR)
 _TYPES = {
     "u1": h5py.h5t.STD_U8LE,
@@ -26,7 +38,7 @@ _TYPES = {
     "i2": h5py.h5t.STD_I16LE,
     "i4": h5py.h5t.STD_I32LE,
     "i8": h5py.h5t.STD_I64LE,
-    "f2": h5py.h5t.IEEE_F16LE,
+    "f2": _half(),
     "f4": h5py.h5t.IEEE_F32LE,
     "f8": h5py.h5t.IEEE_F64LE,
 }
@@ -71,10 +83,16 @@ def _immediate() -> Any:
 
 @cache
 def _never() -> Any:
-    """How a dataset is created that is never written, so that it takes no place in the file."""
+    """How a dataset is created that is never written, so that it takes no place in the file; it reads as zeros."""
     properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     properties.set_alloc_time(h5py.h5d.ALLOC_TIME_LATE)
-    properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+    properties.set_obj_track_times(False)
+    return properties
+
+
+@cache
+def _untimed_dataset() -> Any:
+    properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     properties.set_obj_track_times(False)
     return properties
 
@@ -104,6 +122,15 @@ def text(parent: Any, name: str, content: bytes) -> Any:
 def coordinate(parent: Any, name: str, kind: Any, size: int) -> Any:
     """A new dimension scale that has values."""
     made = dataset(parent, name, kind, (size,))
+    h5py.h5ds.set_scale(made, name.encode())
+    return made
+
+
+def text_coordinate(parent: Any, name: str, labels: Sequence[str]) -> Any:
+    """A new dimension scale of texts, the only ones of variable length: xarray takes them for texts with each of its engines."""
+    texts = np.array(labels, h5py.string_dtype())
+    made = dataset(parent, name, h5py.h5t.py_create(texts.dtype, logical=True), (len(labels),), _untimed_dataset())
+    made.write(h5py.h5s.ALL, h5py.h5s.ALL, texts)
     h5py.h5ds.set_scale(made, name.encode())
     return made
 

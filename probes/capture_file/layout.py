@@ -24,6 +24,7 @@ RESERVED |= {"axis", "element", "block", "block_digest", "digest_byte", "complex
 
 _HEX = 64
 _LARGE = 64 * 1024
+_LONGEST_INDEX = 1 << 16  # a longer axis has no values, so that its index never takes as many bytes as the captures
 _MANY = 100
 
 
@@ -100,6 +101,8 @@ class Layout:
             self._probes[probe] = hdf5_write.group(self.captures(), probe)
             hdf5_write.attribute(self._probes[probe], "NX_class", "NXcollection")
         group = hdf5_write.group(self._probes[probe], name)
+        if series.layout == "stacked":
+            self._lead_to(probe, name)
         step = self._column(group, "step", "u4", series.clocks["step"])
         self._column(group, "global_step", "u8", series.global_steps, step)
         varying = [name for name in VARIABLE if name not in series.constants]
@@ -151,19 +154,36 @@ class Layout:
         self.root = None
         self.handle.close()
 
-    def _values(self, group: Any, series: JournalSeries, step: Any) -> tuple[Any, list[str]]:
+    def _values(self, group: Any, series: JournalSeries, step: Any) -> tuple[Any, dict[str, list[str]]]:
         lanes = (DTYPES[series.dtype].lanes,) if DTYPES[series.dtype].lanes > 1 else ()
         first, names, shape = self._axes(group, series, step)
         kind = hdf5_write.value_type(series.dtype)
         properties = None if self._compression is None else self._compression.properties((*shape, *lanes), kind.get_size())
         values = hdf5_write.dataset(group, "values", kind, (*shape, *lanes), properties)
-        scales = [hdf5_write.dimension(group, name, size) for name, size in zip(names, shape[len(first) :], strict=True)]
+        labels = _labels(series, names)
+        scales = [self._scale(group, name, size, labels.get(name, ())) for name, size in zip(names, shape[len(first) :], strict=True)]
         names = [*(["step"] if first else []), *names]
         if lanes:
-            scales.append(hdf5_write.dimension(group, "complex", 2))
+            scales.append(self._scale(group, "complex", 2))
             names.append("complex")
         hdf5_write.attach(values, *first, *scales)
-        return values, names
+        return values, _axes_of_plot(
+            names, [size <= _LONGEST_INDEX or name in (*labels, "step") for name, size in zip(names, (*shape, *lanes), strict=True)]
+        )
+
+    def _scale(self, group: Any, name: str, size: int, labels: Sequence[Any] = ()) -> Any:
+        """A dimension scale that holds the labels of its axis, or 0, 1, 2 and so on; a long axis without labels has only its length."""
+        if labels and all(isinstance(label, str) for label in labels):
+            return hdf5_write.text_coordinate(group, name, labels)
+        if labels:
+            return self._column(group, name, "f8", np.array(labels, "f8"))
+        return self._column(group, name, "u4", np.arange(size)) if size <= _LONGEST_INDEX else hdf5_write.dimension(group, name, size)
+
+    def _lead_to(self, probe: str, name: str) -> None:
+        """Let viewers that follow `default` find a plot: the first series of each probe that has an axis of steps."""
+        for owner, child in ((self.captures(), probe), (self._probes[probe], name)):
+            if not h5py.h5a.exists(owner, b"default"):
+                hdf5_write.attribute(owner, "default", child)
 
     def _axes(self, group: Any, series: JournalSeries, step: Any) -> tuple[list[Any], list[str], tuple[int, ...]]:
         """Scales that exist, names of those to be made, and the sizes of all axes."""
@@ -183,9 +203,9 @@ class Layout:
         self._queue(shape, table.astype("<i8").tobytes())
         return [], ["element"], (int(elements.sum()),)
 
-    def _describe(self, group: Any, series: JournalSeries, axes: list[str]) -> None:
+    def _describe(self, group: Any, series: JournalSeries, axes: dict[str, list[str]]) -> None:
         about: dict[str, Any] = {**series.key._asdict(), "torch_dtype": series.dtype, "layout": series.layout}
-        about |= {"NX_class": "NXdata", "signal": "values", "axes": axes} | series.constants
+        about |= {"NX_class": "NXdata", "signal": "values"} | axes | series.constants
         if series.dims:
             about["dims"] = list(series.dims)
         about |= {LABELS + name: list(labels) for name, labels in series.coords.items() if labels}
@@ -208,6 +228,22 @@ class Layout:
     def _queue(self, made: Any, content: bytes) -> None:
         if content:
             self.columns.append((made.get_offset(), content))
+
+
+def _labels(series: JournalSeries, names: Sequence[str]) -> dict[str, Sequence[Any]]:
+    """The labels of the axes of `values`, where each capture has the same; by the name of the axis in the file."""
+    if series.layout != "stacked" or not series.dims or len(series.dims) != len(names):
+        return {}
+    found = {name: series.coords.get(dim) or [] for name, dim in zip(names, series.dims, strict=True)}
+    sizes = dict(zip(names, series.shapes[0], strict=True))
+    return {name: labels for name, labels in found.items() if len(labels) == sizes[name] and _is_plain(labels) and labels}
+
+
+def _axes_of_plot(names: list[str], valued: list[bool]) -> dict[str, list[str]]:
+    """The attributes that name the axes of `values`; NeXus has `.` for one without values, and then `dimensions` has all names."""
+    if all(valued):
+        return {"axes": names}
+    return {"axes": [name if there else "." for name, there in zip(names, valued, strict=True)], "dimensions": names}
 
 
 def axis_names(series: JournalSeries) -> list[str]:

@@ -23,7 +23,7 @@ from probes.signature import DTYPES, Coord
 
 LABELS = "labels_"
 OWN = frozenset(["probe", "target", "leaf", "phase", "torch_dtype", "layout", "dims", "epoch", "microstep", "call", "backward"])
-FOR_OTHERS = frozenset(["signal", "axes", "NX_class", "digest", "described"])  # what other readers and `verify` look at
+FOR_OTHERS = frozenset(["signal", "axes", "dimensions", "NX_class", "digest", "described"])  # what other readers and `verify` look at
 
 
 class SealedFile:

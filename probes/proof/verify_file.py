@@ -186,14 +186,16 @@ class _FileCheck:
             return {}
 
     def _class_only(self, group: Hdf5Group, name: str) -> None:
-        if group.attributes() != {"NX_class": name}:
+        attributes = group.attributes()
+        leads_to = attributes.pop("default", None)
+        if attributes != {"NX_class": name} or (leads_to is not None and leads_to not in group.names()):
             self._find("attribute-edited", f"an attribute of `{group.name}` changed")
 
     def _is_whole(self, group: Hdf5Group) -> bool:
         """Whether a series has every object of its layout; what is missing or too many is noted."""
         attributes = group.attributes()
         columns = {name for name in COLUMNS if name not in attributes}
-        axes = set(attributes.get("axes") or ()) - {"step"}
+        axes = set(attributes.get("dimensions") or attributes.get("axes") or ()) - {"step"}
         needed = {"values", "step", "global_step", "block_digest", "block", "digest_byte"}
         labels = {name for name in group.names() if name.startswith(LABELS)}
         return self._members(group, needed | columns | axes | OF_LAYOUT.get(str(attributes.get("layout")), set()), labels)
