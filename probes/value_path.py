@@ -7,7 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-ROOTS = ("input", "output", "grad_output", "grad_input", "grad_input_total", "grad", "data", "memory")
+ROOTS = ("input", "output", "grad_output", "grad_input", "grad_input_total", "grad", "data", "memory", "loop")
+
+LOOP = "loop"
+"""The root of values that the training loop logs."""
 
 HOOK_OF = {
     "input": "pre-forward",
@@ -18,6 +21,7 @@ HOOK_OF = {
     "grad": "tensor",
     "data": "tensor",
     "memory": "forward",
+    "loop": "loop",
 }
 """The hook kind that sees each root."""
 

@@ -62,7 +62,7 @@ def _no_model(loaded: LoadedSpec, name: str, probe: Probe, trees: Mapping[str, T
 
 def _bindings(draft: ProbeDraft) -> Iterator[Binding]:
     """The bindings of one probe, in the order of the model, then of the values."""
-    matched = list(tensor_values(draft)) if draft.probe.tensors else list(module_values(draft))
+    matched = list(_values(draft))
     expected = draft.probe.expect.matches if draft.probe.expect else None
     count = len({target.path for target in matched})
     if expected is not None and count != expected:
@@ -78,6 +78,15 @@ def _bindings(draft: ProbeDraft) -> Iterator[Binding]:
         if name not in seen:
             seen.add(name)
             yield _binding(draft, target)
+
+
+def _values(draft: ProbeDraft) -> Iterator[MatchedValue]:
+    """The values that a probe names: of parameters, of the training loop, or of modules."""
+    if draft.probe.tensors:
+        return tensor_values(draft)
+    if draft.probe.of_loop:
+        return (MatchedValue("", draft.tree.root, value.root, value.keys, exact=False) for value in draft.probe.value_paths)
+    return module_values(draft)
 
 
 def _binding(draft: ProbeDraft, target: MatchedValue) -> Binding:

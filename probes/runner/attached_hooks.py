@@ -20,6 +20,7 @@ from probes.hooks.capture.run_state import Gate, OutermostCall, RunState, StepSt
 from probes.hooks.capture.tap import LossListener, Tap, ValueTap
 from probes.hooks.edit import Editor, EditTap, GradEditTap
 from probes.hooks.forward import ForwardHook
+from probes.hooks.loop import LoopTap
 from probes.hooks.memory import MemoryMeter, MemoryTap
 from probes.hooks.pre_forward import PreForwardHook
 from probes.hooks.tensor import TensorTap
@@ -30,8 +31,10 @@ from probes.runner.due_hooks import DueHooks
 from probes.runner.schedule import Schedule, within
 from probes.runner.triggers.trigger import TriggeredRecorder, TriggerWatch
 from probes.runner.watch.loss_scale import nonlinear
+from probes.value_path import LOOP
 
 BEFORE = ("input", "grad_input", "grad_input_total")  # value roots that a pre-forward hook serves
+APART = (TensorTap, MemoryTap, LoopTap)  # taps that no hook of a module serves, or that register hooks themselves
 AFTER = ("output", "grad_output")  # and those of a forward hook
 
 
@@ -69,6 +72,7 @@ class Live:
         self.tensors = [tap for tap in self.taps if isinstance(tap, TensorTap)]
         self.finals = [tap for tap in self.tensors if tap.root == "grad" and tap.stage == "final"]
         self.data = [tap for tap in self.tensors if tap.root == "data"]
+        self.loops = [(binding, tap) for binding, tap in self._bound() if isinstance(tap, LoopTap)]
         self.handles: list[Any] = []
         self.passing: list[Any] = []
         self.standing: list[Any] = []
@@ -113,6 +117,8 @@ class Live:
         if isinstance(tap, TensorTap):
             node = self._node(binding)
             tap.begin(node.module, binding.target.rpartition(".")[2], binding.stage)
+        if isinstance(tap, LoopTap):
+            tap.begin()
         self._edit(binding, tap)
         return tap
 
@@ -177,7 +183,7 @@ class Live:
         chosen = [
             (binding, tap)
             for binding, tap in self._bound()
-            if not isinstance(tap, TensorTap | MemoryTap) and stands(binding) and node_of(self.trees, binding) is not None
+            if not isinstance(tap, APART) and stands(binding) and node_of(self.trees, binding) is not None
         ]
         self.standing = self._hooks(chosen)
         self.stood = {binding.index for binding, _ in chosen}
@@ -202,7 +208,7 @@ class Live:
                 self.late += [tap] if tap.lazy else []
             elif isinstance(tap, MemoryTap):
                 self.handles += tap.attach()
-            elif binding.index not in self.stood:
+            elif binding.index not in self.stood and not isinstance(tap, APART):
                 chosen.append((binding, tap))
         self.passing = self._hooks(chosen)
         self._count()
@@ -376,6 +382,8 @@ def _kind(binding: Binding) -> type[Tap]:
         return TensorTap
     if binding.root == "memory":
         return MemoryTap
+    if binding.root == LOOP:
+        return LoopTap
     if binding.probe.edit is not None:
         return EditTap if binding.root in ("input", "output") else GradEditTap
     return ValueTap if binding.root in ("input", "output") else GradTap

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
+from torch import Tensor
 from torch.amp.grad_scaler import GradScaler
+from torch.optim import Optimizer
 
 from probes.errors import ProbesError, RunError
 from probes.hooks.capture import compiled
@@ -25,6 +27,7 @@ from probes.runner.clock.run_clock import RunClock
 from probes.runner.epoch_writer import EpochFiles, EpochWriter
 from probes.runner.failures import Failures
 from probes.runner.schedule import Schedule
+from probes.runner.watch.loop_values import LoopValues
 from probes.runner.watch.loss_scale import watch_losses
 
 Observer = Callable[[Answer], None]
@@ -81,6 +84,7 @@ class Engine:
         self.live = Live(plan, self.moment, self.schedule, self._lost)
         self.writer = EpochWriter(plan, recording, self.moment, self.live, self.failures)
         self.watch = self.live.watch
+        self.logged = LoopValues(self.live.loops, self.live.trees, self.moment, self.clock, lambda text: self.failures.say(text))
         self.observers: list[Observer] = []
         self.epoch_listeners: list[Callable[[], None]] = []
         self._open: dict[tuple[str, int], list[Any]] = {}  # the state of each open step, and the microstep that it is at
@@ -180,6 +184,22 @@ class Engine:
         self.moment.scales = self.live.scales
         watch_losses(self.live.scales, scaler, losses)
 
+    @_guarded
+    def log(self, values: Mapping[str, Any]) -> None:
+        """The program logs values of its loop."""
+        self.logged.log(values)
+
+    @_guarded
+    def log_groups(self, optimizer: Optimizer) -> None:
+        """The numbers of the parameter groups of an optimizer that has stepped are logged."""
+        if self.moment.open:
+            self.logged.stepped(optimizer)
+
+    @_guarded
+    def log_loss(self, loss: Tensor) -> None:
+        """The loss of the program is logged."""
+        self.logged.loss(loss)
+
     def _give_up(self, error: Exception) -> None:
         """Capture nothing any more, since this code has a mistake; what was committed stays, and the program goes on."""
         if from_signal_handler(error):
@@ -207,6 +227,7 @@ class Engine:
 
     def _open_epoch(self, opened: EpochOpened) -> None:
         self.moment.epoch = opened.epoch
+        self.logged.epoch_opens()
         self.writer.open(opened)
         self._rest()
         for listener in self.epoch_listeners:
@@ -222,6 +243,8 @@ class Engine:
         due = self.schedule.due(self.moment.epoch, opened.phase, opened.step)
         self._open[opened.phase, opened.step] = [StepState(due), -1]
         self._go_on(opened.phase, opened.step)
+        if self.logged.held:
+            self.logged.step_opens()
 
     def _go_on(self, phase: str, step: int) -> None:
         """Make a step the one that the hooks see."""

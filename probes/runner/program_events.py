@@ -7,6 +7,7 @@ from threading import get_ident
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.amp.grad_scaler import GradScaler
 from torch.nn import Module
 from torch.optim import Optimizer
@@ -17,9 +18,11 @@ from probes.hooks.capture import compiled
 from probes.hooks.capture.tracing import is_traced, is_transformed
 from probes.plan.tree import Node, Tree
 from probes.runner.engine import Engine
+from probes.runner.watch.backward_watch import backward_watch
 from probes.runner.watch.call_watch import NO_NUMBERS, CallNumbers, call_watch
 from probes.runner.watch.grad_scaler import scaler_watch
 from probes.runner.watch.loader_watch import loader_watch
+from probes.runner.watch.loop_values import LOSS
 from probes.tensors import in_backward
 
 
@@ -48,6 +51,8 @@ class ProgramEvents:
         self._handle = register_optimizer_step_post_hook(self._optimizer_stepped)
         self.engine.watch.start(self._before_optimizer)
         scaler_watch.add(self)
+        if self._logs_by_itself and self.engine.logged.asks_for(LOSS):
+            backward_watch.add(self)
         loader_watch.add(self)
         call_watch.add(self)
 
@@ -60,6 +65,7 @@ class ProgramEvents:
         call_watch.remove(self)
         loader_watch.remove(self)
         scaler_watch.remove(self)
+        backward_watch.remove(self)
         self.engine.watch.stop()
         self._handle.remove()
         self._handle = None
@@ -181,12 +187,24 @@ class ProgramEvents:
             self.collect_compiled()
         held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
         self.engine.updated(held, owned=owned)
+        if self._logs_by_itself:
+            self.engine.log_groups(optimizer)
         if owned:
             self.halt()
+
+    @property
+    def _logs_by_itself(self) -> bool:
+        """Whether loss and optimizer settings are logged without the program saying so: it does not know of the run."""
+        return self.clock.automatic and bool(self.engine.logged.taps)
+
+    def backward_begins(self, loss: Tensor) -> None:
+        """The program calls `backward` on a scalar."""
+        self.engine.log_loss(loss)
 
     def scaler_scaled(self, scaler: GradScaler, losses: Any) -> None:
         """The gradients of these losses are scaled."""
         self.engine.scaled(scaler, losses)
+        backward_watch.note_scale(scaler, losses)
 
     def scaler_stepped(self, scaler: GradScaler, optimizer: Any, *, skipped: bool) -> None:
         """A step that a GradScaler skips is a step too."""

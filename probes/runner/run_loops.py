@@ -129,6 +129,19 @@ class RunLoops:
             raise
         self._tell(clock.phase_ends)
 
+    def log(self, **values: Any) -> None:
+        """Store values of the loop beside the captures of the step, for probes whose `values` name them, such as `loop.loss`.
+
+        A value belongs to the step that is open, or else to the last one. A value that no probe captures is reported once.
+
+        Args:
+            values: by name: numbers, tensors and arrays of at most 65,536 elements, or mappings and lists of such.
+
+        Raises:
+            UsageError: no step has begun, or a value is of another type.
+        """
+        self.engine.log(values)
+
     def raise_pending(self) -> None:
         """Raise what went wrong in a hook, where the spec says `on_error: raise` or it is too early to go on without captures."""
         if self.engine.watch.halts:

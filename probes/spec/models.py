@@ -11,7 +11,7 @@ from probes.record_options import RecordOptions
 from probes.spec.kinds import KindOf
 from probes.spec.texts import DTYPED, NAMED, Amount, Class, Dims, Dtype, Name, Patterns, Sinks, Tensors, Types, Values
 from probes.spec.when import SpecPart, When
-from probes.value_path import NATURAL, ValuePath
+from probes.value_path import LOOP, NATURAL, ValuePath
 
 VERSION = 1
 
@@ -80,7 +80,8 @@ class Probe(SpecPart):
     exclude: Annotated[Patterns, Field(description="paths or globs to remove from the matches of a glob")] = ()
     tensors: Annotated[Tensors, Field(description="parameters, buffers, or values of modules as module:value")] = ()
     values: Annotated[
-        Values, Field(description="value paths such as output.logits; default: output, input, grad_output or grad, by hook")
+        Values,
+        Field(description="value paths such as output.logits or loop.loss; default: output, input, grad_output or grad, by hook"),
     ] = ()
     stage: Annotated[
         Stage | None, Field(description="stage of a parameter's gradient: one backward pass, the sum so far, or as used by the optimizer")
@@ -101,6 +102,11 @@ class Probe(SpecPart):
         if self.values:
             return tuple(ValuePath.parse(text) for text in self.values)
         return (ValuePath(NATURAL[self.hook or "tensor"]),)
+
+    @property
+    def of_loop(self) -> bool:
+        """Whether the values are logged by the training loop, so that no module or tensor has them."""
+        return bool(self.values) and all(path.root == LOOP for path in self.value_paths)
 
 
 class Defaults(SpecPart):

@@ -10,6 +10,7 @@ from probes.hooks.capture.run_state import StepState
 
 REASONS = {
     "not reached": "the module was not called in a step that was due",
+    "not logged": "the program did not log the value in a step that was due",
     "no_grad": "the module ran with gradients disabled",
     "frozen": "the tensor does not require a gradient",
     "unused output": "the tensor got no gradient: the loss does not depend on it",
@@ -128,6 +129,14 @@ class Account:
             self.owing.discard(step)
         else:
             self.gave = step
+
+    def came_late(self, reason: str) -> None:
+        """The value of a step that has ended without it has come after all."""
+        for counts in (self.skipped, self.lacked):
+            if counts[reason] > 1:
+                counts[reason] -= 1
+            else:
+                del counts[reason]
 
     def lacks(self, reason: str, step: StepState) -> None:
         """A module was called, and its value has no gradient."""

@@ -9,14 +9,14 @@ from probes.module_glob import ModuleGlob
 from probes.spec.cross_checks.fault import Fault, Faults, Rules, repeated
 from probes.spec.models import Probe
 from probes.spec.partial import is_given, readable
-from probes.value_path import HOOK_OF, NATURAL, Reference, ValuePath
+from probes.value_path import HOOK_OF, LOOP, NATURAL, Reference, ValuePath
 
 
 def _place(probe: Probe) -> Faults:
     if probe.modules and probe.tensors:
         message = "a probe cannot have both `modules` and `tensors`"
         yield Fault("two-places", message, ("tensors",), "write two probes", key=True)
-    if not probe.modules and not probe.tensors:
+    if not probe.modules and not probe.tensors and not probe.of_loop:
         yield Fault("no-place", "the probe has neither `modules` nor `tensors`", (), "add `modules: [...]`", key=True)
 
 
@@ -64,7 +64,7 @@ def _value_and_hook(probe: Probe) -> Faults:
     for index, text in readable(probe.values):
         path = ValuePath.parse(text)
         needs = HOOK_OF[path.root]
-        if probe.hook is not None and probe.hook != needs:
+        if probe.hook is not None and probe.hook != needs and path.root != LOOP:
             message = f"value `{path}` needs hook `{needs}`, but the probe has `{probe.hook}`"
             yield Fault("hook-and-value", message, ("values", index), "remove `hook`, or write two probes")
 
@@ -73,7 +73,7 @@ def _value_and_place(probe: Probe) -> Faults:
     for index, text in readable(probe.values):
         path, place = ValuePath.parse(text), ("values", index)
         needs = HOOK_OF[path.root]
-        if probe.hook is not None and probe.hook != needs:
+        if path.root == LOOP or (probe.hook is not None and probe.hook != needs):
             continue
         if needs != "tensor" and probe.tensors:
             message = f"value `{path}` belongs to a module; parameters and buffers have `grad` and `data`"
@@ -90,6 +90,22 @@ def _data_of_reference(probe: Probe) -> Faults:
         if module:
             message = f"`data` of `{reference}` is the value of a module, which `modules` and `values` name"
             yield Fault("data-of-value", message, ("values", index), f"write `modules: [{module}]` and `values: [{value}]`")
+
+
+def _values_of_loop(probe: Probe) -> Faults:
+    for index, text in readable(probe.values):
+        path = ValuePath.parse(text)
+        if path.root != LOOP:
+            continue
+        place = next((key for key in ("modules", "tensors", "hook") if getattr(probe, key)), "")
+        if place:
+            message = f"value `{path}` is logged by the training loop, and no module or tensor has it"
+            yield Fault("value-and-place", message, ("values", index), f"remove `{place}`, or write two probes")
+        elif not probe.of_loop:
+            message = f"value `{path}` is logged by the training loop, and the other values belong to modules"
+            yield Fault("value-and-place", message, ("values", index), "write two probes")
+        if is_given(probe, "edit"):
+            yield Fault("no-effect", f"`{path}` is logged and cannot be edited", ("values", index), "remove the `edit`")
 
 
 def _keys_of_value(probe: Probe) -> Faults:
@@ -207,6 +223,7 @@ PROBE_RULES: Rules = (
     _value_and_hook,
     _value_and_place,
     _data_of_reference,
+    _values_of_loop,
     _keys_of_value,
     _edit_of_memory,
     _dims_of_memory,

@@ -56,7 +56,7 @@ def test_a_look_has_the_values_of_hooks_by_hand_and_leaves_no_file(tmp_path: Pat
 def test_schedules_and_sinks_do_not_count_in_a_look(training: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     when = {"phases": ["test"], "epochs": {"from": 3}, "steps": {"every": 10, "from": 5}, "trigger": {"kind": "nonfinite"}}
-    wanted = spec(hook="forward", modules=["b"], when=when, transforms=[{"kind": "norm"}], sinks=["log"])
+    wanted = spec(hook="forward", modules=["b"], when=when, transforms=[{"kind": "norm"}], sinks=["log", "file"])
     found = probes.look(Block().train(training), {**wanted, "sinks": {"log": {"kind": "jsonl"}, "file": {"kind": "hdf5"}}}, batch())
     assert len(found.series[0]) == 1
     assert found.series[0].key.phase == ("train" if training else "eval")

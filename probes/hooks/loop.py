@@ -1,0 +1,103 @@
+"""Values that the training loop logs: losses, learning rates, metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from probes.errors import UsageError
+from probes.hooks.capture.recorder import CaptureClock
+from probes.hooks.capture.run_state import StepState
+from probes.hooks.capture.tap import Tap
+from probes.value_path import quoted
+
+MOST_ELEMENTS = 1 << 16  # what is larger belongs to a module or a parameter, which a probe names
+
+
+class LoopTap(Tap):
+    """Captures values that the program logs by name; no module is involved."""
+
+    __slots__ = ("_step", "_times")
+
+    _step: StepState | None
+    _times: dict[str, int]
+
+    def begin(self) -> LoopTap:
+        """Begin to count how often each value comes in a step."""
+        self.absence = "not logged"
+        self._step, self._times = None, {}
+        return self
+
+    def asks_for(self, name: str) -> bool:
+        """Whether the binding captures a value of this name."""
+        return not self.keys or self.keys[0] in ("*", name)
+
+    def log(self, name: str, value: Any, at: CaptureClock) -> None:
+        """Store a value, where the step is due.
+
+        Args:
+            name: the name under which it is logged.
+            value: tensors, or containers of them, owned by the program.
+            at: the clock of the open step, or of the last one.
+        """
+        if self.gate not in at.opened.due or at.opened.dropped:
+            return
+        if self._step is not at.opened:
+            self._step, self._times = at.opened, {}
+            if at.opened.over:
+                self.account.came_late(self.absence)
+        self.account.fired += 1
+        self.take({name: value}, at, 0)
+
+    def handle(self, value: object, at: CaptureClock, call: int) -> None:
+        """Store every tensor of a value; `call` counts how often it came in the step."""
+        for recorder, tensor in self.parts(value):
+            leaf = recorder.key.leaf
+            times = self._times[leaf] = self._times.get(leaf, -1) + 1
+            if self.within is None or self.within(at.microstep, times):
+                self.put(recorder, tensor, at, times)
+                self.account.give(at.opened)
+            else:
+                self.account.skip("filtered")
+
+
+def as_tensors(name: str, value: Any) -> Any:
+    """A logged value with a tensor for each number.
+
+    Args:
+        name: its name, for messages.
+        value: a number, a tensor or an array of at most 65,536 elements, or a mapping or a list of such.
+
+    Returns:
+        The same structure; floats as float64, integers as int64, tensors detached and otherwise as they are.
+
+    Raises:
+        UsageError: it is something else.
+    """
+    if isinstance(value, Mapping):
+        return {str(key): as_tensors(f"{name}.{quoted(str(key))}", member) for key, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_tensors(f"{name}.{index}", member) for index, member in enumerate(value)]
+    tensor = _tensor(name, value)
+    if tensor.numel() > MOST_ELEMENTS:
+        message = f"`{name}` has {tensor.numel():,} elements, and a logged value has at most {MOST_ELEMENTS:,}"
+        raise UsageError(f"{message}; log a number made of it, or capture it with a probe")
+    return tensor
+
+
+def _tensor(name: str, value: Any) -> Tensor:
+    if isinstance(value, Tensor):
+        return value.detach()
+    try:
+        if isinstance(value, bool | int):
+            return torch.tensor(value)
+        if isinstance(value, float):
+            return torch.tensor(value, dtype=torch.float64)
+        if hasattr(value, "__array__") and not isinstance(value, str | bytes):
+            return torch.as_tensor(value.__array__().copy())
+    except (TypeError, ValueError, OverflowError, RuntimeError) as error:
+        raise UsageError(f"`{name}` cannot be stored: {error}") from None
+    raise UsageError(f"`{name}` is {value!r:.60}, a {type(value).__name__}; log numbers, tensors, arrays, and mappings or lists of them")

@@ -1,0 +1,132 @@
+"""Values of the training loop, on their way to the probes that capture them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+from probes.errors import UsageError
+from probes.hooks.capture.run_state import RunState
+from probes.hooks.loop import LoopTap, as_tensors
+from probes.plan import Binding, Tree
+from probes.runner.clock.run_clock import RunClock
+
+LOSS = "loss"
+
+
+class LoopValues:
+    """Gives logged values to the bindings that ask for them.
+
+    A value that is logged before the first call of a step waits until that call gives the step its number.
+
+    Args:
+        taps: the bindings on values of the loop.
+        trees: the module trees of the models, by name.
+        moment: the clock of the hooks.
+        clock: the clock of the run.
+        say: reports a value that no probe captures.
+
+    Attributes:
+        held: what waits for the next step.
+    """
+
+    def __init__(
+        self,
+        taps: Sequence[tuple[Binding, LoopTap]],
+        trees: Mapping[str, Tree],
+        moment: RunState,
+        clock: RunClock,
+        say: Callable[[str], None],
+    ) -> None:
+        self.taps = taps
+        self.trees = trees
+        self.moment = moment
+        self.clock = clock
+        self.say = say
+        self.held: list[tuple[str, Any]] = []
+        self._unasked: set[str] = set()
+        self._numbered: dict[str, WeakKeyDictionary[Optimizer, int]] = {}
+        self._owned: dict[str, set[int]] = {}
+
+    def asks_for(self, name: str) -> bool:
+        """Whether a probe captures a value of this name."""
+        return any(tap.asks_for(name) for _, tap in self.taps)
+
+    def log(self, values: Mapping[str, Any]) -> None:
+        """The program logs values.
+
+        Raises:
+            UsageError: no step has begun, or a value is of no kind that can be stored.
+        """
+        step = self.clock.steps.innermost()
+        waits = step is not None and step.index < 0
+        if not waits and (self.clock.epoch is None or not (self.moment.open or sum(self.clock.counts.values()))):
+            where = "no epoch is open" if self.clock.epoch is None else f"no step of epoch {self.clock.epoch} has begun"
+            raise UsageError(f"{where}: log within `run.steps` or `run.step`, or after the first call of the model")
+        for name, value in values.items():
+            if not self.asks_for(name):
+                self._report(name)
+                continue
+            tensors = as_tensors(name, value)
+            if waits:
+                self.held.append((name, tensors))
+            else:
+                self._give(name, tensors)
+
+    def step_opens(self) -> None:
+        """A step has its number: what waited for it is stored."""
+        held, self.held = self.held, []
+        for name, tensors in held:
+            self._give(name, tensors)
+
+    def epoch_opens(self) -> None:
+        """Parameters may have been replaced."""
+        self._owned.clear()
+
+    def stepped(self, optimizer: Optimizer) -> None:
+        """An optimizer has stepped: the numbers of its parameter groups, such as learning rates, are logged by their names."""
+        for model in {binding.model for binding, _ in self.taps}:
+            if self._owns(optimizer, model):
+                self._log_groups(optimizer, model)
+
+    def _log_groups(self, optimizer: Optimizer, model: str) -> None:
+        """Log each number of the groups; groups of further optimizers of the model are numbered on."""
+        known = self._numbered.setdefault(model, WeakKeyDictionary())
+        start = known.setdefault(optimizer, sum(len(one.param_groups) for one in known))
+        groups = {str(start + index): group for index, group in enumerate(optimizer.param_groups)}
+        for name in dict.fromkeys(key for group in groups.values() for key in group if key != "params"):
+            numbers = {index: group[name] for index, group in groups.items() if _is_number(group.get(name))}
+            asking = [tap for binding, tap in self.taps if binding.model == model and tap.asks_for(name)] if numbers else []
+            for tap in asking:
+                tap.log(name, as_tensors(name, numbers), self.moment)
+
+    def loss(self, loss: Tensor) -> None:
+        """The program calls `backward` on a scalar."""
+        if self.moment.open:
+            self._give(LOSS, loss)
+
+    def _give(self, name: str, tensors: Any) -> None:
+        for _, tap in self.taps:
+            if tap.asks_for(name):
+                tap.log(name, tensors, self.moment)
+
+    def _owns(self, optimizer: Optimizer, model: str) -> bool:
+        if model not in self._owned:
+            self._owned[model] = {id(parameter) for parameter in self.trees[model].model.parameters()}
+        return any(id(parameter) in self._owned[model] for group in optimizer.param_groups for parameter in group["params"])
+
+    def _report(self, name: str) -> None:
+        if name not in self._unasked:
+            self._unasked.add(name)
+            self.say(f"`{name}` was logged, and no probe captures it: add `loop.{name}` to the `values` of a probe without `modules`")
+
+
+def _is_number(value: Any) -> bool:
+    """Whether an option of an optimizer is a number, or a few, such as `betas`."""
+    if isinstance(value, tuple | list):
+        return bool(value) and all(_is_number(member) for member in value)
+    return (isinstance(value, int | float) and not isinstance(value, bool)) or (isinstance(value, Tensor) and value.numel() == 1)
