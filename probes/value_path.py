@@ -151,3 +151,53 @@ def forward_signature(forward: Callable[..., object]) -> ForwardSignature:
         return ForwardSignature((), "", known=False)
     positional = [one.name for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
     return ForwardSignature(tuple(positional), next((one.name for one in parameters if one.kind is one.VAR_POSITIONAL), ""))
+
+
+def value_text(root: str, keys: tuple[str, ...], op: str = "") -> str:
+    """A value path as text; of an operation with its name and the number of its call, such as `output.softmax.0` or `input.mul.*.1`."""
+    named = OperationName.parse(op) if op else None
+    place = () if named is None else (named.name, "*" if named.nth is None else str(named.nth))
+    return ".".join((root, *place, *keys))
+
+
+class OperationName(NamedTuple):
+    """A torch function that a spec names, such as `softmax`, `softmax[0]` or `torch.nn.functional.gelu`.
+
+    Attributes:
+        path: the name as it is written, without the index.
+        nth: which call of it within one call of the module; None for every call.
+    """
+
+    path: str
+    nth: int | None
+
+    @classmethod
+    def parse(cls, text: str) -> OperationName:
+        """Read `NAME` or `NAME[INDEX]`; a name is an identifier, or a dotted path that begins with `torch`.
+
+        Raises:
+            ValueError: the text is no such name.
+        """
+        path, bracket, rest = text.partition("[")
+        index = rest.removesuffix("]")
+        if bracket and not (rest.endswith("]") and index.isascii() and index.isdigit()):
+            raise ValueError(f"`{text}` has no whole number in brackets; `{path}[0]` is the first call of `{path}`")
+        parts = path.split(".")
+        if not all(part.isidentifier() for part in parts):
+            raise ValueError(f"`{text}` is not the name of a function; write a name such as `softmax`, or `torch.nn.functional.gelu`")
+        if len(parts) > 1 and parts[0] != "torch":
+            raise ValueError(f"`{text}` does not begin with `torch`; write `{parts[-1]}`, or a full path such as `torch.{parts[-1]}`")
+        return cls(path, int(index) if bracket else None)
+
+    def __str__(self) -> str:
+        return self.path + ("" if self.nth is None else f"[{self.nth}]")
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return self.path.rpartition(".")[2]
+
+    def leaf(self, value: str, number: int) -> str:
+        """The leaf of a value of one call: `output.softmax.0` of `output`, `input.mul.2.0` of `input.0`."""
+        root, dot, rest = value.partition(".")
+        return f"{root}.{self.name}.{number}{dot}{rest}"

@@ -170,7 +170,7 @@ def _shared(plan: Plan) -> dict[int, list[str]]:
     """Return, for each binding, the other probes that share its hook."""
     groups: dict[tuple[object, ...], list[Binding]] = defaultdict(list)
     for binding in plan.bindings:
-        moment = "tensor" if binding.root in ("grad", "data") else "before" if binding.root in BEFORE else "after"
+        moment = "ops" if binding.op else "tensor" if binding.root in ("grad", "data") else "before" if binding.root in BEFORE else "after"
         place = binding.target if moment == "tensor" else binding.module
         groups[binding.model, place, moment, binding.stage].append(binding)
     found: dict[int, list[str]] = {}

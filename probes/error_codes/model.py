@@ -88,6 +88,17 @@ MODEL: dict[str, Code] = {
     "memory-peak": Code("note: the probe resets the peak memory counter of the device."),
     "fullgraph": Code("The value needs a graph break, but the module is compiled with `fullgraph=True`."),
     "wrapped-path": Code("note: the path has wrapper levels, such as `module.` of `DataParallel`; captures omit them."),
+    "unknown-operation": Code(
+        "Torch has no function or method with this name; `ops` names functions such as `softmax`.",
+        *_probe("{hook: forward, modules: [classifier], ops: [sofmax]}", "{hook: forward, modules: [classifier], ops: [softmax]}"),
+    ),
+    "operation-not-seen": Code(
+        "The module is compiled, so its operations are not seen; or the edited operation writes to its input, and its result is not used.",
+        *_edited(
+            "{hook: forward, modules: [classifier], ops: [relu_], edit: {kind: zero}}",
+            "{hook: forward, modules: [classifier], edit: {kind: zero}}",
+        ),
+    ),
     "inputs-without-names": Code("note: Python knows no signature of the `forward`, so its inputs have positions and no names."),
     "fast-path": Code("note: with a hook, PyTorch uses other kernels in phase `eval` than without one."),
     "two-edits": Code(

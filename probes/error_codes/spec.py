@@ -133,6 +133,10 @@ SPEC: dict[str, Code] = {
         "A pattern of modules is a glob: `*` within a level, `**` for whole levels, `?`, `{a,b}`, `{8..11}`.",
         *_acts('{hook: forward, modules: ["^layers[0-9]+"]}', '{hook: forward, modules: ["layers.{0..9}"]}'),
     ),
+    "operation-name": Code(
+        "An entry of `ops` is not the name of a function; write `softmax`, `softmax[0]` for its first call, or `torch.nn.functional.gelu`.",
+        *_acts('{hook: forward, modules: [fc1], ops: ["softmax[first]"]}', '{hook: forward, modules: [fc1], ops: ["softmax[0]"]}'),
+    ),
     "value-path": Code(
         "The value is not a root and keys, joined by dots, such as `output`, `output.1` or `output.logits`.",
         *_acts('{modules: [fc1], values: ["outputs"]}', '{modules: [fc1], values: ["output.0"]}'),

@@ -13,7 +13,7 @@ from probes.errors import Problem
 from probes.plan.tree import Tree
 from probes.signature import Signature
 from probes.spec import LoadedSpec, Probe, Spec
-from probes.value_path import HOOK_OF
+from probes.value_path import HOOK_OF, value_text
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ class Binding:
         root: the root of the value path.
         keys: the keys after it.
         stored: what is known of a capture after the transforms.
+        op: the operation of the module whose value it is; empty for a value of the module itself.
         source: the tensor that an edit's `from` names, on the host.
         source_blake3: BLAKE3 of its bytes.
     """
@@ -49,6 +50,7 @@ class Binding:
     root: str
     keys: tuple[str, ...]
     stored: Signature
+    op: str = ""
     source: Tensor | None = None
     source_blake3: str = ""
 
@@ -81,7 +83,11 @@ class Binding:
     @property
     def value(self) -> str:
         """The value path as text."""
-        return ".".join((self.root, *self.keys))
+        return value_text(self.root, self.keys, self.op)
+
+    def when_covers(self, epoch: int, rank: int) -> bool:
+        """Whether anything of the binding can be due in an epoch and process."""
+        return self.probe.when.covers(epoch, None, rank)
 
     def key(self, leaf: str, phase: str = "train") -> SeriesKey:
         """The key of the series of one leaf."""
@@ -94,6 +100,7 @@ class Binding:
             "target": self.target,
             "value": self.value,
             "hook": self.hook,
+            **({"op": self.op} if self.op else {}),
             "class": self.kind,
             "exact": self.exact,
             "neutral": self.neutral,

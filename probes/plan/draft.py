@@ -9,6 +9,7 @@ from probes.module_glob import ModuleGlob
 from probes.plan.tree import Node, Tree, join
 from probes.signature import Signature
 from probes.spec import LoadedSpec, Probe
+from probes.value_path import value_text
 
 
 @dataclass
@@ -73,6 +74,7 @@ class MatchedValue:
         root: the root of the value path.
         keys: the keys after it.
         exact: whether the spec names it itself, rather than a glob that matches it.
+        op: the operation of the module whose value it is; empty for a value of the module itself.
         seen: what is known of the value.
     """
 
@@ -81,9 +83,10 @@ class MatchedValue:
     root: str
     keys: tuple[str, ...]
     exact: bool
+    op: str = ""
     seen: Signature = field(default_factory=Signature)
 
     @property
     def value(self) -> str:
         """The value path as text."""
-        return ".".join((self.root, *self.keys))
+        return value_text(self.root, self.keys, self.op)

@@ -22,11 +22,15 @@ from probes.value_path import HOOK_OF, forward_signature
 def module_values(draft: ProbeDraft) -> Iterator[MatchedValue]:
     """The values of modules that a probe names, in the order of the model."""
     nodes = list(_modules(draft))
-    if any(HOOK_OF[value.root] == "pre-forward" or value.root.startswith("grad_input") for value in draft.probe.value_paths):
+    if not draft.probe.ops and any(
+        HOOK_OF[value.root] == "pre-forward" or value.root.startswith("grad_input") for value in draft.probe.value_paths
+    ):
         _note_unknown_signatures(draft, [node for node, _ in nodes])
     for node, exact in nodes:
         for value in draft.probe.value_paths:
-            yield MatchedValue(node.path, node, value.root, value.keys, exact, MEMORY if value.root == "memory" else Signature())
+            for op in draft.probe.ops or ("",):
+                seen = MEMORY if value.root == "memory" else Signature()
+                yield MatchedValue(node.path, node, value.root, value.keys, exact, op, seen)
 
 
 def _modules(draft: ProbeDraft) -> Iterable[tuple[Node, bool]]:

@@ -99,7 +99,7 @@ def _values(draft: ProbeDraft, path: str, found: tuple[Node, str, Tensor], index
             message = f"`dims` names {len(dims)} axes ({', '.join(dims)}), but `{path}` is `{seen}`"
             draft.refuse("dims-do-not-fit", message, "name each axis once, or capture such tensors in another probe", "dims")
             continue
-        yield MatchedValue(join(node.path, name), node, value.root, (), exact, seen.replace(dims=dims))
+        yield MatchedValue(join(node.path, name), node, value.root, (), exact, seen=seen.replace(dims=dims))
 
 
 def _has_gradient(draft: ProbeDraft, path: str, tensor: Tensor, index: int, exact: bool) -> bool:

@@ -75,7 +75,7 @@ def _is_strict(binding: Binding) -> bool:
 
 
 def _of(plan: Plan, binding: Binding, values: Values | None) -> Iterator[Predicted]:
-    if values is None or binding.root in ("grad", "data", "memory", "loop"):
+    if values is None or binding.op or binding.root in ("grad", "data", "memory", "loop"):
         yield Predicted(binding, binding.value, binding.stored)
         return
     seen, calls = values(binding.model, binding.module)

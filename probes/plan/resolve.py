@@ -15,6 +15,7 @@ from probes.plan.draft import MatchedValue, ProbeDraft
 from probes.plan.edit_source import source_of
 from probes.plan.match_modules import module_values
 from probes.plan.match_tensors import tensor_values
+from probes.plan.operations import check_operation_of, check_operations
 from probes.plan.tree import Tree
 from probes.signature import Signature, SignatureError
 from probes.spec import LoadedSpec, Probe, load_spec
@@ -72,11 +73,14 @@ def _bindings(draft: ProbeDraft) -> Iterator[Binding]:
     if count > limit:
         draft.refuse("too-many-matches", f"matches {count} targets, the limit is {limit}", "narrow it or raise `limits.matches_per_probe`")
         return
+    check_operations(draft)
     seen: set[tuple[int, str]] = set()
     for target in matched:
         name = (id(target.node.module), target.path if target.root in ("grad", "data") else target.value)
         if name not in seen:
             seen.add(name)
+            if target.op:
+                check_operation_of(draft, target)
             yield _binding(draft, target)
 
 
@@ -106,6 +110,7 @@ def _binding(draft: ProbeDraft, target: MatchedValue) -> Binding:
         root=target.root,
         keys=target.keys,
         stored=_transformed(draft, seen),
+        op=target.op,
         source=source,
         source_blake3=digest,
     )

@@ -22,19 +22,21 @@ from probes.hooks.edit import Editor, EditTap, GradEditTap
 from probes.hooks.forward import ForwardHook
 from probes.hooks.loop import LoopTap
 from probes.hooks.memory import MemoryMeter, MemoryTap
+from probes.hooks.operations import CallWithOperations, OperationsHook, OperationTap
 from probes.hooks.pre_forward import PreForwardHook
 from probes.hooks.tensor import TensorTap
 from probes.plan import Binding, Node, Plan, Tree
 from probes.plan.checks import memory_counters
 from probes.plan.drift import node_of, renew
+from probes.plan.operations import named_function
 from probes.runner.due_hooks import DueHooks
 from probes.runner.schedule import Schedule, within
 from probes.runner.triggers.trigger import TriggeredRecorder, TriggerWatch
 from probes.runner.watch.loss_scale import nonlinear
-from probes.value_path import LOOP
+from probes.value_path import LOOP, OperationName
 
 BEFORE = ("input", "grad_input", "grad_input_total")  # value roots that a pre-forward hook serves
-APART = (TensorTap, MemoryTap, LoopTap)  # taps that no hook of a module serves, or that register hooks themselves
+APART = (TensorTap, MemoryTap, LoopTap, OperationTap)  # taps that no hook of a module serves, or that register hooks themselves
 AFTER = ("output", "grad_output")  # and those of a forward hook
 
 
@@ -78,7 +80,7 @@ class Live:
         self.standing: list[Any] = []
         self.stood: set[int] = set()
         self.late: list[TensorTap] = []
-        self.hooks: list[ForwardHook | PreForwardHook] = []
+        self.hooks: list[ForwardHook | PreForwardHook | OperationsHook] = []
         self.due_hooks: list[DueHooks] = []
         self.inside = {binding.index for binding in plan.bindings if self.trees[binding.model].compiled_region(binding.module) is not None}
         self.compiled = bool(self.inside)
@@ -110,6 +112,10 @@ class Live:
             self.on_loss,
         )
         tap.original = binding.probe.sees == "original"
+        if isinstance(tap, OperationTap):
+            operation = OperationName.parse(binding.op)
+            tap.begin(operation, named_function(operation), partial(self._call_of, binding, tap))
+            return tap
         if isinstance(tap, GradTap):
             tap.begin(self.armed)
         if isinstance(tap, MemoryTap):
@@ -121,6 +127,40 @@ class Live:
             tap.begin()
         self._edit(binding, tap)
         return tap
+
+    def _call_of(self, binding: Binding, whole: OperationTap, number: int) -> Tap:
+        """The tap of the n-th call of an operation; it counts into the account of the binding."""
+        operation = whole.operation
+
+        def make(leaf: str) -> Recorder:
+            return self._recorder(binding, operation.leaf(leaf, number))
+
+        def lost(_: Tap, leaf: str, error: Exception, reason: str, at: Any) -> None:
+            named = leaf if leaf.startswith(operation.leaf(binding.root, number)) else operation.leaf(leaf, number)
+            self.on_loss(whole, named, error, reason, at)
+
+        tap = _kind_of_value(binding)(binding.root, binding.keys, whole.gate, whole.within, make, whole.account, self.moment, lost)
+        tap.original = whole.original
+        if isinstance(tap, GradTap):
+            tap.begin(self.armed)
+            self.grads.append(tap)
+        self._edit(binding, tap)
+        return tap
+
+    def _operations(self, chosen: list[tuple[Binding, OperationTap]]) -> list[Any]:
+        """Register the hooks of operations: two for each module."""
+        groups: dict[int, list[tuple[Binding, OperationTap]]] = defaultdict(list)
+        for binding, tap in chosen:
+            groups[id(self._node(binding).module)].append((binding, tap))
+        handles = []
+        for group in groups.values():
+            binding = group[0][0]
+            module = self._node(binding).module
+            gate = self.schedule.union([tap.gate for _, tap in group])
+            hook = OperationsHook(binding.module, self.moment, gate, [tap for _, tap in group], module)
+            self.hooks.append(hook)
+            handles += hook.attach(module)
+        return handles
 
     def _meter(self, binding: Binding) -> MemoryMeter:
         """The meter of the device that a model is on."""
@@ -186,7 +226,9 @@ class Live:
             if not isinstance(tap, APART) and stands(binding) and node_of(self.trees, binding) is not None
         ]
         self.standing = self._hooks(chosen)
-        self.stood = {binding.index for binding, _ in chosen}
+        roots = [(binding, tap) for binding, tap in self._bound() if isinstance(tap, OperationTap) and not binding.module]
+        self.standing += self._operations(roots)
+        self.stood = {binding.index for binding, _ in (*chosen, *roots)}
         self._count()
         if chosen and compiled.in_use():
             compiled.forget()
@@ -211,8 +253,10 @@ class Live:
             elif binding.index not in self.stood and not isinstance(tap, APART):
                 chosen.append((binding, tap))
         self.passing = self._hooks(chosen)
-        self._count()
         self._let_rest()
+        wanted = [(one, tap) for one, tap in self._bound() if one.when_covers(epoch, self.moment.rank) and one.index not in self.stood]
+        self.handles += self._operations([(one, tap) for one, tap in wanted if isinstance(tap, OperationTap) and node_of(self.trees, one)])
+        self._count()
 
     def _let_rest(self) -> None:
         """Have the hooks of the epoch on their modules only in steps that are due, unless something is compiled."""
@@ -284,6 +328,11 @@ class Live:
         return module.register_forward_hook(after.__call__)
 
     @property
+    def call_kind(self) -> type[OutermostCall]:
+        """What an outermost call is: where operations are probed it also ends the mode that sees them."""
+        return CallWithOperations if any(isinstance(tap, OperationTap) for tap in self.taps) else OutermostCall
+
+    @property
     def waiting(self) -> bool:
         """Whether compiled graphs copied values that were not picked up yet."""
         return compiled.in_use() and any(hook.traced for hook in self.hooks)
@@ -291,7 +340,7 @@ class Live:
     def pick_up(self, at: OutermostCall) -> None:
         """Capture what compiled graphs copied during the outermost call that has returned."""
         for hook in self.hooks:
-            if hook.traced:
+            if hook.traced and not isinstance(hook, OperationsHook):
                 hook.pick_up(at)
 
     def _count(self) -> None:
@@ -378,12 +427,19 @@ def _turn(binding: Binding, tap: Tap) -> int:
 
 
 def _kind(binding: Binding) -> type[Tap]:
+    if binding.op:
+        return OperationTap
     if binding.hook == "tensor" and binding.root in ("grad", "data"):
         return TensorTap
     if binding.root == "memory":
         return MemoryTap
     if binding.root == LOOP:
         return LoopTap
+    return _kind_of_value(binding)
+
+
+def _kind_of_value(binding: Binding) -> type[Tap]:
+    """What serves a value of a module, or of an operation."""
     if binding.probe.edit is not None:
         return EditTap if binding.root in ("input", "output") else GradEditTap
     return ValueTap if binding.root in ("input", "output") else GradTap

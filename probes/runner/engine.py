@@ -84,6 +84,7 @@ class Engine:
         self.live = Live(plan, self.moment, self.schedule, self._lost)
         self.writer = EpochWriter(plan, recording, self.moment, self.live, self.failures)
         self.watch = self.live.watch
+        self._call_kind = self.live.call_kind
         self.logged = LoopValues(self.live.loops, self.live.trees, self.moment, self.clock, lambda text: self.failures.say(text))
         self.observers: list[Observer] = []
         self.epoch_listeners: list[Callable[[], None]] = []
@@ -126,7 +127,7 @@ class Engine:
         opened = self._open[position.phase, position.step]
         opened[1] = self.moment.microstep = position.microstep
         counted = self.live.counted if opened[0].due else frozenset()
-        at = self.moment.calls[thread] = OutermostCall(*position, opened[0], counted)
+        at = self.moment.calls[thread] = self._call_kind(*position, opened[0], counted)
         if self._overlaps or len(self.moment.calls) > 1:
             self._settle_overlap()
         if not position.microstep:

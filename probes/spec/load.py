@@ -25,6 +25,9 @@ from probes.spec.yaml.reader import Document, Mark, Path
 
 OUTSIDE_IDENTITY = ("sinks", "limits", "durability", "on_error", "tolerance")
 
+LATER_KEYS = ("ops",)
+"""Keys of a probe that earlier releases did not have: a spec without them is the same as before, and so is its hash."""
+
 
 @dataclass(frozen=True)
 class LoadedSpec:
@@ -53,6 +56,10 @@ class LoadedSpec:
         """The resolved spec as plain data: extends, overrides, variables and defaults applied."""
         dumped: dict[str, Any] = self.spec.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=False)
         dumped.pop("defaults", None)
+        for probe in dumped["probes"].values():
+            for key in LATER_KEYS:
+                if not probe[key]:
+                    del probe[key]
         return dumped
 
     @property

@@ -9,7 +9,7 @@ from pydantic import Discriminator, Field, Tag
 from probes.component import Edit, Sink, Transform
 from probes.record_options import RecordOptions
 from probes.spec.kinds import KindOf
-from probes.spec.texts import DTYPED, NAMED, Amount, Class, Dims, Dtype, Name, Patterns, Sinks, Tensors, Types, Values
+from probes.spec.texts import DTYPED, NAMED, Amount, Class, Dims, Dtype, Name, Operations, Patterns, Sinks, Tensors, Types, Values
 from probes.spec.when import SpecPart, When
 from probes.value_path import LOOP, NATURAL, ValuePath
 
@@ -79,6 +79,10 @@ class Probe(SpecPart):
     ] = ()
     exclude: Annotated[Patterns, Field(description="paths or globs to remove from the matches of a glob")] = ()
     tensors: Annotated[Tensors, Field(description="parameters, buffers, or values of modules as module:value")] = ()
+    ops: Annotated[
+        Operations,
+        Field(description="torch functions that the modules call in their own forward, such as softmax, or softmax[0] for the first call"),
+    ] = ()
     values: Annotated[
         Values,
         Field(description="value paths such as output.logits or loop.loss; default: output, input, grad_output or grad, by hook"),

@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 from probes.errors import closest, nearest
 from probes.module_glob import GlobError, ModuleGlob
 from probes.signature import DTYPES
-from probes.value_path import ROOTS, Reference, ValuePath
+from probes.value_path import ROOTS, OperationName, Reference, ValuePath
 
 LONGEST = 64
 REFERENCED = ("input", "output")
@@ -29,6 +29,7 @@ KEY = r'(?:"(?:[^"\\]|\\.)*"|[^."\[\]][^.\[\]]*)'
 KEYED = [root for root in ROOTS if root not in ("grad", "data", "memory")]
 VALUE = VARIABLE + rf"^(?:(?:{'|'.join(KEYED)})(?:\.{KEY})*|grad|data|memory)$"
 TENSOR = VARIABLE + rf"^[^:{MARKS}]*$|^[^*?{{}}{MARKS}]*:(?:input|output)(?:\.{KEY})*$"
+OPERATION = VARIABLE + r"^(?:torch\.(?:[^\W\d]\w*\.)*)?[^\W\d]\w*(?:\[\d+\])?$"
 PLAIN_NAME = rf"^[A-Za-z][A-Za-z0-9_-]{{0,{LONGEST - 1}}}$"
 CLASS = VARIABLE + r"^[^\s\d!-/:-@\[-^`{-~][^\s!-,/:-@\[-^`{-~-]*$"
 NAMED = Field(json_schema_extra={"propertyNames": {"pattern": PLAIN_NAME}})
@@ -72,6 +73,15 @@ def _value(text: str) -> str:
         return str(ValuePath.parse(text))
     except ValueError as error:
         raise _no_value(error, text) from None
+
+
+def _operation(text: str) -> str:
+    if "${" in text:
+        return text  # a variable without a value is reported where variables are replaced
+    try:
+        return str(OperationName.parse(text))
+    except ValueError as error:
+        raise PydanticCustomError("operation_name", "{why}", {"why": str(error)}) from None
 
 
 def _no_value(error: ValueError, text: str) -> PydanticCustomError:
@@ -137,6 +147,7 @@ Dtype = Annotated[str, AfterValidator(_dtype)]
 Patterns = Annotated[tuple[Annotated[str, AfterValidator(_pattern), _shown(GLOB)], ...], UNIQUE]
 Tensors = Annotated[tuple[Annotated[str, AfterValidator(_tensor), _shown(TENSOR)], ...], UNIQUE]
 Values = Annotated[tuple[Annotated[str, AfterValidator(_value), _shown(VALUE)], ...], UNIQUE]
+Operations = Annotated[tuple[Annotated[str, AfterValidator(_operation), _shown(OPERATION)], ...], UNIQUE]
 Sinks = Annotated[tuple[Name, ...], UNIQUE]
 Types = Annotated[tuple[Class, ...], UNIQUE]
 Dims = Annotated[tuple[Name, ...], Field(strict=False)]

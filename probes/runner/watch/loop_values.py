@@ -64,7 +64,7 @@ class LoopValues:
         """
         step = self.clock.steps.innermost()
         waits = step is not None and step.index < 0
-        if not waits and (self.clock.epoch is None or not (self.moment.open or sum(self.clock.counts.values()))):
+        if not waits and (self.clock.epoch is None or not (self.moment.open or self.clock.counts.total())):
             where = "no epoch is open" if self.clock.epoch is None else f"no step of epoch {self.clock.epoch} has begun"
             raise UsageError(f"{where}: log within `run.steps` or `run.step`, or after the first call of the model")
         for name, value in values.items():

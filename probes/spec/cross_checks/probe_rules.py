@@ -9,7 +9,7 @@ from probes.module_glob import ModuleGlob
 from probes.spec.cross_checks.fault import Fault, Faults, Rules, repeated
 from probes.spec.models import Probe
 from probes.spec.partial import is_given, readable
-from probes.value_path import HOOK_OF, LOOP, NATURAL, Reference, ValuePath
+from probes.value_path import HOOK_OF, LOOP, NATURAL, OperationName, Reference, ValuePath
 
 
 def _place(probe: Probe) -> Faults:
@@ -106,6 +106,36 @@ def _values_of_loop(probe: Probe) -> Faults:
             yield Fault("value-and-place", message, ("values", index), "write two probes")
         if is_given(probe, "edit"):
             yield Fault("no-effect", f"`{path}` is logged and cannot be edited", ("values", index), "remove the `edit`")
+
+
+OPERATION_ROOTS = ("input", "output", "grad_output", "grad_input", "grad_input_total")
+
+
+def _operations_of_modules(probe: Probe) -> Faults:
+    if probe.ops and not probe.modules:
+        message = "`ops` selects among the operations of a module's forward, and the probe has no `modules`"
+        yield Fault("no-effect", message, ("ops",), "list modules under `modules`", key=True)
+    if not probe.ops or not probe.modules:
+        return
+    for index, text in readable(probe.values):
+        path = ValuePath.parse(text)
+        if path.root not in OPERATION_ROOTS and path.root != LOOP:
+            message = f"`{path}` is no value of an operation; allowed: {', '.join(f'`{root}`' for root in OPERATION_ROOTS)}"
+            yield Fault("value-and-place", message, ("values", index), "remove `ops`, or write two probes")
+
+
+def _operations_of_one_name(probe: Probe) -> Faults:
+    known: dict[str, list[OperationName]] = {}
+    for index, text in readable(probe.ops):
+        operation = OperationName.parse(text)
+        for other in known.setdefault(operation.name, []):
+            if other.path != operation.path:
+                message = f"`{operation}` and `{other}` have the same name, and so would their captures"
+                yield Fault("no-effect", message, ("ops", index), "write two probes")
+            elif other != operation and None in (other.nth, operation.nth):
+                whole, part = (other, operation) if other.nth is None else (operation, other)
+                yield Fault("no-effect", f"`{part}` is one of the calls of `{whole}`", ("ops", index), "remove one of the two")
+        known[operation.name].append(operation)
 
 
 def _keys_of_value(probe: Probe) -> Faults:
@@ -224,6 +254,8 @@ PROBE_RULES: Rules = (
     _value_and_place,
     _data_of_reference,
     _values_of_loop,
+    _operations_of_modules,
+    _operations_of_one_name,
     _keys_of_value,
     _edit_of_memory,
     _dims_of_memory,
@@ -240,5 +272,5 @@ PROBE_RULES: Rules = (
     _second_accumulation,
     _trigger_and_edit,
     _trigger_and_accumulation,
-    *(repeated(key) for key in ("modules", "types", "exclude", "tensors", "values", "sinks")),
+    *(repeated(key) for key in ("modules", "types", "exclude", "tensors", "ops", "values", "sinks")),
 )
