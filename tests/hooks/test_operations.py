@@ -264,6 +264,7 @@ def test_an_operation_that_torch_does_not_have_is_refused(probe: dict[str, Any],
 def test_operations_of_a_compiled_module_are_refused() -> None:
     with pytest.raises(PlanError, match="is compiled, and the operations of a graph cannot be seen"):
         probes.resolve(spec(hook="forward", ops=["softmax"]), torch.compile(net(), backend="eager"))
+    torch._dynamo.reset()
 
 
 def test_a_failing_edit_stops_the_program() -> None:
