@@ -68,6 +68,10 @@ def children(value: object) -> list[tuple[str, Any]] | None:
     return _registered(value) if type(value) in pytree.SUPPORTED_NODES else None
 
 
+NO_SHARE = "its container cannot be rebuilt, so only the total of all consumers can be taken (`grad_input_total`)"
+"""Why there is no `grad_input` of a tensor."""
+
+
 def key_names(mapping: Mapping[Any, Any]) -> dict[str, Any]:
     """The names of a mapping's keys in value paths, each with its key; `0` beside `"0"` is named `0 (int)`."""
     texts = {key for key in mapping if isinstance(key, str)}

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from probes.plan.binding import Binding, Plan
     from probes.plan.fold import Fold
     from probes.plan.prediction import Predicted, Values
+    from probes.plan.reachable import ReachableTensor
     from probes.script.coverage import Coverage
-    from probes.signature import Signature
 
 HEADER = ("probe", "hook", "target", "value", "class", "stored", "bytes", "notes")
 UNKNOWN = "unknown before the first step; `--watch SCRIPT` measures one pass"
@@ -91,9 +91,9 @@ def plan(
 def values(seen: Coverage) -> Values:
     """Return a function that gives signatures and calls of a module, as measured."""
 
-    def of(model: str, path: str) -> tuple[Mapping[str, Signature], int]:
+    def of(model: str, path: str) -> tuple[Mapping[str, ReachableTensor], int]:
         tree = seen.trees[model]
-        return seen.values(tree, tree.nodes[path]), seen.of(tree, tree.nodes[path]).most
+        return seen.reached(tree, tree.nodes[path]), seen.of(tree, tree.nodes[path]).most
 
     return of
 

@@ -14,11 +14,9 @@ from torch import Tensor
 from probes.hooks.capture.account import Account
 from probes.hooks.capture.recorder import CaptureClock, Recorder
 from probes.hooks.capture.tap import Tap
-from probes.tensors import NotCapturable, graph_task, is_wrapped
+from probes.tensors import NO_SHARE, NotCapturable, graph_task, is_wrapped
 
 REWRITTEN = "a later in-place operation changed the tensor, which is a view, so PyTorch dropped its hook"
-
-NO_SHARE = "its container cannot be rebuilt, so only the total of all consumers can be taken (`grad_input_total`)"
 
 
 class GradHook:

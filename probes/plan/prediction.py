@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from probes.plan.binding import Binding, Plan
+from probes.plan.reachable import ReachableTensor
 from probes.signature import Signature, SignatureError
+from probes.tensors import NO_SHARE
 from probes.value_path import ValuePath, forward_signature
 
-Values = Callable[[str, str], tuple[Mapping[str, Signature], int]]
+Values = Callable[[str, str], tuple[Mapping[str, ReachableTensor], int]]
 """From a model's name and a module's path to the tensors of the module's first call by leaf, and its calls within one of the model."""
 
 ROOTS = {"grad_output": "output", "grad_input": "input", "grad_input_total": "input"}
@@ -85,10 +87,12 @@ def _of(plan: Plan, binding: Binding, values: Values | None) -> Iterator[Predict
     keys = _keys(plan, binding)
     leaves = [*_leaves(binding, keys, seen)]
     if not leaves:
-        known = ", ".join(f"`{leaf}`" for leaf in seen if leaf.partition(".")[0] == ROOTS.get(binding.root, binding.root)) or "no tensor"
+        root = ROOTS.get(binding.root, binding.root)
+        known = ", ".join(f"`{leaf}`" for leaf, one in seen.items() if not one.keys and leaf.partition(".")[0] == root) or "no tensor"
         yield Predicted(binding, binding.value, binding.stored, 0, f"`{binding.value}` has no tensor; the call has {known}")
-    for leaf, signature in leaves:
-        yield _stored(binding, leaf, signature, calls)
+    for leaf, one in leaves:
+        lost = binding.root == "grad_input" and not one.shared
+        yield Predicted(binding, leaf, Signature(), 0, NO_SHARE) if lost else _stored(binding, leaf, one.signature, calls)
 
 
 def _keys(plan: Plan, binding: Binding) -> tuple[str, ...]:
@@ -100,15 +104,19 @@ def _keys(plan: Plan, binding: Binding) -> tuple[str, ...]:
     return (names[index], *binding.keys[1:]) if index < len(names) else (rest or "args", str(index - len(names)), *binding.keys[1:])
 
 
-def _leaves(binding: Binding, wanted: tuple[str, ...], seen: Mapping[str, Signature]) -> Iterator[tuple[str, Signature]]:
+def _leaves(binding: Binding, wanted: tuple[str, ...], seen: Mapping[str, ReachableTensor]) -> Iterator[tuple[str, ReachableTensor]]:
     """The leaves that a binding's value leads to; only floating ones have a gradient."""
     root = ROOTS.get(binding.root, binding.root)
-    for leaf, signature in seen.items():
+    for leaf, one in seen.items():
         path = ValuePath.parse(leaf)
         keys = path.keys[: len(wanted)]
-        fits = len(keys) == len(wanted) and all(one in ("*", key) for one, key in zip(wanted, keys, strict=True))
-        if path.root == root and fits and (root == binding.root or (signature.dtype or "").startswith(FLOATING)):
-            yield binding.root + leaf.removeprefix(root), signature
+        fits = len(keys) == len(wanted) and all(name in ("*", key) for name, key in zip(wanted, keys, strict=True))
+        if path.root == root and fits and one.keys <= len(wanted) and (root == binding.root or _is_floating(one.signature)):
+            yield binding.root + leaf.removeprefix(root), one
+
+
+def _is_floating(signature: Signature) -> bool:
+    return (signature.dtype or "").startswith(FLOATING)
 
 
 def _stored(binding: Binding, leaf: str, signature: Signature, calls: int) -> Predicted:

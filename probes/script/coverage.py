@@ -13,12 +13,13 @@ from torch.nn import Module
 from probes.errors import PlanError, ProbesError, RunError
 from probes.hooks.capture.model_copies import HookOfOurs, clean_copies
 from probes.hooks.capture.tracing import is_traced, is_transformed
+from probes.plan.reachable import ReachableTensor, reachable
 from probes.plan.tree import Node, Tree
 from probes.runner.program_events import phase_of
 from probes.script.model.choice import Candidate, ModelChoice
 from probes.script.model.finder import ModelFinder
 from probes.signature import Signature
-from probes.tensors import DTYPE_NAMES, in_backward, leaves
+from probes.tensors import in_backward
 from probes.value_path import forward_signature
 
 MOST_UNTRAINED = 100  # calls of a model that no optimizer steps, after which a look at it is long enough
@@ -65,7 +66,7 @@ class ModelCalls(HookOfOurs):
         self.outermost = 0
         self.phases: Counter[str] = Counter()
         self.fired = {id(node.module): ModuleCalls() for node in self.tree.nodes.values()}
-        self.values: dict[int, dict[str, Signature]] = {}
+        self.reached: dict[int, dict[str, ReachableTensor]] = {}
         self._open: Counter[int] = Counter()
         self._depth = 0
         self._handles: list[Any] = []
@@ -95,8 +96,8 @@ class ModelCalls(HookOfOurs):
     def _leave(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: object) -> None:
         if _is_overlooked():
             return
-        if id(module) not in self.values:
-            self.values[id(module)] = _signatures(module, args, kwargs, output)
+        if id(module) not in self.reached:
+            self.reached[id(module)] = _reached(module, args, kwargs, output)
         self._depth -= 1
         if self._depth:
             return
@@ -178,7 +179,11 @@ class Coverage:
 
     def values(self, tree: Tree, node: Node) -> dict[str, Signature]:
         """The tensors that the module's first call took and gave, by leaf path such as `output.0`; empty where it never fired."""
-        return self._of(tree).values.get(id(tree.first(node).module), {})
+        return {leaf: found.signature for leaf, found in self.reached(tree, node).items() if not found.keys}
+
+    def reached(self, tree: Tree, node: Node) -> dict[str, ReachableTensor]:
+        """The same with those that only a path through attributes reaches."""
+        return self._of(tree).reached.get(id(tree.first(node).module), {})
 
     def _of(self, tree: Tree) -> ModelCalls:
         return next(counts for counts in self.models.values() if counts.tree is tree)
@@ -232,9 +237,8 @@ def _is_overlooked() -> bool:
     return torch.compiler.is_compiling() or in_backward() or is_transformed() or is_traced()
 
 
-def _signatures(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: object) -> dict[str, Signature]:
+def _reached(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: object) -> dict[str, ReachableTensor]:
     """What is known of each tensor that goes into a call and comes out of it."""
     names, rest, _ = forward_signature(module.forward)
     inputs = {**dict(zip(names, args, strict=False)), **({rest or "args": args[len(names) :]} if len(args) > len(names) else {}), **kwargs}
-    found = [*leaves(inputs, "input"), *leaves(output, "output")]
-    return {leaf: Signature(DTYPE_NAMES[tensor.dtype], tuple(tensor.shape)) for leaf, tensor in found}
+    return reachable(inputs, "input") | reachable(output, "output")

@@ -189,6 +189,48 @@ def test_a_value_that_no_call_has_is_refused_where_the_script_is_watched(invoke:
     assert invoke(plan, "probe.yaml", "--watch", "train.py").code == 0
 
 
+BOXED = """
+import torch
+from torch import nn
+
+class Box:
+    def __init__(self, t): self.t = t
+
+class Wrap(nn.Module):
+    def __init__(self): super().__init__(); self.linear = nn.Linear(4, 4)
+    def forward(self, x): return Box(self.linear(x))
+
+class Use(Wrap):
+    def forward(self, box, more): return self.linear(box.t) + more["m"]
+
+class Net(nn.Module):
+    def __init__(self): super().__init__(); self.a, self.b = Wrap(), Use()
+    def forward(self, x): return self.b(self.a(x), {"m": x})
+
+net = Net()
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for step in range(3):
+    net(torch.ones(2, 4, requires_grad=True)).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_attributes_of_any_class_are_seen_by_watching_and_a_gradient_that_cannot_be_told_apart_is_refused(
+    invoke: Invoke, written: Written
+) -> None:
+    written("train.py", BOXED)
+    values = "[input.box.t, grad_input_total.box.t, grad_input.more]"
+    written("probe.yaml", f"version: 1\nprobes: {{p: {{modules: [a], values: [output.t]}}, q: {{modules: [b], values: {values}}}}}\n")
+    assert invoke(plan, "probe.yaml", "--watch", "train.py").code == 0
+    written("probe.yaml", "version: 1\nprobes: {p: {modules: [b], values: [input.box.t, grad_input.box.t]}}\n")
+    said = invoke(plan, "probe.yaml", "--watch", "train.py")
+    assert said.code == 2
+    assert "`grad_input.box.t` of `b` cannot be captured: its container cannot be rebuilt" in said.err
+    assert "input.box.t` of `b` cannot" not in said.err.replace("grad_input", "")
+    written("probe.yaml", "version: 1\nprobes: {p: {modules: [b], values: [input.box]}}\n")
+    assert "`input.box` has no tensor" in invoke(plan, "probe.yaml", "--watch", "train.py").err
+
+
 def test_a_model_has_to_come_from_somewhere(invoke: Invoke, written: Written) -> None:
     written("probe.yaml", SPEC)
     said = invoke(plan, "probe.yaml")

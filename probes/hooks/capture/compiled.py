@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from probes.tensors import children
+from probes.tensors import children, key_names
 
 is_compiling = torch.compiler.is_compiling
 is_dynamo_compiling = torch.compiler.is_dynamo_compiling
@@ -82,7 +82,7 @@ def kept(value: Any, wanted: frozenset[str] | None) -> Any:
     if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
         return [kept(member, None) if wanted is None or str(index) in wanted else None for index, member in enumerate(value)]
     if isinstance(value, dict):
-        return {str(key): kept(member, None) if wanted is None or str(key) in wanted else None for key, member in value.items()}
+        return {name: kept(value[key], None) if wanted is None or name in wanted else None for name, key in key_names(value).items()}
     members = children(value)
     if members is None:
         return None

@@ -125,6 +125,36 @@ def test_parameter_gradients_in_a_fullgraph_region_are_right(tmp_path: Path) -> 
     equal(record(tmp_path / "ours", compile_with(backend="aot_eager", fullgraph=True), spec)[0], plain)
 
 
+class Keyed(nn.Module):
+    """A module whose output has the keys 0 and "0"."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = Pair()
+
+    def forward(self, x: Tensor) -> Tensor:
+        found = self.inner(x)
+        result: Tensor = found[0] + found["0"]
+        return result
+
+
+class Pair(nn.Module):
+    def forward(self, x: Tensor) -> dict[Any, Tensor]:
+        return {"0": x + 1, 0: x + 2, 1: x}
+
+
+@pytest.mark.parametrize("wrap", [lambda model: model, compile_with(backend="eager", fullgraph=True), compile_with(backend="aot_eager")])
+def test_a_key_0_and_a_key_of_the_text_0_are_two_values(tmp_path: Path, wrap: Any) -> None:
+    model = Keyed()
+    call = wrap(model)
+    with probes.attach(model, {"version": 1, "probes": {"p": {"hook": "forward", "modules": ["inner"]}}}, out=tmp_path / "run") as run:
+        for x in run.steps([X]):
+            call(x)
+    read = probes.open(tmp_path / "run")
+    found = {series.key.leaf: series.torch()[0] - X for series in read.series}
+    assert {leaf: round(float(apart.mean())) for leaf, apart in found.items()} == {"output.0": 1, "output.0 (int)": 2, "output.1": 0}
+
+
 def test_an_edit_in_a_compiled_region_is_right(tmp_path: Path) -> None:
     outputs = []
     for wrap in (lambda model: model, compile_with(backend="aot_eager")):
