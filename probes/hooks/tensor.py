@@ -63,6 +63,8 @@ class TensorTap(Tap):
 
     def is_due(self) -> bool:
         """Whether the step that is open is due."""
+        if self.state.collect is not None:
+            self.state.collect()
         return self.state.open and self.wants(self.state, 0)
 
     def time(self) -> int:

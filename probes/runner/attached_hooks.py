@@ -229,9 +229,21 @@ class Live:
         roots = [(binding, tap) for binding, tap in self._bound() if isinstance(tap, OperationTap) and not binding.module]
         self.standing += self._operations(roots)
         self.stood = {binding.index for binding, _ in (*chosen, *roots)}
+        if compiled.is_expected():
+            self.standing += self._witnesses()
         self._count()
-        if chosen and compiled.in_use():
+        if self.standing and compiled.in_use():
             compiled.forget()
+
+    def _witnesses(self) -> list[Any]:
+        """Register a hook on each root that takes nothing: what it leaves in a graph tells that a compiled function called the model."""
+        gate = Gate()
+        gate.due = True
+        hooks = [
+            (tree.root, ForwardHook("", self.moment, gate, (), tree.root.module)) for tree in self.trees.values() if not tree.root.scripted
+        ]
+        self.hooks += [hook for _, hook in hooks]
+        return [root.module.register_forward_hook(hook.__call__) for root, hook in hooks]
 
     def register(self, epoch: int) -> None:
         """Register the hooks of every binding whose schedule can be due in this epoch, and remove all others."""

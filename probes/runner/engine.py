@@ -71,6 +71,7 @@ class Engine:
         moment: what the hooks see.
         observers: called with every answer once it was carried out.
         epoch_listeners: called when an epoch has opened.
+        collect: opens the step of what a compiled function has left.
     """
 
     def __init__(self, plan: Plan, recording: EpochFiles, past: PreviousAttempts, *, automatic: bool, rank: int) -> None:
@@ -88,6 +89,7 @@ class Engine:
         self.logged = LoopValues(self.live.loops, self.live.trees, self.moment, self.clock, lambda text: self.failures.say(text))
         self.observers: list[Observer] = []
         self.epoch_listeners: list[Callable[[], None]] = []
+        self.collect: Callable[[], None] | None = None
         self._open: dict[tuple[str, int], list[Any]] = {}  # the state of each open step, and the microstep that it is at
         self._overlaps = False
         self._broken = False
@@ -299,6 +301,7 @@ class Engine:
         self.schedule.wait()
         if compiled.is_expected():
             self.live.stay()
+            self.moment.collect = self.collect
 
     def go_inert(self) -> None:
         """Stop capturing, in a process that was forked from that of the run."""

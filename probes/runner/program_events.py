@@ -48,6 +48,7 @@ class ProgramEvents:
         """Begin to listen."""
         self.renew()
         self.engine.epoch_listeners.append(self.renew)
+        self.engine.collect = self.collect_compiled
         self._handle = register_optimizer_step_post_hook(self._optimizer_stepped)
         self.engine.watch.start(self._before_optimizer)
         scaler_watch.add(self)
@@ -142,7 +143,8 @@ class ProgramEvents:
             self.engine.live.stay()
         if self.engine.live.waiting and not self.engine.moment.calls:
             root = next(iter(self._clock_trees)).root.module
-            self.engine.enter(phase_of(root), get_ident(), grad=torch.is_grad_enabled())
+            grad = torch.is_grad_enabled() or in_backward()
+            self.engine.enter("train" if root.training and grad else "eval", get_ident(), grad=grad)
             self.engine.leave(get_ident(), raised=False)
 
     # Batches

@@ -77,6 +77,8 @@ def kept(value: Any, wanted: frozenset[str] | None) -> Any:
         value: what the module was called with or returned, owned by the model.
         wanted: the members of `value` that are asked for; None for all.
     """
+    if wanted is not None and not wanted:
+        return None
     if isinstance(value, Tensor):
         return value.detach().clone()
     if isinstance(value, list | tuple) and not hasattr(value, "_fields"):

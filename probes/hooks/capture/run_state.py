@@ -130,9 +130,25 @@ class RunState:
         rank: rank of this process.
         scales: the loss scales; None until a loss is scaled.
         pinned: where captures of an accelerator wait until the step ends.
+        collect: opens the step of what a compiled function has left, where anything may be compiled; a gradient may be the first
+            that is seen of it.
     """
 
-    __slots__ = ("calls", "epoch", "microstep", "open", "opened", "phase", "pinned", "rank", "scales", "step", "step_number", "writer")
+    __slots__ = (
+        "calls",
+        "collect",
+        "epoch",
+        "microstep",
+        "open",
+        "opened",
+        "phase",
+        "pinned",
+        "rank",
+        "scales",
+        "step",
+        "step_number",
+        "writer",
+    )
 
     due: frozenset[Gate] | None = None
 
@@ -149,6 +165,7 @@ class RunState:
         self.rank = rank
         self.scales: ScaleNotes | None = None
         self.pinned = PinnedBuffer()
+        self.collect: Callable[[], None] | None = None
 
     def here(self) -> OutermostCall | None:
         """The outermost call that this thread is in; a thread that works for the only one there is, such as for a replica, is in that."""

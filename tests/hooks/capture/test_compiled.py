@@ -54,8 +54,11 @@ def train(call: Any, data: Any, model: nn.Module) -> None:
         optimizer.step()
 
 
-def record(path: Path, wrap: Any, spec: dict[str, Any], steps: int = 4, before: int = 0, epochs: int = 1) -> Any:
-    """Train a fresh Net with probes; `wrap` gives what is called. `before` steps run before the probes are attached."""
+def record(path: Path, wrap: Any, spec: dict[str, Any], steps: int = 4, before: int = 0, epochs: int = 1, named: bool = True) -> Any:
+    """Train a fresh Net with probes; `wrap` gives what is called. `before` steps run before the probes are attached.
+
+    Where the steps are not named, the optimizer ends them.
+    """
     torch.manual_seed(5)
     model = Net()
     call = wrap(model)
@@ -63,7 +66,7 @@ def record(path: Path, wrap: Any, spec: dict[str, Any], steps: int = 4, before: 
     train(call, [X] * before, model)
     with probes.attach(attached, {"version": 1, "name": "t", "probes": spec}, out=path) as run:
         for _ in run.epochs(epochs):
-            train(call, run.steps([X] * steps), model)
+            train(call, run.steps([X] * steps) if named else [X] * steps, model)
     return probes.open(path), model
 
 
@@ -213,6 +216,20 @@ def test_a_compiled_function_that_calls_the_model_is_captured(tmp_path: Path) ->
 
     plain, _ = record(tmp_path / "plain", lambda model: model, {"p": VALUES})
     equal(record(tmp_path / "ours", function, {"p": VALUES})[0], plain)
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["optimizer", "named"])
+@pytest.mark.parametrize("more", [{}, {"p": VALUES}], ids=["gradients", "values too"])
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_parameter_gradients_under_a_compiled_function_are_in_their_own_steps(
+    tmp_path: Path, backend: str, more: dict[str, Any], named: bool
+) -> None:
+    def function(model: Net) -> Any:
+        return torch.compile(lambda x: model(x), backend=backend)
+
+    spec = {"w": {"hook": "tensor", "tensors": ["**.weight"], "values": ["grad"]}, **more}
+    plain, _ = record(tmp_path / "plain", lambda model: model, spec, named=named)
+    equal(record(tmp_path / "ours", function, spec, named=named)[0], plain)
 
 
 def test_a_gradient_in_a_function_compiled_as_one_graph_raises_with_what_to_do(tmp_path: Path) -> None:
