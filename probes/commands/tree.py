@@ -45,12 +45,22 @@ class Shown:
 @click.option("--model", "name", metavar="PKG:CALLABLE", help="Callable that builds the model; also FILE.py:CALLABLE.")
 @click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a value of the spec; repeatable.")
 @click.option("--all", "unfolded", is_flag=True, help="List repeated blocks one by one.")
+@click.option(
+    "--ops", "ops", is_flag=True, help="List the torch functions that each module calls itself, for `ops` of a spec; needs --watch."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON; blocks are never folded.")
 @click.option(OPTION, "watched", is_flag=True, help=HELP)
 @click.argument("spec", required=False)
 @click.pass_context
 def tree(
-    context: click.Context, name: str | None, overrides: tuple[str, ...], unfolded: bool, as_json: bool, watched: bool, spec: str | None
+    context: click.Context,
+    name: str | None,
+    overrides: tuple[str, ...],
+    unfolded: bool,
+    ops: bool,
+    as_json: bool,
+    watched: bool,
+    spec: str | None,
 ) -> None:
     """Show the modules of a model, and the probes of SPEC on them.
 
@@ -59,8 +69,10 @@ def tree(
     """
     if bool(name) == watched:
         raise UsageError("name a model: `--model PKG:CALLABLE`, or `--watch SCRIPT [ARGS]...` at the end of the line")
+    if ops and not watched:
+        raise UsageError("--ops needs a call of the model: use `--watch SCRIPT [ARGS]...` instead of --model")
     loaded = load_spec(spec, overrides=overrides) if spec else None
-    seen = watch(context, "tree", loaded) if watched else None
+    seen = watch(context, "tree", loaded, ops=ops) if watched else None
     trees = seen.trees if seen is not None else _trees(str(name))
     matched = _matched(loaded, trees) if loaded is not None else {}
     if as_json:
@@ -100,6 +112,7 @@ def _plain(model: str, tree: Tree, matched: Matched, seen: Coverage | None) -> l
             "aliases": list(tree.aliases(row.nodes[0])),
             "wrappers": [type(wrapper).__name__ for wrapper in row.nodes[0].wrappers],
             "probes": list(matched.get((model, row.path), ())),
+            **({"operations": _operations(tree, row, seen)} if seen is not None and seen.ops else {}),
             **({"values": {leaf: str(sig) for leaf, sig in seen.values(tree, row.nodes[0]).items()}} if seen is not None else {}),
         }
         for row in outline(tree, folded=False)
@@ -125,7 +138,25 @@ def _text(model: str, tree: Tree, shown: Shown) -> str:
     header = ("module", "class", "parameters", "returns", "probes", "notes")
     text = table([header[column] for column in kept], [[line[column] for column in kept] for line in cells], right=("parameters",))
     probed = f", {len({path for name, path in shown.matched if name == model})} probed" if shown.probes else ""
-    return "\n".join([*([f"model {model}"] if model else []), text, "", f"{counted(len(tree.nodes), 'module')}{probed}"])
+    listed = [line for row in rows for line in _listed(tree, row, shown)]
+    return "\n".join([*([f"model {model}"] if model else []), text, "", *listed, f"{counted(len(tree.nodes), 'module')}{probed}"])
+
+
+def _operations(tree: Tree, row: OutlineRow, seen: Coverage) -> list[dict[str, Any]]:
+    """Return the operations of a module as plain data."""
+    found = seen.operations(tree, row.nodes[0])
+    return [
+        {"op": one.name, "function": one.function, "outputs": {leaf: str(signature) for leaf, signature in one.outputs.items()}}
+        for one in found
+    ]
+
+
+def _listed(tree: Tree, row: OutlineRow, shown: Shown) -> list[str]:
+    """Return lines on the operations of a module; of a folded row, of the first module."""
+    found = shown.seen.operations(tree, row.nodes[0]) if shown.seen is not None else []
+    if not found:
+        return []
+    return [f"operations of {row.path or 'the model'} ({row.kind}):", *(f"  {one.text}" for one in found), ""]
 
 
 def _returned(tree: Tree, row: OutlineRow, shown: Shown) -> str:

@@ -18,6 +18,7 @@ from probes.plan.tree import Node, Tree
 from probes.runner.program_events import phase_of
 from probes.script.model.choice import Candidate, ModelChoice
 from probes.script.model.finder import ModelFinder
+from probes.script.operation_listing import ListedOperation, OperationListing
 from probes.signature import Signature
 from probes.tensors import in_backward
 from probes.value_path import forward_signature
@@ -53,13 +54,14 @@ class ModelCalls(HookOfOurs):
         model: the model.
         place: `file:line` of its first call.
         called: called after each outermost call.
+        ops: whether to list the torch functions that each module calls.
 
     Attributes:
         outermost: how often the model was called.
         phases: outermost calls by phase, `train` or `eval`.
     """
 
-    def __init__(self, model: Module, place: str, called: Callable[[], None]) -> None:
+    def __init__(self, model: Module, place: str, called: Callable[[], None], *, ops: bool = False) -> None:
         self.tree = Tree(model)
         self.place = place
         self.called = called
@@ -70,6 +72,7 @@ class ModelCalls(HookOfOurs):
         self._open: Counter[int] = Counter()
         self._depth = 0
         self._handles: list[Any] = []
+        self.listing = OperationListing(self.values) if ops else None
 
     def start(self) -> None:
         """Begin to count."""
@@ -90,6 +93,8 @@ class ModelCalls(HookOfOurs):
             return
         if not self._depth:
             self.phases[phase_of(self.tree.root.module)] += 1
+            if self.listing is not None:
+                self.listing.__enter__()  # type: ignore[no-untyped-call]  # untyped in torch
         self._depth += 1
         self._open[id(module)] += 1
 
@@ -101,6 +106,8 @@ class ModelCalls(HookOfOurs):
         self._depth -= 1
         if self._depth:
             return
+        if self.listing is not None:
+            self.listing.__exit__(None, None, None)  # type: ignore[no-untyped-call]  # untyped in torch
         self.outermost += 1
         for key, calls in self._open.items():
             fired = self.fired[key]
@@ -117,14 +124,16 @@ class Coverage:
     Args:
         choice: which model is meant.
         brief: end the program with `WatchedEnough` once the model is known and was called.
+        ops: list the torch functions that each module calls.
 
     Attributes:
         models: the counts of the model, or of several by name, once it is known which is meant.
         failure: what the program was stopped with.
     """
 
-    def __init__(self, choice: ModelChoice, *, brief: bool = False) -> None:
+    def __init__(self, choice: ModelChoice, *, brief: bool = False, ops: bool = False) -> None:
         self.brief = brief
+        self.ops = ops
         self.finder = ModelFinder(choice, self)
         self.models: dict[str, ModelCalls] = {}
         self.failure: ProbesError | None = None
@@ -185,6 +194,11 @@ class Coverage:
         """The same with those that only a path through attributes reaches."""
         return self._of(tree).reached.get(id(tree.first(node).module), {})
 
+    def operations(self, tree: Tree, node: Node) -> list[ListedOperation]:
+        """The torch functions that the module called in its own forward, in its first call."""
+        listing = self._of(tree).listing
+        return listing.found.get(id(tree.first(node).module), []) if listing is not None else []
+
     def _of(self, tree: Tree) -> ModelCalls:
         return next(counts for counts in self.models.values() if counts.tree is tree)
 
@@ -198,7 +212,7 @@ class Coverage:
 
     def candidate_called(self, candidate: Candidate) -> None:
         """Begin to count the calls of a candidate."""
-        counts = {name: ModelCalls(model, candidate.place, self._called) for name, model in candidate.models.items()}
+        counts = {name: ModelCalls(model, candidate.place, self._called, ops=self.ops) for name, model in candidate.models.items()}
         self._candidates[candidate] = counts
         for one in counts.values():
             one.start()

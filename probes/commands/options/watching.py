@@ -37,13 +37,14 @@ def words(context: click.Context) -> tuple[str, ...]:
     return found
 
 
-def watch(context: click.Context, verb: str, loaded: LoadedSpec | None = None) -> Coverage:
+def watch(context: click.Context, verb: str, loaded: LoadedSpec | None = None, *, ops: bool = False) -> Coverage:
     """Run the script until its first optimizer step tells which model it trains; its stdout goes to stderr.
 
     Args:
         context: the context of the command.
         verb: the command, for messages.
         loaded: the spec that the model must fit; without it, any model with parameters may be meant.
+        ops: list the torch functions that each module calls.
 
     Raises:
         RunError: no model was called.
@@ -57,7 +58,8 @@ def watch(context: click.Context, verb: str, loaded: LoadedSpec | None = None) -
         from probes.script.coverage import Coverage
         from probes.script.model.choice import AnyModule, ModelChoice, choice_for
 
-        begun.append(Coverage(choice_for(loaded) if loaded is not None else ModelChoice(AnyModule()), brief=True))
+        choice = choice_for(loaded) if loaded is not None else ModelChoice(AnyModule())
+        begun.append(Coverage(choice, brief=True, ops=ops))
         begun[0].start()
 
     import_hook = ImportHook("torch", torch_is_there)
