@@ -72,7 +72,7 @@ class ModelCalls(HookOfOurs):
         self._open: Counter[int] = Counter()
         self._depth = 0
         self._handles: list[Any] = []
-        self.listing = OperationListing(self.values) if ops else None
+        self.listing = OperationListing(self.reached) if ops else None
 
     def start(self) -> None:
         """Begin to count."""
