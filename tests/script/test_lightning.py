@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.script import scaled
 from tests.script.trainers import run
 
 SCRIPT = """
@@ -53,3 +54,15 @@ def test_epochs_and_steps_are_those_of_the_trainer_and_its_sanity_check_is_none(
         clocks = found.sel(phase="train")[probe, target].clocks
         assert list(zip(clocks["epoch"], clocks["step"], strict=True)) == [(epoch, step) for epoch in range(2) for step in range(6)]
     assert [len(found.sel(phase="eval", epoch=epoch)["acts", "net.0"]) for epoch in range(2)] == [3, 3]
+
+
+@pytest.mark.skipif(find_spec("pytorch_lightning") is None, reason="pytorch-lightning is not installed; no extra brings it")
+def test_its_loss_scale_is_stored_beside_each_gradient(tmp_path: Path) -> None:
+    runs = []
+    for scaler in (f"torch.amp.GradScaler('cpu', init_scale={scaled.SCALE})", "torch.amp.GradScaler('cpu', enabled=False)"):
+        precision = f"plugins=[pl.plugins.MixedPrecision('16-mixed', 'cpu', {scaler})]"
+        script = SCRIPT.replace('accelerator="cpu"', f'accelerator="cpu", {precision}')
+        folder = tmp_path / str(len(runs))
+        folder.mkdir()
+        runs.append(run(folder, script, scaled.SPEC.format("net.0", "net.0.weight")))
+    scaled.check(*runs, "net.0", "net.0.weight")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.script import scaled
 from tests.script.trainers import run
 
 pytest.importorskip("transformers", reason="transformers is not installed; the extra `minilm` brings it")
@@ -41,3 +42,17 @@ def test_a_step_is_the_optimizers_and_each_batch_a_microstep_of_it(tmp_path: Pat
         assert [tuple(map(int, place)) for place in clocks[["epoch", "step", "microstep"]].tolist()] == places
     assert found["used", "classifier.weight"].clocks["step"].tolist() == [0, 1, 2, 0, 1, 2]
     assert [len(found.sel(phase="eval", epoch=epoch)["acts", "bert.encoder.layer.0"]) for epoch in range(2)] == [2, 2]
+
+
+@pytest.mark.torture  # two trainings, in processes of their own
+def test_its_loss_scale_is_stored_beside_each_gradient(tmp_path: Path) -> None:
+    module, parameter = "bert.encoder.layer.0", "classifier.weight"
+    runs = []
+    for scaler in (f"torch.amp.GradScaler('cpu', init_scale={scaled.SCALE})", "None"):
+        trained = f"trainer.accelerator.scaler = {scaler}  # it makes one itself where there is a GPU\ntrainer.train()"
+        unclipped = SCRIPT.replace('"report_to"', '"max_grad_norm": 0.0, "report_to"')  # on a CPU its clipping does not know of the scale
+        script = unclipped.replace("Trainer(model", "trainer = Trainer(model").replace(".train()\n", f"\n{trained}\n")
+        folder = tmp_path / str(len(runs))
+        folder.mkdir()
+        runs.append(run(folder, script, scaled.SPEC.format(module, parameter)))
+    scaled.check(*runs, module, parameter)

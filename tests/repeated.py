@@ -1,0 +1,67 @@
+"""`python -m tests.repeated`: the tests of `make test` again and again, each time in another order, beside other work."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from random import SystemRandom
+from time import monotonic
+
+COMMAND = (sys.executable, "-m", "pytest", "-q", "-m", "not torture", "--dist", "loadscope")
+FAILED = re.compile(r"^(?:FAILED|ERROR) .*", re.MULTILINE)
+
+
+def main() -> int:
+    """Run the tests so often, print a line for each time, and exit with 1 where any failed."""
+    asked = _arguments()
+    failed = 0
+    for index in range(asked.times):
+        order = asked.order + index
+        with load(asked.load):
+            said, code, seconds = tested(order, asked.processes, asked.tests)
+        failed += code != 0
+        print(f"{index + 1:3}  --randomly-seed={order}  {said.strip().splitlines()[-1]}  ({seconds:.0f} s)", flush=True)
+        for line in FAILED.findall(said):
+            print(f"     {line}", flush=True)
+    print(f"{asked.times - failed} of {asked.times} passed, beside {asked.load} busy processes")
+    return int(failed > 0)
+
+
+def tested(order: int, processes: int, tests: list[str]) -> tuple[str, int, float]:
+    """What pytest said, its exit status, and how long it took."""
+    began = monotonic()
+    parallel = ["-n", str(processes)] if processes else []
+    command = [*COMMAND, f"--randomly-seed={order}", *parallel, *tests]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    return done.stdout or done.stderr or "nothing was said", done.returncode, monotonic() - began
+
+
+@contextmanager
+def load(count: int) -> Iterator[None]:
+    """Keep processors busy meanwhile."""
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.repeated", description=__doc__)
+    parser.add_argument("tests", nargs="*", help="files or folders; default: all")
+    parser.add_argument("--times", type=int, default=20, help="how often")
+    parser.add_argument("--load", type=int, default=os.cpu_count() or 2, help="processes that keep the machine busy meanwhile")
+    parser.add_argument("--processes", type=int, default=os.cpu_count() or 2, help="processes that test; 0 for one without workers")
+    parser.add_argument("--order", type=int, default=SystemRandom().randrange(1 << 31), help="the first order; each time the next")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
