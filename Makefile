@@ -22,7 +22,7 @@ demo: $(VENV)/demo.stamp  ## train on real data with probes attached, then list 
 	@$(BIN)/probes demo digits
 
 test: check  ## run every check: style, types, layers and tests (under ten minutes)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not torture" --numprocesses logical --maxprocesses 4 --dist loadscope
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m "not torture" --numprocesses logical --maxprocesses 4 --dist loadscope --no-loadscope-reorder
 
 check: $(VENV)/dev.stamp  ## run the checks of style, types and layers only
 	$(BIN)/ruff check .

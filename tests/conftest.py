@@ -30,6 +30,25 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.hypothesis_seed = str(SEED)
 
 
+LONG_MODULES = (
+    "test_torture",
+    "test_scripts",
+    "test_generated",
+    "test_same_roots",
+    "test_ci_page",
+    "test_create",
+    "test_readme",
+    "test_memory",
+)
+
+
+@pytest.hookimpl(trylast=True)  # after pytest-randomly has shuffled them
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the modules that take longest first, so that no worker is left alone with one of them at the end."""
+    places = {name: place for place, name in enumerate(LONG_MODULES)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(places)))
+
+
 def pytest_report_header() -> str:
     """Say what seed repeats this run."""
     return f"random numbers: PROBES_TEST_SEED={SEED}"
