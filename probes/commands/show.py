@@ -9,11 +9,15 @@ from typing import Any
 
 import click
 
+from probes.commands.rendering.layers_text import SORTS, in_order, layers_data, layers_text
 from probes.commands.rendering.numbers import numbers
 from probes.commands.rendering.table import number, spans, sparkline, table
+from probes.errors import SeriesNotFound, UsageError
 from probes.printable import one_line
+from probes.reader.layer_figures import layer_figures
 from probes.reader.run import open as open_run
 from probes.reader.series import Series
+from probes.reader.series_index import is_pattern
 from probes.reader.summary import CaptureSummary, SeriesSummary, figures, summarize
 from probes.signature import size
 from probes.transforms.kernels.moments import Moments
@@ -29,10 +33,26 @@ CLOCK = ("epoch", "step", "microstep", "call", "backward", "rank")
 @click.option("--step", callback=numbers, help="Select steps.")
 @click.option("--phase", help="Select a phase.")
 @click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help="Number of captures to list.")
+@click.option("--sort", type=click.Choice(SORTS), default="name", show_default=True, help="Order of the rows of a pattern.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def show(run: Path, series: str, epoch: Any, step: Any, phase: str | None, limit: int, as_json: bool) -> None:
-    """Show the captures of SERIES in RUN; SERIES is a name from `probes ls`."""
-    found = open_run(run).sel(epoch=epoch, step=step, phase=phase).find(series)
+def show(run: Path, series: str, epoch: Any, step: Any, phase: str | None, limit: int, sort: str, as_json: bool) -> None:
+    """Show the captures of SERIES in RUN; SERIES is a name from `probes ls`.
+
+    A pattern such as 'gradnorm/encoder.**' shows a row for each series that it matches: the mean of the last capture, min, max, NaN,
+    and the mean over time. `--sort max` begins with the series that has the largest number. Put a pattern in quotes.
+    """
+    selected = open_run(run).sel(epoch=epoch, step=step, phase=phase)
+    if is_pattern(series) and series not in {one.word for one in selected.series}:
+        rows = in_order([layer_figures(each) for one in selected.match(series) for each in one.by_dtype()], sort)
+        if not rows:
+            raise SeriesNotFound(f"no series that matches `{series}` has a capture in this selection")
+        click.echo(json.dumps(layers_data(rows), indent=2) if as_json else layers_text(rows))
+        return
+    if sort != "name":
+        raise UsageError(
+            f"`--sort {sort}` orders the rows of a pattern, and `{series}` is the name of one series; write for example '{series}/**'"
+        )
+    found = selected.find(series)
     summary = summarize(found, limit, FEW, keep=bool(_labels(found)))
     click.echo(json.dumps(_data(found, summary), indent=2) if as_json else _text(found, summary))
 

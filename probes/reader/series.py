@@ -18,6 +18,7 @@ from probes.reader import sample_ids
 from probes.reader.convert import labelled_array, tensor_of_bits
 from probes.reader.lazy_part import LazyPart
 from probes.reader.loss_scales import divided, loss_scales, nonlinear
+from probes.reader.padded import filled, side_by_side
 from probes.reader.selected import Capture, Chosen, SelectedCaptures
 from probes.reader.selection import Names, Numbers, Selection
 from probes.signature import Signature
@@ -56,17 +57,34 @@ class Series:
         """
         return Series(self.key, self._parts, self._selection.narrowed(epoch=epoch, step=step, rank=rank, dtype=dtype), self._scales)
 
-    def numpy(self) -> NDArray[Any]:
+    def numpy(self, pad: complex | None = None) -> NDArray[Any]:
         """All captures as one array.
 
+        Args:
+            pad: what fills up captures that are smaller than the largest; by default they are refused.
+
         Returns:
-            (captures, *shape); bfloat16 and float8 as float32, exactly (`bits` has them as they are).
+            (captures, *shape), with `pad` of the largest size of each axis; bfloat16 and float8 as float32, exactly (`bits` has them as
+            they are).
 
         Raises:
-            RaggedSeries: the captures differ in shape.
+            RaggedSeries: the captures differ in shape, with `pad` in their number of axes.
+            SeriesNotFound: the selection holds no capture.
+            UsageError: the dtype of the captures has no such number.
+        """
+        return values(self.bits(), self.dtype) if pad is None else filled(self.masked(), pad)
+
+    def masked(self) -> np.ma.MaskedArray[Any, Any]:
+        """All captures as one array in which every place that a capture does not reach is masked.
+
+        Returns:
+            (captures, *shape), of the largest size of each axis.
+
+        Raises:
+            RaggedSeries: the captures differ in their number of axes.
             SeriesNotFound: the selection holds no capture.
         """
-        return values(self.bits(), self.dtype)
+        return side_by_side(self._some)
 
     @cached_property
     def loss_scale(self) -> NDArray[np.float64]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Self, overload
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Self, overload
 
-from probes.capture_file.series_name import parse_word
+from probes.capture_file.series_name import Word, parse_word
 from probes.clock import SeriesKey
-from probes.errors import AmbiguousSeries, SeriesNotFound, nearest
+from probes.errors import AmbiguousSeries, SeriesNotFound, UsageError, nearest
+from probes.module_glob import GlobError, ModuleGlob
+from probes.reader.frame import Package
 from probes.reader.lazy_part import LazyPart
 from probes.reader.selection import Names, Selection
 from probes.reader.series import Series
+from probes.reader.series_set import SeriesSet
 
 
 class SeriesIndex:
@@ -51,8 +54,10 @@ class SeriesIndex:
     def __getitem__(self, name: str) -> dict[str, tuple[str, ...]]: ...
     @overload
     def __getitem__(self, name: tuple[str, str] | tuple[str, str, str]) -> Series: ...
-    def __getitem__(self, name: str | tuple[str, ...]) -> Series | dict[str, tuple[str, ...]]:
+    def __getitem__(self, name: str | tuple[str, ...]) -> Series | SeriesSet | dict[str, tuple[str, ...]]:
         """The leaves of a probe by target, or the series of a (probe, target) or (probe, target, leaf).
+
+        A pattern such as `encoder.*` for the target or the leaf gives the `SeriesSet` that `match` gives; type checkers know it from there.
 
         Raises:
             SeriesNotFound: no series fits.
@@ -61,6 +66,8 @@ class SeriesIndex:
         if isinstance(name, str):
             return self._targets(name)
         probe, target, *leaf = name
+        if is_pattern(target) and target not in self._targets(probe):
+            return self._matching(Word(probe, target, leaf[0] if leaf else None, None, None))
         return self._one(probe, target, *leaf)
 
     def __iter__(self) -> Iterator[str]:
@@ -82,6 +89,38 @@ class SeriesIndex:
             return self._series([exact[name]]).sel(dtype=dtype)
         meant = parse_word(word)
         return self.sel(phase=meant.phase, dtype=meant.dtype)._one(meant.probe, meant.target, meant.leaf)
+
+    def match(self, word: str) -> SeriesSet:
+        """The series that a pattern `probe[/target[:leaf]][@phase][~dtype]` matches, such as `gradnorm/encoder.*`.
+
+        Each part is a pattern as in a spec: `*` within a level, `**` any levels, `{a,b}`. A part that is left out matches everything.
+
+        Raises:
+            SeriesNotFound: no series fits.
+            UsageError: a part is not a pattern.
+        """
+        meant = parse_word(word)
+        return self.sel(phase=meant.phase, dtype=meant.dtype)._matching(meant)
+
+    def frame(self, word: str = "**", package: Package | None = None) -> Any:
+        """The captures of all series that a pattern matches as a long table, one row for each number; see `SeriesSet.frame`.
+
+        Args:
+            word: a probe, or a pattern as for `match`.
+            package: `pandas`, `polars` or `pyarrow`; by default the first of them that is installed.
+
+        Raises:
+            SeriesNotFound: no series fits.
+            MissingExtra: none of the packages is installed.
+        """
+        return self.match(word).frame(package)
+
+    def _matching(self, meant: Word) -> SeriesSet:
+        probe, target, leaf = (_pattern(part) for part in (meant.probe, meant.target, meant.leaf))
+        found = [key for key in self._keys if probe(key.probe) and target(key.target) and leaf(key.leaf)]
+        if not found:
+            raise SeriesNotFound(f"no series matches `{meant.probe}/{meant.target or '**'}`; {_known([str(key) for key in self._keys])}")
+        return SeriesSet([self._series([key]) for key in found])
 
     def _targets(self, probe: str) -> dict[str, tuple[str, ...]]:
         leaves: dict[str, dict[str, None]] = {}
@@ -107,6 +146,22 @@ class SeriesIndex:
             raise AmbiguousSeries(f"several series fit; name one, or narrow with .sel(phase=...):\n{listed}")
         key = keys[0]
         return Series(key, self._keys[key], self._selection, self._scales.get((key.probe, key.phase), ()))
+
+
+def is_pattern(text: str) -> bool:
+    """Whether a text has a character that selects several names."""
+    return any(mark in text for mark in "*?{")
+
+
+def _pattern(text: str | None) -> Callable[[str], bool]:
+    """Whether a name matches a part of a word; a part that is left out, and `**`, match every name, also that of the root."""
+    if text in (None, "**"):
+        return lambda name: True
+    try:
+        glob = ModuleGlob(str(text))
+    except GlobError as error:
+        raise UsageError(f"`{text}` is not a pattern: {error}") from None
+    return lambda name: name == text or glob.matches(name)
 
 
 def _known(names: list[str]) -> str:

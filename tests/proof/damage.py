@@ -175,7 +175,9 @@ def _replace(file: h5py.File, name: str, values: Any) -> None:
 
 def _edit(what: str, change: Callable[[h5py.File], Any]) -> Damage:
     outside = "steps" in what or re.search(
-        r"attribute.*(values|step|block|block_digest|digest_byte|dim_0|spec|resolved|manifest|closing|gaps)\b", what
+        r"attribute default|(element|last row|read as bytes|attribute).*dim_0|dim_0 read|"
+        r"attribute.*(values|step|block|block_digest|digest_byte|spec|resolved|manifest|closing|gaps)\b",
+        what,
     )
 
     def changed(good: bytes) -> bytes:

@@ -1,0 +1,62 @@
+"""Several series of a run at a time: as a long table, or a line of figures for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, overload
+
+from probes.reader.frame import Package, frame_of
+from probes.reader.selection import Names, Numbers
+from probes.reader.series import Series
+
+
+class SeriesSet(Sequence[Series]):
+    """The series that a pattern matches, sorted by name. Nothing is read before it is asked for.
+
+    Args:
+        series: the series.
+    """
+
+    def __init__(self, series: Sequence[Series]) -> None:
+        self._series = tuple(series)
+
+    def sel(self, *, epoch: Numbers = None, step: Numbers = None, rank: Numbers = None, dtype: Names = None) -> SeriesSet:
+        """The same series at some places of the clock, without those that have no capture there; see `Series.sel`."""
+        narrowed = (one.sel(epoch=epoch, step=step, rank=rank, dtype=dtype) for one in self._series)
+        return SeriesSet([one for one in narrowed if len(one)])
+
+    def frame(self, package: Package | None = None) -> Any:
+        """All captures as a long table, one row for each number.
+
+        Args:
+            package: `pandas`, `polars` or `pyarrow`; by default the first of them that is installed.
+
+        Returns:
+            A data frame, or an Arrow table, with the columns `probe`, `target`, `leaf`, `phase`, `epoch`, `step`, `global_step`,
+            `microstep`, `call`, `backward`, `rank`, one index for each axis without labels, `label` if an axis has some, and `value`.
+            An index is -1 where a series has no such axis, `global_step` is -1 where it is not known.
+
+        Raises:
+            MissingExtra: none of the packages is installed.
+            UsageError: the table would have more than `MOST_ROWS` rows.
+        """
+        return frame_of(self._series, package)
+
+    @overload
+    def __getitem__(self, index: int) -> Series: ...
+    @overload
+    def __getitem__(self, index: slice) -> SeriesSet: ...
+    def __getitem__(self, index: int | slice) -> Series | SeriesSet:
+        """The series at a position, or those of a range of positions."""
+        return SeriesSet(self._series[index]) if isinstance(index, slice) else self._series[index]
+
+    def __iter__(self) -> Iterator[Series]:
+        """One series after the other."""
+        return iter(self._series)
+
+    def __len__(self) -> int:
+        return len(self._series)
+
+    def __repr__(self) -> str:
+        names = ", ".join(one.word for one in self._series[:3])
+        return f"<SeriesSet of {len(self)}: {names}{', ...' if len(self) > 3 else ''}>"
