@@ -39,7 +39,7 @@ def filled(captures: np.ma.MaskedArray[Any, Any], pad: complex) -> NDArray[Any]:
     """
     if not _has(captures.dtype, pad):
         raise UsageError(f"`pad={pad}` is not a number of the dtype `{captures.dtype}` of the captures; masked() needs none")
-    array: NDArray[Any] = captures.filled(np.array(pad).astype(captures.dtype)[()])
+    array: NDArray[Any] = captures.filled(captures.dtype.type(pad))
     return array
 
 
