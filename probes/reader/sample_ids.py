@@ -12,6 +12,7 @@ from probes.capture_file.series_part import StepIds
 from probes.errors import RaggedSeries, SeriesNotFound
 from probes.reader.lazy_part import LazyPart
 from probes.reader.selected import SelectedCaptures, rows_of
+from probes.reader.selection import Samples
 
 CALL = ["epoch", "step", "microstep", "rank"]
 
@@ -48,10 +49,28 @@ def ids(captures: SelectedCaptures) -> NDArray[Any]:
     return np.concatenate([_of_part(*chosen) for chosen in captures.chosen] or [np.empty(0, np.int64)])
 
 
-def _of_part(part: LazyPart, positions: NDArray[np.intp]) -> NDArray[Any]:
+def among(found: NDArray[Any], wanted: Samples) -> NDArray[np.bool_]:
+    """Which of the ids found are wanted; numbers and texts are never equal."""
+    asked = {wanted} if isinstance(wanted, int | str) or wanted is None else set(wanted)
+    return np.array([one in asked for one in found.tolist()], bool)
+
+
+def holding(part: LazyPart, positions: NDArray[np.intp], wanted: Samples) -> NDArray[np.bool_]:
+    """Which captures of a part belong to a step that saw one of the samples; no value is read."""
+    recorded = _recorded(part)
+    steps = np.repeat(recorded.steps, recorded.sizes)[among(recorded.ids, wanted)]
+    return np.isin(part.clocks["step"][positions], steps)
+
+
+def _recorded(part: LazyPart) -> StepIds:
     recorded = part.sample_ids()
     if recorded is None:
         raise SeriesNotFound(f'"{part.entry.name}" holds no sample ids; record them with run.steps(loader, ids=...)')
+    return recorded
+
+
+def _of_part(part: LazyPart, positions: NDArray[np.intp]) -> NDArray[Any]:
+    recorded = _recorded(part)
     steps, rows = part.part().clocks["step"][positions], rows_of(part, positions)
     edges = np.flatnonzero(np.diff(steps, prepend=np.int64(-1), append=np.int64(-1)))
     return np.concatenate([_of_step(recorded, int(steps[first]), rows[first:last]) for first, last in pairwise(edges)])

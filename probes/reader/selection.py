@@ -14,6 +14,7 @@ from probes.errors import UsageError
 
 Numbers = int | slice | Sequence[int] | None
 Names = str | Sequence[str] | None
+Samples = int | str | Sequence[int | str] | None
 
 
 class Selection(NamedTuple):
@@ -28,6 +29,7 @@ class Selection(NamedTuple):
         step: the same.
         rank: the same.
         dtype: one or more of torch's names.
+        id: one or more sample ids, as the loop recorded them.
     """
 
     phase: Names = None
@@ -35,6 +37,7 @@ class Selection(NamedTuple):
     step: Numbers = None
     rank: Numbers = None
     dtype: Names = None
+    id: Samples = None
 
     def narrowed(self, **asked: Any) -> Selection:
         """The same selection with some coordinates chosen.
@@ -46,7 +49,7 @@ class Selection(NamedTuple):
         for name, value in given.items():
             if getattr(self, name) is not None:
                 raise UsageError(f"`{name}` is already selected ({getattr(self, name)!r}); select from the run once more")
-            if name not in ("phase", "dtype"):
+            if name not in ("phase", "dtype", "id"):
                 _check(name, value)
         return self._replace(**given)
 

@@ -20,7 +20,7 @@ from probes.reader.lazy_part import LazyPart
 from probes.reader.loss_scales import divided, loss_scales, nonlinear
 from probes.reader.padded import filled, side_by_side
 from probes.reader.selected import Capture, Chosen, SelectedCaptures
-from probes.reader.selection import Names, Numbers, Selection
+from probes.reader.selection import Names, Numbers, Samples, Selection
 from probes.signature import Signature
 
 if TYPE_CHECKING:
@@ -43,19 +43,20 @@ class Series:
         self._parts = parts
         self._selection = selection
 
-    def sel(self, *, epoch: Numbers = None, step: Numbers = None, rank: Numbers = None, dtype: Names = None) -> Series:
-        """The captures at some places of the clock.
+    def sel(self, *, epoch: Numbers = None, step: Numbers = None, rank: Numbers = None, dtype: Names = None, id: Samples = None) -> Series:  # noqa: A002  # it is called sel(id=...)
+        """The captures at some places of the clock, or the rows of some samples.
 
         Args:
             epoch: a number, several, or a slice; a slice goes by value and leaves out its end.
             step: the same.
             rank: the same.
             dtype: torch's name, where the series changed its dtype.
+            id: a sample id or several; only captures of steps that saw them are read, and only `rows` and `ids` give them.
 
         Raises:
             UsageError: a coordinate is chosen twice, or by something that is not a number.
         """
-        return Series(self.key, self._parts, self._selection.narrowed(epoch=epoch, step=step, rank=rank, dtype=dtype), self._scales)
+        return Series(self.key, self._parts, self._selection.narrowed(epoch=epoch, step=step, rank=rank, dtype=dtype, id=id), self._scales)
 
     def numpy(self, pad: complex | None = None) -> NDArray[Any]:
         """All captures as one array.
@@ -84,7 +85,7 @@ class Series:
             RaggedSeries: the captures differ in their number of axes.
             SeriesNotFound: the selection holds no capture.
         """
-        return side_by_side(self._some)
+        return side_by_side(self._whole)
 
     @cached_property
     def loss_scale(self) -> NDArray[np.float64]:
@@ -120,15 +121,15 @@ class Series:
             SeriesNotFound: the selection holds no capture.
         """
         found = self._some
+        if self._selection.id is not None:
+            return self._rows_of_samples(mask)
         if mask is not None:
             return sample_ids.masked(found, mask._captures)
-        rest = () if found.shapes == [()] else self._shared(1)
-        bits = found.bits().reshape(int(self.row_sizes.sum()), *stored_shape(rest, found.dtype))
-        return values(bits, found.dtype)
+        return self._joined_rows(found)
 
     def bits(self) -> NDArray[Any]:
         """All captures as one array of the exact bits; see `numpy`. Complex numbers are pairs on a last axis."""
-        found = self._some
+        found = self._whole
         return found.bits().reshape(len(found), *stored_shape(self._shared(0), found.dtype))
 
     def torch(self) -> torch.Tensor:
@@ -150,7 +151,7 @@ class Series:
         signature, attrs = self.signature, self.attrs | self.key._asdict() | {"torch_dtype": self.dtype}
         if signature.shape is not None and None not in signature.shape:
             return labelled_array(self.numpy(), self.clocks, signature, str(self.key), attrs, stacked=True)
-        clocks = np.repeat(self.clocks, self.row_sizes)
+        clocks = np.repeat(self.clocks, self._whole.row_sizes)
         return labelled_array(self.rows(), clocks, signature, str(self.key), attrs, stacked=False)
 
     @property
@@ -161,7 +162,8 @@ class Series:
             SeriesNotFound: the run recorded none.
             RaggedSeries: the rows are not one for each sample.
         """
-        return sample_ids.ids(self._captures)
+        found = sample_ids.ids(self._captures)
+        return found if self._selection.id is None else found[sample_ids.among(found, self._selection.id)]
 
     @property
     def clocks(self) -> NDArray[Any]:
@@ -226,11 +228,11 @@ class Series:
 
     def __getitem__(self, index: int) -> Capture:
         """The capture at a position, counted from the end where negative."""
-        return self._captures[index]
+        return self._whole[index]
 
     def __iter__(self) -> Iterator[Capture]:
         """One capture after the other; memory is that of one."""
-        return iter(self._captures)
+        return iter(self._whole)
 
     def __repr__(self) -> str:
         return f"<Series {self.key}: {len(self)} captures of {self.signature}>" if len(self) else f"<Series {self.key}: empty>"
@@ -242,6 +244,8 @@ class Series:
         for part in self._parts:
             if selection.has_file(part.entry.epoch, part.entry.rank):
                 positions = selection.positions(part.steps)
+                if selection.id is not None:
+                    positions = positions[sample_ids.holding(part, positions, selection.id)]
                 if len(positions) and selection.has_dtype(part.dtype):
                     found.append((part, positions))
         return tuple(found)
@@ -262,12 +266,30 @@ class Series:
         return found
 
     @property
+    def _whole(self) -> SelectedCaptures:
+        """The selected captures as they are, with all their samples."""
+        if self._selection.id is not None:
+            raise UsageError(f"`sel(id=...)` of `{self.key}` selects rows of captures; read them with .rows(), and their ids with .ids")
+        return self._some
+
+    def _rows_of_samples(self, mask: Series | None) -> NDArray[Any]:
+        """The rows of the samples that were selected; the masks of other series do not fit them."""
+        if mask is not None:
+            raise UsageError("`rows` takes a mask or a selection by `id`, not both")
+        return self._joined_rows(self._captures)[sample_ids.among(sample_ids.ids(self._captures), self._selection.id)]
+
+    @property
     def _first(self) -> SeriesPart:
         return self._some.chosen[0][0].part()
 
     def _extent(self) -> str:
         every = Series(self.key, self._parts, Selection(dtype=self._selection.dtype)).clocks
         return "it has " + " and ".join(f"{name}s {every[name].min()} to {every[name].max()}" for name in ("epoch", "step"))
+
+    def _joined_rows(self, found: SelectedCaptures) -> NDArray[Any]:
+        rest = () if found.shapes == [()] else self._shared(1)
+        bits = found.bits().reshape(int(found.row_sizes.sum()), *stored_shape(rest, found.dtype))
+        return values(bits, found.dtype)
 
     def _shared(self, axis: int) -> tuple[int, ...]:
         """The sizes from `axis` on, which all captures share."""

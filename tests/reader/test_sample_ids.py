@@ -5,7 +5,7 @@ import pytest
 
 import probes
 from probes.clock import SeriesKey
-from probes.errors import RaggedSeries, SeriesNotFound
+from probes.errors import RaggedSeries, SeriesNotFound, UsageError
 from tests.reader.recorded import Recording, counted
 
 
@@ -46,3 +46,39 @@ def test_a_mask_keeps_the_places_where_it_is_true(tmp_path: Path) -> None:
     assert run["acts", "fc1"].rows(mask=run["ids", ""]).tolist() == [[0, 1], [6, 7], [8, 9]]
     with pytest.raises(RaggedSeries, match="has no capture at"):
         run["acts", "fc1"].rows(mask=run["ids", ""].sel(step=0))
+
+
+def test_samples_are_read_by_their_ids(tmp_path: Path) -> None:
+    for epoch in range(2):
+        recording = Recording(tmp_path, epoch)
+        for step, ids in enumerate(([3, 1], [2, 4], [1])):
+            recording.take(np.array([[10 * epoch + one] for one in ids], "<f4"), step=step).ids(step, ids)
+        recording.sealed()
+    series = probes.open(tmp_path)["acts", "fc1"]
+    assert series.sel(id=1).rows().tolist() == [[1], [1], [11], [11]]
+    assert series.sel(id=[4, 3], epoch=1).rows().tolist() == [[13], [14]]
+    assert series.sel(id=[4, 3], epoch=1).ids.tolist() == [3, 4]
+    assert series.sel(step=2).sel(id=1).steps.tolist() == [2, 2]
+    with pytest.raises(SeriesNotFound, match="no capture in this selection"):
+        series.sel(id="1").rows()
+
+
+def test_samples_are_never_given_among_others(tmp_path: Path) -> None:
+    Recording(tmp_path).take(np.zeros((2, 1), "<f4")).ids(0, ["a", "b"]).sealed()
+    series = probes.open(tmp_path)["acts", "fc1"].sel(id="b")
+    assert series.rows().shape == (1, 1)
+    for read in (series.numpy, series.bits, series.masked, series.torch, series.xarray, lambda: list(series), lambda: series[0]):
+        with pytest.raises(UsageError, match=r"read them with \.rows\(\)"):
+            read()
+    Recording(tmp_path, 1).take(np.zeros((3, 1), "<f4")).ids(0, ["a", "b", "c"]).sealed()
+    with pytest.raises(UsageError, match=r"read them with \.rows\(\)"):
+        probes.open(tmp_path)["acts", "fc1"].sel(id="b").xarray()
+    with pytest.raises(UsageError, match="not both"):
+        series.rows(mask=series)
+    with pytest.raises(UsageError, match="already selected"):
+        series.sel(id="a")
+
+
+def test_samples_of_a_run_without_ids_are_asked_for_in_vain(tmp_path: Path) -> None:
+    with pytest.raises(SeriesNotFound, match=r"run\.steps\(loader, ids=\.\.\.\)"):
+        probes.open(counted(tmp_path, 1))["acts", "fc1"].sel(id=1).rows()
