@@ -18,6 +18,7 @@ KINDS: dict[str, dict[str, str]] = {
         "histogram": "probes.transforms.histogram:Histogram",
         "norm": "probes.transforms.norm:Norm",
         "project": "probes.transforms.project:Project",
+        "python": "probes.transforms.python:PythonFunction",
         "quantile": "probes.transforms.quantile:Quantile",
         "quantize": "probes.transforms.quantize:Quantize",
         "reduce": "probes.transforms.reduce:Reduce",

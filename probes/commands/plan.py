@@ -12,6 +12,7 @@ import click
 from probes.commands.options.watching import HELP, OPTION, Watching, models, watch
 from probes.commands.rendering.table import counted, table
 from probes.errors import PlanError, UsageError
+from probes.provenance.own_code import with_functions
 from probes.signature import size
 from probes.spec import load_spec
 
@@ -30,6 +31,7 @@ BEFORE = ("input", "grad_input", "grad_input_total")
 @click.command(cls=Watching)
 @click.option("--model", "name", metavar="PKG:CALLABLE", help="Callable that builds the model; also FILE.py:CALLABLE.")
 @click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a value of the spec; repeatable.")
+@click.option("--allow-code", "code", multiple=True, metavar="FILE", help="Allow transforms of kind `python` to run this file; repeatable.")
 @click.option("--allow-plugin", "allowed", multiple=True, metavar="KIND", help="Allow this plug-in to be imported; repeatable.")
 @click.option("--why", "path", metavar="MODULE", help="For each probe, explain why it selects this module or why not.")
 @click.option("--all", "unfolded", is_flag=True, help="List targets that differ only in numbers one by one.")
@@ -41,6 +43,7 @@ def plan(
     context: click.Context,
     name: str | None,
     overrides: tuple[str, ...],
+    code: tuple[str, ...],
     allowed: tuple[str, ...],
     path: str | None,
     unfolded: bool,
@@ -54,7 +57,7 @@ def plan(
     [ARGS]... takes the model that the script calls, and one pass gives every shape.
     """
     # before torch is imported, so that a spec with errors is reported at once
-    loaded = load_spec(spec, overrides=overrides, allow_plugins=allowed)
+    loaded = with_functions(load_spec(spec, overrides=overrides, allow_plugins=allowed), code)
     if bool(name) == watched:
         raise UsageError("name a model: `--model PKG:CALLABLE`, or `--watch SCRIPT [ARGS]...` at the end of the line")
 

@@ -13,6 +13,7 @@ from probes.commands.rendering.failure import answer
 from probes.errors import UsageError
 from probes.provenance.data import data_digests
 from probes.provenance.modules import KEEP
+from probes.provenance.own_code import with_functions
 from probes.script.program import program_of
 from probes.script.progress import Progress
 from probes.script.run_request import RunRequest
@@ -26,6 +27,7 @@ OPTIONS_FIRST = {"allow_interspersed_args": False}  # what follows the script is
 @click.option("--out", metavar="DIR", help="Run directory, new or empty; default: runs/NAME/RUN-ID.")
 @click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a value of the spec; repeatable.")
 @click.option("--set-file", "files", multiple=True, metavar="FILE", help="Read PATH=VALUE lines from this file; --set wins over it.")
+@click.option("--allow-code", "code", multiple=True, metavar="FILE", help="Allow transforms of kind `python` to run this file; repeatable.")
 @click.option("--allow-plugin", "allowed", multiple=True, metavar="KIND", help="Allow this plug-in to be imported; repeatable.")
 @click.option("--tag", "tags", multiple=True, metavar="NAME=TEXT", help="Store a tag in the manifest; repeatable.")
 @click.option("--data", "data", multiple=True, metavar="NAME=PATH", help="Record the digest of a data file or directory; repeatable.")
@@ -47,6 +49,7 @@ def run(
     out: str | None,
     overrides: tuple[str, ...],
     files: tuple[str, ...],
+    code: tuple[str, ...],
     allowed: tuple[str, ...],
     tags: tuple[str, ...],
     data: tuple[str, ...],
@@ -64,7 +67,7 @@ def run(
     if no_sources:
         os.environ[KEEP] = "0"
     target = program_of("run", words, spec)
-    loaded = load_spec(spec, overrides=changes(files, overrides), allow_plugins=allowed)
+    loaded = with_functions(load_spec(spec, overrides=changes(files, overrides), allow_plugins=allowed), code)
     request = RunRequest(
         loaded,
         out and str(Path(out).absolute()),

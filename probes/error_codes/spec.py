@@ -133,6 +133,22 @@ SPEC: dict[str, Code] = {
         "A pattern of modules is a glob: `*` within a level, `**` for whole levels, `?`, `{a,b}`, `{8..11}`.",
         *_acts('{hook: forward, modules: ["^layers[0-9]+"]}', '{hook: forward, modules: ["layers.{0..9}"]}'),
     ),
+    "function-name": Code(
+        "`function` is not FILE.py:NAME with a path below the folder of the spec, and not a NAME.",
+        *_acts(
+            '{hook: forward, modules: [fc1], transforms: [{kind: python, function: "../m.py:f"}]}',
+            '{hook: forward, modules: [fc1], transforms: [{kind: python, function: "m.py:f"}]}',
+        ),
+    ),
+    "not-last": Code(
+        "A transform that must be the last one is followed by another.",
+        *_acts(
+            '{hook: forward, modules: [fc1], transforms: [{kind: python, function: "m.py:f"}, {kind: norm}]}',
+            '{hook: forward, modules: [fc1], transforms: [{kind: norm}, {kind: python, function: "m.py:f"}]}',
+        ),
+    ),
+    "unknown-function": Code("The file has no function with this name."),
+    "code-differs": Code("The file is not the one whose `sha256` the spec names."),
     "operation-name": Code(
         "An entry of `ops` is not the name of a function; write `softmax`, `softmax[0]` for its first call, or `torch.nn.functional.gelu`.",
         *_acts('{hook: forward, modules: [fc1], ops: ["softmax[first]"]}', '{hook: forward, modules: [fc1], ops: ["softmax[0]"]}'),

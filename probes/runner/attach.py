@@ -12,6 +12,7 @@ from torch.nn import Module
 
 from probes.plan import Plan, resolve
 from probes.provenance.collect import Script
+from probes.provenance.own_code import Functions, with_functions
 from probes.run_directory.recording import Recording
 from probes.runner.run import Run, attached_in
 from probes.runner.start import Start, Wanted, begin, part, rank
@@ -29,6 +30,8 @@ def attach(
     vars: Mapping[str, Any] | None = None,  # noqa: A002 - the spec's own word
     tags: Mapping[str, str] | None = None,
     allow_plugins: Sequence[str] = (),
+    allow_code: Sequence[str] = (),
+    functions: Functions | None = None,
     data: Mapping[str, str] | None = None,
     script: Script | None = None,
     automatic: bool = False,
@@ -47,6 +50,8 @@ def attach(
         vars: values for the spec's `vars`.
         tags: free names and values for the manifest.
         allow_plugins: kinds of plug-ins that may be imported.
+        allow_code: files whose functions the spec may run, for transforms of kind `python`.
+        functions: functions of the program by name, for the same.
         data: digests of the data sets by name, for the manifest.
         script: the program to record; by default that of the process.
         automatic: whether epochs open by themselves, as around a script.
@@ -59,7 +64,8 @@ def attach(
         MissingExtra: the compression needs a package that is not installed.
     """
     texts = [*overrides, *(f"vars.{name}={_text(value)}" for name, value in (vars or {}).items())]
-    plan = resolve(load_spec(spec, overrides=texts, allow_plugins=allow_plugins), model)
+    loaded = with_functions(load_spec(spec, overrides=texts, allow_plugins=allow_plugins), allow_code, functions)
+    plan = resolve(loaded, model)
     plan.loaded.spec.record.require_packages()
     if out is not None:
         for run in attached_in(Path(out).absolute()):

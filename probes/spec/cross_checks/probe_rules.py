@@ -221,6 +221,13 @@ def _with_edit(key: str) -> Callable[[Probe], Faults]:
     return rule
 
 
+def _function_not_last(probe: Probe) -> Faults:
+    for index, transform in readable(probe.transforms):
+        if transform.kind == "python" and index < len(probe.transforms) - 1:
+            message = "`python` must be the last transform, because the dtype and shape of its result are not known before"
+            yield Fault("not-last", message, ("transforms", index), "do the rest in the function, or write two probes")
+
+
 def _second_accumulation(probe: Probe) -> Faults:
     places = [index for index, transform in readable(probe.transforms) if isinstance(transform, Accumulation)]
     for index in places[1:]:
@@ -269,6 +276,7 @@ PROBE_RULES: Rules = (
     _with_edit("transforms"),
     _with_edit("sinks"),
     _with_edit("sees"),
+    _function_not_last,
     _second_accumulation,
     _trigger_and_edit,
     _trigger_and_accumulation,
