@@ -39,7 +39,7 @@ def resolve(spec: Any, model: Module | Mapping[str, Module]) -> Plan:
     bound = [(draft, list(_bindings(draft))) for draft in drafts]
     check(bound)
     missing = [_no_model(loaded, name, probe, trees) for name, probe in chosen.items() if (probe.model or "") not in trees]
-    problems = [*missing, *(problem for draft in drafts for problem in draft.problems)]
+    problems = list(dict.fromkeys([*missing, *(problem for draft in drafts for problem in draft.problems)]))  # one for all targets
     if problems:
         raise PlanError(problems)
     return Plan(
