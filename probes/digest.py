@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from decimal import Decimal
+from math import isfinite
 from pathlib import Path
 from struct import Struct
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from blake3 import blake3
 
 from probes.clock import Clock, SeriesKey
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
+Proof: TypeAlias = Literal["proof.v1", "proof.v2"]
 Hasher = blake3
 
 ALGORITHM = "blake3"
+PROOF: Proof = "proof.v2"
+NOT_IN_IDENTITY = ("sinks", "limits", "durability", "on_error", "tolerance")
 BLOCK_BYTES = 64 * 1024
 EPOCH_ROOT_FIELDS = ("captures_root", "spec", "structure", "weights", "code", "environment", "counts", "complete")
 
 _CLOCK = Struct("<IIiIII")
 _READ_BYTES = 1 << 20
+_TEXT = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def canonical(value: Any) -> bytes:
@@ -35,6 +41,71 @@ def canonical(value: Any) -> bytes:
     """
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return text.encode("utf-8")
+
+
+def canonical_v2(value: Any) -> bytes:
+    """The one JSON text of a value by RFC 8785, which other languages have: keys sorted by UTF-16 units, numbers as ECMAScript writes them.
+
+    Args:
+        value: as for `canonical`. An integer beyond 2^53 is written as the nearest double.
+
+    Raises:
+        ValueError: a number that is not finite, or text that has no UTF-8 form.
+        TypeError: a value that JSON does not know.
+    """
+    return _rfc8785(value).encode("utf-8")
+
+
+def canonical_of(proof: str) -> Callable[[Any], bytes]:
+    """The canonical JSON of a version of the proof: `proof.v1` or `proof.v2`."""
+    return canonical if proof == "proof.v1" else canonical_v2
+
+
+def _rfc8785(value: Any) -> str:
+    if isinstance(value, Mapping):
+        rows = sorted(value.items(), key=lambda row: row[0].encode("utf-16-be"))
+        return f"{{{','.join(f'{_TEXT(key)}:{_rfc8785(one)}' for key, one in rows)}}}"
+    if isinstance(value, list | tuple):
+        return f"[{','.join(map(_rfc8785, value))}]"
+    if isinstance(value, bool) or value is None:
+        return {True: "true", False: "false", None: "null"}[value]
+    if isinstance(value, int) and abs(value) <= 1 << 53:
+        return str(value)
+    return _number(float(value)) if isinstance(value, int | float) else _TEXT(value)
+
+
+def _number(value: float) -> str:
+    """A number as ECMAScript writes it: the shortest digits that give the same double, as Python has them, in another notation."""
+    if not isfinite(value):
+        raise ValueError(f"`{value}` is not a number of JSON")
+    if not value:
+        return "0"
+    sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
+    text, point = "".join(map(str, digits)), len(digits) + int(exponent)
+    if len(text) <= point <= 21:
+        text = text.ljust(point, "0")
+    elif 0 < point <= 21:
+        text = f"{text[:point]}.{text[point:]}"
+    elif -6 < point <= 0:
+        text = f"0.{'0' * -point}{text}"
+    else:
+        text = f"{text[0]}{'.' if text[1:] else ''}{text[1:]}e{point - 1:+d}"
+    return f"{'-' if sign else ''}{text}"
+
+
+def spec_identity(resolved: Mapping[str, Any], proof: str = PROOF) -> str:
+    """BLAKE3 of all keys of a resolved spec that affect captured values.
+
+    Args:
+        resolved: the resolved spec as plain data.
+        proof: the version of the proof, which says what is canonical JSON.
+
+    Returns:
+        64 hex digits.
+    """
+    kept = {key: value for key, value in resolved.items() if key not in NOT_IN_IDENTITY}
+    probes = {name: {key: value for key, value in probe.items() if key != "sinks"} for name, probe in kept["probes"].items()}
+    return blake3_hex(canonical_of(proof)({**kept, "probes": probes}))
 
 
 def blake3_hex(data: Buffer) -> str:

@@ -19,6 +19,7 @@ from blake3 import blake3
 
 BLOCK = 65536
 LANES = {"complex32": 2, "complex64": 2, "complex128": 2}
+NOT_IN_IDENTITY = ("sinks", "limits", "durability", "on_error", "tolerance")
 TEXTS = {"spec", "resolved", "manifest", "closing", "gaps"}
 VARIABLE = ("epoch", "microstep", "call", "backward")
 LINE_KEYS = (
@@ -32,6 +33,23 @@ class Bad(Exception):
 
 def canonical(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
+
+
+def rfc8785(value: Any) -> bytes:
+    """The same with numbers as ECMAScript writes them: those of Python in another notation."""
+    if isinstance(value, dict):
+        rows = sorted(value.items(), key=lambda row: row[0].encode("utf-16-be"))
+        return b"{" + b",".join(canonical(key) + b":" + rfc8785(one) for key, one in rows) + b"}"
+    if isinstance(value, list):
+        return b"[" + b",".join(map(rfc8785, value)) + b"]"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return canonical(value)
+    if float(value).is_integer() and abs(value) < 1e21:
+        return b"%d" % value
+    text = repr(float(value))
+    if 1e-6 <= abs(value) < 1e-4:
+        return format(value, f".{len(text.partition('e')[0].replace('-', '').replace('.', '')) + int(text[-1]) - 1}f").encode()
+    return re.sub(r"e([+-])0", r"e\1", text).encode()
 
 
 def digest(data: bytes) -> str:
@@ -151,13 +169,16 @@ def check_ledger(path: Path) -> list[dict[str, Any]]:
 
 
 def check_file(path: Path, entry: dict[str, Any], manifests: dict[str, Any]) -> None:
-    require(path.is_file(), "a regular file")
+    require(path.is_file() and not path.is_symlink(), "a regular file")
     content = path.read_bytes()
     require(len(content) == entry["bytes"] and digest(content) == entry["file_blake3"], "the bytes of the file")
     with h5py.File(path, "r") as file:
         about = attributes(file)
         require(about["probes_format"] == "capture-file.v1" and about["digest_algorithm"] == "blake3", "the format")
-        require(set(file) - {"steps"} == TEXTS | {"captures"}, "the objects of the root")
+        second = "proof" in about
+        require(not second or about["proof"] == "proof.v2", "the version of the proof")
+        require(set(file) - {"steps"} == TEXTS | {"captures"} | ({"file_root", "order"} if second else set()), "the objects of the root")
+        require(not second or file["file_root"][()] == rest_of(file, content), "the rest of the file")
         texts = {name: bytes(file[name][()]) for name in TEXTS}
         mine = json.loads(texts["manifest"])
         start = f".a{about['attempt']}" if about["attempt"] > 1 else ""
@@ -177,6 +198,16 @@ def check_file(path: Path, entry: dict[str, Any], manifests: dict[str, Any]) -> 
     require(all(entry[name] == value for name, value in facts.items()), "the line of the file")
 
 
+def rest_of(file: Any, content: bytes) -> bytes:
+    """The digest of all bytes but those of payloads in one piece, and of the digest itself."""
+    datasets = [file["file_root"], *(series["values"] for probe in file["captures"].values() for series in probe.values())]
+    places = [(one.id.get_offset(), one.id.get_storage_size()) for one in datasets if not one.chunks and one.id.get_offset() is not None]
+    out, at = b"", 0
+    for start, size in sorted(places):
+        out, at = out + content[at:start], start + size
+    return digest(out + content[at:]).encode()
+
+
 def check_texts(texts: dict[str, bytes], manifest: dict[str, Any]) -> None:
     spec = manifest["spec"]
     require(hashlib.sha256(texts["spec"]).hexdigest() == spec["sha256"], "the spec")
@@ -192,7 +223,10 @@ def check_texts(texts: dict[str, bytes], manifest: dict[str, Any]) -> None:
     code = {"script": manifest["code"]["sha256"], "commit": git.get("commit"), "diff": (git.get("diff") or {}).get("sha256")}
     if manifest["code"].get("modules") is not None:
         code["modules"] = [[one["name"], one["sha256"]] for one in manifest["code"]["modules"]]
-    require(identity["spec"] == spec["identity"], "identity: spec")
+    resolved = {key: value for key, value in json.loads(texts["resolved"]).items() if key not in NOT_IN_IDENTITY}
+    resolved["probes"] = {name: {key: one for key, one in probe.items() if key != "sinks"} for name, probe in resolved["probes"].items()}
+    form = canonical if manifest.get("proof", "proof.v1") == "proof.v1" else rfc8785
+    require(identity["spec"] == spec["identity"] == digest(form(resolved)), "identity: spec")
     require(identity["structure"] == digest(canonical(structure)), "identity: structure")
     require(identity["weights"] in (None, digest(canonical(weights))), "identity: weights")
     require(identity["code"] == digest(canonical(code)), "identity: code")
@@ -285,7 +319,8 @@ def attributes(owner: Any) -> dict[str, Any]:
         else:
             found[name] = plain.decode() if isinstance(plain, bytes) else plain
     rest = {name: value for name, value in found.items() if name not in ("digest", "described")}
-    require(digest(canonical(rest)) == found["described"], "the attributes")
+    form = rfc8785 if "proof" in owner.file.attrs else canonical
+    require(digest(form(rest)) == found["described"], "the attributes")
     return found
 
 

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import json
+import random
+import shutil
 import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
+from struct import pack, unpack
 
 import pytest
 from blake3 import blake3
@@ -18,6 +22,7 @@ from probes.digest import (
     blake3_hex,
     blocks,
     canonical,
+    canonical_v2,
     captures_root,
     clock_row,
     epoch_root,
@@ -131,3 +136,56 @@ def test_a_file_has_the_digest_of_its_bytes(tmp_path: Path) -> None:
 def test_importing_it_brings_neither_torch_nor_numpy() -> None:
     code = "import sys, probes.digest; print(sorted({'torch', 'numpy', 'h5py'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+
+
+# IEEE 754 bits and text, from appendix B of RFC 8785.
+NUMBERS = {
+    0x0000000000000000: "0", 0x8000000000000000: "0", 0x0000000000000001: "5e-324", 0x8000000000000001: "-5e-324",
+    0x7FEFFFFFFFFFFFFF: "1.7976931348623157e+308", 0xFFEFFFFFFFFFFFFF: "-1.7976931348623157e+308", 0x4340000000000000: "9007199254740992",
+    0xC340000000000000: "-9007199254740992", 0x4430000000000000: "295147905179352830000", 0x44B52D02C7E14AF5: "9.999999999999997e+22",
+    0x44B52D02C7E14AF6: "1e+23", 0x44B52D02C7E14AF7: "1.0000000000000001e+23", 0x444B1AE4D6E2EF4E: "999999999999999700000",
+    0x444B1AE4D6E2EF4F: "999999999999999900000", 0x444B1AE4D6E2EF50: "1e+21", 0x3EB0C6F7A0B5ED8C: "9.999999999999997e-7",
+    0x3EB0C6F7A0B5ED8D: "0.000001", 0x41B3DE4355555553: "333333333.3333332", 0x41B3DE4355555554: "333333333.33333325",
+    0x41B3DE4355555555: "333333333.3333333", 0x41B3DE4355555556: "333333333.3333334", 0x41B3DE4355555557: "333333333.33333343",
+    0xBECBF647612F3696: "-0.0000033333333333333333", 0x43143FF3C1CB0959: "1424953923781206.2",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("bits", NUMBERS)
+def test_numbers_are_written_as_rfc_8785_lists_them(bits: int) -> None:
+    assert canonical_v2(unpack("<d", pack("<Q", bits))[0]) == NUMBERS[bits].encode()
+
+
+def test_keys_are_sorted_by_their_utf_16_units() -> None:
+    keys = ["\u20ac", "\r", "\ufb33", "1", "\U0001f600", "\x80", "\u00f6"]
+    assert list(json.loads(canonical_v2(dict.fromkeys(keys, 0)))) == ["\r", "1", "\x80", "\u00f6", "\u20ac", "\U0001f600", "\ufb33"]
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), "\ud800", {"\ud800": 1}])
+def test_what_has_no_canonical_form_by_rfc_8785_is_refused(value: object) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        canonical_v2(value)
+
+
+@given(st.recursive(st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(st.characters(exclude_categories=["Cs"])), st.lists))
+def test_both_forms_are_equal_without_fractions_and_objects(value: object) -> None:
+    assert canonical_v2(value) == canonical(value)
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
+def test_javascript_writes_the_same_bytes() -> None:
+    program = """
+        const form = (v) => v === null || typeof v !== 'object' ? JSON.stringify(v) : Array.isArray(v) ? `[${v.map(form)}]`
+          : `{${Object.keys(v).sort().map((k) => JSON.stringify(k) + ':' + form(v[k]))}}`;
+        const lines = require('fs').readFileSync(0, 'utf8').split('\\n').filter((line) => line);
+        process.stdout.write(lines.map((line) => Buffer.from(form(JSON.parse(line))).toString('hex')).join('\\n'));
+    """
+    chance = random.Random(0)
+    values: list[object] = [unpack("<d", pack("<Q", chance.getrandbits(64) & ~(1 << 62)))[0] for _ in range(2000)]
+    values += [chance.randrange(10 ** chance.randrange(1, 22)) * 10.0 ** chance.randrange(-30, 5) for _ in range(2000)]
+    values += [
+        {chr(chance.choice([chance.randrange(32, 0xD800), chance.randrange(0xE000, 0x110000)])): 1 for _ in range(6)} for _ in range(200)
+    ]
+    text = "\n".join(map(json.dumps, values))
+    done = subprocess.run(["node", "-e", program], input=text, capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n") == [canonical_v2(value).hex() for value in values]

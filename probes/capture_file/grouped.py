@@ -15,7 +15,7 @@ from probes.clock import SeriesKey
 from probes.journal.scan import Scan
 from probes.signature import DTYPES
 
-VARIABLE = ("epoch", "microstep", "call", "backward")
+VARIABLE = ("epoch", "microstep", "call", "backward", "order")
 UNKNOWN_STEP = np.uint64(2**64 - 1)
 _CLOCK = ("epoch", "step", "microstep", "call", "backward")
 _ROW = np.dtype([("epoch", "<u4"), ("step", "<u4"), ("microstep", "<i4"), ("call", "<u4"), ("backward", "<u4"), ("rank", "<u4")])
@@ -35,6 +35,7 @@ class JournalSeries:
         coords: labels by axis name.
         attrs: further attributes of the series.
         clocks: (captures,) epoch, step, microstep, call, backward and rank, in clock order.
+        order: (captures,) how many captures of the same epoch, phase and step were taken before.
         global_steps: (captures,)
         shapes: the distinct shapes.
         shape_of: (captures,) index into `shapes`.
@@ -48,6 +49,7 @@ class JournalSeries:
     coords: dict[str, list[Any]]
     attrs: dict[str, Any]
     clocks: Table
+    order: NDArray[np.uint32]
     global_steps: NDArray[np.uint64]
     shapes: tuple[tuple[int, ...], ...]
     shape_of: NDArray[np.intp]
@@ -75,9 +77,13 @@ class JournalSeries:
 
     @cached_property
     def constants(self) -> dict[str, int]:
-        """The clock's coordinates, but for the step, that are the same for all captures."""
-        columns = {name: self.clocks[name] for name in VARIABLE}
+        """The coordinates of `VARIABLE` that are the same for all captures."""
+        columns = {name: self.column(name) for name in VARIABLE}
         return {name: int(column[0]) for name, column in columns.items() if (column == column[0]).all()}
+
+    def column(self, name: str) -> NDArray[Any]:
+        """(captures,) one of `VARIABLE`."""
+        return self.order if name == "order" else self.clocks[name]
 
     @cached_property
     def layout(self) -> str:
@@ -96,12 +102,13 @@ class JournalSeries:
 
 @dataclass(frozen=True)
 class _SeriesRows:
-    """The descriptors of one (key, dtype), and the captures that have one of them."""
+    """The descriptors of one (key, dtype), the captures that have one of them, and when these were taken within their steps."""
 
     key: SeriesKey
     dtype: str
     descriptors: list[dict[str, Any]]
     rows: Table
+    order: NDArray[np.uint32]
 
 
 def group_by_series(scan: Scan) -> tuple[JournalSeries, ...]:
@@ -118,17 +125,47 @@ def group_by_series(scan: Scan) -> tuple[JournalSeries, ...]:
     which = numbers[scan.captures["descriptor"]] if len(numbers) else np.empty(0, np.intp)
     when = epochs[scan.captures["descriptor"]] if len(epochs) else np.empty(0, "<u4")
     captures = scan.captures
+    taken = _order(scan, when)
     columns = [captures[name] for name in ("offset", "backward", "call", "microstep", "step")]
     order = np.lexsort([*columns, when, which])
     starts = np.searchsorted(which[order], np.arange(len(keys) + 1))
     drafts = [
-        _SeriesRows(key, dtype, members, captures[order[first:last]])
+        _SeriesRows(key, dtype, members, captures[order[first:last]], taken[order[first:last]])
         for (key, dtype, members), first, last in zip(keys, starts[:-1], starts[1:], strict=True)
         if last > first
     ]
     suffixed = _second_dtypes(drafts, epochs)
     made = [_series(draft, scan, epochs, index in suffixed) for index, draft in enumerate(drafts)]
     return tuple(sorted(made, key=lambda series: series.place))
+
+
+def _order(scan: Scan, epochs: NDArray[Any]) -> NDArray[np.uint32]:
+    """For each capture how many of the same epoch, phase and step come before it in the journal, whose order is that of execution."""
+    phases = [about["key"]["phase"] for about in scan.descriptors]
+    numbers = {phase: number for number, phase in enumerate(dict.fromkeys(phases))}
+    captures = scan.captures
+    phase = np.array([numbers[name] for name in phases], np.intp)[captures["descriptor"]] if phases else np.empty(0, np.intp)
+    columns = (captures["step"], phase, epochs)
+    sorting = np.lexsort(columns)  # stable: captures of one step stay in their order
+    begins = np.ones(len(sorting), bool)
+    if len(sorting):
+        begins[1:] = np.any([np.diff(column[sorting].astype(np.int64)) != 0 for column in columns], axis=0)
+    places = np.arange(len(sorting))
+    order = np.empty(len(sorting), np.uint32)
+    order[sorting] = places - np.maximum.accumulate(np.where(begins, places, 0))
+    return order
+
+
+def steps_in_order(scan: Scan) -> list[list[Any]]:
+    """The committed steps of a journal in their order, as rows of phase, first step and number of consecutive steps."""
+    rows: list[list[Any]] = []
+    for phase, step in scan.commits[["phase", "step"]].tolist():
+        name = scan.phases[phase]
+        if rows and rows[-1][0] == name and rows[-1][1] + rows[-1][2] == step:
+            rows[-1][2] += 1
+        else:
+            rows.append([name, step, 1])
+    return rows
 
 
 def _number(scan: Scan) -> tuple[NDArray[np.intp], list[tuple[SeriesKey, str, list[dict[str, Any]]]]]:
@@ -181,6 +218,7 @@ def _series(draft: _SeriesRows, scan: Scan, epochs: NDArray[Any], suffixed: bool
         coords=first.get("coords") or {},
         attrs=first.get("attrs") or {},
         clocks=clocks,
+        order=draft.order,
         global_steps=_global_steps(clocks, scan, draft.key.phase),
         shapes=shapes,
         shape_of=shape_of,

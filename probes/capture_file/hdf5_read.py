@@ -238,6 +238,11 @@ class Hdf5File(Hdf5Group):
         """Where the file is."""
         return self._file.path
 
+    @property
+    def bytes(self) -> mmap.mmap:
+        """A read-only map of the whole file."""
+        return self._file.bytes
+
     def release(self) -> None:
         """Let go of the pages of the file that were read; they come back when they are touched."""
         self._file.bytes.madvise(mmap.MADV_DONTNEED)

@@ -30,10 +30,12 @@ class StoredArray(Protocol):
     Attributes:
         shape: its sizes.
         dtype: little-endian numpy dtype of the exact bits.
+        extent: first byte in the file, and the byte behind the last, where it is stored in one piece; else nothing.
     """
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+    extent: range
 
     def elements(self, start: int, stop: int) -> Elements:
         """Elements in C order, flat; may be a read-only view into the file."""
@@ -48,6 +50,7 @@ class ContiguousArray:
     def __init__(self, contents: mmap.mmap | bytes, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int) -> None:
         self.shape = shape
         self.dtype = dtype
+        self.extent = range(offset, offset + prod(shape) * dtype.itemsize if isinstance(contents, mmap.mmap) else offset)
         self._flat: Elements = np.frombuffer(contents, dtype, prod(shape), offset) if prod(shape) else np.empty(0, dtype)
 
     def elements(self, start: int, stop: int) -> Elements:
@@ -65,6 +68,7 @@ class ChunkedArray:
     def __init__(self, storage: DatasetStorage, filters: tuple[ChunkFilter, ...]) -> None:
         self.shape = storage.shape
         self.dtype = storage.dtype
+        self.extent = range(0)
         self._storage = storage
         self._filters = filters
         self._chunk = storage.chunk

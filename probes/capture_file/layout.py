@@ -13,16 +13,16 @@ import numpy as np
 from probes.capture_file import hdf5_write
 from probes.capture_file.codecs import Compression
 from probes.capture_file.grouped import VARIABLE, JournalSeries
-from probes.digest import blake3_hex, blocks, canonical
+from probes.capture_file.roots import FILE_ROOT, HEX
+from probes.digest import blake3_hex, blocks, canonical, canonical_v2
 from probes.signature import DTYPES
 
 FORMAT = "capture-file.v1"
 LABELS = "labels_"
 DESCRIBED = "described"
-RESERVED = {"step", "global_step", "epoch", "microstep", "call", "backward", "values", "row_size", "offset", "shape"}
+RESERVED = {"step", "global_step", "epoch", "microstep", "call", "backward", "order", "values", "row_size", "offset", "shape"}
 RESERVED |= {"axis", "element", "block", "block_digest", "digest_byte", "complex"}
 
-_HEX = 64
 _LARGE = 64 * 1024
 _LONGEST_INDEX = 1 << 16  # a longer axis has no values, so that its index never takes as many bytes as the captures
 _MANY = 100
@@ -85,7 +85,12 @@ class Layout:
             self._queue(hdf5_write.text(owner, name, content), content)
         for name, value in stored.items():
             hdf5_write.attribute(owner, name, value)
-        hdf5_write.attribute(owner, DESCRIBED, blake3_hex(canonical(stored)))
+        hdf5_write.attribute(owner, DESCRIBED, blake3_hex(canonical_v2(stored)))
+
+    def file_root(self) -> range:
+        """Make the dataset of the digest that `file_root` computes, and return where its bytes are to be written."""
+        start = int(hdf5_write.text(self.root, FILE_ROOT, bytes(HEX)).get_offset())
+        return range(start, start + HEX)
 
     def captures(self) -> Any:
         """The group that holds the groups of the probes."""
@@ -107,7 +112,7 @@ class Layout:
         self._column(group, "global_step", "u8", series.global_steps, step)
         varying = [name for name in VARIABLE if name not in series.constants]
         for column in varying:
-            self._column(group, column, "i4" if column == "microstep" else "u4", series.clocks[column], step)
+            self._column(group, column, "i4" if column == "microstep" else "u4", series.column(column), step)
         values, axes = self._values(group, series, step)
         coordinates = " ".join(["global_step", *varying])
         if series.layout == "stacked":
@@ -115,7 +120,7 @@ class Layout:
         self._describe(group, series, axes)
         ends = blocks(series.sizes.tolist())
         place = values.get_offset() if _is_contiguous(values) else None
-        hdf5_write.text_attribute(group, "digest", _HEX)
+        hdf5_write.text_attribute(group, "digest", HEX)
         return PlacedSeries(series, f"captures/{probe}/{name}".encode(), place, ends, self._block_digests(group, len(ends)))
 
     def values(self, place: PlacedSeries) -> Any:

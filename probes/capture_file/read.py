@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from math import prod
 from pathlib import Path
@@ -14,15 +15,16 @@ from numpy.typing import NDArray
 from probes.capture_file.dtype_decode import bits_dtype
 from probes.capture_file.hdf5_read import Hdf5Group, open_file
 from probes.capture_file.hdf5_storage import StoredArray
+from probes.capture_file.roots import FILE_ROOT, file_root
 from probes.capture_file.series_name import SeriesAddress, escape, parse_group
-from probes.capture_file.series_part import CLOCKS, StepColumn, StepIds, sizes, uniform
+from probes.capture_file.series_part import CLOCKS, UNKNOWN_ORDER, StepColumn, StepIds, sizes, uniform
 from probes.clock import SeriesKey
 from probes.errors import FileRefused
 from probes.plain_file import plain_json
 from probes.signature import DTYPES, Coord
 
 LABELS = "labels_"
-OWN = frozenset(["probe", "target", "leaf", "phase", "torch_dtype", "layout", "dims", "epoch", "microstep", "call", "backward"])
+OWN = frozenset(["probe", "target", "leaf", "phase", "torch_dtype", "layout", "dims", "epoch", "microstep", "call", "backward", "order"])
 FOR_OTHERS = frozenset(["signal", "axes", "dimensions", "NX_class", "digest", "described"])  # what other readers and `verify` look at
 
 
@@ -77,19 +79,30 @@ class SealedFile:
         """Release the pages that were read, so that a large file takes little memory; reading works as before."""
         self.root.release()
 
+    def rest(self, parts: Iterable[SealedPart]) -> str:
+        """The digest of the file but for the payloads of these parts, as `file_root` of a file has it.
+
+        Raises:
+            FileRefused: the file has no place for it.
+        """
+        own = self.root.array(FILE_ROOT).extent
+        return file_root(self.root.bytes, [own, *(part.extent for part in parts)])
+
     def document(self, name: str) -> Any:
-        """A JSON text of the file: `manifest`, `closing`, `gaps` or `resolved`; what its readers count on is checked.
+        """A JSON text of the file: `manifest`, `closing`, `gaps`, `order` or `resolved`; what its readers count on is checked.
 
         Raises:
             FileRefused: the text is not JSON, or not of the type that it has in a capture file.
         """
+        if name == "order" and name not in self.root:  # a file of release 0.1
+            return None
         try:
             found = plain_json(self.root.text(name))
         except FileRefused:
             raise
         except ValueError as error:
             raise FileRefused("damaged", f'`{name}` of "{self.path}" is not JSON: {error}') from error
-        if not (are_gaps(found) if name == "gaps" else isinstance(found, dict | str) or found is None):
+        if not (ROWS[name](found) if name in ROWS else isinstance(found, dict | str) or found is None):
             raise FileRefused("damaged", f'`{name}` of "{self.path}" has another type than in a capture file')
         return {} if name in ("manifest", "closing") and not isinstance(found, dict) else found
 
@@ -103,6 +116,20 @@ def are_gaps(rows: Any) -> bool:
     return isinstance(rows, list) and all(
         isinstance(row, list) and len(row) == 6 and all(isinstance(one, str) for one in row[:5]) and isinstance(row[5], int) for row in rows
     )
+
+
+def are_steps(rows: Any) -> bool:
+    """Whether these are rows of phase, first step and number of steps."""
+    return isinstance(rows, list) and all(
+        isinstance(row, list)
+        and len(row) == 3
+        and isinstance(row[0], str)
+        and all(type(one) is int and 0 <= one < 1 << 32 for one in row[1:])
+        for row in rows
+    )
+
+
+ROWS: dict[str, Callable[[Any], bool]] = {"gaps": are_gaps, "order": are_steps}
 
 
 class SealedPart:
@@ -130,9 +157,23 @@ class SealedPart:
         if self._starts[-1] != prod(self._values.shape):
             raise self._damaged(f"holds {prod(self._values.shape)} elements where its captures have {self._starts[-1]}")
 
+    @property
+    def extent(self) -> range:
+        """Where in the file the payloads are, if they are in one piece."""
+        return self._values.extent
+
     def elements(self, first: int, last: int) -> NDArray[Any]:
         """The exact bits of the captures `first` to `last` (exclusive), flat; may be a read-only view into the file."""
         return self._values.elements(int(self._starts[first]), int(self._starts[last]))
+
+    @cached_property
+    def orders(self) -> NDArray[np.uint32]:
+        """(captures,) how many captures of the same step were taken before; `UNKNOWN_ORDER` in files of release 0.1."""
+        if "order" in self._names:
+            return self._column("order", len(self.clocks)).astype(np.uint32)
+        stated = self._attributes.get("order")
+        known = isinstance(stated, int) and 0 <= stated < UNKNOWN_ORDER
+        return np.full(len(self.clocks), stated if known else UNKNOWN_ORDER, np.uint32)
 
     @cached_property
     def block_digests(self) -> NDArray[np.uint8]:

@@ -1,13 +1,17 @@
-"""The two roots of a sealed file, out of what the file itself holds."""
+"""The roots of a sealed file, out of what the file itself holds."""
 
 from __future__ import annotations
 
+import mmap
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from probes.clock import SeriesKey
-from probes.digest import blake3_hex, canonical, epoch_root
+from probes.digest import Buffer, Hasher, blake3_hex, canonical, epoch_root
+
+FILE_ROOT = "file_root"
+HEX = 64
 
 Gap = tuple[SeriesKey, str, int]
 
@@ -52,3 +56,28 @@ def root_of_epoch(manifest: Mapping[str, Any], closing: Mapping[str, Any], captu
 def root_of_segments(roots: Iterable[str]) -> str:
     """The captures root of an epoch that was cut into segments: the digest of the list of theirs."""
     return blake3_hex(canonical({"segments": list(roots)}))
+
+
+def file_root(contents: Buffer | mmap.mmap, without: Iterable[range]) -> str:
+    """BLAKE3 of the bytes of a file, some places left out.
+
+    Payloads are covered by the captures root, which is among the bytes that are hashed here; so is the rest of the file: metadata of HDF5,
+    attributes, texts, clocks, sample ids, gaps between objects.
+
+    Args:
+        contents: all bytes of the file.
+        without: the payloads of every series that is stored in one piece, and the place of this digest itself; in any order.
+
+    Returns:
+        64 hex digits.
+    """
+    hasher, at = Hasher(), 0
+    with memoryview(contents) as whole:
+        for place in sorted(without, key=lambda place: (place.start, place.stop)):
+            if place.start > at:
+                with whole[at : place.start] as piece:
+                    hasher.update(piece)
+            at = max(at, place.stop)
+        with whole[at:] as piece:
+            hasher.update(piece)
+    return hasher.hexdigest()

@@ -24,6 +24,9 @@ CLOCKS = np.dtype(
 )
 
 
+UNKNOWN_ORDER = (1 << 32) - 1
+
+
 class SeriesPart(Protocol):
     """One series in one file.
 
@@ -48,6 +51,10 @@ class SeriesPart(Protocol):
     steps: StepColumn
     shapes: NDArray[np.int64]
     shape: tuple[int, ...] | None
+
+    @property
+    def orders(self) -> NDArray[np.uint32]:
+        """(captures,) how many captures of the same epoch, phase and step were taken before; `UNKNOWN_ORDER` where that is not known."""
 
     def elements(self, first: int, last: int) -> NDArray[Any]:
         """The exact bits of the captures `first` to `last` (exclusive), flat, one after the other.

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from probes.capture_file.dtype_decode import bits_dtype
 from probes.capture_file.grouped import JournalSeries as Arranged
-from probes.capture_file.grouped import group_by_series
+from probes.capture_file.grouped import group_by_series, steps_in_order
 from probes.capture_file.read import SealedFile
 from probes.capture_file.series_name import SeriesAddress
 from probes.capture_file.series_part import CLOCKS, SeriesPart, StepColumn, StepIds, uniform
@@ -69,7 +69,9 @@ class UnsealedFile:
         return StepIds(np.array([step for step, _ in found]), np.array([len(ids) for _, ids in found]), np.array(flat))
 
     def document(self, name: str) -> Any:
-        """The `manifest` or `closing` of the journal."""
+        """The `manifest`, `closing` or `order` of the journal."""
+        if name == "order":
+            return steps_in_order(self._scan)
         return self._scan.head.get("manifest") if name == "manifest" else (self._scan.end or {}).get(name)
 
     def spec(self) -> str:
@@ -92,6 +94,7 @@ class UnsealedPart:
             self.clocks[name] = series.clocks[name]
         self.clocks["global_step"] = series.global_steps
         self.steps = StepColumn(self.clocks)
+        self.orders = series.order
         self.shapes = series.shape_table()
         self.shape = uniform(self.shapes)
         self._bytes, self._kind = contents, bits_dtype(self.dtype)

@@ -8,17 +8,18 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from errno import EIO
+from mmap import PROT_READ, mmap
 from pathlib import Path
 from typing import Any
 
 from probes.capture_file.codecs import Compression
 from probes.capture_file.compressed_copy import copy_compressed
-from probes.capture_file.grouped import JournalSeries, group_by_series
+from probes.capture_file.grouped import JournalSeries, group_by_series, steps_in_order
 from probes.capture_file.layout import FORMAT, Layout, PlacedSeries
 from probes.capture_file.payload_copy import copy_payloads, write_all
-from probes.capture_file.roots import Gap, gaps_text, merge_gaps, root_of_epoch
+from probes.capture_file.roots import Gap, file_root, gaps_text, merge_gaps, root_of_epoch
 from probes.capture_file.series_name import escape
-from probes.digest import ALGORITHM, Buffer, canonical, captures_root, series_hex, shape_row
+from probes.digest import ALGORITHM, PROOF, Buffer, canonical, captures_root, series_hex, shape_row
 from probes.journal.scan import Scan
 
 OnProgress = Callable[[str], None]
@@ -64,12 +65,13 @@ def write_capture_file(scan: Scan, path: Path, compression: Compression | None =
     try:
         layout = Layout(path, compression, len(scan.descriptors))
         try:
-            built = _fill(layout, scan, path, compression, passed)
+            built, own = _fill(layout, scan, path, compression, passed)
         except BaseException:
             with suppress(OSError, RuntimeError):  # what went wrong first says more
                 layout.close()
             raise
         layout.close()
+        _write_file_root(path, own)
     except RuntimeError as error:
         raise _disk_error(error) from error
     with path.open("rb") as file:
@@ -84,11 +86,24 @@ def _disk_error(error: RuntimeError) -> OSError:
     return OSError(number, os.strerror(number) if found else str(error).partition("\n")[0])
 
 
-def _fill(layout: Layout, scan: Scan, path: Path, compression: Compression | None, passed: OnProgress) -> WrittenFile:
+def _write_file_root(path: Path, without: list[range]) -> None:
+    """Write the digest of the rest of the file to the first of the places that it leaves out."""
+    target = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        with mmap(target, 0, prot=PROT_READ) as contents:
+            digest = file_root(contents, without)
+        write_all(target, digest.encode(), without[0].start)
+    finally:
+        os.close(target)
+
+
+def _fill(layout: Layout, scan: Scan, path: Path, compression: Compression | None, passed: OnProgress) -> tuple[WrittenFile, list[range]]:
+    """Fill a file, and return what is in it, the place of its file root, and those of the payloads."""
     series = group_by_series(scan)
     gaps = _gaps(scan)
     places = [layout.add(one) for one in series]
     _add_rest(layout, scan, gaps)
+    own = layout.file_root()
     with _Files(scan.path, path) as files:
         passed("laid out")
         blocks = (
@@ -102,7 +117,8 @@ def _fill(layout: Layout, scan: Scan, path: Path, compression: Compression | Non
         layout.write_digest(place, digest)
     built = _built(scan, series, digests, gaps)
     layout.attributes(layout.root, _root_attributes(scan, built))
-    return built
+    payloads = [range(place.offset, place.offset + int(place.series.sizes.sum())) for place in places if place.offset is not None]
+    return built, [own, *payloads]
 
 
 def verdict(scan: Scan) -> tuple[bool, str]:
@@ -155,6 +171,7 @@ def _add_rest(layout: Layout, scan: Scan, gaps: list[Gap]) -> None:
             "manifest": _json(head.get("manifest") or {}),
             "closing": _json(_closing(scan)),
             "gaps": gaps_text(gaps),
+            "order": canonical(steps_in_order(scan)),
         }
     )
 
@@ -209,6 +226,7 @@ def _root_attributes(scan: Scan, built: WrittenFile) -> dict[str, Any]:
         "captures_root": built.captures_root,
         "epoch_root": built.epoch_root,
         "digest_algorithm": ALGORITHM,
+        "proof": PROOF,
         "default": "captures",
         "NX_class": "NXroot",
     }

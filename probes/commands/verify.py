@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from probes.commands.rendering.table import counted
+from probes.errors import StorageError, UsageError
 from probes.printable import one_line
 from probes.proof.finding import CheckedFile, Finding, Verdict
 
@@ -25,13 +26,30 @@ ALONE = "who changed the file could have changed its digests too; verify it in i
 @click.option("--sha256", is_flag=True, help="Also compute the SHA-256 of every file.")
 @click.option("--untrusted", is_flag=True, help="Read the files in a child process with memory and time limits.")
 @click.option("--in-toto", is_flag=True, help="Print an in-toto Statement v1, for signing with another tool.")
+@click.option(
+    "--report",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Also write a page for people: what is proven, by what, and what is not; FILE ends in .html or .md.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def verify(
-    context: click.Context, path: Path, anchor: tuple[str, ...], sha256: bool, untrusted: bool, in_toto: bool, as_json: bool
+    context: click.Context,
+    path: Path,
+    anchor: tuple[str, ...],
+    sha256: bool,
+    untrusted: bool,
+    in_toto: bool,
+    report: Path | None,
+    as_json: bool,
 ) -> None:
     """Check every byte of RUN, FILE or all runs in RUNS against digests, ledger and manifest; exit 1 if one does not verify."""
+    if report is not None and report.suffix not in (".html", ".md"):
+        raise UsageError(f'`--report` takes a file that ends in `.html` or `.md`, not "{report}"')
     verdict = _check(path, _anchors(path, anchor), sha256 or in_toto, untrusted)
+    if report is not None:
+        _write(report, verdict, untrusted)
     if in_toto and verdict.ok:
         from probes.proof.in_toto import statement
 
@@ -40,6 +58,17 @@ def verify(
         click.echo(json.dumps(verdict.as_dict(), indent=2) if as_json else text(verdict))
     if not verdict.ok:
         context.exit(1)
+
+
+def _write(report: Path, verdict: Verdict, untrusted: bool) -> None:
+    from probes.commands.rendering.page import html, markdown
+    from probes.commands.rendering.proof_page import blocks
+
+    page = blocks(verdict, origin=not untrusted)
+    try:
+        report.write_text((html if report.suffix == ".html" else markdown)(page), encoding="utf-8")
+    except OSError as error:
+        raise StorageError(f'"{report}" cannot be written: {error.strerror}') from error
 
 
 def _anchors(path: Path, given: tuple[str, ...]) -> tuple[str, ...]:
@@ -98,5 +127,5 @@ def _anchored(verdict: Verdict) -> str:
     if not verdict.anchored:
         covered = any(finding.code in ("anchor-partial", "anchor-replaced") for finding in verdict.findings)
         return "as anchored in part" if covered and verdict.ok else "not anchored"
-    grown = any(finding.code == "ledger-grown" for finding in verdict.findings)
+    grown = any(finding.code in ("ledger-grown", "anchor-resumed") for finding in verdict.findings)
     return "as anchored, up to the lines that were added later" if grown else "as anchored"

@@ -25,6 +25,7 @@ PROOF: dict[str, Code] = {
     "gaps-edited": Code("The list of gaps (captures that were due but are missing) changed."),
     "captures-root": Code("The series and gaps of the file differ from those that were sealed."),
     "epoch-root": Code("The data about the end of the epoch (closing record) or its origin (manifest) changed."),
+    "file-root": Code("A text, a sample id, an attribute, a label or the structure of the file changed; the captures did not."),
     "spec-edited": Code("The spec in the file differs from the spec of the run."),
     "manifest-edited": Code("The manifest differs from the manifest that the run wrote."),
     "diff-edited": Code("The file `code.diff` (uncommitted changes) differs from the one that the run wrote."),
@@ -48,7 +49,9 @@ PROOF: dict[str, Code] = {
     "launch-differs": Code("Ranks of manifests and files do not fit the number of processes that the manifests state."),
     "not-regular": Code("A link, a directory, a device or a pipe has the name of a file of the run."),
     "oversized": Code("A ledger, a manifest or a text is larger than any that a run writes."),
-    "anchor-replaced": Code("A file that the anchor covers is replaced by a file of a later attempt that no anchor covers."),
+    "anchor-replaced": Code(
+        "A file of a complete epoch that the anchor covers is replaced by a file of a later attempt that no anchor covers."
+    ),
     "anchor-uncovered": Code("The file was sealed after the anchor was taken, so the anchor does not cover it."),
     "ledger-rolled-back": Code("The ledger does not contain the line whose hash is the anchor."),
     "unsealed": Code("The epoch is still a journal and cannot be verified; `probes recover` seals the journal of a killed run."),
@@ -56,8 +59,16 @@ PROOF: dict[str, Code] = {
     "crashed": Code("The child process that read the file crashed."),
     "incomplete": Code("note: the epoch ended early, and the file says so."),
     "gaps": Code("note: captures that were due are missing, and the file gives the reason."),
+    "proof-v1": Code(
+        "note: the file was sealed by an earlier release, and no ledger lists it: its digests do not cover attributes of datasets, "
+        "sample ids, the closing record, nor what of the manifest does not enter its identity."
+    ),
+    "unconfined": Code("note: the kernel cannot keep the child of `--untrusted` from writing files, or from the network."),
     "superseded": Code("note: a file of a later attempt replaces this file."),
     "ledger-grown": Code("note: lines were added to the ledger since the anchor was taken."),
+    "anchor-resumed": Code(
+        "note: the anchor covers an epoch that was not complete, and since then the run was resumed and recorded that epoch again."
+    ),
     "anchor-partial": Code("note: the anchor is the head of the ledger of one rank, and does not cover the other ledgers."),
     "ledger-torn": Code("note: the last line of the ledger is incomplete and is ignored."),
 }

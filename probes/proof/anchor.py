@@ -8,9 +8,10 @@ from typing import NamedTuple
 from probes.digest import blake3_hex, canonical
 from probes.errors import UsageError
 from probes.proof.finding import Finding
-from probes.run_directory.ledger import current
+from probes.run_directory.ledger import current, is_whole
 from probes.run_directory.ledger_lines import LedgerContents, LedgerLine
 
+GROWN = ("ledger-grown", "anchor-resumed")
 FEWEST_DIGITS = 32  # 8 digits are met by a forger within seconds
 DIGITS = frozenset("0123456789abcdef")
 
@@ -74,7 +75,7 @@ def check_anchors(ledgers: Sequence[LedgerContents], anchors: Sequence[str]) -> 
         lines |= {name: max(count, lines.get(name, 0)) for name, count in found.items()}
     findings += _beyond(ledgers, lines) if lines else ()
     findings += _replaced(ledgers, lines)
-    whole = bool(lines) and all(one.code == "ledger-grown" for one in findings)
+    whole = bool(lines) and all(one.code in GROWN for one in findings)
     return AnchorCheck(tuple(findings), lines, whole)
 
 
@@ -145,8 +146,15 @@ def _named(ledger: LedgerContents, lines: Mapping[str, int]) -> str:
 def _replaced(ledgers: Sequence[LedgerContents], lines: Mapping[str, int]) -> Iterator[Finding]:
     """Files that counted when the anchor was taken, and that a later line has taken the place of."""
     now = {entry.file for entry in current(entry for ledger in ledgers for entry in ledger.entries).values()}
-    for entry in current(covered(ledgers, lines)).values():
-        if entry.file not in now:
+    then = covered(ledgers, lines)
+    for entry in current(then).values():
+        if entry.file not in now and not is_whole(then, entry):
+            yield Finding(
+                "anchor-resumed",
+                entry.file,
+                "the anchor covers it as an epoch that was not complete; since then a later attempt, which is not anchored, counts instead",
+            )
+        elif entry.file not in now:
             yield Finding("anchor-replaced", entry.file, "the anchor covers it, but a later attempt that no anchor covers replaces it")
 
 

@@ -15,6 +15,7 @@ from probes.proof.comparison.alignment import align
 from probes.proof.comparison.compare import ToleranceBounds
 from probes.proof.comparison.compared_run import ComparedRun
 from probes.proof.comparison.difference import Difference, GapDifference, SeriesDifference
+from probes.proof.comparison.execution_order import ExecutionOrder
 from probes.proof.comparison.pairing import PlanOrder, canonical, pair, parse_rename
 from probes.proof.comparison.provenance_diff import provenance_differences
 from probes.run_directory.listing import Directory, is_run, newest_run
@@ -67,9 +68,9 @@ def diff(
         a=str(a),
         b=str(b),
         series=series,
-        first=min(firsts, key=lambda one: order.capture(one.key, one.clock), default=None),
+        first=min(firsts, key=ExecutionOrder(left, order).place, default=None),
         gaps=_gaps(left, right),
-        origins=provenance_differences(left.manifest, right.manifest),
+        origins=provenance_differences(_as_it_ran(left), _as_it_ran(right)),
         tolerances={dtype: one._asdict() for dtype, one in tolerances.items()},
     )
 
@@ -104,6 +105,18 @@ def _resolved(side: Directory) -> dict[str, Any]:
         found = plain_json(document) if isinstance(document, str) else document
         return found if isinstance(found, dict) else {}
     return {}
+
+
+def _as_it_ran(side: Directory) -> dict[str, Any]:
+    """The manifest of a run, with the environment that its first step had."""
+    manifest = dict(side.manifest)
+    closing = side.file(side.current[0].name).document("closing") if side.current else None
+    looks = closing.get("environment") if isinstance(closing, dict) else None
+    changed = looks.get("first_step") if isinstance(looks, dict) else None
+    stated = manifest.get("environment")
+    if isinstance(changed, dict) and isinstance(stated, dict):
+        manifest["environment"] = {**stated, **changed}
+    return manifest
 
 
 def _gaps(left: Directory, right: Directory) -> tuple[GapDifference, ...]:

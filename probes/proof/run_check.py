@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from probes.capture_file.missing_values import MissingValue, in_words
+from probes.error_codes import PROOF
 from probes.proof.anchor import check_anchors, head_of
 from probes.proof.file_hash import Hashes, hashes, prefix_hex
 from probes.proof.finding import CheckedFile, Finding, Verdict
@@ -133,19 +134,21 @@ class RunCheck:
 
     def _file(self, name: str) -> _File:
         path = self._directory / name
-        if not path.is_file():
-            self._find("not-regular", name, "is not a regular file")
+        if not path.is_file() or (path.is_symlink() and self.has_ledger):  # a person may name one file by a link of their own
+            self._find("not-regular", name, "is a link" if path.is_symlink() else "is not a regular file")
             return _File(CheckedFile(name, 0, ok=False), "")
         entry = self._lines.get(name)
         hashing = self._thread.submit(hashes, path, self._sha256) if entry or self._sha256 else None
         inspected = verify_file(path, entry.captures if entry else None)
         found = _result(hashing)
-        mine = list(inspected.findings)
-        mine += self._origin(entry, inspected, found.blake3)
+        mine = self._origin(entry, inspected, found.blake3)
+        mine = [*(one for one in inspected.findings if one.code != "file-root" or not mine), *mine]  # the manifest says what it was
         if entry is not None:
             mine = list(self._against(entry, path, inspected, found.blake3, mine))
         self._findings += mine
         self._findings += _notes(inspected)
+        if entry is None and inspected.attributes.get("proof") is None and inspected.attributes:
+            self._find("proof-v1", name, PROOF["proof-v1"].meaning.removeprefix("note: "))
         checked = CheckedFile(
             file=name,
             bytes=path.stat().st_size,

@@ -17,9 +17,11 @@ from probes.clock import SeriesKey
 from probes.errors import ProbesError, StorageError
 from probes.proof.anchor import checked
 from probes.proof.finding import CheckedFile, Finding, Verdict
+from probes.proof.sandbox.confinement import PROTECTIONS, confine
 from probes.proof.verify import verify
 from probes.run_directory.subprocess_command import command
 
+EXPECTED = PROTECTIONS
 MEMORY = 2 << 30  # of its own; files are mapped into memory on top of it, and of them only bytes on the disk count
 SECONDS = 60
 BYTES_PER_SECOND = 32 << 20  # of what is stored on the disk: 20 times slower than verifying
@@ -30,7 +32,7 @@ SPARSE = 1 << 20  # a small honest file may take no blocks at all, on file syste
 
 
 def verify_untrusted(path: str | Path, *, anchor: str | Sequence[str] | None = None, sha256: bool = False) -> Verdict:
-    """Like `verify`, in a child that may not write, and has only so much memory and time.
+    """Like `verify`, in a child that has only so much memory and time, and that the kernel keeps from files and the network where it can.
 
     Args:
         path: as for `verify`.
@@ -38,7 +40,7 @@ def verify_untrusted(path: str | Path, *, anchor: str | Sequence[str] | None = N
         sha256: as for `verify`.
 
     Returns:
-        What was found; `crashed` where the child died, or took too long.
+        What was found; `crashed` where the child died, or took too long, and the note `unconfined` where the kernel did not do its part.
 
     Raises:
         StorageError: there is nothing there.
@@ -89,7 +91,7 @@ def _death(code: int) -> str:
 
 
 def _verdict(data: dict[str, Any]) -> Verdict:
-    findings = tuple(
+    findings = [
         Finding(
             one["code"],
             one["file"],
@@ -98,10 +100,14 @@ def _verdict(data: dict[str, Any]) -> Verdict:
             (one["steps"][0], one["steps"][1]) if one["steps"] else None,
         )
         for one in data["findings"]
-    )
+    ]
+    missing = [name for name in EXPECTED if name not in data["confined"]]
+    if missing:
+        words = f"the kernel did not keep the process that read it from {' and '.join(missing)}"
+        findings.append(Finding("unconfined", Path(data["path"]).name, words))
     files = tuple(CheckedFile(**one) for one in data["files"])
     rest = (data[name] for name in ("head", "anchored", "alone", "runs"))
-    return Verdict(data["path"], data["run_id"], findings, files, *rest)
+    return Verdict(data["path"], data["run_id"], tuple(findings), files, *rest)
 
 
 def _apply(limits: _ChildLimits) -> None:
@@ -114,12 +120,13 @@ def _apply(limits: _ChildLimits) -> None:
 
 def _main(request: dict[str, Any]) -> int:
     _apply(_ChildLimits(**request["limits"]))
+    confined = confine()
     try:
         verdict = verify(request["path"], anchor=request["anchor"], sha256=request["sha256"])
     except ProbesError as error:
         print(error, file=sys.stderr)
         return 2
-    print(json.dumps(verdict.as_dict()))
+    print(json.dumps({**verdict.as_dict(), "confined": confined}))
     return 0
 
 

@@ -12,10 +12,10 @@ import numpy as np
 from probes.capture_file.hdf5_read import Hdf5Group
 from probes.capture_file.missing_values import MissingValue, missing_values
 from probes.capture_file.read import LABELS, SealedFile, SealedPart, are_gaps
-from probes.capture_file.roots import root_of_epoch
+from probes.capture_file.roots import FILE_ROOT, root_of_epoch
 from probes.capture_file.series_part import sizes
 from probes.clock import SeriesKey
-from probes.digest import ALGORITHM, blake3_hex, canonical, captures_root
+from probes.digest import ALGORITHM, PROOF, blake3_hex, canonical_of, captures_root
 from probes.errors import FileRefused
 from probes.plain_file import plain_json
 from probes.proof.finding import CODES, Finding
@@ -44,6 +44,7 @@ class FileVerification:
         captures: how many captures it holds.
         captures_root: as computed; empty where it could not be.
         epoch_root: likewise.
+        file_root: likewise; empty also where the file was sealed by `proof.v1`, which has none.
         manifest: the manifest in it, as plain data.
         gaps: captures that were due and are missing, with reasons and counts.
         missing: what the counters of the bindings say is missing, in addition.
@@ -55,6 +56,7 @@ class FileVerification:
     captures: int = 0
     captures_root: str = ""
     epoch_root: str = ""
+    file_root: str = ""
     manifest: dict[str, Any] = field(default_factory=dict)
     gaps: list[Gap] = field(default_factory=list)
     missing: list[MissingValue] = field(default_factory=list)
@@ -89,27 +91,36 @@ class _FileCheck:
         self._found, self._listed = found, listed
         self._bytes_read = 0
         self._unread = 0
+        self._proof: str = PROOF
 
     def run(self, file: SealedFile) -> None:
         found = self._found
         if found.attributes.get("digest_algorithm") != ALGORITHM:
             named = found.attributes.get("digest_algorithm")
             self._find("algorithm", f"the file names the digest algorithm `{named}`; this format has `{ALGORITHM}`")
-        if not _is_described(found.attributes):
+        self._proof = str(found.attributes.get("proof", "proof.v1"))
+        if self._proof not in ("proof.v1", PROOF):
+            self._find("newer-format", f"the file has the proof `{self._proof}`; this release knows `{PROOF}` and earlier ones")
+        if not _is_described(found.attributes, self._proof):
             self._find("attribute-edited", "an attribute of the root group changed")
         texts = {name: file.root.content(name) for name in TEXTS if name in file.root}
         found.manifest = _object(texts.get("manifest"))
         closing, gaps = _object(texts.get("closing")), _gaps(texts.get("gaps"))
         found.gaps = gaps or []
         found.missing = missing_values(closing.get("accounts"))
-        self._members(file.root, {"captures", *TEXTS}, {"steps"})
+        own = set() if self._proof == "proof.v1" else {FILE_ROOT, "order"}
+        self._members(file.root, {"captures", *TEXTS, *own}, {"steps"})
         self._sample_ids(file)
-        self._captures(file, gaps)
+        parts = self._captures(file, gaps)
         found.findings += check_origin(found.name, texts, found.manifest, found.attributes)
         complete = bool(found.attributes.get("complete"))
         found.epoch_root = root_of_epoch(found.manifest, closing, found.captures_root, found.captures, complete)
         if not found.findings and found.epoch_root != found.attributes.get("epoch_root"):
             self._find("epoch-root", "the origin or the end of the epoch differs from what the epoch root covers")
+        if own and not found.findings:
+            found.file_root = file.rest(parts)
+            if found.file_root.encode() != file.root.content(FILE_ROOT):
+                self._find("file-root", "a text, a sample id, an attribute, a label or the structure changed; the captures did not")
 
     def refused(self, refused: FileRefused, series: SeriesKey | None = None) -> None:
         """Note that the file, or a series of it, cannot be read."""
@@ -132,8 +143,8 @@ class _FileCheck:
             for name in steps.names():
                 self._members(steps.group(name), OF_IDS, set())
 
-    def _captures(self, file: SealedFile, gaps: list[Gap] | None) -> None:
-        """Verify every series against the captures root; where that fails, against its own digests."""
+    def _captures(self, file: SealedFile, gaps: list[Gap] | None) -> list[SealedPart]:
+        """Verify every series against the captures root; where that fails, against its own digests. Returns those that were read."""
         found = self._found
         series = [(group, digests) for group, part in self._parts(file) if (digests := self._digests(file, group, part)) is not None]
         found.captures_root = captures_root([(one.part.key, one.part.dtype, one.computed) for _, one in series], gaps or [])
@@ -142,7 +153,12 @@ class _FileCheck:
         for group, one in series:
             found.findings += stored_digest_changes(found.name, one) if sealed else changes(found.name, one, lost)
             found.findings += self._columns(group, one.part)
-        if sealed or self._unread or found.findings:
+        self._lost(lost, sealed)
+        return [one.part for _, one in series]
+
+    def _lost(self, lost: int, sealed: bool) -> None:
+        """Note that series or gaps are not those that were sealed, where nothing else was found."""
+        if sealed or self._unread or self._found.findings:
             return
         if self._listed is None:
             self._find("captures-root", "the series and gaps of the file are not those that the captures root covers")
@@ -197,8 +213,10 @@ class _FileCheck:
         columns = {name for name in COLUMNS if name not in attributes}
         axes = set(attributes.get("dimensions") or attributes.get("axes") or ()) - {"step"}
         needed = {"values", "step", "global_step", "block_digest", "block", "digest_byte"}
-        labels = {name for name in group.names() if name.startswith(LABELS)}
-        return self._members(group, needed | columns | axes | OF_LAYOUT.get(str(attributes.get("layout")), set()), labels)
+        more = {name for name in group.names() if name.startswith(LABELS)} | (
+            {"order"} - {*attributes} if self._proof != "proof.v1" else set()
+        )
+        return self._members(group, needed | columns | axes | OF_LAYOUT.get(str(attributes.get("layout")), set()), more)
 
     def _digests(self, file: SealedFile, group: Hdf5Group, part: SealedPart) -> SeriesDigests | None:
         """Read all bytes of a series; None where they cannot be read."""
@@ -210,7 +228,7 @@ class _FileCheck:
                 file.release()
 
         attributes = group.attributes()
-        if not _is_described(attributes):
+        if not _is_described(attributes, self._proof):
             self._find("attribute-edited", f"an attribute of `{part.key}` changed", part.key)
         try:
             return SeriesDigests.of(part, str(attributes.get("digest")), has_read)
@@ -237,10 +255,10 @@ class _FileCheck:
         self._found.findings.append(Finding(code, self._found.name, message, series))
 
 
-def _is_described(attributes: dict[str, Any]) -> bool:
+def _is_described(attributes: dict[str, Any], proof: str) -> bool:
     """Whether the attributes of a group are those that its digest `described` covers."""
     rest = {name: value for name, value in attributes.items() if name not in UNDESCRIBED}
-    return bool(blake3_hex(canonical(rest)) == attributes.get("described"))
+    return bool(blake3_hex(canonical_of(proof)(rest)) == attributes.get("described"))
 
 
 def _json(text: bytes | None) -> Any:

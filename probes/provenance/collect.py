@@ -12,13 +12,14 @@ from typing import Any, NamedTuple
 
 import torch
 
+from probes.digest import PROOF, Proof
 from probes.plugins import find, source
 from probes.provenance.code import DIFF_NAME, code, without_home
 from probes.provenance.environment import environment, generators, machine
 from probes.provenance.modules import are_kept, module_files, module_records, sources
 from probes.provenance.packages import packages
 from probes.provenance.redact import redacted, redacted_table
-from probes.provenance.weights import ModuleTree, model_record, weights_digest
+from probes.provenance.weights import ModuleTree, devices_of, model_record, weights_digest
 from probes.run_directory.manifest import CodeRecord, FileRecord, Identity, Manifest, PluginRecord, SpecRecord, identity
 from probes.spec.load import LoadedSpec
 
@@ -75,6 +76,7 @@ def collect(
     tags: Mapping[str, str] | None = None,
     data: Mapping[str, str] | None = None,
     attempt: int = 1,
+    proof: Proof = PROOF,
 ) -> CollectedProvenance:
     """Find out where a run comes from; models, generators and settings stay as they are.
 
@@ -91,6 +93,7 @@ def collect(
         tags: what `--tag` gave.
         data: digests of data sets by name.
         attempt: which start of the run this is; later ones save the changes of the code under a name of their own.
+        proof: version of the proof that the run was begun with.
 
     Returns:
         The manifest, and what is to be saved beside it.
@@ -106,17 +109,18 @@ def collect(
     manifest = Manifest(
         format="manifest.v1",
         algorithm="blake3",
+        proof=proof,
         probes=_own_version(),
         run_id=run_id,
         started=datetime.now(UTC).isoformat(timespec="seconds"),
         rank=rank,
         tags=redacted_table(tags or {}),
         identity=Identity(spec="", structure="", weights=None, code="", environment=""),
-        spec=_spec_record(loaded, overrides),
+        spec=_spec_record(loaded, overrides, proof),
         models=models,
         plan=dict(plan or {}),
         code=_with_diff(record, name),
-        environment=environment(_devices(trees), world, unknown),
+        environment=environment(devices_of(trees), world, unknown),
         machine=machine(),
         torch_build=torch.__config__.show(),
         packages=packages(),
@@ -148,13 +152,13 @@ def _with_diff(record: CodeRecord, name: str) -> CodeRecord:
     return record.model_copy(update={"git": record.git.model_copy(update={"diff": diff})})
 
 
-def _spec_record(loaded: LoadedSpec, overrides: Sequence[str]) -> SpecRecord:
+def _spec_record(loaded: LoadedSpec, overrides: Sequence[str], proof: str) -> SpecRecord:
     probes = loaded.spec.probes
     return SpecRecord(
         name=loaded.spec.name,
         sha256=sha256(loaded.source).hexdigest(),
         resolved_sha256=loaded.resolved_sha256,
-        identity=loaded.identity_hash,
+        identity=loaded.identity_of(proof),
         files=tuple(FileRecord(name=without_home(str(name)), sha256=digest) for name, digest in loaded.files),
         overrides=tuple(without_home(override) for override in redacted(overrides)),
         probes=tuple(probes),
@@ -174,11 +178,6 @@ def _plugins(loaded: LoadedSpec) -> tuple[PluginRecord, ...]:
 
 def _plugin_record(kind: str, distribution: str, version: str, file: str, digest: str) -> PluginRecord:
     return PluginRecord(kind=kind, distribution=distribution, version=version, file=FileRecord(name=without_home(file), sha256=digest))
-
-
-def _devices(trees: Mapping[str, ModuleTree]) -> set[torch.device]:
-    places = (node.module for tree in trees.values() for node in tree.nodes.values())
-    return {tensor.device for module in places for tensor in module._parameters.values() if tensor is not None}
 
 
 def _own_version() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import random
 import sys
@@ -16,6 +17,27 @@ from probes.provenance.packages import python_version
 from probes.run_directory.manifest import EnvironmentRecord, RandomRecord
 
 T = TypeVar("T")
+
+# None of them holds a secret; `threads` has what OMP_NUM_THREADS and MKL_NUM_THREADS come to.
+VARIABLES = (
+    "ATEN_CPU_CAPABILITY",
+    "CUBLAS_WORKSPACE_CONFIG",
+    "CUDA_VISIBLE_DEVICES",
+    "CUDNN_CONV_WSCAP_DBG",
+    "DNNL_DEFAULT_FPMATH_MODE",
+    "MKL_CBWR",
+    "MKL_ENABLE_INSTRUCTIONS",
+    "NCCL_ALGO",
+    "NCCL_PROTO",
+    "NVIDIA_TF32_OVERRIDE",
+    "ONEDNN_DEFAULT_FPMATH_MODE",
+    "ONEDNN_MAX_CPU_ISA",
+    "OPENBLAS_CORETYPE",
+    "PYTHONHASHSEED",
+    "PYTORCH_TUNABLEOP_ENABLED",
+    "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
+    "TORCH_CUDNN_V8_API_DISABLED",
+)
 
 
 def environment(devices: Iterable[torch.device], world: int, unknown: dict[str, str]) -> EnvironmentRecord:
@@ -57,7 +79,17 @@ def environment(devices: Iterable[torch.device], world: int, unknown: dict[str, 
         },
         autocast=_autocast(places),
         world=world,
+        default_dtype=str(torch.get_default_dtype()).removeprefix("torch."),
+        sdp=_attention_backends(),
+        variables={name: os.environ[name] for name in VARIABLES if name in os.environ},
     )
+
+
+def _attention_backends() -> dict[str, bool]:
+    """Which backends `scaled_dot_product_attention` may use; older releases of PyTorch lack `cudnn`."""
+    names = ("flash", "mem_efficient", "math", "cudnn")
+    asked = {name: getattr(torch.backends.cuda, f"{name}_sdp_enabled", None) for name in names}
+    return {name: bool(ask()) for name, ask in asked.items() if ask is not None}
 
 
 def device_name(device: torch.device) -> str:

@@ -10,24 +10,36 @@ REDACTED = "***"
 # The whole name of an option, a key or a variable that holds a secret. A plain `token` does, `pad_token` does not.
 _PREFIX = r"(?:[\w.-]*[-_.])?"
 _KEY = r"secret|password|passwd|passphrase|pwd|credentials?|(?:api|access|secret|private|auth)[-_]?key"
-_KIND = r"auth|access|api|bearer|secret|session|refresh|bot|hf|hub|github|gitlab|wandb"
+_KIND = r"auth|access|api|bearer|secret|session|refresh|bot|hf|hub|huggingface|hugging[-_]face|github|gitlab|wandb|private|personal"
 _SERVICE = r"wandb|comet|neptune|openai|anthropic|aws|azure|gcp|hf|huggingface|clearml|mlflow|slack|telegram|kaggle|encryption|signing|ssh"
 _NAME = rf"{_PREFIX}(?:{_KEY}|pass|(?:{_KIND})[-_]?token|(?:{_SERVICE})[-_]?key)"
 _OPTION = re.compile(rf"(?:--?|\+{{1,2}})?(?:{_NAME}|(?:[\w-]+\.)*token)", re.IGNORECASE)
 
 # What services give out has a beginning of its own; a query or an address may carry a password.
-_KNOWN = (
-    r"(?:hf_|gh[pousr]_|github_pat_|glpat-|npm_|pypi-|dop_v1_|[sr]k_(?:live|test)_|sk-|xox[abeoprs]-|xapp-)[\w-]{16,}"
-    r"|(?:AKIA|ASIA)[0-9A-Z]{16}|AIza[\w-]{30,}|SG\.[\w-]{16,}\.[\w-]{16,}|eyJ[\w-]{8,}\.eyJ[\w-]{8,}(?:\.[\w-]+)?"
+_BEGINNINGS = (
+    r"hf_|gh[pousr]_|github_pat_|gl(?:pat|dt|ptt|rt|soat)-|npm_|pypi-|dop_v1_|[sr]k_(?:live|test)_|whsec_|sk-|xox[abeoprs]-|xapp-|shp(?:at|ca|pa|ss)_"
+    r"|sq0(?:atp|csp)-|ya29\.|GOCSPX-|lin_(?:api|oauth)_|ntn_|PMAK-|NRAK-|gl(?:sa|c)_|sntry[su]_|hv[sbr]\.|dp\.(?:pt|st|ct|sa)\.|dckr_(?:pat|oat)_|r8_|gsk_|pplx-"
+    r"|xai-|figd_|AT(?:ATT3x|BB)|rubygems_|nvapi-|tgp_v1_|fw_|dapi(?=[0-9a-f]{32})|AGE-SECRET-KEY-1|key-(?=[0-9a-f]{32})|EAA(?=\w{40})|pul-(?=[0-9a-f]{40})"
 )
+_KNOWN = (
+    rf"(?:{_BEGINNINGS})(?=[\w.-]{{0,250}}\d)[\w-]{{16,}}"
+    r"|(?:hf_|gh[pousr]_|github_pat_|glpat-|npm_|pypi-|dop_v1_|[sr]k_(?:live|test)_|sk-|xox[abeoprs]-|xapp-)[\w-]{16,}"
+    r"|(?:AKIA|ASIA)[0-9A-Z]{16}|AIza[\w-]{30,}|SG\.[\w-]{16,}\.[\w-]{16,}|eyJ[\w-]{8,}\.eyJ[\w-]{8,}(?:\.[\w-]+)?|[0-9]{8,10}:AA[\w-]{32,}"
+)
+_PEM = r"-----END (?:[A-Z]+ )*PRIVATE KEY"
 _VALUES = re.compile(
     rf"(?<![\w-])(?:{_KNOWN})"
     r"|(?i:(?<=Bearer )|(?<=Basic )|(?<=Token )|(?<=Digest ))(?=[\w.~+/=-]{0,200}[\d=])[\w.~+/=-]{8,}"
     r"|(?<=login\(key=[\"'])[^\"'\n]+|(?<=login\([\"'])[^\"'\n]{16,}"
     r"|(?<=://)(?:[^\s/@:]*:[^\s/@]+|[^\s/@:]{16,})(?=@)"
     r"|(?<=[?&]sig=)[^&\s\"']+|(?<=[?&]X-Amz-Signature=)[^&\s\"']+"
-    r"|(?<=-----\n)(?:[ -]?[\w+/=]+\n)+(?=[+ -]?-----END [A-Z ]*PRIVATE KEY)"
+    r"|(?i:(?<=AccountKey=)|(?<=AccessKey=)|(?<=;Password=)|(?<=;Pwd=)|(?<=SharedSecret=))[^;\s\"']{6,}"
+    r"|(?<=hooks\.slack\.com/)(?:services|workflows)/[\w/]+|(?<=/api/webhooks/)\d+/[\w-]{20,}"
+    rf"|(?<=-----\n)(?:[ +-]?\n)?(?:[ +-]?[\w+/=]+\n)+(?=[ +-]?{_PEM})|(?<=-----\\n)[\w+/=\\]+(?={_PEM})"
 )
+_HEADER = re.compile(rf"(?<![\w.-])({_NAME})(\s?:\s*)[^\s\"',;{{}}()\[\]]{{6,}}", re.IGNORECASE)  # of HTTP, as one word of a command
+_USER = re.compile(r"(?<![^\s=])([^\s:/@=]+:)[^\s/@]{6,}$")
+_USER_OPTIONS = frozenset(["-u", "--user", "--auth", "--basic-auth", "--proxy-user", "--credentials"])
 _QUERY = re.compile(rf"([?&](?:{_NAME}|token)=)[^&\s\"']+", re.IGNORECASE)
 
 # In a source, a secret is a quoted text behind its name, or all that stands behind it in a line (`.env`, YAML, ini).
@@ -35,6 +47,10 @@ _BEHIND = r"[\"']?\]?(?:\s*:\s*\w+)?\s*[:=]\s*[rbfu]{0,2}"
 _TEXT = r"(?P<quote>\"\"\"|'''|\"|')(?:(?!(?P=quote))(?:[^\\\n]|\\.))+(?P=quote)"
 _QUOTED = re.compile(rf"(?<![\w.-])(?P<name>(?:{_NAME}){_BEHIND}){_TEXT}", re.IGNORECASE)
 _TOKEN = re.compile(rf"(?<![\w.-])(?P<name>(?:[\w-]+\.)*token{_BEHIND})(?P<quote>[\"'])[\w.~+/=-]{{16,}}(?P=quote)", re.IGNORECASE)
+_DEFAULT = re.compile(rf"(?P<name>[\"'](?:--?)?(?:{_NAME})[\"']\s*,(?:[^\n()]{{0,200}}?\bdefault\s*=)?\s*){_TEXT}", re.IGNORECASE)
+_PAIR = re.compile(rf"(?P<name>\b\w{{0,40}}auth\w{{0,40}} ?=? ?\(\s*[\"'][^\"'\n]*[\"']\s*,\s*){_TEXT}", re.IGNORECASE)
+_LOGIN = re.compile(r"(\blogin\s+\S+\s+password\s+)\S+")
+_KAGGLE = re.compile(r"(?P<name>[\"']key[\"']\s*:\s*)(?P<quote>[\"'])[0-9a-f]{32,}(?P=quote)")
 _BARE = re.compile(
     rf"^(?P<name>[-+ ]?\s*(?:export\s+)?(?:(?:{_NAME})\s*[:=]\s*|token=))[^\s#\"'()\[\]{{}},]{{6,}}(?=\s*(?:\#.*)?$)",
     re.IGNORECASE | re.MULTILINE,
@@ -44,7 +60,7 @@ _BARE = re.compile(
 def redacted(argv: Sequence[str]) -> tuple[str, ...]:
     """Arguments without the values of options like `--api-key`, of `api_key=`, and without what looks like a known kind of token."""
     out: list[str] = []
-    hide = False
+    hide = user = False
     for argument in argv:
         name, equals, _ = argument.partition("=")
         secret = _OPTION.fullmatch(name) is not None
@@ -53,8 +69,10 @@ def redacted(argv: Sequence[str]) -> tuple[str, ...]:
         elif secret and equals:
             out.append(f"{name}={REDACTED}")
         else:
-            out.append(redacted_value(argument))
+            shown = _HEADER.sub(rf"\g<1>\g<2>{REDACTED}", redacted_value(argument))
+            out.append(_USER.sub(rf"\g<1>{REDACTED}", shown) if user or name in _USER_OPTIONS else shown)
         hide = secret and not equals and argument.startswith("-")
+        user = argument in _USER_OPTIONS
     return tuple(out)
 
 
@@ -74,6 +92,7 @@ def redacted_source(source: bytes) -> bytes:
     Bytes that are no UTF-8 stay what they are.
     """
     text = redacted_value(source.decode("utf-8", "surrogateescape"))
-    for quoted in (_QUOTED, _TOKEN):
+    for quoted in (_QUOTED, _TOKEN, _DEFAULT, _PAIR, _KAGGLE):
         text = quoted.sub(rf"\g<name>\g<quote>{REDACTED}\g<quote>", text)
+    text = _LOGIN.sub(rf"\g<1>{REDACTED}", text)
     return _BARE.sub(rf"\g<name>{REDACTED}", text).encode("utf-8", "surrogateescape")

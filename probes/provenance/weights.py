@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Iterator, Mapping
 from typing import Protocol
 
+import torch
 from torch import Tensor
 from torch.nn import Module
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
@@ -130,3 +131,9 @@ def _tensor_record(digests: bool, unknown: dict[str, str], name: str, role: str,
         same_as=met,
         digest=digest,
     )
+
+
+def devices_of(trees: Mapping[str, ModuleTree]) -> set[torch.device]:
+    """Where the parameters of some models are."""
+    places = (node.module for tree in trees.values() for node in tree.nodes.values())
+    return {tensor.device for module in places for tensor in module._parameters.values() if tensor is not None}

@@ -143,6 +143,11 @@ def current(entries: Iterable[LedgerLine]) -> dict[tuple[int, int, int | None], 
     return chosen
 
 
+def is_whole(entries: Iterable[LedgerLine], one: LedgerLine) -> bool:
+    """Whether the attempt that a line is of came to the end of its epoch."""
+    return max(_of_attempt(entries, one), key=_segment).complete
+
+
 def _of_attempt(entries: Iterable[LedgerLine], like: LedgerLine) -> list[LedgerLine]:
     """The lines of one attempt at an epoch."""
     return [entry for entry in entries if (entry.epoch, entry.rank, entry.attempt) == (like.epoch, like.rank, like.attempt)]

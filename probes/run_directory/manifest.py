@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from probes.digest import blake3_hex, canonical
+from probes.digest import Proof, blake3_hex, canonical
 
 
 class ManifestRecord(BaseModel):
@@ -143,11 +143,17 @@ class EnvironmentRecord(ManifestRecord):
     tf32: dict[str, bool | None] = Field(description="Whether TF32 is allowed for matmul and for cuDNN.")
     autocast: str | None = Field(description="The autocast dtype where it is on at the start.")
     world: int = Field(description="Number of processes.")
+    default_dtype: str | None = Field(default=None, description="`torch.get_default_dtype()`, null in runs of 0.1.")
+    sdp: dict[str, bool] | None = Field(default=None, description="Enabled backends of scaled dot product attention; null in runs of 0.1.")
+    variables: dict[str, str] | None = Field(
+        default=None,
+        description="Environment variables that numbers can depend on, of a fixed list; null in runs of 0.1.",
+    )
 
     @property
     def digest(self) -> str:
-        """BLAKE3 of this record."""
-        return blake3_hex(canonical(self.model_dump(mode="json")))
+        """BLAKE3 of this record, as its manifest states it: runs of release 0.1 lack keys."""
+        return blake3_hex(canonical(self.model_dump(mode="json", exclude_unset=True)))
 
 
 class RandomRecord(ManifestRecord):
@@ -172,6 +178,7 @@ class Manifest(ManifestRecord):
 
     format: Literal["manifest.v1"] = Field(description="Name and version of this format.")
     algorithm: Literal["blake3"] = Field(description="Algorithm of every digest that does not carry another name.")
+    proof: Proof = Field(default="proof.v1", description="Version of the proof that `identity.spec` is of.")
     probes: str = Field(description="Version of this package.")
     run_id: str = Field(description="Name of the run.")
     started: str = Field(description="When the run started, UTC.")

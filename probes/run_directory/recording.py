@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,11 @@ class Recording:
         self._stem = Stem(0)
         self._starts: dict[str, int] = {}
         self._steps = 0
+
+    @property
+    def manifest(self) -> Mapping[str, Any]:
+        """The manifest of this start, as plain data."""
+        return self.head.get("manifest") or {}
 
     def open(self, epoch: int, starts: dict[str, int]) -> Journal:
         """Begin the journal of an epoch.

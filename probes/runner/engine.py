@@ -132,6 +132,8 @@ class Engine:
         at = self.moment.calls[thread] = self._call_kind(*position, opened[0], counted)
         if self._overlaps or len(self.moment.calls) > 1:
             self._settle_overlap()
+        if self.writer.surroundings.waiting:
+            self.writer.surroundings.first_step()
         if not position.microstep:
             for tap in self.live.data:
                 tap.on_data()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,6 +14,7 @@ from probes.hooks.capture.accumulator import Accumulator
 from probes.hooks.capture.run_state import CaptureWriter, RunState, StepState
 from probes.plan import Plan
 from probes.provenance.collect import generators, weights_digest
+from probes.provenance.surroundings import Surroundings
 from probes.run_directory.ledger import SealedFileInfo
 from probes.run_directory.sealer_process import SealFailure
 from probes.runner.attached_hooks import Live
@@ -59,6 +60,10 @@ class EpochFiles(Protocol):
     @property
     def directory(self) -> Path:
         """The run directory."""
+
+    @property
+    def manifest(self) -> Mapping[str, Any]:
+        """The manifest of this start, as plain data; empty where nothing is written."""
 
     @property
     def journal(self) -> EpochJournal | None:
@@ -117,6 +122,7 @@ class EpochWriter:
         self.failures = failures
         self.sinks = SinkSessions(plan, recording.directory, moment.rank, lambda text: failures.say(text))
         self.room = Room(plan, recording.directory)
+        self.surroundings = Surroundings(recording.manifest, plan.trees)
         self.accounts: dict[int, list[Account]] = {}
         self._starts: dict[str, int] = {}
         self._limited = ""
@@ -127,6 +133,7 @@ class EpochWriter:
     def open(self, opened: EpochOpened) -> None:
         """Open the journal, the counters and the hooks of an epoch."""
         self._starts = opened.starts
+        self.surroundings.begin_epoch()
         self.accounts[opened.epoch] = self.live.reset_counters()
         while len(self.accounts) > KEPT_ACCOUNTS:
             first, second, *_ = self.accounts
@@ -272,12 +279,13 @@ class EpochWriter:
         return [one for tap in self._merged for one in tap.recorders.values() if isinstance(one, Accumulator)]
 
     def _footer(self, ended: EpochEnded) -> dict[str, Any]:
-        """What a file says of its epoch: steps, counters, random state, and the weights where the spec says so."""
+        """What a file says of its epoch: steps, counters, random state, surroundings, and the weights where the spec says so."""
         bindings = [
             {"probe": binding.name, "target": binding.target, "value": binding.value, **account.as_dict()}
             for binding, account in zip(self.plan.bindings, self.accounts[ended.epoch], strict=True)
         ]
         found: dict[str, Any] = {"steps": ended.steps, "accounts": bindings, "random": generators().model_dump(mode="json")}
+        found |= self.surroundings.end_epoch()
         if self.live.watch.triggers:
             found["trigger"] = self.live.watch.end_epoch(ended.epoch)
         if self.plan.loaded.spec.provenance.weights == "epochs":

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from probes.digest import PROOF
 from probes.errors import StorageError, UsageError
 from probes.plan import Plan
 from probes.provenance.collect import Script, collect
@@ -114,6 +115,7 @@ def _publish(plan: Plan, wanted: Wanted, owned: Ownership, run_id: str, past: Pr
         tags=wanted.tags,
         data=wanted.data,
         attempt=past.attempt,
+        proof=PROOF if before is None else before.proof,
     )
     manifest = provenance.manifest
     if before is not None:

@@ -10,7 +10,7 @@ from hashlib import sha256
 from pathlib import Path as FilePath
 from typing import Any
 
-from probes.digest import blake3_hex, canonical
+from probes.digest import PROOF, canonical, spec_identity
 from probes.errors import Problem, SpecError, StorageError, UsageError, nearest
 from probes.plugins import granted
 from probes.spec.compose import file_bytes, gather, lay_defaults, preset_names, preset_path, problem
@@ -22,8 +22,6 @@ from probes.spec.partial import PartialSpec
 from probes.spec.translate import placed, shown, translate
 from probes.spec.variables import substitute
 from probes.spec.yaml.reader import Document, Mark, Path
-
-OUTSIDE_IDENTITY = ("sinks", "limits", "durability", "on_error", "tolerance")
 
 LATER_KEYS = ("ops",)
 """Keys of a probe that earlier releases did not have: a spec without them is the same as before, and so is its hash."""
@@ -75,9 +73,11 @@ class LoadedSpec:
     @property
     def identity_hash(self) -> str:
         """BLAKE3 of all keys that affect captured values: without sinks, limits, durability, on_error and tolerance."""
-        kept = {key: value for key, value in self.data.items() if key not in OUTSIDE_IDENTITY}
-        probes = {name: {key: value for key, value in probe.items() if key != "sinks"} for name, probe in kept["probes"].items()}
-        return blake3_hex(canonical({**kept, "probes": probes}))
+        return self.identity_of(PROOF)
+
+    def identity_of(self, proof: str) -> str:
+        """`identity_hash` by a version of the proof, as a run that was begun by an earlier release has it."""
+        return spec_identity(self.data, proof)
 
     def locate(self, path: Path) -> Problem:
         """A problem without code or message, at the place of a path; `.at(code=..., message=...)` completes it."""

@@ -89,7 +89,7 @@ def test_columns_that_do_not_vary_are_attributes(tmp_path: Path) -> None:
     with h5py.File(sealed(tmp_path, shots)) as file:
         series = group(file)
         assert series["call"][:].tolist() == [0, 1, 0, 1]
-        assert series["values"].attrs["coordinates"] == b"global_step call"
+        assert series["values"].attrs["coordinates"] == b"global_step call order"
         assert "microstep" not in series
         assert series.attrs["microstep"] == 0
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from hashlib import sha256
 from types import SimpleNamespace
 
 from torch import nn
 
-RESOLVED = b"{}"
+from probes.digest import spec_identity
+
+RESOLVED = b'{"probes":{"acts":{}},"tolerance":{"float32":{"atol":0.001,"rtol":0.0}},"version":1}'
 SPEC = b"version: 1\nprobes:\n  acts: {hook: forward, modules: [fc1]}\n"
 
 
@@ -24,5 +27,5 @@ def loaded(weights: str = "start") -> SimpleNamespace:
         source=SPEC,
         files=[("small.yaml", "00" * 32)],
         resolved_sha256=sha256(RESOLVED).hexdigest(),
-        identity_hash="ab" * 32,
+        identity_of=lambda proof: spec_identity(json.loads(RESOLVED), proof),
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from functools import cache
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,9 +21,7 @@ from probes.run_directory.file_name import manifest_name
 from probes.run_directory.ledger import Ledger
 from probes.run_directory.manifest import Manifest, identity
 from probes.run_directory.seal import seal
-from tests.proof.origin import SPEC, loaded, tree
-
-RESOLVED = b'{"probes":{"acts":{}},"tolerance":{"float32":{"atol":0.001,"rtol":0.0}},"version":1}'
+from tests.proof.origin import RESOLVED, SPEC, loaded, tree
 
 
 class One(NamedTuple):
@@ -69,9 +66,7 @@ def manifest() -> Manifest:
     model = nn.Sequential()
     model.add_module("fc1", nn.Linear(3, 4))
     model.add_module("fc2", nn.Linear(4, 2))
-    spec = loaded()
-    spec.resolved_sha256 = sha256(RESOLVED).hexdigest()
-    found = collect({"": tree(model)}, spec, run_id="r", script=Script(None, None, ("--lr", "0.1"))).manifest
+    found = collect({"": tree(model)}, loaded(), run_id="r", script=Script(None, None, ("--lr", "0.1"))).manifest
     return replaced(found, code=found.code.model_copy(update={"git": None, "modules": None, "sources": None}))
 
 

@@ -37,6 +37,17 @@ def test_a_sample_of_flipped_bytes_is_found_with_its_code(run: Path) -> None:
     assert not missed
 
 
+def test_a_sample_of_all_damage_to_a_file_is_found_where_the_file_is_alone(run: Path) -> None:
+    flips = list(damage.flips(run))[3::67]
+    edits = list(damage.objects(run))[5::EVERY]
+    assert not [one.what for one in (*flips, *edits) if damage.believed(run, one)]
+
+
+@pytest.mark.torture
+def test_all_damage_to_a_file_is_found_where_the_file_is_alone(run: Path) -> None:
+    assert not [one.what for one in (*damage.flips(run), *damage.objects(run)) if damage.believed(run, one)]
+
+
 @pytest.mark.torture
 def test_all_damage_is_found_by_both_verifiers_with_its_code(run: Path) -> None:
     missed = {one.what: codes for one in damage.damages(run, every_byte=False) if (codes := damage.missed(run, one)) is not None}

@@ -163,6 +163,7 @@ FORGERIES: dict[str, Forgery] = {
     "a file that is a pipe": Forgery(ONE, lambda run: _pipe(run, LAST)),
     "a file that is a directory": Forgery(ONE, lambda run: _folder(run, LAST)),
     "a file that is a link to another epoch": Forgery(ONE, lambda run: ((run / LAST).unlink(), (run / LAST).symlink_to(FILE))),
+    "a file that is a link": Forgery(ONE, lambda run: _linked(run, LAST)),
     "a manifest that is a link": Forgery(ONE, lambda run: _linked(run, "run.json")),
     "a spec that is a link": Forgery(ONE, lambda run: _linked(run, "spec.yaml")),
     "a spec that is a pipe": Forgery(ONE, lambda run: _pipe(run, "spec.yaml")),
@@ -236,6 +237,19 @@ def test_an_honest_run_that_went_on_is_as_anchored_up_to_there(honest: dict[str,
     assert answer(run, "--anchor", head)[1].endswith("as anchored, up to the lines that were added later")
     assert answer(run / "epoch-0002.h5", "--anchor", head)[0] == 1
     assert answer(run / "epoch-0001.h5", "--anchor", head) == (0, answer(run / "epoch-0001.h5", "--anchor", head)[1])
+
+
+def test_an_epoch_that_was_incomplete_under_the_anchor_may_be_resumed(tmp_path: Path) -> None:
+    head = write_run(tmp_path, epochs=1, source=small, complete=False)
+    attempt(tmp_path)
+    code, last = answer(tmp_path, "--anchor", head)
+    assert code == 0
+    assert last.endswith("as anchored, up to the lines that were added later")
+    notes = {finding.code: finding.message for finding in verify(tmp_path, anchor=head).findings}
+    assert "a later attempt, which is not anchored, counts instead" in notes["anchor-resumed"]
+    assert "anchor-replaced" not in notes
+    assert answer(tmp_path / FILE, "--anchor", head)[0] == 0
+    assert answer(tmp_path / "epoch-0000.a2.h5", "--anchor", head)[0] == 1
 
 
 @pytest.mark.parametrize("anchor", ["", "0" * 8, "0" * 31, "0" * 65, "x" * 64])

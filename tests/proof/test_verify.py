@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -198,8 +199,8 @@ EDITS: dict[str, tuple[Callable[[h5py.File], Any], set[str]]] = {
     "an attribute taken out": (lambda file: file["captures/acts/fc2:output"].attrs.__delitem__("hook"), {"attribute-edited"}),
     "an attribute of a probe": (lambda file: set_text(file["captures/acts"], "NX_class", "x"), {"attribute-edited"}),
     "a root attribute": (lambda file: set_text(file, "run_id", "x"), {"attribute-edited"}),
-    "an attribute of a column": (lambda file: set_text(file["captures/acts/fc2:output/values"], "units", "m"), {"file-changed"}),
-    "an attribute of the ids": (lambda file: set_text(file["steps/train"], "about", "m"), {"file-changed"}),
+    "an attribute of a column": (lambda file: set_text(file["captures/acts/fc2:output/values"], "units", "m"), {"file-root"}),
+    "an attribute of the ids": (lambda file: set_text(file["steps/train"], "about", "m"), {"file-root"}),
     "another dtype": (_other_dtype, {"dtype-changed"}),
     "another algorithm": (_downgrade, {"algorithm"}),
     "an edited step": (_swap_columns, {"clock-edited"}),
@@ -208,7 +209,7 @@ EDITS: dict[str, tuple[Callable[[h5py.File], Any], set[str]]] = {
     "an edited row size": (lambda file: file["captures/grads/fc1.weight:grad/row_size"].__setitem__(slice(0, 2), [3, 2]), {"clock-edited"}),
     "an edited block digest": (lambda file: file["captures/big/fc1:output/block_digest"].__setitem__((1, 1), 0), {"digest-edited"}),
     "an edited series digest": (lambda file: set_text(file["captures/acts/fc2:output"], "digest", "0" * 64), {"digest-edited"}),
-    "an edited sample id": (lambda file: file["steps/train/sample_id"].__setitem__(1, 9), {"file-changed"}),
+    "an edited sample id": (lambda file: file["steps/train/sample_id"].__setitem__(1, 9), {"file-root"}),
     "a soft link": (lambda file: file.__setitem__("captures/acts/x:output", h5py.SoftLink("/captures/acts/fc2:output")), {"soft-link"}),
     "an external link": (lambda file: file.__setitem__("captures/acts/x:output", h5py.ExternalLink("o.h5", "/")), {"external-link"}),
 }
@@ -393,7 +394,8 @@ def test_an_empty_directory_has_nothing_to_verify(tmp_path: Path) -> None:
 
 
 def test_a_hostile_file_takes_down_no_more_than_the_child(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert verify_untrusted(run) == verify(run)
+    found = verify_untrusted(run)
+    assert replace(found, findings=tuple(one for one in found.findings if one.code != "unconfined")) == verify(run)
     monkeypatch.setattr("sys.executable", "/bin/false")
     found = verify_untrusted(run)
     assert [finding.code for finding in found.findings] == ["crashed"]
@@ -429,7 +431,8 @@ def test_an_in_toto_statement_names_every_file_and_is_not_made_of_damage(run: Pa
 
 def test_every_code_is_described_and_notes_are_marked() -> None:
     assert all(CODES.values())
-    assert {"gaps", "superseded", "incomplete", "ledger-grown", "ledger-torn", "anchor-partial"} == NOTES
+    of_runs = {"gaps", "superseded", "incomplete", "ledger-grown", "ledger-torn"}
+    assert {*of_runs, "anchor-partial", "anchor-resumed", "proof-v1", "unconfined"} == NOTES
 
 
 def test_a_copy_of_the_ledger_under_another_name_is_not_a_ledger(run: Path) -> None:

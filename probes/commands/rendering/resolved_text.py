@@ -6,8 +6,9 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from probes.digest import NOT_IN_IDENTITY
 from probes.printable import invisible
-from probes.spec.load import OUTSIDE_IDENTITY, LoadedSpec
+from probes.spec.load import LoadedSpec
 from probes.spec.yaml.reader import Path
 from probes.spec.yaml.scalars import plain
 
@@ -40,7 +41,7 @@ def _is_one_line(loaded: LoadedSpec, value: dict[str, Any], path: Path) -> bool:
 
 def _origin(loaded: LoadedSpec, path: Path) -> str:
     mark = loaded.document.values.get(path) or loaded.document.keys.get(path)
-    outside = "; not part of the identity" if path[0] in OUTSIDE_IDENTITY or (path[0] == "probes" and path[2:] == ("sinks",)) else ""
+    outside = "; not part of the identity" if path[0] in NOT_IN_IDENTITY or (path[0] == "probes" and path[2:] == ("sinks",)) else ""
     if mark is None:
         return ("the file's name" if path == ("name",) else "default") + outside
     return (mark.file if mark.file.startswith("--set") else f"{mark.file}:{mark.line}") + outside

@@ -160,9 +160,9 @@ class _Comparison:
             found.within += 1
             return
         found.different += 1
-        clock = capture.clock(found.key.phase)
-        if found.first is None or _time(clock) < _time(found.first.clock):
-            found.first = _divergence(found.key, clock, shape_of(capture.shapes[0]), dtype, (a, b), measured, measured.first)
+        clock, order = capture.clock(found.key.phase), capture.order
+        if found.first is None or _time(clock, order) < _time(found.first.clock, found.first.order):
+            found.first = _divergence(found.key, clock, order, shape_of(capture.shapes[0]), dtype, (a, b), measured, measured.first)
 
 
 def _unscaled(bits: NDArray[Any], dtype: str, scale: float) -> NDArray[Any]:
@@ -175,6 +175,7 @@ def _unscaled(bits: NDArray[Any], dtype: str, scale: float) -> NDArray[Any]:
 def _divergence(
     key: SeriesKey,
     clock: Clock,
+    order: int,
     shape: tuple[int, ...],
     dtype: str,
     captures: tuple[NDArray[Any], NDArray[Any]],
@@ -188,6 +189,7 @@ def _divergence(
     return Divergence(
         key=key,
         clock=clock,
+        order=order,
         dtype=dtype,
         shape=shape,
         index=tuple(int(axis) for axis in np.unravel_index(at // lanes, shape)) if shape else (),
@@ -226,5 +228,6 @@ def _first_alone(table: CaptureTable, matched: NDArray[np.intp], phase: str) -> 
     return table.clock(phase, int(alone[0])) if len(alone) else None
 
 
-def _time(clock: Clock) -> tuple[int, ...]:
-    return clock.epoch, clock.step, clock.microstep, clock.call, clock.backward, clock.rank
+def _time(clock: Clock, order: int = 0) -> tuple[int, ...]:
+    """What to sort captures of one series by: within a step the order of execution, where a file has it."""
+    return clock.epoch, clock.step, order, clock.microstep, clock.call, clock.backward, clock.rank

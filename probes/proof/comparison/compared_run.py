@@ -98,6 +98,11 @@ class CaptureTable:
     def __len__(self) -> int:
         return len(self.clocks)
 
+    @cached_property
+    def orders(self) -> NDArray[np.uint32]:
+        """(n,) as in `SeriesPart.orders`."""
+        return np.concatenate([np.empty(0, np.uint32), *(part.orders for part in self.parts)])
+
     def clock(self, phase: str, row: int) -> Clock:
         """The clock of a capture."""
         epoch, *rest = self.clocks[row].item()
@@ -151,6 +156,11 @@ class CaptureRange:
     def clock(self, phase: str) -> Clock:
         """The clock of the first capture."""
         return self._table.clock(phase, self.row)
+
+    @property
+    def order(self) -> int:
+        """`SeriesPart.orders` of the first capture."""
+        return int(self._table.orders[self.row])
 
     def narrowed(self, start: int, count: int) -> CaptureRange:
         """A range within this one."""

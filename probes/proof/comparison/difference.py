@@ -16,6 +16,7 @@ class Divergence:
     Attributes:
         key: the series, as the first run names it.
         clock: where the capture is.
+        order: how many captures of the first run were taken before it in its step; `UNKNOWN_ORDER` where its file does not say so.
         dtype: torch's name, without prefix.
         shape: sizes of the capture.
         index: the first element that differs.
@@ -33,6 +34,7 @@ class Divergence:
 
     key: SeriesKey
     clock: Clock
+    order: int
     dtype: str
     shape: tuple[int, ...]
     index: tuple[int, ...]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from probes.clock import Clock, SeriesKey
+from probes.clock import SeriesKey
 from probes.errors import UsageError
 
 WRAPPERS = frozenset({"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})
@@ -135,11 +135,6 @@ class PlanOrder:
         value = ROOTS.index(root) if root in ROOTS else len(ROOTS)
         probe = self._probes.get(key.probe, len(self._probes))
         return probe, key.probe, self._module(key.target), key.target, value, rest, key.phase != "train", key.phase
-
-    def capture(self, key: SeriesKey, clock: Clock) -> tuple[Any, ...]:
-        """What to sort captures of all series by: clock first."""
-        phase = (key.phase != "train", key.phase)
-        return clock.epoch, phase, clock.step, clock.microstep, self.series(key), clock.call, clock.backward, clock.rank
 
     def _module(self, target: str) -> int:
         """The place of a module, or of the module a parameter belongs to."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from probes.capture_file.dtype_decode import bits_dtype
 from probes.capture_file.series_name import SeriesAddress
-from probes.capture_file.series_part import CLOCKS, SeriesPart, StepColumn, StepIds
+from probes.capture_file.series_part import CLOCKS, UNKNOWN_ORDER, SeriesPart, StepColumn, StepIds
 from probes.clock import SeriesKey
 from probes.run_directory.ledger import SealedFileInfo
 from probes.run_directory.sealer_process import SealFailure
@@ -72,6 +73,7 @@ class MemoryFiles:
     """
 
     directory = Path()
+    manifest: Mapping[str, Any] = MappingProxyType({})
     segment_steps: int | None = None
     sealed: Sequence[SealedFileInfo] = ()
     seal_failures: Sequence[SealFailure] = ()
@@ -147,6 +149,7 @@ class MemoryPart:
         self.steps = StepColumn(self.clocks)
         self.shapes: NDArray[np.int64] = np.array([*_padded([one.descriptor.shape for one in ordered])], np.int64).reshape(len(ordered), -1)
         self.shape = _only({one.descriptor.shape for one in ordered})
+        self.orders = np.full(len(ordered), UNKNOWN_ORDER, np.uint32)  # no two looks are compared
         self._payloads = [one.payload for one in ordered]
 
     def elements(self, first: int, last: int) -> NDArray[Any]:

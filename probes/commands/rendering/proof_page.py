@@ -1,0 +1,161 @@
+"""Say on a page what a verification has proven of a run, by what, and what it has not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from probes.commands.rendering.page import Block, Heading, Paragraph, Table
+from probes.errors import ProbesError
+from probes.proof.finding import Verdict
+from probes.run_directory.listing import Directory
+
+YES, NO, PARTLY = "proven", "NOT PROVEN", "in part"
+INSIDE = frozenset(
+    ["damaged", "bit-flip", "step-missing", "step-added", "clock-edited", "dtype-changed", "digest-edited", "series-renamed"]
+    + ["gaps-edited", "captures-root"]
+)
+ORIGIN = frozenset(["epoch-root", "spec-edited", "manifest-edited", "diff-edited", "sources-edited", "launch-differs"])
+CHAIN = frozenset(
+    ["file-missing", "file-unlisted", "files-swapped", "ledger-missing", "ledger-edited", "ledger-reordered", "ledger-line-missing"]
+    + ["ledger-misplaced"]
+)
+REPLACED = frozenset(["ledger-rolled-back", "anchor-replaced", "anchor-uncovered"])
+FACTS = (
+    ("run", "run_id"),
+    ("started", "started"),
+    ("spec", "spec.name"),
+    ("identity of the spec", "identity.spec"),
+    ("script", "code.script"),
+    ("SHA-256 of the script", "code.sha256"),
+    ("commit", "code.git.commit"),
+    ("uncommitted changes", "code.git.diff.sha256"),
+    ("identity of the code", "identity.code"),
+    ("structure of the models", "identity.structure"),
+    ("weights at the start", "identity.weights"),
+    ("PyTorch", "environment.torch"),
+    ("Python", "environment.python"),
+    ("device", "environment.device"),
+    ("processes", "environment.world"),
+    ("deterministic algorithms", "environment.deterministic"),
+    ("seed of PyTorch", "random.torch_seed"),
+)
+
+
+def blocks(verdict: Verdict, *, origin: bool = True) -> list[Block]:
+    """The page of a verification.
+
+    Args:
+        verdict: what was found.
+        origin: whether to read the manifest of the run, which a stranger may have written, in this process.
+    """
+    wrong = [finding for finding in verdict.findings if not finding.note]
+    answer = "verifies" if verdict.ok else f"does not verify: {len(wrong)} findings"
+    return [
+        Heading(f'Proof of "{verdict.path}"', 1),
+        Paragraph(f"The run {verdict.run_id or 'without a name'} {answer}. It has {len(verdict.files)} files of captures."),
+        Heading("What is proven, and by what"),
+        Table(("claim", "answer", "by"), [*_claims(verdict)]),
+        Heading("What is not proven"),
+        Table(("not proven", "because"), [*_limits(verdict)]),
+        Heading("Findings and notes"),
+        Table(("kind", "code", "file", "message"), [_finding(one.note, one.code, one.file, one.message) for one in verdict.findings]),
+        *([] if verdict.findings else [Paragraph("None.")]),
+        *(_origin(Path(verdict.path)) if origin and verdict.runs == 1 else ()),
+        Heading("Files"),
+        Table(
+            ("file", "answer", "captures", "captures root", "epoch root"),
+            [(one.file, "ok" if one.ok else "NOT OK", str(one.captures), one.captures_root, one.epoch_root) for one in verdict.files],
+        ),
+    ]
+
+
+def _finding(note: bool, code: str, file: str, message: str) -> tuple[str, str, str, str]:
+    return "note" if note else "error", code, file, message
+
+
+def _claims(verdict: Verdict) -> Iterator[tuple[str, str, str]]:
+    codes = {finding.code for finding in verdict.findings if not finding.note}
+
+    def holds(against: frozenset[str]) -> str:
+        return NO if codes & against or (codes and not codes <= INSIDE | ORIGIN | CHAIN | REPLACED) else YES
+
+    listed = "each series is hashed in blocks; the captures root covers all of them"
+    yield "Every captured value, its step and its series are as when the file was sealed.", holds(INSIDE), listed
+    yield "Spec, models, code and environment are those that the run recorded.", holds(ORIGIN), "the epoch root and the manifest"
+    if verdict.alone:
+        yield "No file is missing, added or exchanged.", NO, "there is no ledger beside the file"
+    else:
+        yield "No file is missing, added or exchanged.", holds(CHAIN), "the ledger: each line has the hash of a file and of the line before"
+    yield "Every other byte of the files is as when they were sealed.", YES if verdict.ok else NO, _cover(verdict)
+    yield "Nobody has replaced the run as a whole since the anchor was taken.", _anchored(verdict), _anchor(verdict)
+
+
+def _cover(verdict: Verdict) -> str:
+    if not verdict.alone:
+        return "the hash of each file in the ledger, and the file root in it"
+    old = any(finding.code == "proof-v1" for finding in verdict.findings)
+    return "nothing: the file is of an earlier release (see the note `proof-v1`)" if old else "the file root in the file"
+
+
+def _anchored(verdict: Verdict) -> str:
+    if any(finding.code in REPLACED for finding in verdict.findings):
+        return NO
+    partly = any(finding.code in ("anchor-partial", "ledger-grown", "anchor-resumed") for finding in verdict.findings)
+    return PARTLY if partly else YES if verdict.anchored and verdict.ok else NO
+
+
+def _anchor(verdict: Verdict) -> str:
+    head = f"; the head of the ledger is {verdict.head}" if verdict.head else ""
+    return f"the anchor that was given{head}" if verdict.anchored else f"no anchor covers all of it{head}"
+
+
+def _limits(verdict: Verdict) -> Iterator[tuple[str, str]]:
+    if not verdict.anchored:
+        yield (
+            "That this is the run that was recorded, and not another one in its place.",
+            "Who has the directory can replace all of it, digests too. Keep the head in another place (`probes anchor`), and give it.",
+        )
+    yield (
+        "That the recorded program produced these values.",
+        "The digests are made by the process that records. Run it again (`probes replay --expect`) and compare.",
+    )
+    yield (
+        "What happened to values between the hook and the sealed file.",
+        "With `durability: process` nothing is hashed before the epoch is sealed; with `power` each payload is.",
+    )
+    yield "That the data was the same.", "Only data named with `--data`, and sample ids that the loop gave, are recorded."
+    yield (
+        "What the environment was at every moment.",
+        "It is looked at when the run starts, in its first step and at the end of each epoch.",
+    )
+    yield "Secrets that were masked.", "Where a text has `***`, its digest is of the masked text."
+    if any(finding.code in ("gaps", "incomplete", "superseded") for finding in verdict.findings):
+        yield "That every capture that was due is there.", "The files say themselves what is missing; see the notes."
+
+
+def _origin(path: Path) -> Iterator[Block]:
+    """What the manifest says, as far as it can be read."""
+    try:
+        manifest = Directory(path).manifest
+    except ProbesError:
+        return
+    rows = [(name, str(value)) for name, place in FACTS if (value := _at(manifest, place)) is not None]
+    rows += [(f"data `{name}`", str(digest)) for name, digest in sorted(_table(manifest, "data").items())]
+    rows += [(f"unknown: {name}", str(why)) for name, why in sorted(_table(manifest, "unknown").items())]
+    if rows:
+        yield Heading("Origin, as the manifest states it")
+        yield Table(("what", "value"), rows)
+
+
+def _table(manifest: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = manifest.get(name)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _at(manifest: Mapping[str, Any], place: str) -> Any:
+    value: Any = manifest
+    for key in place.split("."):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value

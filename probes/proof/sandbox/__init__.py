@@ -1,0 +1,1 @@
+"""What the kernel keeps a process from that reads the files of strangers."""

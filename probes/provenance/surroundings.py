@@ -1,0 +1,71 @@
+"""What surrounds a run, looked at again while it goes on: settings that the program has changed, and modules that it has imported since."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from probes.provenance.environment import environment
+from probes.provenance.modules import module_files, module_records
+from probes.provenance.weights import ModuleTree, devices_of
+
+
+class Surroundings:
+    """The environment of a run, at its first step and at the end of each epoch, compared with its manifest.
+
+    The manifest is written before the first step. A program that calls `attach` early may set more behind it, and autocast is on only
+    within a step.
+
+    Args:
+        manifest: of this start, as plain data; where it is empty, nothing is looked at.
+        trees: the models' module trees by their names in the spec.
+
+    Attributes:
+        waiting: whether the first step is still to come.
+    """
+
+    def __init__(self, manifest: Mapping[str, Any], trees: Mapping[str, ModuleTree]) -> None:
+        self._stated: dict[str, Any] = dict(manifest.get("environment") or {})
+        self._known = {one["name"] for one in (manifest.get("code") or {}).get("modules") or ()}
+        self._trees = trees
+        self._first: dict[str, Any] = {}
+        self._began = ""
+        self._modules = 0
+        self._imported: dict[str, str] = {}
+        self.waiting = bool(self._stated)
+
+    def begin_epoch(self) -> None:
+        """Note the time."""
+        self._began = _now()
+
+    def first_step(self) -> None:
+        """Look while the first call of the first step runs."""
+        self.waiting = False
+        self._first = self._changes()
+
+    def end_epoch(self) -> dict[str, Any]:
+        """What the closing record of an epoch says: times, what differs from the manifest at the first step and now, later modules."""
+        found: dict[str, Any] = {"started": self._began, "ended": _now()}
+        if self._stated:
+            found["environment"] = {"first_step": self._first, "end": self._changes()}
+            found["imported"] = self._new_modules()
+        return found
+
+    def _changes(self) -> dict[str, Any]:
+        """The settings that are not as the manifest says, with what they are."""
+        now = environment(devices_of(self._trees), int(self._stated.get("world", 1)), {}).model_dump(mode="json")
+        return {name: value for name, value in now.items() if self._stated.get(name, value) != value}
+
+    def _new_modules(self) -> dict[str, str]:
+        """SHA-256 of every file of a module that was imported since the manifest was written, by the name of the file."""
+        if len(sys.modules) != self._modules:
+            self._modules = len(sys.modules)
+            files = {name: path for name, path in module_files(None).items() if name not in self._known}
+            self._imported = {one.name: one.sha256 for one in module_records(files, {})}
+        return self._imported
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,136 @@
+"""Files of strangers by the hundred thousand: good ones with bytes and words changed, each read by the function for such a file."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from probes.capture_file.grouped import group_by_series, steps_in_order
+from probes.errors import ProbesError
+from probes.journal.scan import scan
+from probes.proof.start_check import StartCheck
+from probes.proof.verify_file import verify_file
+from probes.run_directory.ledger_lines import breaches, read_ledger
+from probes.spec.load import load_text
+from tests.pages import ROOT
+from tests.proof.runs import captures, small, write_run
+
+SLOWEST = 5.0  # seconds for one file
+WORDS = (
+    b"null", b"true", b"-1", b"0", b"1e999", b"4294967296", b"18446744073709551616", b"9" * 400, b'""', b"[]", b"{}", b"[[[[",
+    b'"\\ud800"', b"\x00", b"\xff", b"\xc3\xa9", b"\xe2\x80\xae", b"\x1b[2J", b"*", b"&a", b"!!python/object:os.system",
+    b"<<: *a", b"---\n", b"\t", b"? ", b"- ", b": ", b"|\n", b">\n", b"${a}", b"${", b"extends: [x.yaml]\n",
+    b"preset:dead-units", b"../../../etc/passwd", b"**", b"[!", b"(?:a+)+$", b"NaN", b".inf", b"0x10", b"1_000", b"2026-01-01",
+    b"yes",
+)  # fmt: skip
+
+
+class Target(NamedTuple):
+    """One kind of file.
+
+    Attributes:
+        name: of the kind.
+        seeds: contents of good files.
+        read: reads a changed one; the folder is its own.
+        structures: beginnings of internal structures, near which bytes are changed more often.
+    """
+
+    name: str
+    seeds: list[bytes]
+    read: Callable[[bytes], object]
+    structures: tuple[bytes, ...] = ()
+
+
+def targets(folder: Path) -> Iterator[Target]:
+    """What is read, with good files made in a folder."""
+    good, packed = folder / "good", folder / "packed"
+    write_run(good, epochs=1, source=small, gaps=True)
+    write_run(good, epochs=2, first=1, source=captures, seals=False)
+    write_run(packed, epochs=1, source=small, compression="gzip")
+    room = folder / "room"
+    shutil.copytree(good, room)
+
+    def placed(name: str, content: bytes) -> Path:
+        (room / name).write_bytes(content)
+        return room / name
+
+    def ledger(content: bytes) -> object:
+        found = read_ledger(placed("ledger.jsonl", content))
+        return list(breaches((found,)))
+
+    def journal(content: bytes) -> object:
+        found = scan(placed("epoch-0001.journal", content))
+        return group_by_series(found), steps_in_order(found)
+
+    specs = sorted((ROOT / "tests" / "specs" / "valid").glob("*.yaml"))
+    yield Target("specs", [path.read_bytes() for path in specs], lambda content: load_text(content, "s.yaml", room))
+    yield Target("ledgers", [(good / "ledger.jsonl").read_bytes()], ledger)
+    yield Target("manifests", [(good / "run.json").read_bytes()], lambda content: StartCheck(placed("run.json", content).parent, ()))
+    yield Target("journals", [(good / "epoch-0001.journal").read_bytes()], journal, (b"PRJ1", b"{", b'"'))
+    files = [(run / "epoch-0000.h5").read_bytes() for run in (good, packed)]
+    yield Target(
+        "files",
+        files,
+        lambda content: verify_file(placed("epoch-0000.h5", content)),
+        (b"TREE", b"SNOD", b"HEAP", b"GCOL", b"\x89HDF", b"{"),
+    )
+
+
+def changed(data: bytes, chance: random.Random, structures: tuple[bytes, ...]) -> bytes:
+    """A content with one to four changes."""
+    out = bytearray(data)
+    for _ in range(chance.choice((1, 1, 2, 4))):
+        at = _place(out, chance, structures)
+        way = chance.randrange(7)
+        size = chance.choice((1, 1, 2, 4, 8, 64))
+        if way <= 1:
+            out[at : at + 1] = bytes([chance.choice((0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)))])
+        elif way == 2:
+            out[at : at + size] = bytes(chance.choice((0, 255, chance.randrange(256))) for _ in range(size))
+        elif way == 3:
+            word = chance.choice(WORDS)
+            out[at : at + (len(word) if structures else 0)] = word
+        elif way == 4 and not structures:
+            del out[at : at + size]
+        elif way == 5 and not structures:
+            out[at:at] = out[at : at + size * 8] * chance.choice((1, 2, 50))
+        elif way == 6 and chance.random() < 0.2:
+            del out[at:]
+        out = out or bytearray(b"\n")
+    return bytes(out)
+
+
+def _place(out: bytearray, chance: random.Random, structures: tuple[bytes, ...]) -> int:
+    """Somewhere; often within a hundred bytes behind the beginning of a structure."""
+    at = chance.randrange(len(out))
+    if structures and chance.random() < 0.7:
+        found = out.find(chance.choice(structures), at)
+        at = min((found if found >= 0 else at) + chance.randrange(100), len(out) - 1)
+    return at
+
+
+def fuzz(target: Target, cases: range) -> list[str]:
+    """Read changed files; what is wrong with how they are read.
+
+    Args:
+        target: what is read.
+        cases: the seeds of the changes.
+    """
+    problems = []
+    for case in cases:
+        chance = random.Random(f"{target.name} {case}")
+        content = changed(chance.choice(target.seeds), chance, target.structures)
+        started = time.monotonic()
+        try:
+            target.read(content)
+        except ProbesError:
+            pass
+        except Exception as error:
+            problems.append(f"{target.name} {case}: {type(error).__name__}: {error}")
+        if time.monotonic() - started > SLOWEST:
+            problems.append(f"{target.name} {case}: {time.monotonic() - started:.1f} s")
+    return problems

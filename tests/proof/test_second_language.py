@@ -1,0 +1,95 @@
+"""The verifier in JavaScript, written from `schemas/` alone, agrees with ours on honest runs, forgeries, damage and old releases."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from probes.digest import blake3_hex
+from probes.proof.verify import verify
+from tests.proof import damage
+from tests.proof.forger import stated
+from tests.proof.runs import small, write_run
+from tests.proof.test_forgeries import FORGERIES, LAUNCH, ONE
+
+PROGRAM = Path(__file__).parent / "javascript" / "verify.mjs"
+CORPUS = Path(__file__).parents[1] / "release_corpus"
+UNKNOWN = "which this program does not have"
+
+pytestmark = pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
+
+
+def answers(requests: Iterable[tuple[Path, str]]) -> list[str]:
+    """What the program says of each run and its anchor, which may be empty; an empty answer where the run verifies."""
+    lines = [json.dumps([str(path), *([anchor] if anchor else [])]) for path, anchor in requests]
+    done = subprocess.run(["node", str(PROGRAM)], input="\n".join(lines), capture_output=True, text=True, check=True, timeout=120)
+    return done.stdout.split("\n")[: len(lines)]
+
+
+def test_honest_runs_verify_with_and_without_their_anchors(tmp_path: Path) -> None:
+    write_run(tmp_path / "one", gaps=True)
+    write_run(tmp_path / "gzip", epochs=1, compression="gzip")
+    for rank in range(2):
+        write_run(tmp_path / "ranks", source=small, rank=rank)
+    write_run(tmp_path / "resumed", source=small, epochs=1, complete=False)
+    write_run(tmp_path / "resumed", source=small, epochs=1, attempt=2)
+    runs = sorted(tmp_path.iterdir())
+    assert answers([(run, anchor) for run in runs for anchor in ("", verify(run).head)]) == [""] * 8
+
+
+def test_every_forgery_gets_the_same_answer(tmp_path: Path) -> None:
+    write_run(tmp_path / ONE, epochs=2, source=small)
+    for rank in range(2):
+        write_run(tmp_path / LAUNCH, epochs=2, source=small, rank=rank)
+    heads = {name: verify(tmp_path / name).head for name in (ONE, LAUNCH)}
+    requests: list[tuple[Path, str]] = []
+    for number, forgery in enumerate(FORGERIES.values()):
+        run = Path(shutil.copytree(tmp_path / forgery.of, tmp_path / str(number) / "run"))
+        forgery.change(run)
+        requests += [(run, ""), (run, heads[forgery.of])]
+    found = [bool(answer) for answer in answers(requests)]
+    wanted = [code != 0 for forgery in FORGERIES.values() for code in (forgery.alone, forgery.anchored)]
+    names = [f"{name}{anchored}" for name in FORGERIES for anchored in ("", ", anchored")]
+    assert dict(zip(names, found, strict=True)) == dict(zip(names, wanted, strict=True))
+
+
+def test_runs_of_earlier_releases_verify_under_their_heads(tmp_path: Path) -> None:
+    for archive in sorted(CORPUS.glob("v*.tar.xz")):
+        with tarfile.open(archive) as opened:
+            opened.extractall(tmp_path, filter="data")
+        expected = json.loads(Path(str(archive).replace(".tar.xz", ".json")).read_text("utf-8"))["runs"]
+        runs = {name: about["head"] for name, about in expected.items() if not about["journals"]}
+        found = dict(zip(runs, answers((tmp_path / name, head) for name, head in runs.items()), strict=True))
+        assert {name: answer for name, answer in found.items() if answer and UNKNOWN not in answer} == {}
+        assert list(found.values()).count("") >= len(found) - 2  # some are compressed in ways that node does not have
+
+
+def test_a_sample_of_all_damage_is_found(tmp_path: Path) -> None:
+    sealed = damage.sealed(tmp_path / "run")
+    shutil.copytree(sealed, tmp_path / "good")
+    requests = []
+    for number, one in enumerate([*damage.damages(sealed, every_byte=False)][3::17] + [*damage.flips(sealed)][5::997]):
+        run = Path(shutil.copytree(tmp_path / "good", tmp_path / "damaged" / str(number)))
+        (run / one.file).write_bytes(one.change((run / one.file).read_bytes()))
+        requests.append((run, ""))
+    assert all(answers(requests))
+
+
+def test_a_byte_of_a_file_that_only_its_own_digests_cover_is_found(tmp_path: Path) -> None:
+    """The ledger is made anew over the changed file, so that nothing but what is in the file can tell."""
+    write_run(tmp_path / "good", epochs=1, source=small)
+    requests = []
+    for number, one in enumerate([*damage.flips(tmp_path / "good")][11::499]):
+        run = Path(shutil.copytree(tmp_path / "good", tmp_path / "changed" / str(number)))
+        content = one.change((run / one.file).read_bytes())
+        (run / one.file).write_bytes(content)
+        stated(run, bytes=len(content), file_blake3=blake3_hex(content))
+        requests.append((run, ""))
+    assert all(answers(requests))
+    assert not any(verify(run).ok for run, _ in requests)
