@@ -13,13 +13,13 @@ from probes.run_directory.listing import Directory
 
 YES, NO, PARTLY = "proven", "NOT PROVEN", "in part"
 INSIDE = frozenset(
-    ["damaged", "bit-flip", "step-missing", "step-added", "clock-edited", "dtype-changed", "digest-edited", "series-renamed"]
-    + ["gaps-edited", "captures-root"]
+    {"damaged", "bit-flip", "step-missing", "step-added", "clock-edited", "dtype-changed", "digest-edited", "series-renamed", "gaps-edited"}
+    | {"captures-root"}
 )
 ORIGIN = frozenset(["epoch-root", "spec-edited", "manifest-edited", "diff-edited", "sources-edited", "launch-differs"])
 CHAIN = frozenset(
-    ["file-missing", "file-unlisted", "files-swapped", "ledger-missing", "ledger-edited", "ledger-reordered", "ledger-line-missing"]
-    + ["ledger-misplaced"]
+    {"file-missing", "file-unlisted", "files-swapped", "ledger-missing", "ledger-edited", "ledger-reordered", "ledger-line-missing"}
+    | {"ledger-misplaced"}
 )
 REPLACED = frozenset(["ledger-rolled-back", "anchor-replaced", "anchor-uncovered"])
 FACTS = (
