@@ -103,7 +103,7 @@ class RecordLog:
         return (
             f"the {self.commits} steps committed before it are safe"
             if self.commits
-            else "no step of this epoch was committed; earlier epochs are safe"
+            else "no step was committed to this journal; the epochs and segments before it are safe"
         )
 
     def sync(self) -> None:

@@ -172,7 +172,7 @@ def test_a_failed_create_leaves_no_file(tmp_path: Path) -> None:
         def write(self, parts, offset):  # type: ignore[no-untyped-def]  # those of RawFile
             raise OSError(ENOSPC, "No space left on device")
 
-    with pytest.raises(StorageError, match="no step of this epoch was committed; earlier epochs are safe"):
+    with pytest.raises(StorageError, match="no step was committed to this journal; the epochs and segments before it are safe"):
         Journal.create(tmp_path / "a.journal", HEAD, opener=Full)
     assert list(tmp_path.iterdir()) == []
 
