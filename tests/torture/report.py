@@ -111,15 +111,16 @@ def _aligned(column: int, cell: str, width: int) -> str:
     return cell.ljust(width) if HEADS[column] in ("fault", "note") else cell.rjust(width)
 
 
-def _before(path: Path, about: dict[str, Any]) -> list[dict[str, Any]]:
-    """The rows that a run of the same kind has left."""
-    data = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    return list(data["rows"]) if about.items() <= data.items() else []
+def _before(path: Path) -> dict[str, dict[str, Any]]:
+    """The rows that earlier runs have left, each with its seed and N."""
+    data = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"rows": []}
+    common = {name: data[name] for name in ("seed", "N") if name in data}  # in files of earlier releases
+    return {row["fault"]: common | row for row in data["rows"]}
 
 
 def save(path: Path, rows: Sequence[Row], seed: int, share: float) -> None:
-    """Write the rows down, for the README and for whoever wants to compare; rows of the same seed and N that were not run stay."""
-    about = {"seed": seed, "N": share, "python": platform.python_version(), "system": f"{platform.system()} {platform.machine()}"}
-    table = {one["fault"]: one for one in _before(path, about)} | {row.fault: row.as_dict() for row in rows}
+    """Write the rows down, for the README and for whoever wants to compare; rows that were not run stay, with their own seed and N."""
+    table = _before(path) | {row.fault: {"seed": seed, "N": share, **row.as_dict()} for row in rows}
+    about = {"python": platform.python_version(), "system": f"{platform.system()} {platform.machine()}"}
     data = {**about, "seconds": round(sum(one["seconds"] for one in table.values())), "rows": list(table.values())}
     path.write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

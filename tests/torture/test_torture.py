@@ -128,6 +128,9 @@ def test_the_table_names_every_figure(tmp_path: Path) -> None:
     assert text([row]).splitlines()[1].split() == ["SIGKILL", "1,200", "5,000", "0", "0", "3", "everywhere"]
     save(tmp_path / "table.json", [row], 7, 0.5)
     assert json.loads((tmp_path / "table.json").read_text())["rows"][0]["acknowledged"] == 5000
+    save(tmp_path / "table.json", [Row("EIO", trials=3)], 8, 1.0)
+    rows = json.loads((tmp_path / "table.json").read_text())["rows"]
+    assert [(row["fault"], row["seed"], row["N"]) for row in rows] == [("SIGKILL", 7, 0.5), ("EIO", 8, 1.0)]
 
 
 def test_the_readme_has_the_counts_of_the_last_full_run() -> None:

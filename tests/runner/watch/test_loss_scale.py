@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from torch.amp import GradScaler
 
 import probes
 from probes.errors import UsageError
+from probes.runner.watch.loss_scale import OTHERS
 
 X = torch.randn(3, 4, generator=torch.Generator().manual_seed(1))
 PROBES = {
@@ -89,3 +92,13 @@ def test_only_the_backward_of_a_scaled_loss_is_scaled(tmp_path: Path) -> None:
     found = probes.open(tmp_path / "run")["p", "0"]
     assert found.loss_scale.tolist() == [1.0, 8.0, 1.0]
     assert (found.unscaled() == found.unscaled()[0]).all()
+
+
+@pytest.mark.parametrize("library", OTHERS)
+def test_a_library_that_may_scale_by_itself_is_named_unless_a_known_scale_was_stored(
+    library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, library, ModuleType(library))
+    said = f"`{library}` was imported: if it scales the loss, gradients are stored scaled, and the scale is not known"
+    assert said in str(trained(tmp_path / "plain", 1.0, steps=1, enabled=False).summary())
+    assert said not in str(trained(tmp_path / "scaled", 64.0, steps=1).summary())
