@@ -12,8 +12,8 @@ from probes.errors import Problem
 from probes.hooks.capture.account import LOSSES, NOT_DUE, REASONS, Account
 from probes.plan import Binding, Plan
 from probes.run_directory.create import shown
+from probes.runner.clock.loop_report import loop_lines
 from probes.runner.engine import Engine
-from probes.runner.loop_report import loop_lines
 from probes.runner.watch.loss_scale import scale_lines
 from probes.signature import size
 

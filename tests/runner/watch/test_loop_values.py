@@ -104,40 +104,30 @@ def test_containers_and_kinds_of_numbers_are_leaves(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        ("text", "`bad` is 'text', a str; log numbers"),
-        ({"deep": [None]}, "`bad.deep.0` is None, a NoneType"),
-        (1 << 70, "`bad` cannot be stored"),
-        (torch.zeros(1 << 17), "`bad` has 131,072 elements, and a logged value has at most 65,536"),
-    ],
+BAD = (
+    ("text", "`bad` is 'text', a str; log numbers"),
+    ({"deep": [None]}, "`bad.deep.0` is None, a NoneType"),
+    (1 << 70, "`bad` cannot be stored"),
+    (torch.zeros(1 << 17), "`bad` has 131,072 elements, and a logged value has at most 65,536"),
 )
-def test_what_cannot_be_logged_is_refused_by_name(value: Any, message: str, tmp_path: Path) -> None:
-    model = net()
-    with probes.attach(model, spec("loop.bad", "loop.good"), out=tmp_path / "run") as run, run.epoch(0), run.step():
-        model(batches()[0])
-        run.log(good=1)
-        with pytest.raises(UsageError, match=message):
-            run.log(bad=value)
-        run.log(bad=0)
 
 
-def test_logging_outside_of_any_step_is_refused(tmp_path: Path) -> None:
+def test_what_cannot_be_logged_is_refused_by_name_and_what_nobody_captures_is_reported_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also that nothing is logged outside of any epoch and before the first step of one."""
     model = net()
-    with probes.attach(model, spec("loop.loss"), out=tmp_path / "run") as run:
+    with probes.attach(model, spec("loop.loss", "loop.bad"), out=tmp_path / "run") as run:
         with pytest.raises(UsageError, match="no epoch is open: log within"):
             run.log(loss=1.0)
         with run.epoch(0):
             with pytest.raises(UsageError, match="no step of epoch 0 has begun"):
                 run.log(loss=1.0)
-            train(model, run, batches(1))
-
-
-def test_a_value_that_no_probe_captures_is_reported_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    model = net()
-    with probes.attach(model, spec("loop.loss"), out=tmp_path / "run") as run, run.epoch(0):
-        train(model, run, batches())
+            train(model, run, batches())
+            for value, message in BAD:
+                with pytest.raises(UsageError, match=message):
+                    run.log(bad=value)
+            run.log(bad=0)
     assert capsys.readouterr().err.count("`number` was logged, and no probe captures it: add `loop.number`") == 1
 
 
