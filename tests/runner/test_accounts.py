@@ -120,6 +120,8 @@ FINAL = {"hook": "tensor", "tensors": ["0.weight"], "stage": "final"}
 
 CASES: dict[str, tuple[Any, dict[str, Any], Any, dict[str, Any]]] = {
     "not reached": (lambda: Side(nn.Linear(4, 4), "not"), {"hook": "forward", "modules": ["part"]}, plain, {}),
+    "not called": (net, {"hook": "forward", "modules": ["0"], "ops": ["softmax"]}, plain, {}),
+    "not logged": (net, {"values": ["loop.loss"]}, plain, {}),
     "no_grad": (lambda: Side(nn.Linear(4, 4), "no_grad"), {"hook": "backward", "modules": ["part"]}, plain, {}),
     "frozen": (lambda: Side(frozen(), "dropped"), {"hook": "backward", "modules": ["part"]}, plain, {}),
     "unused output": (lambda: Side(nn.Linear(4, 4), "dropped"), {"hook": "backward", "modules": ["part"]}, plain, {}),
