@@ -148,7 +148,7 @@ class RunReader(SeriesIndex):
         return RunReader(self._directory, self._selection.narrowed(phase=phase, epoch=epoch, step=step, rank=rank, dtype=dtype))
 
     def __repr__(self) -> str:
-        return f'<RunReader "{self.path}": {len(self.epochs)} epochs>'
+        return "; ".join([f'<RunReader "{self.path}": {len(self.epochs)} epochs', *self.not_shown]) + ">"
 
     @cached_property
     def _entries(self) -> tuple[ListedFile, ...]:
