@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,8 +12,10 @@ from typing import Any
 
 from tests.torture.report import Effort, Row
 from tests.torture.shim import Fault, Mode
+from tests.torture.training import fill
 
 BLOCK = 4096
+EXT4 = 32 << 20
 EVERY = 25  # fewer large captures, so that the sizes to try are hundreds and not thousands
 SAFE = re.compile(r"safe|kept")
 ROOM = re.compile(r"\d+ bytes are free|\d+ are free|free")
@@ -20,7 +23,7 @@ STORAGE = 3
 
 
 def rows(effort: Effort) -> Iterator[Row]:
-    """One row: a file system of each size where one may be mounted, else a shim that counts bytes."""
+    """One row: a file system of each size where one may be mounted, else a shim that counts bytes; and one for ext4."""
     mounted = can_mount(effort.folder)
     with effort.row("disk full, in steps of 4 KiB") as row:
         largest = _footprint(effort)
@@ -32,6 +35,42 @@ def rows(effort: Effort) -> Iterator[Row]:
         row.note = f"{'tmpfs' if mounted else 'counted'}, up to {largest // 1024:,} KiB; {refused} runs met the end of the disk"
         unmount(effort.folder)
     yield row
+    if mounted and shutil.which("mkfs.ext4"):
+        yield _ext4(effort, largest)
+
+
+def _ext4(effort: Effort, largest: int) -> Row:
+    """The same on a disk of ext4, whose room a file of somebody else takes until the run is to be recovered."""
+    with effort.row("disk full, ext4, in steps of 16 KiB") as row:
+        sizes = effort.some(range(4 * BLOCK, largest + 4 * BLOCK, 4 * BLOCK), "ext4", 2)
+        refused = 0
+        for answer in effort.nurseries.each(_order_on_ext4(effort, size, index) for index, size in enumerate(sizes)):
+            row.take(answer, *faults_of(answer, ROOM))
+            refused += answer["status"] == STORAGE
+        row.note = f"an image of {EXT4 >> 20} MiB, mounted; {refused} runs met the end of the disk"
+        unmount(effort.folder)
+    return row
+
+
+def _order_on_ext4(effort: Effort, size: int, index: int) -> Callable[[Path], dict[str, Any]]:
+    def order(place: Path) -> dict[str, Any]:
+        disk, ballast = effort.folder / f"disk-{place.name}", effort.folder / f"disk-{place.name}" / "ballast"
+        disk.mkdir(exist_ok=True)
+        if not os.path.ismount(disk):
+            image = effort.folder / f"image-{place.name}"
+            with image.open("wb") as file:
+                file.truncate(EXT4)
+            subprocess.run(["mkfs.ext4", "-q", "-F", image], check=True)
+            subprocess.run(["mount", "-o", "loop", image, disk], check=True)
+        shutil.rmtree(disk / "run", ignore_errors=True)
+        ballast.unlink(missing_ok=True)
+        early = index % 8 == 7
+        if early:
+            fill(str(ballast), size)
+        common = {"every": EVERY, "spec": {"on_error": ("disable", "raise")[index % 2]}, "out": str(disk / "run"), "cramped": ""}
+        return {**common, "ballast": str(ballast), **({} if early else {"fill": [str(ballast), size]})}
+
+    return order
 
 
 def faults_of(answer: dict[str, Any], room: re.Pattern[str] | None = None) -> list[str]:

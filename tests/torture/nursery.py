@@ -216,6 +216,8 @@ def _recovered_without_room(order: dict[str, Any]) -> list[str]:
         return [f"recover on a full disk: {traceback.format_exc()}"]
     finally:
         shim.arm("")
+        if "ballast" in order:
+            Path(order["ballast"]).unlink(missing_ok=True)
         if "disk" in order:
             subprocess.run(["mount", "-o", "remount,size=64m", order["disk"]], check=True)
     return []

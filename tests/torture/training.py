@@ -135,6 +135,8 @@ def _loop(run: Any, order: dict[str, Any], acks: int) -> None:
             trained += 1
             if trained == 1 and "shrink" in order:
                 _shrink(*order["shrink"])
+            if trained == 1 and "fill" in order:
+                fill(*order["fill"])
     os.write(notes, b"trained %d\n" % trained)
 
 
@@ -143,6 +145,13 @@ def _shrink(disk: str, size: int) -> None:
     used = sum(path.stat().st_blocks * 512 for path in Path(disk).rglob("*") if path.is_file())
     size = max(size, -(-used // 4096) * 4096 + 4096)
     subprocess.run(["mount", "-o", f"remount,size={size}", disk], check=True)
+
+
+def fill(ballast: str, size: int) -> None:
+    """Take all room of a disk but so many bytes, by a file."""
+    with Path(ballast).open("wb") as file:
+        free = os.fstatvfs(file.fileno())
+        os.posix_fallocate(file.fileno(), 0, max(1, free.f_bavail * free.f_frsize - size))
 
 
 def _end(how: str) -> None:
