@@ -89,14 +89,14 @@ MODEL: dict[str, Code] = {
     "fullgraph": Code("The value needs a graph break, but the module is compiled with `fullgraph=True`."),
     "wrapped-path": Code("note: the path has wrapper levels, such as `module.` of `DataParallel`; captures omit them."),
     "unknown-operation": Code(
-        "Torch has no function or method with this name; `ops` names functions such as `softmax`.",
-        *_probe("{hook: forward, modules: [classifier], ops: [sofmax]}", "{hook: forward, modules: [classifier], ops: [softmax]}"),
+        "Torch has no function or method with this name; `ops` names functions such as `linear`.",
+        *_probe("{hook: forward, modules: [classifier], ops: [liner]}", "{hook: forward, modules: [classifier], ops: [linear]}"),
     ),
     "operation-not-seen": Code(
         "The module is compiled, so its operations are not seen; or the edited operation writes to its input, and its result is not used.",
         *_edited(
-            "{hook: forward, modules: [classifier], ops: [relu_], edit: {kind: zero}}",
-            "{hook: forward, modules: [classifier], edit: {kind: zero}}",
+            "{hook: forward, modules: [classifier], ops: [relu_], edit: {kind: scale, by: 2.0}}",
+            "{hook: forward, modules: [classifier], edit: {kind: scale, by: 2.0}}",
         ),
     ),
     "inputs-without-names": Code("note: Python knows no signature of the `forward`, so its inputs have positions and no names."),
