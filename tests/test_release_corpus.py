@@ -158,6 +158,14 @@ def test_an_old_run_verifies_under_the_head_of_its_ledgers(corpus: Path, place: 
 
 
 @pytest.mark.parametrize("version", VERSIONS)
+def test_a_file_alone_of_the_first_release_verifies_and_is_said_to_be_covered_in_part(corpus: Path, version: str, tmp_path: Path) -> None:
+    shutil.copy(next((corpus / version / "pair-a").glob("*.h5")), tmp_path / "alone.h5")
+    verdict = probes.verify(tmp_path / "alone.h5")
+    assert verdict.ok
+    assert ("proof-v1" in {finding.code for finding in verdict.findings}) == (version == "v0.1.0")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
 def test_the_command_line_takes_the_head_of_any_ledger_as_anchor(corpus: Path, version: str) -> None:
     wanted, path = expected((version, "ranks")), corpus / version / "ranks"
     for anchor in (wanted["head"], *wanted["heads"].values()):

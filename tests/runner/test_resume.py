@@ -19,7 +19,9 @@ import probes
 from probes.errors import StorageError, UsageError
 from probes.proof.in_toto import statement
 from probes.run_directory.file_name import manifest_name
+from probes.run_directory.manifest import written
 from probes.run_directory.resume import PreviousAttempts, read_attempts
+from probes.spec.load import load_spec
 
 SPEC = {"version": 1, "name": "r", "probes": {"p": {"modules": ["0"], "values": ["output", "grad_output"]}}}
 TRAINING = """
@@ -235,3 +237,23 @@ def test_a_run_that_had_come_to_its_end_may_be_started_again(tmp_path: Path) -> 
         model = net()
         train(probes.attach(model, SPEC, out=tmp_path / "r", resume=True), model, 1)
     assert probes.verify(tmp_path / "r").ok
+
+
+def test_a_run_that_an_earlier_release_began_keeps_the_form_of_its_identity(tmp_path: Path) -> None:
+    """Release 0.1 wrote `1.0` where RFC 8785 writes `1`; a resumed run has one identity of its spec."""
+    probe = {"modules": ["fc"], "values": ["output"], "transforms": [{"kind": "quantile", "q": [0.5, 1.0]}]}
+    loaded = load_spec({"version": 1, "probes": {"acts": probe}})
+    old, new = loaded.identity_of("proof.v1"), loaded.identity_hash
+    assert old != new
+    model = nn.Sequential()
+    model.add_module("fc", nn.Linear(2, 2))
+    with probes.attach(model, loaded, out=tmp_path / "run") as run, run.epoch(0), run.step():
+        model(torch.zeros(1, 2))
+    path = tmp_path / "run" / "run.json"
+    manifest = json.loads(path.read_text("utf-8"))
+    del manifest["proof"]
+    path.write_text(written(manifest).replace(new, old), "utf-8")
+    with probes.attach(model, loaded, out=tmp_path / "run", resume=True) as run, run.epoch(1), run.step():
+        model(torch.zeros(1, 2))
+    second = json.loads((tmp_path / "run" / "run.a2.json").read_text("utf-8"))
+    assert (second["proof"], second["identity"]["spec"]) == ("proof.v1", old)
