@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,14 @@ import torch
 from torch import Tensor, nn
 
 import probes
+
+
+@pytest.fixture(autouse=True)
+def _fresh_dynamo() -> Iterator[None]:
+    """Forget what other tests have compiled: where anything is or may be, hooks stay."""
+    torch._dynamo.reset()
+    yield
+    torch._dynamo.reset()
 
 
 def model() -> nn.Sequential:
@@ -72,14 +81,6 @@ def test_the_marks_of_a_hook_go_with_it(tmp_path: Path) -> None:
     assert not net[0]._forward_pre_hooks_with_kwargs
 
 
-@pytest.fixture
-def _fresh_dynamo() -> Any:
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
-
-
-@pytest.mark.usefixtures("_fresh_dynamo")
 @pytest.mark.parametrize("at", [1, 2], ids=["where the step is not due", "where the step is due"])
 def test_a_function_that_is_compiled_in_the_middle_is_captured_from_the_next_step_on(tmp_path: Path, at: int) -> None:
     net = model()
