@@ -34,6 +34,8 @@ BEYOND = {
     "einops-axes": LANGUAGE,
     "einops-pattern": LANGUAGE,
     "einops-reduction": LANGUAGE,
+    "function-name": LANGUAGE,
+    "not-last": SEVERAL_KEYS,
     "empty-range": ARITHMETIC,
     "all-disabled": SEVERAL_KEYS,
     "data-of-value": SEVERAL_KEYS,

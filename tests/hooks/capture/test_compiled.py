@@ -155,7 +155,7 @@ def test_a_key_0_and_a_key_of_the_text_0_are_two_values(tmp_path: Path, wrap: An
             call(x)
     read = probes.open(tmp_path / "run")
     found = {series.key.leaf: series.torch()[0] - X for series in read.series}
-    assert {leaf: round(float(apart.mean())) for leaf, apart in found.items()} == {"output.0": 1, "output.0 (int)": 2, "output.1": 0}
+    assert {leaf: round(float(apart.mean())) for leaf, apart in found.items()} == {"output.0": 1, 'output."0 (int)"': 2, "output.1": 0}
 
 
 def test_an_edit_in_a_compiled_region_is_right(tmp_path: Path) -> None:
