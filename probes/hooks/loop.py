@@ -64,28 +64,29 @@ class LoopTap(Tap):
                 self.account.skip("filtered")
 
 
-def as_tensors(name: str, value: Any) -> Any:
+def as_tensors(name: str, value: Any, *, copies: bool = False) -> Any:
     """A logged value with a tensor for each number.
 
     Args:
         name: its name, for messages.
         value: a number, a tensor or an array of at most 65,536 elements, or a mapping or a list of such.
+        copies: whether it is kept while the program goes on, which may change its tensors in place.
 
     Returns:
-        The same structure; floats as float64, integers as int64, tensors detached and otherwise as they are.
+        The same structure; floats as float64, integers as int64, tensors detached, in memory of their own where `copies`.
 
     Raises:
         UsageError: it is something else.
     """
     if isinstance(value, Mapping):
-        return {str(key): as_tensors(f"{name}.{quoted(str(key))}", member) for key, member in value.items()}
+        return {str(key): as_tensors(f"{name}.{quoted(str(key))}", member, copies=copies) for key, member in value.items()}
     if isinstance(value, list | tuple):
-        return [as_tensors(f"{name}.{index}", member) for index, member in enumerate(value)]
+        return [as_tensors(f"{name}.{index}", member, copies=copies) for index, member in enumerate(value)]
     tensor = _tensor(name, value)
     if tensor.numel() > MOST_ELEMENTS:
         message = f"`{name}` has {tensor.numel():,} elements, and a logged value has at most {MOST_ELEMENTS:,}"
         raise UsageError(f"{message}; log a number made of it, or capture it with a probe")
-    return tensor
+    return tensor.clone() if copies and isinstance(value, Tensor) else tensor
 
 
 def _tensor(name: str, value: Any) -> Tensor:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Any
 
+from torch._C import _get_function_stack_at, _len_torch_function_stack
 from torch.nn import Module
 from torch.overrides import TorchFunctionMode
 
@@ -108,9 +109,10 @@ class RunningForward:
         call: its number.
         recompute: whether activation checkpointing repeats it.
         counts: how often each operation of the spec was called.
+        turned_on: whether the mode was off before.
     """
 
-    __slots__ = ("at", "call", "counts", "frame", "hook", "recompute")
+    __slots__ = ("at", "call", "counts", "frame", "hook", "recompute", "turned_on")
 
     def __init__(self, hook: OperationsHook, frame: FrameType, at: CaptureClock, call: int, *, recompute: bool) -> None:
         self.hook = hook
@@ -119,6 +121,7 @@ class RunningForward:
         self.call = call
         self.recompute = recompute
         self.counts: dict[OperationName, int] = {}
+        self.turned_on = False
 
     def operate(self, taps: Sequence[OperationTap], function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call a function that the spec names; its values go to the taps.
@@ -203,20 +206,36 @@ class OperationMode(TorchFunctionMode):
                 return running.operate(taps, func, args, kwargs or {})
         return func(*args, **(kwargs or {}))
 
+    @property
+    def is_on(self) -> bool:
+        """Whether PyTorch asks the mode: not within `__torch_function__`, and no more once a backward was interrupted that it began in."""
+        return any(_get_function_stack_at(index) is self for index in range(_len_torch_function_stack()))
+
     def begin(self, running: RunningForward) -> None:
         """A probed module begins to run."""
         self.running.append(running)
-        if len(self.running) == 1:
+        if not self.is_on:
+            running.turned_on = True
             self.__enter__()  # type: ignore[no-untyped-call]  # untyped in torch
 
-    def end(self, frame: FrameType | None = None, hook: OperationsHook | None = None, call: int = -1) -> None:
-        """It has returned, or raised: named by its frame, or by its hook and the number of the call."""
+    def end(self, frame: FrameType | None) -> None:
+        """It has returned, or raised, and so have those within it."""
         for index, running in enumerate(self.running):
-            if running.frame is frame or (frame is None and running.hook is hook and running.call == call):
-                del self.running[index:]
-                if not self.running:
-                    self.__exit__(None, None, None)  # type: ignore[no-untyped-call]  # untyped in torch
+            if running.frame is frame:
+                self._keep(self.running[:index])
                 return
+
+    def end_of(self, call: OutermostCall | None) -> None:
+        """An outermost call is over, and so is what ran in it; recomputes belong to a backward, which runs in no outermost call."""
+        if self.running:
+            self._keep([one for one in self.running if isinstance(one.at, OutermostCall) and one.at is not call])
+
+    def _keep(self, running: list[RunningForward]) -> None:
+        over = [one for one in self.running if one.turned_on and one not in running]
+        self.running = running
+        for _ in over:
+            if self.is_on:
+                self.__exit__(None, None, None)  # type: ignore[no-untyped-call]  # untyped in torch
 
 
 class _ThreadModes(threading.local):
@@ -318,16 +337,15 @@ class _AfterForward(_Side):
 
 
 class CallWithOperations(OutermostCall):
-    """An outermost call in which modules with probed operations run: the mode ends with each of them, whatever is raised."""
+    """An outermost call in which modules with probed operations run: the mode of its thread ends with it, whatever was raised."""
 
     __slots__ = ()
 
-    def leave(self, module: int, around: int | None) -> None:
-        """A call of a module is over, whether it returned or raised."""
-        running = _modes.mode.running
-        if running:
-            number = self.running.get(module)
-            hook = next((one.hook for one in running if one.hook.module == module and one.call == number), None)
-            if hook is not None and number is not None:
-                _modes.mode.end(hook=hook, call=number)
-        super().leave(module, around)
+    def over(self) -> None:
+        """It has returned or raised; no hook of a module runs after a KeyboardInterrupt."""
+        _modes.mode.end_of(self)
+
+
+def end_recomputes() -> None:
+    """End the mode of this thread where activation checkpointing was interrupted while it repeated a forward."""
+    _modes.mode.end_of(None)

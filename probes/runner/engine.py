@@ -21,12 +21,12 @@ from probes.hooks.capture.signal_errors import from_signal_handler
 from probes.hooks.capture.tap import Tap
 from probes.plan import Plan
 from probes.run_directory.resume import PreviousAttempts
-from probes.runner.attached_hooks import Live
+from probes.runner.attached.attached_hooks import Live
+from probes.runner.attached.schedule import Schedule
 from probes.runner.clock.answers import Answer, Answers, EpochEnded, EpochOpened, StepEnded, StepOpened, StepPaused, StepResumed
 from probes.runner.clock.run_clock import RunClock
 from probes.runner.epoch_writer import EpochFiles, EpochWriter
 from probes.runner.failures import Failures
-from probes.runner.schedule import Schedule
 from probes.runner.watch.loop_values import LoopValues
 from probes.runner.watch.loss_scale import watch_losses
 
@@ -155,16 +155,22 @@ class Engine:
     def leave(self, thread: int, *, raised: bool) -> None:
         """An outermost call returns, or raises."""
         at = self.moment.calls.pop(thread, None)
-        if at is not None and not raised:
-            if self.live.late:
-                self.live.bind_late()
-            if compiled.in_use():
-                self.live.pick_up(at)
+        if at is not None:
+            at.over()
+            if not raised:
+                self._collect_from(at)
         answers = self.clock.call_leaves(thread, raised=raised)
         if answers:
             self._carry_out(answers)
         if self._overlaps:
             self._settle_overlap()
+
+    def _collect_from(self, at: OutermostCall) -> None:
+        """Take what a call has left."""
+        if self.live.late:
+            self.live.bind_late()
+        if compiled.in_use():
+            self.live.pick_up(at)
 
     @_guarded
     def updated(self, held: set[int], *, owned: bool, skipped: bool = False) -> None:

@@ -17,7 +17,7 @@ from probes.provenance.collect import generators, weights_digest
 from probes.provenance.surroundings import Surroundings
 from probes.run_directory.ledger import SealedFileInfo
 from probes.run_directory.sealer_process import SealFailure
-from probes.runner.attached_hooks import Live
+from probes.runner.attached.attached_hooks import Live
 from probes.runner.clock.answers import EpochEnded, EpochOpened, StepEnded, StepPaused, StepResumed
 from probes.runner.disk_space import Room
 from probes.runner.failures import Failures

@@ -86,6 +86,8 @@ class ProgramEvents:
 
     def call_enters(self, module: Module) -> CallNumbers | None:
         """A module is called; what numbers the calls within it, where it is an outermost call into the model."""
+        if get_ident() in self.engine.moment.aside:
+            return NO_NUMBERS
         found = None if in_backward() else self._find(module)
         if found is None:
             return None
@@ -201,7 +203,8 @@ class ProgramEvents:
 
     def backward_begins(self, loss: Tensor) -> None:
         """The program calls `backward` on a scalar."""
-        self.engine.log_loss(loss)
+        if get_ident() not in self.engine.moment.aside:
+            self.engine.log_loss(loss)
 
     def scaler_scaled(self, scaler: GradScaler, losses: Any) -> None:
         """The gradients of these losses are scaled."""

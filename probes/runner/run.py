@@ -279,6 +279,11 @@ def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
         frame = frame.f_back
 
 
+def open_runs() -> list[Run]:
+    """The runs of this process that are entered and not over."""
+    return [run for run in tuple(_RUNS) if run._entered]
+
+
 def attached_in(directory: Path) -> list[Run]:
     """The runs of this process in a directory, those that are over included."""
     return [run for run in tuple(_ATTACHED) if run.directory == directory]

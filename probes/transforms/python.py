@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -13,6 +15,7 @@ from probes.component import Transform, TransformFn
 from probes.signature import Signature, SignatureError
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
 
@@ -80,7 +83,7 @@ class PythonFunction(Transform):
         return Signature()
 
     def begin(self, signature: Signature) -> TransformFn:
-        """The function on a copy, without a graph; the random state of the CPU is afterwards what it was before."""
+        """The function on a copy, without a graph; random numbers that it draws are not missing in the program."""
         import torch
 
         function = self._callable
@@ -88,12 +91,8 @@ class PythonFunction(Transform):
             raise AssertionError("BUG: a function that was not resolved")
 
         def work(tensor: Tensor) -> Tensor:
-            before = torch.get_rng_state()
-            try:
-                with torch.no_grad():
-                    result = function(tensor.clone())
-            finally:
-                torch.set_rng_state(before)
+            with random_states_kept(tensor.device), torch.no_grad():
+                result = function(tensor.clone())
             if isinstance(result, torch.Tensor):
                 return result.detach()
             if isinstance(result, bool | int | float):
@@ -101,3 +100,19 @@ class PythonFunction(Transform):
             raise TypeError(f"`{self.name}` returned a {type(result).__name__}; return a tensor or a number")
 
         return work
+
+
+@contextmanager
+def random_states_kept(device: torch.device) -> Iterator[None]:
+    """Put back the states of the generators of Python, of NumPy, and of torch on the CPU and on a device."""
+    import numpy
+    import torch
+
+    python, arrays = random.getstate(), numpy.random.get_state()
+    kind = device.type if device.type in ("cuda", "xpu") else "cuda"
+    try:
+        with torch.random.fork_rng([device] if device.type == kind else [], device_type=kind):
+            yield
+    finally:
+        random.setstate(python)
+        numpy.random.set_state(arrays)

@@ -157,6 +157,74 @@ def test_a_forward_that_raises_leaves_no_mode(kind: type[BaseException]) -> None
     assert modes() == 0
 
 
+class Interrupted(BaseException):
+    """What a timeout or the keyboard raises at any place."""
+
+
+class MayStop(nn.Module):
+    """Raises in its forward, where it is asked to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.stops = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.linear(x).softmax(-1)
+        if self.stops:
+            raise Interrupted
+        return y * 2
+
+
+def test_a_run_goes_on_after_an_interrupted_forward_and_leaves_no_mode(tmp_path: Path) -> None:
+    inner = MayStop()
+    model = nn.Sequential(nn.Identity(), inner)
+    wanted = spec(modules=["1"], hook="forward", ops=["softmax"])
+    expected = []
+    with probes.attach(model, wanted, out=tmp_path / "run") as run, run.epoch(0):
+        for index, x in enumerate([batch() + index for index in range(4)]):
+            inner.stops = index == 1
+            with suppress(Interrupted), run.step():
+                model(x)
+                expected.append(inner.linear(x).softmax(-1))
+            assert modes() == 0
+    found = probes.open(tmp_path / "run")["p", "1", "output.softmax.0"]
+    assert found.steps.tolist() == [0, 2, 3]
+    assert torch.equal(found.torch(), torch.stack(expected).detach())
+
+
+def test_no_mode_outlives_the_run_after_a_backward_that_was_interrupted_in_a_recompute(tmp_path: Path) -> None:
+    inner = MayStop()
+
+    class Checkpointed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, x: Tensor) -> Tensor:
+            result = checkpoint(self.inner, x.requires_grad_(), use_reentrant=True)
+            assert isinstance(result, Tensor)
+            return result
+
+    model = Checkpointed()
+    wanted = spec(modules=["inner"], ops=["softmax"], values=["output", "grad_output"], expect={"fires": "some"})
+    with probes.attach(model, wanted, out=tmp_path / "run") as run, run.epoch(0):
+        for stops in (True, False):
+            with suppress(Interrupted), run.step():
+                inner.stops = False
+                loss = model(batch()).square().sum()
+                inner.stops = stops
+                loss.backward()
+        inner.stops = False
+        with suppress(Interrupted), run.step():
+            loss = model(batch()).square().sum()
+            inner.stops = True
+            loss.backward()
+    assert modes() == 0
+    found = probes.open(tmp_path / "run")["p", "inner", "grad_output.softmax.0"]
+    assert found.steps.tolist() == [1]
+
+
 @pytest.mark.parametrize("reentrant", [True, False])
 def test_recomputed_modules_are_captured_once_with_their_gradients(reentrant: bool) -> None:
     class Checkpointed(nn.Module):

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import json
+import random
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -91,6 +93,32 @@ def test_a_function_changes_neither_the_value_nor_the_random_state(metrics: str,
     assert torch.equal(before, torch.get_rng_state())
     assert torch.equal(look.output, net()(batch()))
     assert look["p", "0"].numpy().tolist() == [15]
+
+
+def test_random_numbers_that_a_function_draws_are_not_missing_in_the_program(tmp_path: Path) -> None:
+    def draws(value: Tensor) -> float:
+        return random.random() + float(np.random.rand()) + float(torch.rand(()))
+
+    def program() -> list[Any]:
+        model = net()
+        drawn = [(model(batch()).sum().item(), random.random(), np.random.rand(), torch.rand(2).tolist()) for _ in range(3)]
+        return [*drawn, random.random()]
+
+    def seeded() -> None:
+        random.seed(1)
+        np.random.seed(2)
+        torch.manual_seed(3)
+
+    seeded()
+    bare = program()
+    seeded()
+    model = net()
+    wanted = {"version": 1, "probes": {"p": {"hook": "forward", "modules": ["0"], "transforms": [{"kind": "python", "function": "draws"}]}}}
+    with probes.attach(model, wanted, out=tmp_path / "run", functions={"draws": draws}):
+        drawn = [(model(batch()).sum().item(), random.random(), np.random.rand(), torch.rand(2).tolist()) for _ in range(3)]
+        probed = [*drawn, random.random()]
+    assert probed == bare
+    assert len(probes.open(tmp_path / "run")["p", "0"]) == 3
 
 
 def test_a_function_that_raises_skips_the_value(metrics: str, tmp_path: Path) -> None:

@@ -101,6 +101,9 @@ class OutermostCall:
         else:
             self.running[module] = around
 
+    def over(self) -> None:
+        """The outermost call itself has returned or raised."""
+
     def number(self, module: int, side: str) -> int:
         """The number of the call of a module that is running.
 
@@ -132,9 +135,11 @@ class RunState:
         pinned: where captures of an accelerator wait until the step ends.
         collect: opens the step of what a compiled function has left, where anything may be compiled; a gradient may be the first
             that is seen of it.
+        aside: the threads whose calls do not concern the run, for a while.
     """
 
     __slots__ = (
+        "aside",
         "calls",
         "collect",
         "epoch",
@@ -166,12 +171,13 @@ class RunState:
         self.scales: ScaleNotes | None = None
         self.pinned = PinnedBuffer()
         self.collect: Callable[[], None] | None = None
+        self.aside: set[int] = set()
 
     def here(self) -> OutermostCall | None:
         """The outermost call that this thread is in; a thread that works for the only one there is, such as for a replica, is in that."""
         calls = self.calls
         found = calls.get(get_ident())
-        if found is None and len(calls) == 1:
+        if found is None and len(calls) == 1 and get_ident() not in self.aside:
             found = next(iter(calls.values()), None)
         return found
 

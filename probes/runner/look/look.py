@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import cached_property
 from threading import get_ident
@@ -23,10 +23,12 @@ from probes.reader.selection import Names, Selection
 from probes.reader.series_index import SeriesIndex
 from probes.run_directory.listing import ListedFile
 from probes.run_directory.resume import PreviousAttempts
+from probes.runner.attached.aside import backward_aside, calls_aside
 from probes.runner.engine import Engine
 from probes.runner.failures import print_line
 from probes.runner.look.memory_files import MemoryFiles, MemorySource
 from probes.runner.program_events import phase_of
+from probes.runner.run import open_runs
 from probes.runner.start import rank
 from probes.runner.summary import verdicts
 from probes.runner.watch.call_watch import CallNumbers, call_watch
@@ -132,20 +134,23 @@ class SingleCall:
 
     @contextmanager
     def _hooks(self) -> Iterator[None]:
-        """The hooks are on the model, and the step is open."""
+        """The hooks are on the model, and the step is open; runs that are open overlook what is called."""
         engine, item, complete = self.engine, object(), False
-        engine.live.stand()
-        clean_copies.start()
-        try:
-            engine.hear(self.clock.epoch_begins, 0)
-            engine.hear(self.clock.item_begins, item)
-            yield
-            complete = True
-        finally:
-            engine.hear(self.clock.item_ends, item, keep=complete)
-            engine.hear(self.clock.epoch_ends, complete=complete)
-            engine.live.remove()
-            clean_copies.stop()
+        with ExitStack() as stack:
+            for run in open_runs():
+                stack.enter_context(calls_aside(run.engine.moment))
+            engine.live.stand()
+            clean_copies.start()
+            try:
+                engine.hear(self.clock.epoch_begins, 0)
+                engine.hear(self.clock.item_begins, item)
+                yield
+                complete = True
+            finally:
+                engine.hear(self.clock.item_ends, item, keep=complete)
+                engine.hear(self.clock.epoch_ends, complete=complete)
+                engine.live.remove()
+                clean_copies.stop()
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the model; calls of modules within are numbered."""
@@ -169,7 +174,13 @@ class SingleCall:
         return False
 
     def _differentiate(self, loss: Tensor) -> None:
-        """Run the backward; the gradients that parameters had are put back."""
+        """Run the backward; the gradients that parameters had are put back, and no run that is open sees those of the look."""
+        with ExitStack() as stack:
+            for run in open_runs():
+                stack.enter_context(backward_aside(run.engine.moment, run.engine.schedule))
+            self._backward(loss)
+
+    def _backward(self, loss: Tensor) -> None:
         parameters = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
         kept = [parameter.grad for parameter in parameters]
         for parameter in parameters:

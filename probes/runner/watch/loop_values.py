@@ -13,6 +13,7 @@ from probes.errors import UsageError
 from probes.hooks.capture.run_state import RunState
 from probes.hooks.loop import LoopTap, as_tensors
 from probes.plan import Binding, Tree
+from probes.runner.clock.open_steps import OpenStep
 from probes.runner.clock.run_clock import RunClock
 
 LOSS = "loss"
@@ -21,7 +22,8 @@ LOSS = "loss"
 class LoopValues:
     """Gives logged values to the bindings that ask for them.
 
-    A value that is logged before the first call of a step waits until that call gives the step its number.
+    A value that is logged in an item of `run.steps` before the first call waits until that call makes a step of the item. An item
+    that the program skips is no step, and what was logged in it is dropped.
 
     Args:
         taps: the bindings on values of the loop.
@@ -31,7 +33,7 @@ class LoopValues:
         say: reports a value that no probe captures.
 
     Attributes:
-        held: what waits for the next step.
+        held: what waits for the first call of its item.
     """
 
     def __init__(
@@ -47,7 +49,7 @@ class LoopValues:
         self.moment = moment
         self.clock = clock
         self.say = say
-        self.held: list[tuple[str, Any]] = []
+        self.held: list[tuple[OpenStep, str, Any]] = []
         self._unasked: set[str] = set()
         self._numbered: dict[str, WeakKeyDictionary[Optimizer, int]] = {}
         self._owned: dict[str, set[int]] = {}
@@ -71,17 +73,19 @@ class LoopValues:
             if not self.asks_for(name):
                 self._report(name)
                 continue
-            tensors = as_tensors(name, value)
-            if waits:
-                self.held.append((name, tensors))
+            if step is not None and waits:
+                self.held.append((step, name, as_tensors(name, value, copies=True)))
             else:
-                self._give(name, tensors)
+                self._give(name, as_tensors(name, value))
 
     def step_opens(self) -> None:
-        """A step has its number: what waited for it is stored."""
+        """A step has its number: what waited for it is stored, and what was logged in items that were skipped is dropped."""
         held, self.held = self.held, []
-        for name, tensors in held:
-            self._give(name, tensors)
+        for step, name, tensors in held:
+            if step.index >= 0:
+                self._give(name, tensors)
+            elif step in self.clock.steps.stack:
+                self.held.append((step, name, tensors))
 
     def epoch_opens(self) -> None:
         """Parameters may have been replaced."""

@@ -56,6 +56,23 @@ def test_logged_values_have_the_clock_of_their_step(tmp_path: Path) -> None:
     assert probes.verify(tmp_path / "run").ok
 
 
+def test_what_is_logged_in_an_item_that_is_skipped_is_dropped(tmp_path: Path) -> None:
+    model, total, expected = net(), torch.zeros(()), []
+    with probes.attach(model, spec("loop.number", "loop.total"), out=tmp_path / "run") as run, run.epoch(0):
+        for index, x in enumerate(run.steps(batches(6))):
+            run.log(number=index, total=total)
+            before = total.item()
+            total += 1  # in place, while the value waits for the call
+            if index in (0, 3, 5):
+                continue
+            expected.append((float(index), before))
+            model(x)
+    found = probes.open(tmp_path / "run")
+    number, total_found = found["p", "", "loop.number"], found["p", "", "loop.total"]
+    assert number.steps.tolist() == total_found.steps.tolist() == [0, 1, 2]
+    assert list(zip(number.numpy().tolist(), total_found.numpy().tolist(), strict=True)) == expected
+
+
 def test_a_schedule_holds_for_logged_values_too(tmp_path: Path) -> None:
     model = net()
     when = {"steps": {"every": 2}, "calls": {"at": [1]}}

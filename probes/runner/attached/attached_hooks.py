@@ -5,35 +5,24 @@ from __future__ import annotations
 import weakref
 from collections import defaultdict
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
-from probes.clock import LOSS_SCALE, SeriesKey
-from probes.component import Accumulation
-from probes.hooks.backward import ArmedHooks, GradTap
 from probes.hooks.capture import compiled
 from probes.hooks.capture.account import Account
-from probes.hooks.capture.accumulator import Accumulator
-from probes.hooks.capture.loss_scale import LossScales
-from probes.hooks.capture.recorder import Recorder
 from probes.hooks.capture.run_state import Gate, OutermostCall, RunState, StepState
-from probes.hooks.capture.tap import LossListener, Tap, ValueTap
-from probes.hooks.edit import Editor, EditTap, GradEditTap
+from probes.hooks.capture.tap import LossListener, Tap
 from probes.hooks.forward import ForwardHook
 from probes.hooks.loop import LoopTap
-from probes.hooks.memory import MemoryMeter, MemoryTap
-from probes.hooks.operations import CallWithOperations, OperationsHook, OperationTap
+from probes.hooks.memory import MemoryTap
+from probes.hooks.operations import CallWithOperations, OperationsHook, OperationTap, end_recomputes
 from probes.hooks.pre_forward import PreForwardHook
 from probes.hooks.tensor import TensorTap
 from probes.plan import Binding, Node, Plan, Tree
-from probes.plan.checks import memory_counters
 from probes.plan.drift import node_of, renew
-from probes.plan.operations import named_function
-from probes.runner.due_hooks import DueHooks
-from probes.runner.schedule import Schedule, within
-from probes.runner.triggers.trigger import TriggeredRecorder, TriggerWatch
-from probes.runner.watch.loss_scale import nonlinear
-from probes.value_path import LOOP, OperationName
+from probes.runner.attached.due_hooks import DueHooks
+from probes.runner.attached.schedule import Schedule
+from probes.runner.attached.taps import Taps
+from probes.runner.triggers.trigger import TriggerWatch
 
 BEFORE = ("input", "grad_input", "grad_input_total")  # value roots that a pre-forward hook serves
 APART = (TensorTap, MemoryTap, LoopTap, OperationTap)  # taps that no hook of a module serves, or that register hooks themselves
@@ -62,15 +51,10 @@ class Live:
         self.plan = plan
         self.moment = moment
         self.schedule = schedule
-        self.on_loss = on_loss
-        self.armed = ArmedHooks()
-        self.scales = LossScales(self._scale_recorder)
         self.trees: dict[str, Tree] = dict(plan.trees)
         self.watch = TriggerWatch(plan, moment, self.trees)
-        self.editors: dict[str, dict[str, Editor]] = {}
-        self.meters: dict[Any, MemoryMeter] = {}
-        self.taps: list[Tap] = [self._tap(binding) for binding in plan.bindings]
-        self.grads = [tap for tap in self.taps if isinstance(tap, GradTap)]
+        made = Taps(plan, moment, schedule, self.trees, self.watch, on_loss)
+        self.taps, self.grads, self.armed, self.scales, self.editors = made.taps, made.grads, made.armed, made.scales, made.editors
         self.tensors = [tap for tap in self.taps if isinstance(tap, TensorTap)]
         self.finals = [tap for tap in self.tensors if tap.root == "grad" and tap.stage == "final"]
         self.data = [tap for tap in self.tensors if tap.root == "data"]
@@ -98,55 +82,6 @@ class Live:
             found[tap.gate].append(tap)
         return list(found.items())
 
-    def _tap(self, binding: Binding) -> Tap:
-        when = binding.probe.when
-        kind = _kind(binding)
-        tap = kind(
-            binding.root,
-            binding.keys,
-            self.schedule.gate(when),
-            within(when),
-            partial(self._recorder, binding),
-            Account(),
-            self.moment,
-            self.on_loss,
-        )
-        tap.original = binding.probe.sees == "original"
-        if isinstance(tap, OperationTap):
-            operation = OperationName.parse(binding.op)
-            tap.begin(operation, named_function(operation), partial(self._call_of, binding, tap))
-            return tap
-        if isinstance(tap, GradTap):
-            tap.begin(self.armed)
-        if isinstance(tap, MemoryTap):
-            tap.begin(self._node(binding).module, self._meter(binding))
-        if isinstance(tap, TensorTap):
-            node = self._node(binding)
-            tap.begin(node.module, binding.target.rpartition(".")[2], binding.stage)
-        if isinstance(tap, LoopTap):
-            tap.begin()
-        self._edit(binding, tap)
-        return tap
-
-    def _call_of(self, binding: Binding, whole: OperationTap, number: int) -> Tap:
-        """The tap of the n-th call of an operation; it counts into the account of the binding."""
-        operation = whole.operation
-
-        def make(leaf: str) -> Recorder:
-            return self._recorder(binding, operation.leaf(leaf, number))
-
-        def lost(_: Tap, leaf: str, error: Exception, reason: str, at: Any) -> None:
-            named = leaf if leaf.startswith(operation.leaf(binding.root, number)) else operation.leaf(leaf, number)
-            self.on_loss(whole, named, error, reason, at)
-
-        tap = _kind_of_value(binding)(binding.root, binding.keys, whole.gate, whole.within, make, whole.account, self.moment, lost)
-        tap.original = whole.original
-        if isinstance(tap, GradTap):
-            tap.begin(self.armed)
-            self.grads.append(tap)
-        self._edit(binding, tap)
-        return tap
-
     def _operations(self, chosen: list[tuple[Binding, OperationTap]]) -> list[Any]:
         """Register the hooks of operations: two for each module."""
         groups: dict[int, list[tuple[Binding, OperationTap]]] = defaultdict(list)
@@ -161,49 +96,6 @@ class Live:
             self.hooks.append(hook)
             handles += hook.attach(module)
         return handles
-
-    def _meter(self, binding: Binding) -> MemoryMeter:
-        """The meter of the device that a model is on."""
-        device = self.trees[binding.model].device()
-        return self.meters.setdefault(device, MemoryMeter(memory_counters(device), device))
-
-    def _edit(self, binding: Binding, tap: Tap) -> None:
-        """Give a tap that rewrites its editor."""
-        if binding.probe.edit is None:
-            return
-        where = f"probe `{binding.name}` on `{binding.target}`"
-        editor = Editor(binding.probe.edit, binding.source, binding.probe.dims, where)
-        self.editors.setdefault(binding.name, {})[binding.target] = editor
-        if isinstance(tap, EditTap):
-            tap.begin(editor)
-        elif isinstance(tap, GradEditTap):
-            tap.edit_with(editor)
-        elif isinstance(tap, TensorTap):
-            tap.editor = editor
-
-    def _recorder(self, binding: Binding, leaf: str) -> Recorder:
-        tap = self.taps[binding.index]
-        attrs = {"hook": binding.hook, "module_class": binding.kind, "value": binding.value, "stage": binding.stage}
-        dims = binding.probe.dims if binding.probe.edit is None else None
-        known: dict[str, object] = {name: value for name, value in attrs.items() if value}
-        transforms = binding.probe.transforms
-        if binding.probe.when.trigger is not None:
-            return TriggeredRecorder(self.watch, binding, leaf, tap.account, transforms, dims, known)
-        kind = Accumulator if any(isinstance(transform, Accumulation) for transform in transforms) else Recorder
-        return kind(binding.key(leaf), self.moment, tap.account, transforms, dims, known)
-
-    def _scale_recorder(self, probe: str) -> Recorder:
-        """The recorder of the loss scales of a probe, for all its targets."""
-        binding = next(binding for binding in self.plan.bindings if binding.name == probe)
-        key = SeriesKey(probe, "", LOSS_SCALE, "train")
-        attrs: dict[str, object] = {"nonlinear": " ".join(nonlinear(binding.probe.transforms))}
-        if binding.probe.when.trigger is not None:
-            recorder: Recorder = TriggeredRecorder(self.watch, binding, LOSS_SCALE, Account(), (), None, attrs)
-            recorder.key = key
-        else:
-            recorder = Recorder(key, self.moment, Account(), (), None, attrs)
-        recorder.owner = self.taps[binding.index]
-        return recorder
 
     def _node(self, binding: Binding) -> Node:
         return self.trees[binding.model].nodes[binding.module]
@@ -387,6 +279,7 @@ class Live:
     def remove(self) -> None:
         """Take every hook off the model."""
         self.rest()
+        end_recomputes()
         self._unhook()
 
     def end_step(self, step: StepState, *, whole: bool) -> list[tuple[Binding, str]]:
@@ -436,25 +329,6 @@ class Live:
 def _turn(binding: Binding, tap: Tap) -> int:
     """When hooks on one parameter are registered: each sees what the ones before it made of the gradient."""
     return 0 if tap.original else 1 if binding.probe.edit is not None else 2
-
-
-def _kind(binding: Binding) -> type[Tap]:
-    if binding.op:
-        return OperationTap
-    if binding.hook == "tensor" and binding.root in ("grad", "data"):
-        return TensorTap
-    if binding.root == "memory":
-        return MemoryTap
-    if binding.root == LOOP:
-        return LoopTap
-    return _kind_of_value(binding)
-
-
-def _kind_of_value(binding: Binding) -> type[Tap]:
-    """What serves a value of a module, or of an operation."""
-    if binding.probe.edit is not None:
-        return EditTap if binding.root in ("input", "output") else GradEditTap
-    return ValueTap if binding.root in ("input", "output") else GradTap
 
 
 def _stands(binding: Binding) -> bool:

@@ -1,0 +1,185 @@
+"""What takes the values of each binding of a plan, before anything is registered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from probes.clock import LOSS_SCALE, SeriesKey
+from probes.component import Accumulation
+from probes.hooks.backward import ArmedHooks, GradTap
+from probes.hooks.capture.account import Account
+from probes.hooks.capture.accumulator import Accumulator
+from probes.hooks.capture.loss_scale import LossScales
+from probes.hooks.capture.recorder import Recorder
+from probes.hooks.capture.run_state import RunState
+from probes.hooks.capture.tap import LossListener, Tap, ValueTap
+from probes.hooks.edit import Editor, EditTap, GradEditTap
+from probes.hooks.loop import LoopTap
+from probes.hooks.memory import MemoryMeter, MemoryTap
+from probes.hooks.operations import OperationTap
+from probes.hooks.tensor import TensorTap
+from probes.plan import Binding, Node, Plan, Tree
+from probes.plan.checks import memory_counters
+from probes.plan.operations import named_function
+from probes.runner.attached.schedule import Schedule, within
+from probes.runner.triggers.trigger import TriggeredRecorder, TriggerWatch
+from probes.runner.watch.loss_scale import nonlinear
+from probes.value_path import LOOP, OperationName
+
+
+class Taps:
+    """The taps of a plan.
+
+    Args:
+        plan: the bindings.
+        moment: the clock of the hooks.
+        schedule: the gates.
+        trees: the module trees of the models, by name.
+        watch: what waits for a trigger.
+        on_loss: called with each value that could not be captured.
+
+    Attributes:
+        taps: one for each binding, in the plan's order.
+        grads: those that take gradients of values; those of operations are added when they are called.
+        armed: tensor hooks that the open step armed.
+        scales: loss scales beside gradients.
+        editors: probe -> target -> its editor.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        moment: RunState,
+        schedule: Schedule,
+        trees: Mapping[str, Tree],
+        watch: TriggerWatch,
+        on_loss: LossListener,
+    ) -> None:
+        self.plan = plan
+        self.moment = moment
+        self.schedule = schedule
+        self.trees = trees
+        self.watch = watch
+        self.on_loss = on_loss
+        self.armed = ArmedHooks()
+        self.scales = LossScales(self._scale_recorder)
+        self.editors: dict[str, dict[str, Editor]] = {}
+        self._meters: dict[Any, MemoryMeter] = {}
+        self.taps: list[Tap] = [self._tap(binding) for binding in plan.bindings]
+        self.grads = [tap for tap in self.taps if isinstance(tap, GradTap)]
+
+    def _tap(self, binding: Binding) -> Tap:
+        when = binding.probe.when
+        kind = _kind(binding)
+        tap = kind(
+            binding.root,
+            binding.keys,
+            self.schedule.gate(when),
+            within(when),
+            partial(self._recorder, binding),
+            Account(),
+            self.moment,
+            self.on_loss,
+        )
+        tap.original = binding.probe.sees == "original"
+        if isinstance(tap, OperationTap):
+            operation = OperationName.parse(binding.op)
+            tap.begin(operation, named_function(operation), partial(self._call_of, binding, tap))
+            return tap
+        if isinstance(tap, GradTap):
+            tap.begin(self.armed)
+        if isinstance(tap, MemoryTap):
+            tap.begin(self._node(binding).module, self._meter(binding))
+        if isinstance(tap, TensorTap):
+            node = self._node(binding)
+            tap.begin(node.module, binding.target.rpartition(".")[2], binding.stage)
+        if isinstance(tap, LoopTap):
+            tap.begin()
+        self._edit(binding, tap)
+        return tap
+
+    def _call_of(self, binding: Binding, whole: OperationTap, number: int) -> Tap:
+        """The tap of the n-th call of an operation; it counts into the account of the binding."""
+        operation = whole.operation
+
+        def make(leaf: str) -> Recorder:
+            return self._recorder(binding, operation.leaf(leaf, number))
+
+        def lost(_: Tap, leaf: str, error: Exception, reason: str, at: Any) -> None:
+            named = leaf if leaf.startswith(operation.leaf(binding.root, number)) else operation.leaf(leaf, number)
+            self.on_loss(whole, named, error, reason, at)
+
+        tap = _kind_of_value(binding)(binding.root, binding.keys, whole.gate, whole.within, make, whole.account, self.moment, lost)
+        tap.original = whole.original
+        if isinstance(tap, GradTap):
+            tap.begin(self.armed)
+            self.grads.append(tap)
+        self._edit(binding, tap)
+        return tap
+
+    def _meter(self, binding: Binding) -> MemoryMeter:
+        """The meter of the device that a model is on."""
+        device = self.trees[binding.model].device()
+        return self._meters.setdefault(device, MemoryMeter(memory_counters(device), device))
+
+    def _edit(self, binding: Binding, tap: Tap) -> None:
+        """Give a tap that rewrites its editor."""
+        if binding.probe.edit is None:
+            return
+        where = f"probe `{binding.name}` on `{binding.target}`"
+        editor = Editor(binding.probe.edit, binding.source, binding.probe.dims, where)
+        self.editors.setdefault(binding.name, {})[binding.target] = editor
+        if isinstance(tap, EditTap):
+            tap.begin(editor)
+        elif isinstance(tap, GradEditTap):
+            tap.edit_with(editor)
+        elif isinstance(tap, TensorTap):
+            tap.editor = editor
+
+    def _recorder(self, binding: Binding, leaf: str) -> Recorder:
+        tap = self.taps[binding.index]
+        attrs = {"hook": binding.hook, "module_class": binding.kind, "value": binding.value, "stage": binding.stage}
+        dims = binding.probe.dims if binding.probe.edit is None else None
+        known: dict[str, object] = {name: value for name, value in attrs.items() if value}
+        transforms = binding.probe.transforms
+        if binding.probe.when.trigger is not None:
+            return TriggeredRecorder(self.watch, binding, leaf, tap.account, transforms, dims, known)
+        kind = Accumulator if any(isinstance(transform, Accumulation) for transform in transforms) else Recorder
+        return kind(binding.key(leaf), self.moment, tap.account, transforms, dims, known)
+
+    def _scale_recorder(self, probe: str) -> Recorder:
+        """The recorder of the loss scales of a probe, for all its targets."""
+        binding = next(binding for binding in self.plan.bindings if binding.name == probe)
+        key = SeriesKey(probe, "", LOSS_SCALE, "train")
+        attrs: dict[str, object] = {"nonlinear": " ".join(nonlinear(binding.probe.transforms))}
+        if binding.probe.when.trigger is not None:
+            recorder: Recorder = TriggeredRecorder(self.watch, binding, LOSS_SCALE, Account(), (), None, attrs)
+            recorder.key = key
+        else:
+            recorder = Recorder(key, self.moment, Account(), (), None, attrs)
+        recorder.owner = self.taps[binding.index]
+        return recorder
+
+    def _node(self, binding: Binding) -> Node:
+        return self.trees[binding.model].nodes[binding.module]
+
+
+def _kind(binding: Binding) -> type[Tap]:
+    if binding.op:
+        return OperationTap
+    if binding.hook == "tensor" and binding.root in ("grad", "data"):
+        return TensorTap
+    if binding.root == "memory":
+        return MemoryTap
+    if binding.root == LOOP:
+        return LoopTap
+    return _kind_of_value(binding)
+
+
+def _kind_of_value(binding: Binding) -> type[Tap]:
+    """What serves a value of a module, or of an operation."""
+    if binding.probe.edit is not None:
+        return EditTap if binding.root in ("input", "output") else GradEditTap
+    return ValueTap if binding.root in ("input", "output") else GradTap
