@@ -24,6 +24,7 @@ SHOWN = {
     "activation-stats": "show runs/activation-stats outputs/attention:output.0 --limit 4",
     "layer-outputs": "show runs/layer-outputs outputs/head",
     "weight-and-grad-norms": "show runs/weight-and-grad-norms weights/head.weight --limit 4",
+    "update-ratio": "show runs/update-ratio updates/head.weight --limit 4",
     "save-values": "show runs/save-values values/act:grad_output",
     "attention-entropy": "show runs/attention-entropy entropy/attention:output.1 --limit 4",
 }

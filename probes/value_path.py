@@ -7,7 +7,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-ROOTS = ("input", "output", "grad_output", "grad_input", "grad_input_total", "grad", "data", "memory", "loop")
+ROOTS = ("input", "output", "grad_output", "grad_input", "grad_input_total", "grad", "data", "update", "state", "memory", "loop")
+
+PARAMETER_ROOTS = ("grad", "data", "update", "state")
+"""The roots of values that a parameter has."""
+
+OF_OPTIMIZER = ("update", "state")
+"""Those of them that exist after a step of an optimizer."""
+
+WITHOUT_KEYS = ("grad", "data", "update", "memory")
+"""The roots of values that are one tensor."""
 
 LOOP = "loop"
 """The root of values that the training loop logs."""
@@ -20,6 +29,8 @@ HOOK_OF = {
     "grad_input_total": "backward",
     "grad": "tensor",
     "data": "tensor",
+    "update": "tensor",
+    "state": "tensor",
     "memory": "forward",
     "loop": "loop",
 }

@@ -15,6 +15,7 @@ from probes.errors import PlanError, UsageError
 from probes.provenance.own_code import with_functions
 from probes.signature import size
 from probes.spec import load_spec
+from probes.value_path import PARAMETER_ROOTS
 
 if TYPE_CHECKING:
     from probes.plan.binding import Binding, Plan
@@ -173,13 +174,13 @@ def _shared(plan: Plan) -> dict[int, list[str]]:
     """Return, for each binding, the other probes that share its hook."""
     groups: dict[tuple[object, ...], list[Binding]] = defaultdict(list)
     for binding in plan.bindings:
-        moment = "ops" if binding.op else "tensor" if binding.root in ("grad", "data") else "before" if binding.root in BEFORE else "after"
+        moment = "ops" if binding.op else "tensor" if binding.root in PARAMETER_ROOTS else "before" if binding.root in BEFORE else "after"
         place = binding.target if moment == "tensor" else binding.module
         groups[binding.model, place, moment, binding.stage].append(binding)
     found: dict[int, list[str]] = {}
     for group in groups.values():
         for binding in group:
-            others = (other.name for other in group if other.name != binding.name and other.root not in ("grad", "data"))
+            others = (other.name for other in group if other.name != binding.name and other.root not in PARAMETER_ROOTS)
             found[binding.index] = list(dict.fromkeys(others))
     return found
 

@@ -12,6 +12,7 @@ from probes.errors import Problem
 from probes.plan.binding import Binding
 from probes.plan.draft import ProbeDraft
 from probes.spec import LoadedSpec
+from probes.value_path import OF_OPTIMIZER
 
 COUNTERS = ("memory_allocated", "max_memory_allocated", "reset_peak_memory_stats")
 Bound = Sequence[tuple[ProbeDraft, Sequence[Binding]]]
@@ -56,6 +57,9 @@ def _possible_edits(bound: Bound) -> None:
         if binding.root == "data":
             message = "the data of a parameter cannot be edited, only values that are computed from it"
             draft.refuse("edit-of-data", message, "edit an `output`, or a `grad`", "edit")
+        if binding.root in OF_OPTIMIZER:
+            message = f"`{binding.value}` is what an optimizer has done, and cannot be edited"
+            draft.refuse("edit-of-data", message, "edit a `grad`", "edit")
         if binding.stage == "final":
             message = "the optimizer has already used a `final` gradient"
             draft.refuse("edit-too-late", message, "write `stage: accumulated`", "stage")

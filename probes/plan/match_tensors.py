@@ -15,7 +15,7 @@ from probes.plan.draft import MatchedValue, ProbeDraft
 from probes.plan.tree import Node, join
 from probes.signature import Signature
 from probes.tensors import DTYPE_NAMES
-from probes.value_path import Reference, ValuePath
+from probes.value_path import OF_OPTIMIZER, Reference, ValuePath
 
 Tensors = dict[str, tuple[Node, str, Tensor]]
 MOST_NAMED = 3
@@ -86,12 +86,15 @@ def _instead(draft: ProbeDraft, path: str, known: Tensors) -> str:
 def _values(draft: ProbeDraft, path: str, found: tuple[Node, str, Tensor], index: int, exact: bool) -> Iterator[MatchedValue]:
     node, name, tensor = found
     for value in draft.probe.value_paths:
-        if value.root == "grad" and not _has_gradient(draft, path, tensor, index, exact):
+        if value.root != "data" and not _is_trained(draft, path, tensor, index, exact):
             continue
         if value.root == "grad" and draft.probe.stage in (None, "increment") and _is_fully_sharded(draft, path):
             message = f"`{path}` is sharded by `fully_shard`, and PyTorch calls no hook for what one backward adds to its gradient"
             hint = "write `stage: accumulated`, or `stage: final` for the gradient that the optimizer used"
             draft.refuse("sharded-parameter", message, hint, "tensors", index)
+            continue
+        if value.root == "state":
+            yield MatchedValue(join(node.path, name), node, value.root, value.keys, exact)
             continue
         seen = Signature(DTYPE_NAMES[tensor.dtype], None if is_lazy(tensor) else tuple(tensor.shape))
         dims = draft.probe.dims
@@ -102,8 +105,8 @@ def _values(draft: ProbeDraft, path: str, found: tuple[Node, str, Tensor], index
         yield MatchedValue(join(node.path, name), node, value.root, (), exact, seen=seen.replace(dims=dims))
 
 
-def _has_gradient(draft: ProbeDraft, path: str, tensor: Tensor, index: int, exact: bool) -> bool:
-    """Whether a tensor has a gradient, or may have one in a later epoch."""
+def _is_trained(draft: ProbeDraft, path: str, tensor: Tensor, index: int, exact: bool) -> bool:
+    """Whether a tensor has a gradient, so that an optimizer may step it, or may have one in a later epoch."""
     if tensor.requires_grad:
         return True
     if not _can_be_unfrozen(tensor):
@@ -124,7 +127,7 @@ def _can_be_unfrozen(tensor: Tensor) -> bool:
 
 def _note_frozen(draft: ProbeDraft, frozen: Iterable[str], known: Tensors, index: int) -> None:
     """Note what a glob matches that has no gradient: for now, or at all."""
-    if all(value.root != "grad" for value in draft.probe.value_paths):
+    if all(value.root == "data" for value in draft.probe.value_paths):
         return
     later = [path for path in frozen if _can_be_unfrozen(known[path][2])]
     never = [path for path in frozen if not _can_be_unfrozen(known[path][2])]
@@ -162,6 +165,10 @@ def _referenced(draft: ProbeDraft, text: str, index: int) -> Iterator[MatchedVal
         draft.refuse("bad-reference", message, "", "tensors", index)
         return
     for value in draft.probe.value_paths:
+        if value.root in OF_OPTIMIZER:
+            message = f"`values: [{value}]` of `{text}` belongs to a parameter, which an optimizer steps"
+            draft.refuse("value-and-place", message, "list parameters under `tensors`", "values")
+            continue
         if value.root == "data":
             message = f"`values: [data]` of `{text}` is the value of a module"
             draft.refuse("data-of-value", message, f"write `hook: forward` with `modules: [{reference.module}]`", "values")

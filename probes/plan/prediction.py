@@ -9,7 +9,7 @@ from probes.plan.binding import Binding, Plan
 from probes.plan.reachable import ReachableTensor
 from probes.signature import Signature, SignatureError
 from probes.tensors import NO_SHARE
-from probes.value_path import ValuePath, forward_signature
+from probes.value_path import PARAMETER_ROOTS, ValuePath, forward_signature
 
 Values = Callable[[str, str], tuple[Mapping[str, ReachableTensor], int]]
 """From a model's name and a module's path to the tensors of the module's first call by leaf, and its calls within one of the model."""
@@ -77,7 +77,7 @@ def _is_strict(binding: Binding) -> bool:
 
 
 def _of(plan: Plan, binding: Binding, values: Values | None) -> Iterator[Predicted]:
-    if values is None or binding.op or binding.root in ("grad", "data", "memory", "loop"):
+    if values is None or binding.op or binding.root in (*PARAMETER_ROOTS, "memory", "loop"):
         yield Predicted(binding, binding.value, binding.stored)
         return
     seen, calls = values(binding.model, binding.module)

@@ -19,6 +19,7 @@ from probes.plan.operations import check_operation_of, check_operations
 from probes.plan.tree import Tree
 from probes.signature import Signature, SignatureError
 from probes.spec import LoadedSpec, Probe, load_spec
+from probes.value_path import PARAMETER_ROOTS
 
 
 def resolve(spec: Any, model: Module | Mapping[str, Module]) -> Plan:
@@ -74,9 +75,9 @@ def _bindings(draft: ProbeDraft) -> Iterator[Binding]:
         draft.refuse("too-many-matches", f"matches {count} targets, the limit is {limit}", "narrow it or raise `limits.matches_per_probe`")
         return
     check_operations(draft)
-    seen: set[tuple[int, str]] = set()
+    seen: set[tuple[int, str, str]] = set()
     for target in matched:
-        name = (id(target.node.module), target.path if target.root in ("grad", "data") else target.value)
+        name = (id(target.node.module), target.path if target.root in PARAMETER_ROOTS else "", target.value)
         if name not in seen:
             seen.add(name)
             if target.op:

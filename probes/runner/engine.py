@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import wraps
+from types import FrameType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from torch import Tensor
@@ -173,11 +174,27 @@ class Engine:
             self.live.pick_up(at)
 
     @_guarded
-    def updated(self, held: set[int], *, owned: bool, skipped: bool = False) -> None:
+    def updating(self, optimizer: Optimizer, frame: FrameType) -> None:
+        """An optimizer begins a step; if its closure calls the model, that may open the next step of the run.
+
+        Args:
+            optimizer: the optimizer.
+            frame: what calls the hooks and runs the step.
+        """
+        due = self.moment.opened.due if self.moment.open else frozenset()
+        ahead = self.clock.ahead()
+        if ahead is not None:
+            epoch = self.clock.next_epoch if self.clock.epoch is None else self.clock.epoch
+            due |= self.schedule.due(epoch, *ahead)
+        self.live.optimized.begin(optimizer, due, frame)
+
+    @_guarded
+    def updated(self, held: set[int], optimizer: Optimizer | None = None, *, owned: bool, skipped: bool = False) -> None:
         """An optimizer has stepped, or its step was skipped.
 
         Args:
             held: ids of its parameters.
+            optimizer: the optimizer, where its step was not skipped.
             owned: whether one of them is of the clock's model.
             skipped: whether a GradScaler has skipped the step.
         """
@@ -186,6 +203,8 @@ class Engine:
             for tap in self.live.finals:
                 if id(tap.tensor) in held:
                     tap.on_final()
+        if optimizer is not None and self.live.optimized.taps:
+            self.live.optimized.end(optimizer, held)
         if owned:
             self._carry_out(self.clock.optimizer_stepped(skipped=skipped))
 

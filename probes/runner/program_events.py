@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Hashable, Iterable
 from threading import get_ident
 from typing import Any
@@ -11,7 +12,7 @@ from torch import Tensor
 from torch.amp.grad_scaler import GradScaler
 from torch.nn import Module
 from torch.optim import Optimizer
-from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from probes.errors import ProbesError
 from probes.hooks.capture import compiled
@@ -43,6 +44,7 @@ class ProgramEvents:
         self._owned: set[int] = set()
         self._trees: list[Tree] = []
         self._handle: Any = None
+        self._begins: Any = None
 
     def start(self) -> None:
         """Begin to listen."""
@@ -51,6 +53,8 @@ class ProgramEvents:
         self.engine.collect = self.collect_compiled
         self._handle = register_optimizer_step_post_hook(self._optimizer_stepped)
         self.engine.watch.start(self._before_optimizer)
+        if self.engine.live.optimized.taps:
+            self._begins = register_optimizer_step_pre_hook(self._optimizer_begins)
         scaler_watch.add(self)
         if self._logs_by_itself and self.engine.logged.asks_for(LOSS):
             backward_watch.add(self)
@@ -70,6 +74,9 @@ class ProgramEvents:
         self.engine.watch.stop()
         self._handle.remove()
         self._handle = None
+        if self._begins is not None:
+            self._begins.remove()
+            self._begins = None
 
     def renew(self) -> None:
         """Look again at the model: its modules and its parameters may have been replaced."""
@@ -185,12 +192,16 @@ class ProgramEvents:
         if self.owns(optimizer):
             self.halt()  # before what is not finite gets into the weights
 
+    def _optimizer_begins(self, optimizer: Optimizer, *_args: object) -> None:
+        if get_ident() not in self.engine.moment.aside:
+            self.engine.updating(optimizer, sys._getframe(1))
+
     def _optimizer_stepped(self, optimizer: Optimizer, *_args: object) -> None:
         owned = self.owns(optimizer)
         if owned:
             self.collect_compiled()
         held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
-        self.engine.updated(held, owned=owned)
+        self.engine.updated(held, optimizer, owned=owned)
         if self._logs_by_itself:
             self.engine.log_groups(optimizer)
         if owned:

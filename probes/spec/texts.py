@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 from probes.errors import closest, nearest
 from probes.module_glob import GlobError, ModuleGlob
 from probes.signature import DTYPES
-from probes.value_path import ROOTS, OperationName, Reference, ValuePath
+from probes.value_path import ROOTS, WITHOUT_KEYS, OperationName, Reference, ValuePath
 
 LONGEST = 64
 REFERENCED = ("input", "output")
@@ -26,8 +26,8 @@ ATOM = rf"\\.|\{{[^{{}}]*\}}|[^\\{{}}.*{MARKS}]"
 LEVEL = rf"(?:\*\*|(?:{ATOM}|\*(?!\*))+)"
 GLOB = VARIABLE + rf"^(?:{LEVEL}(?:\.{LEVEL})*)?$"
 KEY = r'(?:"(?:[^"\\]|\\.)*"|[^."\[\]][^.\[\]]*)'
-KEYED = [root for root in ROOTS if root not in ("grad", "data", "memory")]
-VALUE = VARIABLE + rf"^(?:(?:{'|'.join(KEYED)})(?:\.{KEY})*|grad|data|memory)$"
+KEYED = [root for root in ROOTS if root not in WITHOUT_KEYS]
+VALUE = VARIABLE + rf"^(?:(?:{'|'.join(KEYED)})(?:\.{KEY})*|{'|'.join(WITHOUT_KEYS)})$"
 TENSOR = VARIABLE + rf"^[^:{MARKS}]*$|^[^*?{{}}{MARKS}]*:(?:input|output)(?:\.{KEY})*$"
 OPERATION = VARIABLE + r"^(?:torch\.(?:[^\W\d]\w*\.)*)?[^\W\d]\w*(?:\[\d+\])?$"
 PLAIN_NAME = rf"^[A-Za-z][A-Za-z0-9_-]{{0,{LONGEST - 1}}}$"

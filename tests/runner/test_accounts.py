@@ -141,6 +141,8 @@ ELSEWHERE = {
     "no share": "hooks/test_input_share.py",
     "compiled away": "hooks/capture/test_compiled.py",
     "ring full": "runner/triggers/test_trigger.py",
+    "no state": "hooks/test_optimizer.py",
+    "unknown before": "hooks/test_optimizer.py",
 }  # they take more than a row to reach
 
 

@@ -25,15 +25,17 @@ REASONS = {
     "filtered": "the schedule excludes this call, or no trigger wrote the capture",
     "limit": "the epoch's byte limit had been reached",
     "ring full": "the capture waited for a trigger and was dropped for later ones (`limits.buffer_bytes`)",
-    "no optimizer step": "no optimizer used the gradient in that step; a GradScaler skips steps with overflows",
+    "no optimizer step": "no optimizer stepped the parameter in that step; a GradScaler skips steps with overflows",
+    "unknown before": "the step of the optimizer began before the run, so what the parameter was before it is not known",
+    "no state": "the optimizer keeps no state under the parameter; one that wraps another, or copies the parameters, may keep it elsewhere",
     "failed": "the value could not be transformed or stored",
 }
 """The closed list of reasons, each with its meaning."""
 
-LOSSES = ("failed", "absent", "no data", "no share", "lost in-place")
+LOSSES = ("failed", "absent", "no data", "no share", "no state", "lost in-place")
 """The reasons for which a value that a module had is missing in the file, whatever else of its step is there."""
 
-NOT_DUE = ("frozen", "no_grad", "no optimizer step", "functorch")
+NOT_DUE = ("frozen", "no_grad", "no optimizer step", "unknown before", "functorch")
 """The reasons for which a step has no value to take; only `expect: {fires: each_step}` calls that a fault."""
 
 

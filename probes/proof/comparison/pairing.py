@@ -10,7 +10,7 @@ from probes.errors import UsageError
 
 WRAPPERS = frozenset({"_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"})
 DATA_PARALLEL = "module"
-ROOTS = ("input", "output", "grad_output", "grad_input", "grad_input_total", "data", "grad", "memory", "loop")
+ROOTS = ("input", "output", "grad_output", "grad_input", "grad_input_total", "data", "grad", "update", "state", "memory", "loop")
 
 
 class Rename(NamedTuple):

@@ -15,11 +15,13 @@ from probes.hooks.forward import ForwardHook
 from probes.hooks.loop import LoopTap
 from probes.hooks.memory import MemoryTap
 from probes.hooks.operations import CallWithOperations, OperationsHook, OperationTap, end_recomputes
+from probes.hooks.optimizer import OptimizerTap
 from probes.hooks.pre_forward import PreForwardHook
 from probes.hooks.tensor import TensorTap
 from probes.plan import Binding, Node, Plan, Tree
 from probes.plan.drift import node_of, renew
 from probes.runner.attached.due_hooks import DueHooks
+from probes.runner.attached.optimizer_steps import OptimizerSteps
 from probes.runner.attached.schedule import Schedule
 from probes.runner.attached.taps import Taps
 from probes.runner.triggers.trigger import TriggerWatch
@@ -38,6 +40,7 @@ class Live:
         armed: tensor hooks that the open step armed.
         scales: loss scales beside gradients.
         editors: probe -> target -> its editor.
+        optimized: what optimizers do to parameters, for the taps on it.
         watch: what waits for a trigger.
         standing: hooks on what the roots are called with, which stay from the first epoch to the last: an epoch of a script
             opens, and the one before ends, within the root's own call, when it is too late to register or to remove them.
@@ -58,6 +61,8 @@ class Live:
         self.tensors = [tap for tap in self.taps if isinstance(tap, TensorTap)]
         self.finals = [tap for tap in self.tensors if tap.root == "grad" and tap.stage == "final"]
         self.data = [tap for tap in self.tensors if tap.root == "data"]
+        self.optimized = OptimizerSteps([tap for tap in self.taps if isinstance(tap, OptimizerTap)])
+        self.by_optimizer = [*self.finals, *self.optimized.taps]
         self.loops = [(binding, tap) for binding, tap in self._bound() if isinstance(tap, LoopTap)]
         self.handles: list[Any] = []
         self.passing: list[Any] = []
@@ -70,8 +75,8 @@ class Live:
         self.compiled = bool(self.inside)
         for index in self.inside:
             self.taps[index].absence = "compiled away"
-        for final in self.finals:
-            final.end_step()
+        for tap in self.by_optimizer:
+            tap.end_step()
         self.scheduled = self._by_gate()
         self.counted: frozenset[int] = frozenset()
 
@@ -279,6 +284,7 @@ class Live:
     def remove(self) -> None:
         """Take every hook off the model."""
         self.rest()
+        self.optimized.clear()
         end_recomputes()
         self._unhook()
 
@@ -311,8 +317,8 @@ class Live:
                     reason = tap.account.step_over(step, tap.absence, sure=whole, owed=owed)
                     if reason:
                         lacking.append((tap, reason))
-        for final in self.finals:
-            final.end_step()
+        for stepped in self.by_optimizer:
+            stepped.end_step()
         self.scales.end_step()
         return [(self.plan.bindings[self.taps.index(tap)], reason) for tap, reason in lacking]
 

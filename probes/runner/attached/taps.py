@@ -19,6 +19,7 @@ from probes.hooks.edit import Editor, EditTap, GradEditTap
 from probes.hooks.loop import LoopTap
 from probes.hooks.memory import MemoryMeter, MemoryTap
 from probes.hooks.operations import OperationTap
+from probes.hooks.optimizer import OptimizerTap
 from probes.hooks.tensor import TensorTap
 from probes.plan import Binding, Node, Plan, Tree
 from probes.plan.checks import memory_counters
@@ -26,7 +27,7 @@ from probes.plan.operations import named_function
 from probes.runner.attached.schedule import Schedule, within
 from probes.runner.triggers.trigger import TriggeredRecorder, TriggerWatch
 from probes.runner.watch.loss_scale import nonlinear
-from probes.value_path import LOOP, OperationName
+from probes.value_path import LOOP, OF_OPTIMIZER, PARAMETER_ROOTS, OperationName
 
 
 class Taps:
@@ -169,8 +170,8 @@ class Taps:
 def _kind(binding: Binding) -> type[Tap]:
     if binding.op:
         return OperationTap
-    if binding.hook == "tensor" and binding.root in ("grad", "data"):
-        return TensorTap
+    if binding.hook == "tensor" and binding.root in PARAMETER_ROOTS:
+        return OptimizerTap if binding.root in OF_OPTIMIZER else TensorTap
     if binding.root == "memory":
         return MemoryTap
     if binding.root == LOOP:

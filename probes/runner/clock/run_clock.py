@@ -302,6 +302,17 @@ class RunClock:
         step.called = False
         return self.steps.take()
 
+    def ahead(self) -> tuple[str, int] | None:
+        """The phase and number of the step that a training call would open now; None where it would go on with an open one."""
+        item = self.steps.item()
+        if item is not None and item.index < 0:
+            phase = item.phase or TRAIN
+            return phase, self.counts[phase]
+        step = item if item is not None and item.phase == TRAIN else self.steps.accumulating(item)
+        if step is not None and not (step.accumulates and self._is_over(step)):
+            return None
+        return TRAIN, self.counts[TRAIN]
+
     def _training_step(self) -> OpenStep:
         """The step of a training call that enters."""
         if self.passes.fresh:

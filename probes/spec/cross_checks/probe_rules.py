@@ -9,7 +9,7 @@ from probes.module_glob import ModuleGlob
 from probes.spec.cross_checks.fault import Fault, Faults, Rules, repeated
 from probes.spec.models import Probe
 from probes.spec.partial import is_given, readable
-from probes.value_path import HOOK_OF, LOOP, NATURAL, OperationName, Reference, ValuePath
+from probes.value_path import HOOK_OF, LOOP, NATURAL, OF_OPTIMIZER, WITHOUT_KEYS, OperationName, Reference, ValuePath
 
 
 def _place(probe: Probe) -> Faults:
@@ -76,7 +76,7 @@ def _value_and_place(probe: Probe) -> Faults:
         if path.root == LOOP or (probe.hook is not None and probe.hook != needs):
             continue
         if needs != "tensor" and probe.tensors:
-            message = f"value `{path}` belongs to a module; parameters and buffers have `grad` and `data`"
+            message = f"value `{path}` belongs to a module; parameters have `grad`, `data`, `update` and `state`"
             yield Fault("value-and-place", message, place, "list the module under `modules`, or remove `values`")
         elif needs == "tensor" and not probe.tensors:
             message = f"value `{path}` belongs to a parameter or a buffer"
@@ -84,10 +84,14 @@ def _value_and_place(probe: Probe) -> Faults:
 
 
 def _data_of_reference(probe: Probe) -> Faults:
-    for index, text in readable(probe.values):
-        reference = next((one for one in probe.tensors if ":" in one), "") if ValuePath.parse(text).root == "data" else ""
-        module, _, value = reference.rpartition(":")
-        if module:
+    reference = next((one for one in probe.tensors if ":" in one), "")
+    module, _, value = reference.rpartition(":")
+    for index, text in readable(probe.values) if reference else ():
+        root = ValuePath.parse(text).root
+        if root in OF_OPTIMIZER:
+            message = f"`{text}` belongs to a parameter, which an optimizer steps, and `{reference}` is the value of a module"
+            yield Fault("value-and-place", message, ("values", index), "list parameters under `tensors`")
+        elif root == "data":
             message = f"`data` of `{reference}` is the value of a module, which `modules` and `values` name"
             yield Fault("data-of-value", message, ("values", index), f"write `modules: [{module}]` and `values: [{value}]`")
 
@@ -141,7 +145,7 @@ def _operations_of_one_name(probe: Probe) -> Faults:
 def _keys_of_value(probe: Probe) -> Faults:
     for index, text in readable(probe.values):
         path = ValuePath.parse(text)
-        if path.root in ("grad", "data", "memory") and path.keys:
+        if path.root in WITHOUT_KEYS and path.keys:
             what = "a call has three numbers" if path.root == "memory" else "a parameter is one tensor"
             yield Fault("value-keys", f"`{path.root}` has no keys, because {what}", ("values", index), f"write `{path.root}`")
 
@@ -167,7 +171,8 @@ def _stage_of_data(probe: Probe) -> Faults:
     if probe.stage is None or not probe.tensors or any(":" in text for text in probe.tensors):
         return
     if not any(path.root == "grad" for path in probe.value_paths):
-        yield Fault("no-effect", "`stage` has no effect on `data`; it selects among gradients", ("stage",), "remove it", key=True)
+        message = f"`stage` has no effect on `{probe.value_paths[0]}`; it selects among gradients"
+        yield Fault("no-effect", message, ("stage",), "remove it", key=True)
 
 
 UNDONE = "remove it, or cancel a default with {from: 0}"
@@ -182,8 +187,13 @@ def _calls_of_parameters(probe: Probe) -> Faults:
 
 def _microsteps_of_final(probe: Probe) -> Faults:
     microsteps = probe.when.microsteps
-    if probe.stage == "final" and microsteps is not None and not microsteps.is_all:
+    if microsteps is None or microsteps.is_all:
+        return
+    if probe.stage == "final":
         message = "`microsteps` has no effect on a final gradient, which is read once, after the optimizer step"
+        yield Fault("no-effect", message, ("when", "microsteps"), UNDONE, key=True)
+    elif probe.tensors and all(path.root in OF_OPTIMIZER for path in probe.value_paths):
+        message = f"`microsteps` has no effect on `{probe.value_paths[0]}`, which is read after the optimizer step"
         yield Fault("no-effect", message, ("when", "microsteps"), UNDONE, key=True)
 
 
