@@ -20,7 +20,7 @@ from probes.spec.compose import preset_folder
 PAGE = Path(__file__).with_name("presets.md")
 SHOWN = {
     "gradient-flow": "show runs/gradient-flow gradients/head.weight --limit 4",
-    "dead-units": "show runs/dead-units largest/act --limit 4",
+    "dead-units": "ls runs/dead-units\nshow runs/dead-units largest/act --limit 4",
     "activation-stats": "show runs/activation-stats outputs/attention:output.0 --limit 4",
     "layer-outputs": "show runs/layer-outputs outputs/head",
     "weight-and-grad-norms": "show runs/weight-and-grad-norms weights/head.weight --limit 4",
@@ -28,7 +28,7 @@ SHOWN = {
     "save-values": "show runs/save-values values/act:grad_output",
     "attention-entropy": "show runs/attention-entropy entropy/attention:output.1 --limit 4",
 }
-"""The command that shows the result of a preset."""
+"""The commands that show the result of a preset, one a line."""
 
 STOPPED = {"nan-hunt": "show runs/nan-hunt values/head:output --limit 3"}
 """Presets that end a diverging training: the program runs with a learning rate that is far too large."""
@@ -130,9 +130,15 @@ def _stopped(preset: str, command: str, train: object) -> str:
 def _section(preset: str, command: str, code: int) -> str:
     """The preset and the output of a command."""
     text = (preset_folder() / f"{preset}.yaml").read_text(encoding="utf-8")
+    shown = "\n".join(_said(line, code) for line in command.splitlines())
+    return f"\n## {preset}\n\n```yaml\n{text}```\n\n```console\n{shown}```\n"
+
+
+def _said(command: str, code: int) -> str:
+    """A command and its output."""
     done = CliRunner().invoke(cli, command.split(), catch_exceptions=False)
     assert done.exit_code == code, done.output
-    return f"\n## {preset}\n\n```yaml\n{text}```\n\n```console\n$ probes {command}\n{done.output}```\n"
+    return f"$ probes {command}\n{done.output}"
 
 
 if __name__ == "__main__":

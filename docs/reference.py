@@ -23,6 +23,7 @@ from probes.error_codes import FILES, MODEL, PROOF, SPEC, YAML, Code
 from probes.errors import SpecError
 from probes.spec import load_text
 from probes.spec.models import Defaults, Expect, Limits, ModelSelector, Probe, Provenance, Spec, StepRule, Tolerance
+from probes.spec.rules import Rule
 from probes.spec.schema import spec_schema
 from probes.spec.when import Range, Trigger, When
 
@@ -56,6 +57,7 @@ PARTS: dict[str, tuple[type[BaseModel], str]] = {
     "A trigger": (Trigger, "`when.trigger`"),
     "Expect": (Expect, "`expect` of a probe and of `defaults`"),
     "A model": (ModelSelector, "`models: {NAME: {...}}`"),
+    "A rule": (Rule, "`rules: {NAME: {...}}`"),
     "The clock": (StepRule, "`clock`"),
     "Defaults": (Defaults, "`defaults`"),
     "Limits": (Limits, "`limits`"),

@@ -20,7 +20,7 @@ Hasher = blake3
 
 ALGORITHM = "blake3"
 PROOF: Proof = "proof.v2"
-NOT_IN_IDENTITY = ("sinks", "limits", "durability", "on_error", "tolerance")
+NOT_IN_IDENTITY = ("sinks", "rules", "limits", "durability", "on_error", "tolerance")
 BLOCK_BYTES = 64 * 1024
 EPOCH_ROOT_FIELDS = ("captures_root", "spec", "structure", "weights", "code", "environment", "counts", "complete")
 

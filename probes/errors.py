@@ -126,7 +126,15 @@ class RunError(ProbesError, RuntimeError):
 
 
 class Stopped(RunError):
-    """A trigger ended the training; the message says why, and all captures are sealed."""
+    """A trigger or a rule ended the training; the message says why, and all captures are sealed.
+
+    Attributes:
+        by: what ended it: `a trigger` or `a rule`.
+    """
+
+    def __init__(self, message: str, by: str = "a trigger") -> None:
+        self.by = by
+        super().__init__(message)
 
 
 class EditError(ProbesError, RuntimeError):

@@ -19,7 +19,7 @@ from blake3 import blake3
 
 BLOCK = 65536
 LANES = {"complex32": 2, "complex64": 2, "complex128": 2}
-NOT_IN_IDENTITY = ("sinks", "limits", "durability", "on_error", "tolerance")
+NOT_IN_IDENTITY = ("sinks", "rules", "limits", "durability", "on_error", "tolerance")
 TEXTS = {"spec", "resolved", "manifest", "closing", "gaps"}
 VARIABLE = ("epoch", "microstep", "call", "backward")
 LINE_KEYS = (

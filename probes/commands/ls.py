@@ -9,7 +9,8 @@ from typing import Any
 
 import click
 
-from probes.capture_file.missing_values import in_words
+from probes.capture_file.closing import rule_verdicts
+from probes.capture_file.closing.missing_values import in_words
 from probes.commands.rendering.numbers import numbers
 from probes.commands.rendering.table import spans, table
 from probes.printable import one_line
@@ -45,14 +46,12 @@ def ls(run: Path | None, epoch: Any, phase: str | None, attempts: bool, as_json:
         listed = opened.series  # before the rest, as each file is opened once
         about["not_shown"] = opened.not_shown
         about["events"] = opened.events
+        about["verdicts"] = [one.as_dict() for one in opened.verdicts]
         about["missing"] = [one.as_dict() for one in opened.missing]
         about["series"] = [_series(series) for every in listed for series in every.by_dtype()]
         text = _series_text(about["series"])
-    click.echo(
-        json.dumps(about, indent=2)
-        if as_json
-        else "\n".join([_headline(about), *about.get("not_shown", ()), *_events(about), *_missing(opened), "", text])
-    )
+    before = [*about.get("not_shown", ()), *_events(about), *_broken_rules(opened), *_missing(opened)]
+    click.echo(json.dumps(about, indent=2) if as_json else "\n".join([_headline(about), *before, "", text]))
 
 
 def _run(run: RunReader) -> dict[str, Any]:
@@ -81,6 +80,11 @@ def _events(about: dict[str, Any]) -> list[str]:
     """Return one line per trigger event."""
     where = "{number} in `{leaf}` of `{target}` ({kind}) at {index}, epoch {epoch}, {phase} step {step}: {steps} steps were written"
     return [one_line(where.format(**{**EVENT, **event})) for event in about.get("events", ())]
+
+
+def _broken_rules(run: RunReader) -> list[str]:
+    """Return a line per rule that was broken, and one per series."""
+    return [one_line(line) for line in rule_verdicts.in_words(run.verdicts)]
 
 
 def _missing(run: RunReader) -> list[str]:

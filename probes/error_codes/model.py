@@ -137,6 +137,8 @@ MODEL: dict[str, Code] = {
         "A probe captured nothing in the whole run.",
         *_probe("{hook: forward, modules: [unused]}", "{hook: forward, modules: [classifier]}"),
     ),
+    "rule-broken": Code("Numbers of a series are out of the bounds of a rule with `then: fail`."),
+    "rule-judged-nothing": Code("No capture has a target, leaf and number that the rule names, or captures are too large to judge."),
     "missed-steps": Code("A value of a target is missing in a due step."),
 }
 """A spec and a model, or a run, do not fit together."""

@@ -17,6 +17,12 @@ def _with(wrong: str, right: str) -> tuple[str, str]:
     return f"version: 1\n{wrong}{tail}", f"version: 1\n{right}{tail}"
 
 
+def _ruled(wrong: str, right: str) -> tuple[str, str]:
+    """Two specs of one probe with a rule."""
+    head = "version: 1\nprobes:\n  acts: {hook: forward, modules: [fc1], transforms: [{kind: stats}]}\nrules:\n  range: "
+    return head + wrong, head + right
+
+
 LEAST = "version: 1\nprobes:\n  acts: {hook: forward, modules: [fc1]}"
 
 YAML: dict[str, Code] = {
@@ -213,6 +219,18 @@ SPEC: dict[str, Code] = {
     "no-effect": Code(
         "A setting has no effect in this place.",
         *_acts("{hook: forward, modules: [fc1], stage: final}", "{hook: tensor, tensors: [fc1.weight], stage: final}"),
+    ),
+    "unknown-probe": Code(
+        "A rule names a probe that the spec does not have.",
+        *_ruled("{probe: act, above: 6}", "{probe: acts, above: 6}"),
+    ),
+    "rule-bounds": Code(
+        "A rule has no bound, two bounds of the same side, or bounds that no number keeps.",
+        *_ruled("{probe: acts, above: 0, below: 6}", "{probe: acts, above: 6, below: 0}"),
+    ),
+    "unknown-number": Code(
+        "The captures of the probe have no number with the label that a rule names.",
+        *_ruled("{probe: acts, number: zero, above: 6}", "{probe: acts, number: zeros, above: 6}"),
     ),
     "unknown-sink": Code(
         "A probe names a sink that the spec does not declare.",

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from probes.errors import Problem
+from probes.errors import Problem, nearest
+from probes.module_glob import ModuleGlob
 from probes.plan.binding import Binding
 from probes.plan.draft import ProbeDraft
 from probes.spec import LoadedSpec
@@ -204,3 +205,18 @@ def buffer_problem(loaded: LoadedSpec, per_step: Mapping[str, int]) -> Problem |
         f"{needed:,} bytes, and `limits.buffer_bytes` is {limit:,}",
         hint=f"{lower}, or raise `limits.buffer_bytes`",
     )
+
+
+# Rules
+
+
+def rule_problems(loaded: LoadedSpec, bound: Bound) -> Iterator[Problem]:
+    """The targets of rules that no target of their probe matches."""
+    targets = {draft.name: sorted({binding.target for binding in bindings}) for draft, bindings in bound}
+    for name, rule in loaded.spec.rules.items():
+        known = targets.get(rule.probe, [])
+        for index, text in enumerate(rule.targets if known else ()):
+            if text not in known and not any(map(ModuleGlob(text).matches, known)):
+                message = f"rule `{name}`: `{text}` matches none of the {len(known)} targets of probe `{rule.probe}`"
+                hint = nearest(text, known) or f"its targets are such as `{known[0]}`"
+                yield loaded.locate(("rules", name, "targets", index)).at(code="no-match", message=message, hint=hint)

@@ -10,7 +10,7 @@ from torch.nn import Module
 
 from probes.errors import PlanError, Problem, nearest
 from probes.plan.binding import Binding, Plan
-from probes.plan.checks import check
+from probes.plan.checks import check, rule_problems
 from probes.plan.draft import MatchedValue, ProbeDraft
 from probes.plan.edit_source import source_of
 from probes.plan.match_modules import module_values
@@ -40,7 +40,8 @@ def resolve(spec: Any, model: Module | Mapping[str, Module]) -> Plan:
     bound = [(draft, list(_bindings(draft))) for draft in drafts]
     check(bound)
     missing = [_no_model(loaded, name, probe, trees) for name, probe in chosen.items() if (probe.model or "") not in trees]
-    problems = list(dict.fromkeys([*missing, *(problem for draft in drafts for problem in draft.problems)]))  # one for all targets
+    found = [*missing, *(problem for draft in drafts for problem in draft.problems), *rule_problems(loaded, bound)]
+    problems = list(dict.fromkeys(found))  # one for all targets
     if problems:
         raise PlanError(problems)
     return Plan(

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from probes.capture_file.missing_values import MissingValue, in_words
+from probes.capture_file.closing.missing_values import MissingValue, in_words
 from probes.error_codes import PROOF
 from probes.proof.anchor import check_anchors, head_of
 from probes.proof.file_hash import Hashes, hashes, prefix_hex

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from probes.capture_file.closing.missing_values import MissingValue, missing_values
 from probes.capture_file.hdf5_read import Hdf5Group
-from probes.capture_file.missing_values import MissingValue, missing_values
 from probes.capture_file.read import LABELS, SealedFile, SealedPart, are_gaps
 from probes.capture_file.roots import FILE_ROOT, root_of_epoch
 from probes.capture_file.series_part import sizes

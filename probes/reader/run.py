@@ -9,7 +9,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from probes.capture_file.missing_values import MissingValue, missing_values
+from probes.capture_file.closing.missing_values import MissingValue, missing_values
+from probes.capture_file.closing.rule_verdicts import RuleVerdict, rule_verdicts
 from probes.capture_file.roots import root_of_segments
 from probes.clock import LOSS_SCALE, SeriesKey
 from probes.errors import StorageError
@@ -118,6 +119,11 @@ class RunReader(SeriesIndex):
         triggers = [closing.get("trigger") for closing in self._closings]
         found = [trigger.get("events") for trigger in triggers if isinstance(trigger, dict)]
         return [event for events in found if isinstance(events, list) for event in events if isinstance(event, dict)]
+
+    @property
+    def verdicts(self) -> list[RuleVerdict]:
+        """What the `rules` of the spec found up to the end of the last selected epoch, by rule, the worst series of each first."""
+        return rule_verdicts(self._closings)
 
     @property
     def missing(self) -> list[MissingValue]:

@@ -213,7 +213,7 @@ class EpochWriter:
 
     def _is_idle(self, ended: StepEnded, gaps: list[list[object]]) -> bool:
         """Whether nothing of a step is to be stored, as where no probe was due; it is counted in the footer alone."""
-        if gaps or ended.ids or not ended.keep or self.live.watch.triggers or self.sinks.sinks:
+        if gaps or ended.ids or not ended.keep or self.live.watch.triggers or self.sinks.in_use:
             return False
         journal = self.recording.journal
         return journal is not None and not journal.pending
@@ -233,10 +233,11 @@ class EpochWriter:
             annex |= {"gaps": gaps} if gaps and ended.keep else {}
             if keep and (annex or journal.pending):  # a step of which nothing is stored is counted in the footer alone
                 journal.commit(ended.phase, ended.step, ended.global_step, annex)
-        if self.sinks.sinks:
+        if self.sinks.in_use:
             failure = self.sinks.end_step(keep and not self.failures.stopped)
             if failure is not None:
                 self.failures.add(failure)
+            watch.error = watch.error or self.sinks.judge.stopped
         if self.failures.stopped:
             self.live.rest()
         elif self._limit is not None:
@@ -288,6 +289,8 @@ class EpochWriter:
         found |= self.surroundings.end_epoch()
         if self.live.watch.triggers:
             found["trigger"] = self.live.watch.end_epoch(ended.epoch)
+        if self.sinks.judge.rules:
+            found["rules"] = [verdict.as_dict() for verdict in self.sinks.judge.verdicts]
         if self.plan.loaded.spec.provenance.weights == "epochs":
             with suppress(NotCapturable):  # a parameter that has no bytes, such as a lazy one that was never called
                 found["weights"] = weights_digest(self.live.trees)

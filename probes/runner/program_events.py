@@ -233,7 +233,7 @@ class ProgramEvents:
     # What ends the program
 
     def halt(self) -> None:
-        """End the open step and stop training, where a trigger says so.
+        """End the open step and stop training, where a trigger or a rule says so.
 
         Raises:
             Stopped: it does.

@@ -32,7 +32,7 @@ from probes.runner.clock.event_counts import EventCounts
 from probes.runner.engine import Engine, Observer
 from probes.runner.program_events import ProgramEvents
 from probes.runner.run_loops import RunLoops, reason_of
-from probes.runner.summary import RunSummary, verdicts
+from probes.runner.summary import RunSummary, unmet
 
 EXIT_SECONDS = 1.5  # how long a program that is interrupted waits for the sealer, which then goes on by itself
 
@@ -178,7 +178,7 @@ class Run(RunLoops):
             raise self.failure
         if self.past.attempt > 1 and not self.accounts:
             return  # a job that had come to its end was started again, and had nothing left to do
-        problems = verdicts(self.plan, self.accounts, self.engine.clock.totals)
+        problems = [*unmet(self.plan, self.accounts, self.engine.clock.totals), *self.engine.writer.sinks.judge.problems()]
         if problems:
             raise RunError("\n".join(str(problem) for problem in problems))
 

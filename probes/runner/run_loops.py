@@ -160,7 +160,7 @@ def reason_of(error: BaseException | None) -> str:
     """Why an epoch is not complete; empty where nothing was raised."""
     if error is None:
         return ""
-    return "stopped by a trigger" if isinstance(error, Stopped) else f"exception: {type(error).__name__}"
+    return f"stopped by {error.by}" if isinstance(error, Stopped) else f"exception: {type(error).__name__}"
 
 
 def _last(batches: Iterable[object]) -> int:

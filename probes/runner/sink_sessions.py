@@ -1,4 +1,4 @@
-"""The sinks of a run: captures for them are buffered until their step is committed, then handed over as Python numbers."""
+"""The sinks and rules of a run: captures for them are buffered until their step is committed, then handed over as Python numbers."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from probes.errors import RunError
 from probes.hooks.capture.run_state import CaptureWriter
 from probes.plan import Plan
 from probes.runner.capture_buffer import BufferedCapture, BufferingWriter
+from probes.runner.rules.judge import JudgedNumbers, RuleJudge
 from probes.signature import Coord
 from probes.sinks.kernels.run_file import on_rank
 
@@ -26,7 +27,7 @@ PLAIN = {torch.float64: "d", torch.float32: "f", torch.int64: "q", torch.int32: 
 
 
 class SinkSessions:
-    """The open sinks of a run.
+    """The open sinks of a run, and its rules.
 
     A sink that fails is disabled, and the summary says so; the record and the other sinks go on.
 
@@ -38,6 +39,7 @@ class SinkSessions:
 
     Attributes:
         failures: what went wrong, by the name of the sink.
+        judge: the rules, which get the same captures as a sink.
     """
 
     def __init__(self, plan: Plan, directory: Path, rank: int, say: Callable[[str], None]) -> None:
@@ -51,20 +53,26 @@ class SinkSessions:
         self.recorded = {name for name in spec.probes if spec.is_recorded(name)}
         self.strict = spec.on_error == "raise"
         self.failures: dict[str, str] = {}
+        self.judge = RuleJudge(plan, say)
         self.paused: dict[Hashable, list[tuple[Route, BufferedCapture]]] = {}
         self.reported: set[str] = set()
         self.open: dict[str, SinkSession] | None = None
         self.writer: SinkWriter | None = None
 
+    @property
+    def in_use(self) -> bool:
+        """Whether a sink or a rule takes captures."""
+        return bool(self.sinks or self.judge.rules)
+
     def over(self, writer: CaptureWriter, epoch: int, starts: Mapping[str, int]) -> CaptureWriter:
-        """A writer for an epoch: the given one where there are no sinks, else one that buffers captures for them too.
+        """A writer for an epoch: the given one where nothing else takes captures, else one that buffers them too.
 
         Args:
             writer: the journal.
             epoch: the epoch.
             starts: steps of every phase in earlier epochs.
         """
-        if not self.sinks:
+        if not self.in_use:
             return writer
         if self.open is None:
             opened = {name: self._opened(name, sink) for name, sink in self.sinks.items()}
@@ -88,7 +96,8 @@ class SinkSessions:
             late = [] if keep else [(route, capture) for route, capture in self.writer.buffered if capture.flags & LATE]
             buffered, self.writer.buffered = self.writer.buffered, late
         if keep and buffered and self.writer is not None:
-            self._hand_over([(route.sinks, self.writer.reading(route, capture)) for route, capture in buffered])
+            self._judge(self.writer, buffered)
+            self._hand_over([(route.sinks, self.writer.reading(route, capture)) for route, capture in buffered if route.sinks])
         fresh = [text for name, text in self.failures.items() if name not in self.reported]
         self.reported |= set(self.failures)
         return RunError("; ".join(fresh)) if fresh and self.strict else None
@@ -103,6 +112,11 @@ class SinkSessions:
         """Go on with a step that was paused."""
         if self.writer is not None:
             self.writer.buffered = [*self.paused.pop(step, []), *self.writer.buffered]
+
+    def _judge(self, writer: SinkWriter, buffered: list[tuple[Route, BufferedCapture]]) -> None:
+        for route, capture in buffered:
+            if route.judged:
+                self.judge.judge(route.judged, writer.clock(capture), capture.payload, capture.descriptor.dtype)
 
     def _hand_over(self, readings: list[tuple[tuple[str, ...], Reading]]) -> None:
         for name, session in list((self.open or {}).items()):
@@ -150,15 +164,17 @@ class Route(NamedTuple):
         number: their number in the journal; None where they are not recorded.
         sinks: names of the sinks that take them.
         labels: a label for each element.
+        judged: what rules judge of them.
     """
 
     number: int | None
     sinks: tuple[str, ...]
     labels: tuple[str, ...]
+    judged: list[JudgedNumbers]
 
 
 class SinkWriter(BufferingWriter):
-    """Writes captures to the journal, and buffers those that a sink takes."""
+    """Writes captures to the journal, and buffers those that a sink or a rule takes."""
 
     def __init__(self, sessions: SinkSessions, journal: CaptureWriter, epoch: int, starts: dict[str, int]) -> None:
         super().__init__()
@@ -184,7 +200,8 @@ class SinkWriter(BufferingWriter):
         recorded = key.probe in self.sessions.recorded
         number = self.journal.descriptor(key, dtype, shape, dims, coords, attrs, epoch) if recorded else None
         sinks = tuple(self._takers(key, shape))
-        self.routes.append(Route(number, sinks, tuple(labels(shape, dims, coords)) if sinks else ()))
+        judged = self.sessions.judge.series(key, dtype, shape, lambda: tuple(labels(shape, dims, coords)))
+        self.routes.append(Route(number, sinks, tuple(labels(shape, dims, coords)) if sinks else (), judged))
         return super().descriptor(key, dtype, shape, dims, coords, attrs, epoch)
 
     def _takers(self, key: SeriesKey, shape: tuple[int, ...]) -> Iterator[str]:
@@ -203,18 +220,22 @@ class SinkWriter(BufferingWriter):
         route = self.routes[descriptor]
         if route.number is not None:
             self.store(route.number, step, microstep, call, backward, address, nbytes, flags)
-        if route.sinks:
+        if route.sinks or route.judged:
             self.buffered.append((route, self.copied(descriptor, step, microstep, call, backward, address, nbytes, flags)))
 
-    def reading(self, route: Route, capture: BufferedCapture) -> Reading:
-        """A capture as Python numbers."""
+    def clock(self, capture: BufferedCapture) -> Clock:
+        """Where a capture was taken."""
         about = capture.descriptor
         here = about.epoch is None
         epoch, known = (self.epoch, self.starts.get(about.key.phase, 0) + capture.step) if here else (about.epoch or 0, -1)
         times = (capture.microstep, capture.call, capture.backward)
-        clock = Clock(epoch, about.key.phase, capture.step, known, *times, self.sessions.rank)
+        return Clock(epoch, about.key.phase, capture.step, known, *times, self.sessions.rank)
+
+    def reading(self, route: Route, capture: BufferedCapture) -> Reading:
+        """A capture as Python numbers."""
+        about = capture.descriptor
         values = numbers(capture.payload, getattr(torch, about.dtype))
-        return Reading(about.key, clock, bool(capture.flags & LATE), dict(zip(route.labels, values, strict=True)))
+        return Reading(about.key, self.clock(capture), bool(capture.flags & LATE), dict(zip(route.labels, values, strict=True)))
 
 
 def labels(shape: tuple[int, ...], dims: tuple[str, ...] | None, coords: Mapping[str, Coord]) -> Iterator[str]:

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from probes.capture_file.missing_values import MissingValue, in_words, missing_values
+from probes.capture_file.closing import rule_verdicts
+from probes.capture_file.closing.missing_values import MissingValue, in_words, missing_values
 from probes.errors import Problem
 from probes.hooks.capture.account import LOSSES, NOT_DUE, REASONS, Account
 from probes.plan import Binding, Plan
@@ -63,7 +64,8 @@ class RunSummary:
         self.scales = [*scale_lines(engine.live.scales, gradients=any(binding.root.startswith("grad") for binding in plan.bindings))]
         self.directory = writer.recording.directory
         self.missing = [one for indices in _probes(plan).values() for one in _missing(plan, writer.accounts, indices)]
-        self.problems = verdicts(plan, writer.accounts, clock.totals)
+        self.verdicts = writer.sinks.judge.verdicts
+        self.problems = [*unmet(plan, writer.accounts, clock.totals), *writer.sinks.judge.problems()]
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -77,6 +79,7 @@ class RunSummary:
             "sinks_given_up": dict(self.sinks),
             "trigger": list(self.trigger),
             "loss_scale": list(self.scales),
+            "verdicts": [one.as_dict() for one in self.verdicts],
             "missing": [one.as_dict() for one in self.missing],
             "problems": [problem.as_dict() for problem in self.problems],
         }
@@ -100,6 +103,7 @@ class RunSummary:
         lines = [files + (f", ledger head {self.head}" if self.head else "")]
         lines += self.sinks.values()
         lines += self.trigger
+        lines += rule_verdicts.in_words(self.verdicts)
         lines += self.scales
         lines += [f"missing: {line}" for line in in_words(one for one in self.missing if one.first)]
         return [*lines, *self.loop]
@@ -145,7 +149,7 @@ def _row(plan: Plan, counters: Accounts, name: str) -> Row:
     )
 
 
-def verdicts(plan: Plan, counters: Accounts, totals: Mapping[str, int]) -> list[Problem]:
+def unmet(plan: Plan, counters: Accounts, totals: Mapping[str, int]) -> list[Problem]:
     """Where the run did not do what the spec asked for: probes that captured nothing, values that are missing in due steps."""
     found = []
     for name, indices in _probes(plan).items():

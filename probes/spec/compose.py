@@ -16,7 +16,7 @@ from probes.spec.yaml.scalars import kind_of
 
 Files = list[tuple[str, str]]
 MAX_FILES = 32
-_KEYS = "probes|extends|vars|defaults|sinks|limits|models|tolerance|clock|provenance|on_error|durability|allow_edits"
+_KEYS = "probes|extends|vars|defaults|sinks|limits|models|tolerance|clock|provenance|on_error|durability|allow_edits|rules"
 _NAMES = {"version", "name", "about"}  # which other files have, too
 _TOP = re.compile(rb"^[\"']?([^\s#\"':-][^\s\"':]*)[\"']?\s*:", re.MULTILINE)
 _SPEC_KEY = re.compile(rf"^[\"']?(?:{_KEYS})[\"']?\s*:".encode(), re.MULTILINE)

@@ -54,6 +54,8 @@ class LoadedSpec:
         """The resolved spec as plain data: extends, overrides, variables and defaults applied."""
         dumped: dict[str, Any] = self.spec.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=False)
         dumped.pop("defaults", None)
+        if not dumped["rules"]:
+            del dumped["rules"]  # earlier releases did not have it
         for probe in dumped["probes"].values():
             for key in LATER_KEYS:
                 if not probe[key]:
@@ -72,7 +74,7 @@ class LoadedSpec:
 
     @property
     def identity_hash(self) -> str:
-        """BLAKE3 of all keys that affect captured values: without sinks, limits, durability, on_error and tolerance."""
+        """BLAKE3 of all keys that affect captured values: without sinks, rules, limits, durability, on_error and tolerance."""
         return self.identity_of(PROOF)
 
     def identity_of(self, proof: str) -> str:

@@ -9,6 +9,7 @@ from pydantic import Discriminator, Field, Tag
 from probes.component import Edit, Sink, Transform
 from probes.record_options import RecordOptions
 from probes.spec.kinds import KindOf
+from probes.spec.rules import Rule
 from probes.spec.texts import DTYPED, NAMED, Amount, Class, Dims, Dtype, Name, Operations, Patterns, Sinks, Tensors, Types, Values
 from probes.spec.when import SpecPart, When
 from probes.value_path import LOOP, NATURAL, ValuePath
@@ -168,6 +169,7 @@ class Spec(SpecPart):
     sinks: Annotated[dict[str, SinkOf], NAMED, Field(description="destinations of captures; default: one hdf5 sink")] = Field(
         default_factory=dict
     )
+    rules: Annotated[dict[str, Rule], NAMED, Field(description="bounds of captured numbers, by name")] = Field(default_factory=dict)
     limits: Annotated[Limits, Field(description="limits of a run")] = Limits()
     durability: Annotated[
         Literal["process", "power"], Field(description="event that a committed step survives: a killed process, or also a power loss")

@@ -31,7 +31,7 @@ TYPES = {
 }
 MOST_CHOICES = 6
 TEXT = "the text "
-NAMED = ("probes", "sinks", "models", "vars")
+NAMED = ("probes", "sinks", "models", "rules", "vars")
 BOUNDS = {
     "greater_than_equal": ("ge", "{} or more"),
     "greater_than": ("gt", "more than {}"),

@@ -104,7 +104,8 @@ def test_the_trace_back_of_the_script_is_not_in_the_way(hunt: Callable[..., Said
     said = hunt("plain", 3, "-q")
     assert said.err.splitlines() == [
         "error: first non-finite value: nan in `output` of `blocks.0.norm` (Standardize) at [5, 0], epoch 0, train step 3; "
-        "8 of 48 elements are not finite (8 nan, 0 inf); stopped by the trigger of probe `values`"
+        "8 of 48 elements are not finite (8 nan, 0 inf); its inputs and weights are finite, "
+        "so `blocks.0.norm` made it; stopped by the trigger of probe `values`"
     ]
 
 

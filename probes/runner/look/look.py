@@ -30,7 +30,7 @@ from probes.runner.look.memory_files import MemoryFiles, MemorySource
 from probes.runner.program_events import phase_of
 from probes.runner.run import open_runs
 from probes.runner.start import rank
-from probes.runner.summary import verdicts
+from probes.runner.summary import unmet
 from probes.runner.watch.call_watch import CallNumbers, call_watch
 from probes.spec import LoadedSpec, Probe, When, load_spec
 from probes.tensors import LeafNotFound, follow, leaves
@@ -78,8 +78,8 @@ def look(model: Module | Mapping[str, Module], spec: Any, *args: Any, backward: 
     """Call a model once and capture what a spec says, without a run directory.
 
     The call is due for every probe of the spec: `phases`, `epochs`, `steps`, `microsteps`, `ranks` and `trigger` of a schedule do not
-    count here, nor do `sinks`; `calls` does. After the call, no hook is left on the model. With `backward` the `.grad` of each parameter
-    is afterwards what it was before.
+    count here, nor do `sinks` and `rules`; `calls` does. After the call, no hook is left on the model. With `backward` the `.grad` of each
+    parameter is afterwards what it was before.
 
     Args:
         model: the model, in the mode and under the contexts (`no_grad`, `autocast`) of the caller.
@@ -194,7 +194,7 @@ class SingleCall:
                 parameter.grad = grad
 
     def _judge(self, backward: Loss | None) -> None:
-        problems = verdicts(self.plan, self.engine.writer.accounts, self.clock.totals)
+        problems = unmet(self.plan, self.engine.writer.accounts, self.clock.totals)
         if problems:
             text = "\n".join(str(problem) for problem in problems)
             gradients = any(binding.root.startswith("grad") for binding in self.plan.bindings)
@@ -233,9 +233,9 @@ def _at(output: Any, path: str) -> Any:
 
 
 def _due_at_once(loaded: LoadedSpec) -> LoadedSpec:
-    """The spec with every probe due in the call, and without sinks."""
+    """The spec with every probe due in the call, without sinks and rules."""
     probes = {name: _due(probe) for name, probe in loaded.spec.probes.items()}
-    return replace(loaded, spec=loaded.spec.model_copy(update={"probes": probes, "sinks": {}}))
+    return replace(loaded, spec=loaded.spec.model_copy(update={"probes": probes, "sinks": {}, "rules": {}}))
 
 
 def _due(probe: Probe) -> Probe:

@@ -62,6 +62,7 @@ class NonfiniteEvent:
         shape: its shape.
         tensors: parameters and buffers of the module itself that are not finite either.
         then: what the trigger says is done about it.
+        source: where it was made.
     """
 
     probe: str
@@ -85,10 +86,12 @@ class NonfiniteEvent:
     shape: tuple[int, ...]
     tensors: tuple[str, ...]
     then: str
+    source: tuple[str, str | None, str]
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for the file."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
+        return {**plain, "source": dict(zip(("kind", "module", "text"), self.source, strict=True))}
 
     @property
     def where(self) -> str:
@@ -107,7 +110,8 @@ class NonfiniteEvent:
     def __str__(self) -> str:
         count = f"{self.nan + self.inf:,} of {self.elements:,} elements are not finite ({self.nan:,} nan, {self.inf:,} inf)"
         own = f"; its own {', '.join(f'`{name}`' for name in self.tensors)} is not finite either" if self.tensors else ""
-        return f"first non-finite value: {self.where}, {self.when}; {count}{own}"
+        made = f"; {self.source[2]}" if self.source[2] else ""
+        return f"first non-finite value: {self.where}, {self.when}; {count}{made or own}"
 
 
 def numbers(tensor: Tensor) -> dict[str, Any]:

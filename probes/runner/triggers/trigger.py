@@ -7,7 +7,6 @@ from typing import Any
 
 from torch import Tensor
 from torch.amp.grad_scaler import GradScaler
-from torch.nn import Module
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from probes.component import Transform
@@ -17,9 +16,9 @@ from probes.hooks.capture.recorder import CaptureClock, Recorder
 from probes.hooks.capture.run_state import CaptureWriter, RunState
 from probes.plan import Binding, Plan, Tree
 from probes.runner.triggers.nonfinite import NonfiniteEvent, is_finite, numbers
+from probes.runner.triggers.source import SourceWatch, bad_tensors
 from probes.runner.triggers.trigger_buffer import TriggerBuffer, TriggerWriter
 from probes.runner.watch.grad_scaler import scaler_watch
-from probes.tensors import NotCapturable
 
 
 class TriggerWatch:
@@ -35,12 +34,13 @@ class TriggerWatch:
 
     Attributes:
         buffer: the captures that wait.
+        sources: which values of the open step are finite.
         found: the first value of the open step that is not finite.
         suspect: a gradient that is not finite, in a step that a GradScaler has not judged yet.
         dismissed: gradients in steps that a GradScaler skipped.
         events: the values that fired the triggers, and what was written.
         quiet: whether all values of the last step were finite; the triggers fire in the first step after it that has another.
-        error: what stops training.
+        error: what stops training: the event of a trigger, or a rule that is broken.
         scaled: whether a GradScaler has scaled a loss, so gradients may be scaled.
     """
 
@@ -53,6 +53,7 @@ class TriggerWatch:
         room = plan.loaded.spec.limits.buffer_bytes
         before = {name: trigger.before for name, trigger in self.triggers.items()}
         self.buffer = TriggerBuffer(moment, before, room if room is not None else 1 << 62)
+        self.sources = SourceWatch(trees)
         self.scaled = False
         self.found: NonfiniteEvent | None = None
         self.suspect: NonfiniteEvent | None = None
@@ -97,7 +98,10 @@ class TriggerWatch:
         """
         self.looked = True
         scaled = self.scaled and _is_gradient(binding)
-        if self.found is not None or (scaled and self.suspect is not None) or is_finite(tensor):
+        if self.found is not None or (scaled and self.suspect is not None):
+            return
+        if is_finite(tensor):
+            self.sources.saw(binding, leaf, at)
             return
         finding = self._finding(binding, leaf, tensor, at, (call, backward))
         if scaled:
@@ -121,8 +125,9 @@ class TriggerWatch:
             call=times[0],
             backward=times[1],
             rank=self.moment.rank,
-            tensors=() if binding.hook == "tensor" else tuple(_bad_tensors(module)),
+            tensors=() if binding.hook == "tensor" else tuple(bad_tensors(module)),
             then=trigger.then,
+            source=self.sources.of(binding, at),
             **numbers(tensor),
         )
 
@@ -156,7 +161,7 @@ class TriggerWatch:
         """Raise what stops training.
 
         Raises:
-            Stopped: a trigger stops it.
+            Stopped: a trigger or a rule stops it.
         """
         if self.error is not None:
             raise self.error
@@ -174,6 +179,7 @@ class TriggerWatch:
             Whether captures were written that need a commit.
         """
         found, self.found = self.found, None
+        self.sources.end_step()
         fires = found is not None and self.quiet
         if self.looked:
             self.quiet, self.looked = found is None, False
@@ -243,18 +249,6 @@ class TriggeredRecorder(Recorder):
 
 def _is_gradient(binding: Binding) -> bool:
     return binding.root.startswith("grad")
-
-
-def _bad_tensors(module: Module) -> list[str]:
-    """Names of the module's own parameters and buffers that are not finite."""
-    found = []
-    for name, tensor in [*module._parameters.items(), *module._buffers.items()]:
-        try:
-            if tensor is not None and not is_finite(tensor):
-                found.append(name)
-        except (NotCapturable, RuntimeError):  # such as a lazy one, which has no values
-            continue
-    return found
 
 
 def _event_text(found: NonfiniteEvent, written: dict[str, int]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from probes.spec.cross_checks.fault import Fault, Faults, checked
 from probes.spec.cross_checks.probe_rules import PROBE_RULES
+from probes.spec.cross_checks.rule_rules import RULE_IN_SPEC_RULES, RULE_RULES
 from probes.spec.cross_checks.schedule_rules import RANGE_RULES, WHEN_RULES
 from probes.spec.cross_checks.spec_rules import DEFAULTS_RULES, PROBE_IN_SPEC_RULES, SPEC_RULES
 from probes.spec.models import Defaults, Probe, Spec
@@ -20,7 +21,7 @@ __all__ = ["Fault", "faults_of"]
 def faults_of(spec: Spec) -> Faults:
     """Every fault between the keys of a spec, as far as the spec can be read."""
     yield from checked(SPEC_RULES, (), spec)
-    yield from checked((_of_defaults, _of_probes), (), spec)
+    yield from checked((_of_defaults, _of_probes, _of_rules), (), spec)
 
 
 def _of_probes(spec: Spec) -> Faults:
@@ -29,6 +30,13 @@ def _of_probes(spec: Spec) -> Faults:
         yield from checked(PROBE_RULES, at, probe)
         yield from checked(PROBE_IN_SPEC_RULES, at, spec, probe)
         yield from checked((_of_schedule,), at, probe)
+
+
+def _of_rules(spec: Spec) -> Faults:
+    for name, rule in readable_items(spec.rules):
+        at = ("rules", name)
+        yield from checked(RULE_RULES, at, rule)
+        yield from checked(RULE_IN_SPEC_RULES, at, spec, rule)
 
 
 def _of_defaults(spec: Spec) -> Faults:

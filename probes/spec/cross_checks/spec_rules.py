@@ -133,6 +133,7 @@ SPEC_RULES: Rules = (
     _names("probes"),
     _names("sinks"),
     _names("models"),
+    _names("rules"),
     _one_selection,
     _one_record,
     _one_sink_for_each_file,

@@ -14,7 +14,7 @@ export function require(condition, what) {
 const BLOCK = 65536;
 const LANES = { complex32: 2, complex64: 2, complex128: 2 };
 const TEXTS = ['closing', 'gaps', 'manifest', 'resolved', 'spec'];
-const NOT_IN_IDENTITY = ['sinks', 'limits', 'durability', 'on_error', 'tolerance'];
+const NOT_IN_IDENTITY = ['sinks', 'rules', 'limits', 'durability', 'on_error', 'tolerance'];
 const BESIDES = new Set(['digest', 'described']);
 const KEY = ['probe', 'target', 'leaf', 'phase'];
 const VARIABLE = ['epoch', 'microstep', 'call', 'backward'];

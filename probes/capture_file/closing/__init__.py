@@ -1,0 +1,1 @@
+"""What a capture file says of the end of its epoch."""

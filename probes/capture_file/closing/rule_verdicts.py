@@ -1,0 +1,159 @@
+"""What the rules of a spec found: what a file says of it, and in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from math import isfinite
+from typing import Any, NamedTuple
+
+NAMED = 8  # numbers that are named in a line
+PLAIN: dict[str, Any] = {
+    **dict.fromkeys(("rule", "bounds", "then", "probe", "target", "leaf", "phase"), str),
+    **dict.fromkeys(("rank", "broken", "judged"), int),
+    **dict.fromkeys(("worst", "excess"), float),
+}
+"""The fields of a verdict but its numbers, and what makes each of them from plain data."""
+
+
+class OutOfBounds(NamedTuple):
+    """One number of a series that broke a rule.
+
+    Attributes:
+        label: its label, such as `zeros` or `3` for the fourth element; empty for a single number.
+        epoch, step, global_step: the first step out of bounds of the first row of steps that broke the rule; `global_step` is -1 where it
+            is not known.
+        steps: the largest number of steps in a row out of bounds.
+        worst: the value furthest out of bounds; NaN is further than any other.
+        lasting: whether it was still out of bounds when it was last captured.
+    """
+
+    label: str
+    epoch: int
+    step: int
+    global_step: int
+    steps: int
+    worst: float
+    lasting: bool
+
+
+class RuleVerdict(NamedTuple):
+    """That a series broke a rule of the spec.
+
+    Attributes:
+        rule: name of the rule.
+        bounds: the bounds in words, such as `above 100 in 3 steps in a row`.
+        then: what the rule says follows: `note`, `stop` or `fail`.
+        probe, target, leaf, phase: the series.
+        rank: the process.
+        broken: how many of its numbers broke the rule.
+        judged: how many of its numbers the rule judges.
+        numbers: those that broke it, the earliest first; of many the first ones.
+        worst: the value of all of them that is furthest out of bounds.
+        excess: how far `worst` is beyond the bound; the verdicts of a rule are sorted by it.
+    """
+
+    rule: str
+    bounds: str
+    then: str
+    probe: str
+    target: str
+    leaf: str
+    phase: str
+    rank: int
+    broken: int
+    judged: int
+    numbers: tuple[OutOfBounds, ...]
+    worst: float
+    excess: float
+
+    @property
+    def since(self) -> OutOfBounds:
+        """The number that was out of bounds first."""
+        return self.numbers[0]
+
+    @property
+    def series(self) -> str:
+        """The series as `probes ls` lists it."""
+        phase = "" if self.phase == "train" else f"@{self.phase}"
+        return f"{self.probe}/{self.target}:{self.leaf}{phase}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data; a number that is not finite is a text."""
+        numbers = [{**one._asdict(), "worst": _plain(one.worst)} for one in self.numbers]
+        return {**self._asdict(), "numbers": numbers, "worst": _plain(self.worst), "excess": _plain(self.excess)}
+
+    def __str__(self) -> str:
+        first = self.since
+        few = f"{self.broken} of {self.judged} numbers of " if self.judged > 1 else ""
+        names = [one.label for one in self.numbers[:NAMED] if one.label]
+        more = f" and {self.broken - len(names)} more" if self.broken > len(names) else ""
+        named = f": {', '.join(names)}{more}" if names and self.judged > 1 else ""
+        rank = f" of rank {self.rank}" if self.rank else ""
+        last = "lasting" if any(one.lasting for one in self.numbers) else f"longest {max(one.steps for one in self.numbers)} steps"
+        where = f"{few}{self.series}{rank}{named}"
+        return f"{where}, since epoch {first.epoch} step {first.step}, worst {self.worst:.4g}, {last}"
+
+
+def rule_verdicts(closings: Iterable[object]) -> list[RuleVerdict]:
+    """The verdicts in the closing records of a run; those of a later epoch replace those of an earlier one.
+
+    Args:
+        closings: the closing records in order, each of which holds the verdicts of its attempt since it began.
+
+    Returns:
+        Verdicts by rule, the series that is furthest out of bounds first; what cannot be read is left out.
+    """
+    found: dict[tuple[object, ...], RuleVerdict] = {}
+    for closing in closings:
+        rows = closing.get("rules") if isinstance(closing, Mapping) else None
+        for row in rows if isinstance(rows, list) else ():
+            verdict = _of(row)
+            if verdict is not None:
+                found[(verdict[0], *verdict[3:8], verdict.judged, verdict.since[:3])] = verdict
+    return in_order(found.values())
+
+
+def in_order(verdicts: Iterable[RuleVerdict]) -> list[RuleVerdict]:
+    """Verdicts by rule in the order of the rules, the series that is furthest out of bounds first."""
+    listed = list(verdicts)
+    rules = list(dict.fromkeys(one.rule for one in listed))
+    return sorted(listed, key=lambda one: (rules.index(one.rule), -one.excess))
+
+
+def in_words(verdicts: Sequence[RuleVerdict], most: int = NAMED) -> list[str]:
+    """A line for each rule that was broken, and below it a line for each series, the worst first.
+
+    Args:
+        verdicts: in order.
+        most: how many series of a rule are listed.
+    """
+    lines = []
+    for rule in dict.fromkeys(one.rule for one in verdicts):
+        group = [one for one in verdicts if one.rule == rule]
+        count = "1 series" if len(group) == 1 else f"{len(group)} series"
+        then = "" if group[0].then == "note" else f" (then: {group[0].then})"
+        lines.append(f"rule {rule}{then}: {group[0].bounds}: {count}")
+        lines += [f"  {one}" for one in group[:most]]
+        if len(group) > most:
+            lines.append(f"  and {len(group) - most} more series")
+    return lines
+
+
+def _plain(number: float) -> float | str:
+    return number if isfinite(number) else str(number)
+
+
+def _of(row: object) -> RuleVerdict | None:
+    """A verdict from plain data; None where it cannot be read."""
+    try:
+        data = dict(row)  # type: ignore[call-overload]  # it comes out of a file, and may be anything
+        numbers = tuple(_number(one) for one in data["numbers"])
+        made = {name: kind(data[name]) for name, kind in PLAIN.items()}
+        return RuleVerdict(**made, numbers=numbers) if numbers else None
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None
+
+
+def _number(data: Any) -> OutOfBounds:
+    whole = {key: int(data[key]) for key in ("epoch", "step", "global_step", "steps")}
+    return OutOfBounds(label=str(data["label"]), **whole, worst=float(data["worst"]), lasting=bool(data["lasting"]))
