@@ -45,6 +45,7 @@ VERBS: dict[str, dict[str, Verb]] = {
     "Read captures": {
         "ls": Verb("probes.commands.ls:ls", "List what a run captured, or all runs"),
         "show": Verb("probes.commands.show:show", "Show one series as numbers and a sparkline"),
+        "report": Verb("probes.commands.report:report", "Write a page with heat maps, curves and pictures of runs"),
         "diff": Verb("probes.commands.diff:diff", "Compare two runs and find the first difference"),
         "export": Verb("probes.commands.export:export", "Export captures as npz or jsonl, or the manifest"),
     },

@@ -148,4 +148,4 @@ def test_completion_offers_verbs_without_importing_them() -> None:
     from click.shell_completion import ShellComplete
 
     offered = ShellComplete(cli, {}, "probes", "_PROBES_COMPLETE").get_completions([], "re")
-    assert {item.value for item in offered} == {"recover", "replay"}
+    assert {item.value for item in offered} == {"recover", "replay", "report"}

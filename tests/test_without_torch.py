@@ -102,6 +102,7 @@ def test_everything_but_capturing_works_and_capturing_says_what_to_install(desk:
         "plugins": ["plugins"],
         "ls": ["ls", "sealed"],
         "show": ["show", "sealed", series],
+        "report": ["report", "sealed"],
         "diff": ["diff", "sealed", "sealed"],
         "export": ["export", "sealed", "--manifest"],
         "verify": ["verify", "sealed"],

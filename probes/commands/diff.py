@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from probes.commands.rendering.difference_text import markdown, text
 from probes.proof.comparison.difference import Difference
 from probes.proof.diff import diff as compare
+from probes.report.difference_text import markdown, text
 
 
 @click.command()

@@ -61,8 +61,8 @@ def verify(
 
 
 def _write(report: Path, verdict: Verdict, untrusted: bool) -> None:
-    from probes.commands.rendering.page import html, markdown
-    from probes.commands.rendering.proof_page import blocks
+    from probes.report.page import html, markdown
+    from probes.report.proof_page import blocks
 
     page = blocks(verdict, origin=not untrusted)
     try:

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from probes.commands.rendering.page import html, markdown
-from probes.commands.rendering.proof_page import NO, PARTLY, YES, blocks
 from probes.commands.verify import verify as command
 from probes.errors import UsageError
 from probes.proof.finding import Finding, Verdict
 from probes.proof.verify import verify
+from probes.report.page import html, markdown
+from probes.report.proof_page import NO, PARTLY, YES, blocks
 from tests.proof.forger import attempt
 from tests.proof.runs import manifest, small, write_run
 

@@ -13,11 +13,11 @@ from click.testing import CliRunner
 
 from probes.clock import SeriesKey
 from probes.commands.diff import diff as command
-from probes.commands.rendering.difference_text import markdown, text
 from probes.errors import StorageError, UsageError
 from probes.proof.comparison.difference import Difference
 from probes.proof.comparison.provenance_diff import provenance_differences
 from probes.proof.diff import diff
+from probes.report.difference_text import markdown, text
 from probes.run_directory.manifest import FileRecord, GitRecord
 from tests.proof.runs import Change, One, captures, manifest, replaced, write_run
 

@@ -53,7 +53,12 @@ def html(blocks: Sequence[Block]) -> str:
     title = next((block.text for block in blocks if isinstance(block, Heading)), "")
     policy = "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
     head = f'<meta charset="utf-8">{policy}<title>{in_html(title)}</title><style>{STYLE}</style>'
-    return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>\n{"".join(map(_html, blocks))}</body></html>\n'
+    return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>\n{fragment(blocks)}</body></html>\n'
+
+
+def fragment(blocks: Iterable[Block]) -> str:
+    """The blocks as HTML without a document around them."""
+    return "".join(map(_html, blocks))
 
 
 def _html(block: Block) -> str:

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from probes.commands.rendering.page import Block, Heading, Paragraph, Table
 from probes.errors import ProbesError
 from probes.proof.finding import Verdict
+from probes.report.page import Block, Heading, Paragraph, Table
 from probes.run_directory.listing import Directory
 
 YES, NO, PARTLY = "proven", "NOT PROVEN", "in part"
@@ -141,12 +141,17 @@ def _origin(path: Path) -> Iterator[Block]:
         manifest = Directory(path).manifest
     except ProbesError:
         return
-    rows = [(name, str(value)) for name, place in FACTS if (value := _at(manifest, place)) is not None]
+    rows = facts(manifest)
     rows += [(f"data `{name}`", str(digest)) for name, digest in sorted(_table(manifest, "data").items())]
     rows += [(f"unknown: {name}", str(why)) for name, why in sorted(_table(manifest, "unknown").items())]
     if rows:
         yield Heading("Origin, as the manifest states it")
         yield Table(("what", "value"), rows)
+
+
+def facts(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What a manifest states of the origin of its run, in words."""
+    return [(name, str(value)) for name, place in FACTS if (value := _at(manifest, place)) is not None]
 
 
 def _table(manifest: Mapping[str, Any], name: str) -> Mapping[str, Any]:

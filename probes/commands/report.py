@@ -1,0 +1,38 @@
+"""`probes report`: write a page that shows what one run or several captured."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from probes.errors import StorageError, UsageError
+
+
+@click.command()
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option(
+    "-o", "--out", type=click.Path(path_type=Path, dir_okay=False), default=Path("report.html"), show_default=True, help="File to write."
+)
+@click.pass_context
+def report(context: click.Context, runs: tuple[Path, ...], out: Path) -> None:
+    """Write one HTML file that shows RUN: layers over steps, curves, pictures, module tree, provenance.
+
+    The file needs no network and no other file. Several runs are compared: for two, where they part first. Exit 1 if a run does not
+    verify or cannot be read; the file says why.
+    """
+    from probes.report.document import report as made
+
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise UsageError(f'`--out` takes a file that ends in `.html`, not "{out}"')
+    page, found = made(runs)
+    try:
+        out.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise StorageError(f'"{out}" cannot be written: {error.strerror}') from error
+    wrong = [one for one in found if not one.verdict.ok]
+    click.echo(f"{out}: {len(page.encode()) / 1e6:.1f} MB, {len(found)} {'run' if len(found) == 1 else 'runs'}")
+    for one in wrong:
+        click.echo(f"{one.name} does not verify; the page says why", err=True)
+    if wrong:
+        context.exit(1)

@@ -1,0 +1,116 @@
+"""What a report knows of one run, as far as it can be read: an open, damaged or empty run is said to be so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from probes.capture_file.closing.missing_values import in_words
+from probes.clock import SeriesKey
+from probes.errors import ProbesError
+from probes.proof.finding import Verdict
+from probes.proof.verify import verify
+from probes.reader.run import RunReader
+from probes.reader.run import open as open_run
+from probes.report.plot_data import PlotData
+
+UNREADABLE = (ProbesError, OSError)
+
+
+@dataclass
+class RunContent:
+    """One run.
+
+    Attributes:
+        name: the run as it was named.
+        verdict: of its verification.
+        manifest: its provenance; empty where it cannot be read.
+        spec: its spec as it was written.
+        state: how each epoch ended.
+        captures: of each series.
+        nbytes: of all captures, uncompressed.
+        events: what set off triggers.
+        remarks: sentences on what is missing, open or damaged.
+        plots: plain data of the drawings.
+    """
+
+    name: str
+    verdict: Verdict
+    manifest: Mapping[str, Any] = field(default_factory=dict)
+    spec: str = ""
+    state: dict[int, str] = field(default_factory=dict)
+    captures: dict[SeriesKey, int] = field(default_factory=dict)
+    nbytes: int = 0
+    events: list[dict[str, Any]] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+    plots: dict[str, Any] = field(default_factory=dict)
+
+
+def read(path: Path, share: float) -> RunContent:
+    """Read a run, and verify it.
+
+    Args:
+        path: a run directory, a directory of runs (then its newest one), or one file.
+        share: which part of the report its drawings may fill.
+
+    Raises:
+        StorageError: there is no run.
+    """
+    run = open_run(path)
+    found = RunContent(str(path), verify(run.path))
+    try:
+        found.manifest, found.spec = run.manifest, run.spec
+        found.state = run.state
+    except UNREADABLE as error:
+        found.remarks.append(f"The run cannot be read: {error}")
+        return found
+    _fill(found, _readable(run, found), share)
+    return found
+
+
+def _readable(run: RunReader, found: RunContent) -> RunReader:
+    """The epochs that can be opened; the others are remarked."""
+    readable = []
+    for epoch in run.epochs:
+        one = run.sel(epoch=epoch)
+        try:
+            for series in one.series:
+                len(series)
+        except UNREADABLE as error:
+            found.remarks.append(f"Epoch {epoch} cannot be read: {error}")
+            continue
+        readable.append(epoch)
+    return run if len(readable) == len(run.epochs) else run.sel(epoch=readable)
+
+
+def _fill(found: RunContent, run: RunReader, share: float) -> None:
+    """Take everything from the readable epochs."""
+    run.read_ahead()
+    series = run.series
+    found.captures = {one.key: len(one) for one in series}
+    found.nbytes = sum(one.nbytes for every in series for one in every.by_dtype())
+    found.events = run.events
+    found.remarks += [*_states(found.state), *run.not_shown, *(f"missing: {line}" for line in in_words(run.missing))]
+    if not series:
+        found.remarks.append("The run has no captures.")
+    try:
+        found.plots = PlotData(run, share).data()
+    except UNREADABLE as error:
+        found.remarks.append(f"The captures cannot be drawn: {error}")
+
+
+def _states(state: Mapping[int, str]) -> list[str]:
+    """A sentence for each way in which epochs did not end well."""
+    said = {
+        "unsealed": "still open, or the run died: their last steps are in a journal, and `probes recover` seals them",
+        "incomplete": "not complete: the run left them before their end",
+        "unlisted": "in no ledger, so nothing but their own digests vouches for them",
+    }
+    found = []
+    for name, why in said.items():
+        epochs = [str(epoch) for epoch, one in sorted(state.items()) if one == name]
+        if epochs:
+            found.append(f"Epochs {', '.join(epochs)} are {why}.")
+    return found

@@ -1,0 +1,94 @@
+"""A report as one HTML file that opens from disk: texts, data, drawing library and script are in it."""
+
+from __future__ import annotations
+
+import gzip
+from base64 import b64encode
+from collections.abc import Sequence
+from hashlib import sha256
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+
+from probes import __version__
+from probes.errors import ProbesError
+from probes.printable import in_html, one_line
+from probes.proof.comparison.difference import Difference
+from probes.proof.diff import diff
+from probes.report import sections
+from probes.report.content import RunContent, read
+from probes.report.library import plotly_js
+from probes.report.plain_numbers import json_text
+
+
+def report(paths: Sequence[Path]) -> tuple[str, list[RunContent]]:
+    """The page of one run or several, and what it was made of.
+
+    The page has no date of its own, so that the same runs make the same page.
+
+    Args:
+        paths: run directories, or files of them.
+
+    Raises:
+        MissingExtra: the package of the drawing library is not installed.
+        StorageError: there is no run at a path.
+    """
+    library = plotly_js()
+    runs = [read(path, 1 / len(paths)) for path in paths]
+    difference = _difference(runs) if len(runs) == 2 else None
+    data = {"format": "report.v1", "runs": [{"name": one_line(run.name), **run.plots} for run in runs], "partings": _partings(difference)}
+    script = _part("report.js")
+    page = Template(_part("report.html")).substitute(
+        title=in_html(sections.title(paths)),
+        policy=f"'sha256-{_hash(script)}' 'sha256-{_hash(library)}'",
+        style=_part("report.css"),
+        overview=sections.overview(runs),
+        events="".join(map(sections.events, runs)),
+        comparison=sections.comparison(runs, difference),
+        modules="".join(map(sections.modules, runs)),
+        provenance="".join(map(sections.provenance, runs)),
+        version=in_html(__version__),
+        library=_packed(library),
+        data=_packed(json_text(data)),
+        script=script,
+    )
+    return page, runs
+
+
+def _difference(runs: Sequence[RunContent]) -> Difference | None:
+    """How two runs differ, where both can be read."""
+    try:
+        return diff(runs[0].name, runs[1].name)
+    except (ProbesError, OSError) as error:
+        runs[1].remarks.append(f"The runs cannot be compared: {error}")
+        return None
+
+
+def _partings(found: Difference | None) -> list[dict[str, object]]:
+    """For each series of two runs where they part first, and how far apart they are."""
+    return [
+        {
+            "series": one_line(str(one.key)),
+            "status": one.status,
+            "step": one.first.clock.global_step if one.first else None,
+            "phase": one_line(one.key.phase),
+            "different": one.different,
+            "compared": one.compared,
+        }
+        for one in (found.series if found else ())
+    ]
+
+
+def _part(name: str) -> str:
+    """A file of the page."""
+    return files("probes.report").joinpath("template", name).read_text("utf-8")
+
+
+def _hash(text: str) -> str:
+    """What a content security policy calls a script by."""
+    return b64encode(sha256(text.encode()).digest()).decode()
+
+
+def _packed(text: str) -> str:
+    """A text for a script element that the page unpacks itself."""
+    return b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()

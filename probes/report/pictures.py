@@ -1,0 +1,115 @@
+"""Captures with axes as pictures: the cells of matrices, attention and feature maps, and vectors over steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from probes.reader.series import Series
+from probes.report.figures import BIN, evenly, global_steps, is_one_number, labels_of
+from probes.report.plain_numbers import plain
+
+MOST_NUMBERS = 240_000  # of all pictures of a report, before compression
+MOST_CELLS = 64  # of a picture, in each direction
+MOST_TILES = 16
+MOST_SHOTS = 6  # captures of a series that are shown
+MOST_COLUMNS = 120  # captures of a vector over steps
+MOST_PLACES = 128  # elements of a vector
+
+
+def pictures(series: Sequence[Series], most: int = MOST_NUMBERS) -> tuple[list[dict[str, Any]], int]:
+    """The pictures of some series as plain data, and how many series were left out because the page has no room for them.
+
+    Args:
+        series: each of one dtype, in the order in which they are shown.
+        most: numbers in all of them together.
+    """
+    shown = [one for one in series if _has_axes(one)]
+    found: list[dict[str, Any]] = []
+    left = most
+    for at, one in enumerate(shown):
+        share = left // (len(shown) - at) if len(shown) <= 64 else most // 64
+        made = _vectors(one, share) if _ndim(one) == 1 else _shots(one, share)
+        cost = made.pop("cost")
+        if cost > left:
+            return found, len(shown) - at
+        left -= cost
+        found.append(made)
+    return found, 0
+
+
+def _has_axes(series: Series) -> bool:
+    """Whether there is something to see: not one number, and not the labelled numbers that are lines already."""
+    signature = series.signature
+    if signature.shape is None or is_one_number(series) or 0 in signature.shape:
+        return False
+    return not labels_of(series) or signature.dims == (BIN,)
+
+
+def _ndim(series: Series) -> int:
+    return len(series.signature.shape or ())
+
+
+def _head(series: Series, kind: str) -> dict[str, Any]:
+    key, signature = series.key, series.signature
+    names = list(signature.dims or (f"axis {axis}" for axis in range(_ndim(series))))
+    return {"kind": kind, "probe": key.probe, "target": key.target, "leaf": key.leaf, "phase": key.phase, "axes": names}
+
+
+def _vectors(series: Series, share: int) -> dict[str, Any]:
+    """A vector over steps, (captures, elements); the counts of a histogram with their bins."""
+    labels = labels_of(series)
+    size = max((shape[0] for shape in _shapes(series)), default=0)
+    places = np.arange(size) if labels else evenly(size, MOST_PLACES)
+    chosen = evenly(len(series), max(1, min(MOST_COLUMNS, share // max(len(places), 1))))
+    rows = [_padded(_real(series[int(at)].value), places) for at in chosen]
+    return {
+        **_head(series, "histogram" if labels else "vector"),
+        "labels": list(labels),
+        "places": places.tolist(),
+        "steps": global_steps(series.clocks)[chosen].tolist(),
+        "captures": len(series),
+        "rows": rows,
+        "cost": len(places) * len(chosen),
+    }
+
+
+def _shots(series: Series, share: int) -> dict[str, Any]:
+    """Some captures of a series with two or more axes: the last two make a picture, the one before them tiles, of the others index 0."""
+    rows, columns = max(_shapes(series))[-2:]
+    tiles = max(_shapes(series))[-3] if _ndim(series) > 2 else 1
+    cost = min(tiles, MOST_TILES) * min(rows, MOST_CELLS) * min(columns, MOST_CELLS)
+    chosen = evenly(len(series), max(2, min(MOST_SHOTS, share // max(cost, 1))))
+    steps = global_steps(series.clocks)
+    shots = [{"step": int(steps[at]), **_shot(_real(series[int(at)].value))} for at in chosen]
+    return {**_head(series, "picture"), "captures": len(series), "shots": shots, "cost": cost * len(chosen)}
+
+
+def _shot(value: NDArray[Any]) -> dict[str, Any]:
+    """One capture, cut to what fits: its shape, the positions that are shown on the last two axes, and the tiles as flat lists."""
+    stack = value.reshape(-1, *value.shape[-3:])[0] if value.ndim > 2 else value[None]
+    rows, columns = (evenly(size, MOST_CELLS) for size in stack.shape[1:])
+    tiles = [plain(tile[np.ix_(rows, columns)].reshape(-1)) for tile in stack[:MOST_TILES]]
+    return {"shape": list(value.shape), "rows": rows.tolist(), "columns": columns.tolist(), "tiles": tiles}
+
+
+def _shapes(series: Series) -> Iterator[tuple[int, ...]]:
+    """The distinct shapes of the captures."""
+    shape = series.signature.shape or ()
+    if None not in shape:
+        yield tuple(size or 0 for size in shape)
+        return
+    yield from {capture.value.shape for capture in series}
+
+
+def _padded(value: NDArray[Any], places: NDArray[np.intp]) -> list[Any]:
+    """The elements at some places; null where a capture is shorter."""
+    return [*plain(value[places[places < len(value)]]), *[None] * int((places >= len(value)).sum())]
+
+
+def _real(value: NDArray[Any]) -> NDArray[Any]:
+    """The numbers, of complex ones the magnitude."""
+    return np.abs(value) if np.iscomplexobj(value) else value

@@ -1,0 +1,148 @@
+"""The parts of the page that are text: what was captured, whether it verifies, what triggers found, provenance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from probes.printable import in_html, several_lines
+from probes.proof.comparison.difference import Difference
+from probes.report.content import RunContent
+from probes.report.difference_text import divergence, origin_lines, series_line
+from probes.report.module_tree import tree, tree_html
+from probes.report.page import Block, Heading, Paragraph, Table, fragment
+from probes.report.proof_page import blocks, facts
+from probes.signature import size
+
+MANY = 200
+EVENT = dict.fromkeys(("number", "leaf", "target", "kind", "index", "epoch", "phase", "step"), "?") | {"steps": 0}
+WHERE = "{number} in {leaf} of {target} ({kind}) at {index}: epoch {epoch}, {phase} step {step}; {steps} steps were written"
+
+
+def overview(runs: Sequence[RunContent]) -> str:
+    """What was captured and whether it verifies, one card for each run."""
+    return f'<div class="cards">{"".join(map(_card, runs))}</div>'
+
+
+def _card(run: RunContent) -> str:
+    verdict, count = run.verdict, sum(run.captures.values())
+    answer, kind = ("verifies", "good") if verdict.ok else ("does not verify", "bad")
+    wrong = sum(not one.note for one in verdict.findings)
+    detail = f"{len(verdict.files)} files" if verdict.ok else f"{wrong} findings"
+    lines = [
+        f"{count:,} captures in {len(run.captures):,} series, {size(run.nbytes)}",
+        _epochs(run),
+        ", ".join(f"{name} {value}" for name, value in facts(run.manifest) if name in ("spec", "script", "started", "PyTorch", "device")),
+    ]
+    anchored = "as anchored" if verdict.anchored else "not compared with an anchor"
+    text = "".join(f"<p>{in_html(line)}</p>" for line in lines if line)
+    remarks = "".join(f"<li>{in_html(line)}</li>" for line in (*run.remarks[:MANY], *_more(run.remarks)))
+    head = f'<h2>{in_html(run.name)}</h2><p class="verdict {kind}">{answer} ({detail}, {anchored})</p>'
+    return f'<section class="card">{head}{text}{f"""<ul class="remarks">{remarks}</ul>""" if remarks else ""}</section>'
+
+
+def _more(listed: Sequence[object]) -> list[str]:
+    return [f"... and {len(listed) - MANY} more"] if len(listed) > MANY else []
+
+
+def _epochs(run: RunContent) -> str:
+    states = sorted(set(run.state.values()))
+    counts = {state: sum(one == state for one in run.state.values()) for state in states}
+    return "epochs: " + (", ".join(f"{count} {state}" for state, count in counts.items()) or "none")
+
+
+def events(run: RunContent) -> str:
+    """What triggers found."""
+    rows = [(WHERE.format(**{**EVENT, **{name: str(value) for name, value in one.items()}}),) for one in run.events[:MANY]]
+    return _titled("What triggers found", run.name, [Table(("event",), [*rows, *((line,) for line in _more(run.events))])]) if rows else ""
+
+
+def modules(run: RunContent) -> str:
+    """The module tree with what was captured where."""
+    return f"<h3>{in_html(run.name)}</h3>{tree_html(tree(run.manifest, run.captures))}" if run.captures else ""
+
+
+def provenance(run: RunContent) -> str:
+    """Where the run comes from, what is proven of it, its spec."""
+    spec = f'<details><summary>spec as it was written</summary><pre dir="ltr">{_lines(run.spec)}</pre></details>' if run.spec else ""
+    proof = fragment(blocks(run.verdict, origin=False)[1:])
+    sentence = f"<p>{in_html(in_words(run))}</p>"
+    table = fragment([Table(("what", "value"), facts(run.manifest))])
+    return f"<h3>{in_html(run.name)}</h3>{sentence}{table}{spec}<details><summary>proof</summary>{proof}</details>"
+
+
+def in_words(run: RunContent) -> str:
+    """One sentence on where the captures come from."""
+    known = dict(facts(run.manifest))
+    if not known:
+        return "The run does not say where it comes from."
+    parts = [f"The script {known['script']}" if "script" in known else "A program that attached the probes itself"]
+    if "commit" in known:
+        parts.append(f"of commit {known['commit'][:12]}" + (" with uncommitted changes" if "uncommitted changes" in known else ""))
+    parts.append(f"recorded this with PyTorch {known.get('PyTorch', '?')} and {known.get('Python', 'Python')}")
+    parts += [f"on {known['device']}"] if "device" in known else []
+    parts += [f"with seed {known['seed of PyTorch']}"] if "seed of PyTorch" in known else []
+    parts += [f"from {known['started']} on"] if "started" in known else []
+    return " ".join(parts) + "."
+
+
+def comparison(runs: Sequence[RunContent], difference: Difference | None) -> str:
+    """For two runs their first divergence and where they part; for several in what their provenance differs."""
+    if len(runs) < 2:
+        return ""
+    found = [*(_parting(difference) if difference is not None else ()), Heading("Provenance side by side", 3), _side_by_side(runs)]
+    return f'<section id="comparison"><h2>Runs compared</h2><div id="partings"></div>{fragment(found)}</section>'
+
+
+def _parting(found: Difference) -> Iterator[Block]:
+    if found.first is None:
+        yield Paragraph(f"No capture differs: {found.a} and {found.b} are {found.verdict}.")
+    else:
+        yield Heading("First divergence", 3)
+        yield Table(("what", "found"), list(zip(("where", "first element", "all elements"), divergence(found.first), strict=True)))
+    changed = [one for one in found.series if one.status != "same"]
+    if changed:
+        yield Heading("Where they part, layer by layer", 3)
+        rows = [(str(one.key), *_place(one.first or one.gap), series_line(one).partition("  ")[0], *_sizes(one)) for one in changed[:MANY]]
+        yield Table(("series", "first at", "answer", "captures that differ", "largest difference", "relative"), rows)
+        yield from (Paragraph(line) for line in _more(changed))
+    origins = list(origin_lines(found))
+    if origins:
+        yield Heading("The runs differ in", 3)
+        yield Table(("what",), [(line,) for line in origins[:MANY]])
+
+
+def _place(one: Any) -> tuple[str]:
+    clock = getattr(one, "clock", one)
+    return (f"epoch {clock.epoch}, step {clock.step}" if clock is not None else "",)
+
+
+def _sizes(one: Any) -> tuple[str, str, str]:
+    return f"{one.different} of {one.compared}", f"{one.max_abs:.3g}", f"{one.max_rel:.3g}"
+
+
+def _side_by_side(runs: Sequence[RunContent]) -> Table:
+    """The facts in which not all runs agree."""
+    known = [dict(facts(run.manifest)) | {f"tag {name}": str(value) for name, value in _tags(run)} for run in runs]
+    names = [name for name in dict.fromkeys(name for one in known for name in one) if len({one.get(name) for one in known}) > 1]
+    return Table(("what", *(run.name for run in runs)), [(name, *(one.get(name, "-") for one in known)) for name in names])
+
+
+def _tags(run: RunContent) -> Iterator[tuple[str, Any]]:
+    found = run.manifest.get("tags")
+    yield from sorted(found.items()) if isinstance(found, dict) else ()
+
+
+def _titled(title: str, name: str, found: Sequence[Block]) -> str:
+    return f"<section><h2>{in_html(title)}</h2><h3>{in_html(name)}</h3>{fragment(found)}</section>"
+
+
+def _lines(text: str) -> str:
+    """Lines of a text, each in characters that can be seen."""
+    return "\n".join(in_html(line) for line in several_lines(text[:100_000]).split("\n"))
+
+
+def title(paths: Sequence[Path]) -> str:
+    """The title of the page."""
+    return f"Report of {', '.join(map(str, paths[:4]))}" + (f" and {len(paths) - 4} more" if len(paths) > 4 else "")
