@@ -14,6 +14,7 @@ from probes.commands.rendering.numbers import numbers
 from probes.commands.rendering.table import number, spans, sparkline, table
 from probes.errors import SeriesNotFound, UsageError
 from probes.printable import one_line
+from probes.reader.export.jsonl_file import plain
 from probes.reader.layer_figures import layer_figures
 from probes.reader.run import open as open_run
 from probes.reader.series import Series
@@ -82,13 +83,6 @@ def _row_data(row: CaptureSummary) -> dict[str, Any]:
 
 def _figures(moments: Moments) -> dict[str, Any]:
     return {name: plain(value) for name, value in figures(moments).items()}
-
-
-def plain(value: Any) -> Any:
-    """Return a value that JSON can hold; NaN, infinities and complex numbers become text."""
-    if isinstance(value, complex) or value != value or value in (float("inf"), float("-inf")):
-        return str(value)
-    return value
 
 
 def _text(series: Series, summary: SeriesSummary) -> str:

@@ -61,7 +61,7 @@ def labelled_array(
         MissingExtra: xarray is not installed.
     """
     package = import_optional("xarray", "xarray", "`Series.xarray`")
-    dims = ("step", *_dims(signature.dims, values.ndim - 1)) if stacked else _dims(signature.dims, values.ndim, ROW)
+    dims = ("step", *axis_names(signature.dims, values.ndim - 1)) if stacked else axis_names(signature.dims, values.ndim, ROW)
     coordinates: dict[str, Any] = {column: (dims[0], clocks[column]) for column in ("step", *COORDINATES)}
     coordinates |= _labels(signature, dims)
     found: xarray.DataArray = package.DataArray(values, dims=dims, coords=coordinates, attrs=dict(attrs), name=name)
@@ -91,7 +91,7 @@ def joined_runs(
         raise RaggedSeries(f"the captures of the runs differ in shape: {shapes}")
     clocks = np.unique(np.concatenate([clocks[CLOCK] for _, clocks in captures.values()]))
     joined = _side_by_side(list(captures.values()), clocks)
-    dims = ("run", "step", *_dims(signature.dims, joined.ndim - 2))
+    dims = ("run", "step", *axis_names(signature.dims, joined.ndim - 2))
     coordinates: dict[str, Any] = {"run": list(captures)} | {tag: ("run", list(found)) for tag, found in tags.items()}
     coordinates |= {column: ("step", clocks[column]) for column in CLOCK}
     found: xarray.DataArray = package.DataArray(joined, dims=dims, coords=coordinates | _labels(signature, dims))
@@ -113,7 +113,7 @@ def _labels(signature: Signature, dims: Sequence[str]) -> dict[str, Any]:
     return {name: list(labels) for name, labels in signature.coords.items() if name in dims}
 
 
-def _dims(dims: tuple[str, ...] | None, count: int, first: str = "dim_0") -> tuple[str, ...]:
+def axis_names(dims: tuple[str, ...] | None, count: int, first: str = "dim_0") -> tuple[str, ...]:
     """A distinct name for each axis; none is `step`, which the clock takes."""
     names = list(dims or (first, *(f"dim_{index}" for index in range(1, count))))[:count]
     if len(names) != count:

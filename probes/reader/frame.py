@@ -80,7 +80,7 @@ def columns(series: Sequence[Series]) -> dict[str, Column]:
         )
     rows = [part for one in single for part in _rows(one)]
     found: dict[str, Column] = {name: _texts([getattr(part.series.key, name) for part in rows], rows) for name in NAMES}
-    found |= {name: _joined([_whole(part.clocks[name]) for part in rows], np.int64) for name in CLOCK}
+    found |= {name: _joined([whole(part.clocks[name]) for part in rows], np.int64) for name in CLOCK}
     for axis in dict.fromkeys(axis for part in rows for axis in part.indices):
         found[f"{axis}_1" if axis in (*found, "label", "value") else axis] = _joined(
             [part.indices.get(axis, np.full(len(part.values), -1)) for part in rows], np.int64
@@ -137,7 +137,7 @@ def _joined(parts: Sequence[NDArray[Any]], kind: Any = None) -> NDArray[Any]:
     return np.concatenate(parts) if kind is None and parts else np.concatenate([np.empty(0, kind), *parts]).astype(kind or float)
 
 
-def _whole(column: NDArray[Any]) -> NDArray[np.int64]:
+def whole(column: NDArray[Any]) -> NDArray[np.int64]:
     """A column of the clock as signed numbers; -1 for a step that is not known."""
     return np.where(column == UNKNOWN, -1, column.astype(np.int64)) if column.dtype == np.uint64 else column.astype(np.int64)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping
 from functools import cached_property
@@ -129,6 +130,12 @@ class RunReader(SeriesIndex):
     def missing(self) -> list[MissingValue]:
         """The values that were due in the selected epochs and are missing, with reasons; what the schedule leaves out is not listed."""
         return [one for closing in self._closings for one in missing_values(closing.get("accounts"))]
+
+    @property
+    def about(self) -> Mapping[str, str]:
+        """The run and its captures roots, so that from a file of another tool one finds the captures that it was made of."""
+        roots = {f"{epoch}.{rank}" if rank else str(epoch): root for (epoch, rank), root in self.captures_roots.items()}
+        return {"probes.run_id": str(self.manifest.get("run_id", "")), "probes.captures_roots": json.dumps(roots)}
 
     @property
     def _closings(self) -> list[dict[str, Any]]:

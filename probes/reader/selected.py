@@ -74,7 +74,7 @@ class SelectedCaptures:
 
     def bits(self) -> NDArray[Any]:
         """The exact bits of all captures, flat, one after the other; owned by the caller."""
-        ranges = [(part, first, last) for part, positions in self.chosen for first, last in _ranges(positions)]
+        ranges = [(part, first, last) for part, positions in self.chosen for first, last in consecutive(positions)]
         if len(ranges) == 1:
             part, first, last = ranges[0]
             return np.array(part.part().elements(first, last))
@@ -85,6 +85,17 @@ class SelectedCaptures:
             out[start : start + len(taken)] = taken
             start += len(taken)
         return out
+
+    def at(self, indices: NDArray[np.intp]) -> SelectedCaptures:
+        """The captures at some indices, ascending and distinct."""
+        found: list[Chosen] = []
+        start = 0
+        for part, positions in self.chosen:
+            low, high = np.searchsorted(indices, (start, start + len(positions)))
+            if high > low:
+                found.append((part, positions[indices[low:high] - start]))
+            start += len(positions)
+        return SelectedCaptures(self.key, found)
 
     def __len__(self) -> int:
         return sum(len(positions) for _, positions in self.chosen)
@@ -118,7 +129,7 @@ def rows_of(part: LazyPart, positions: NDArray[np.intp]) -> NDArray[np.int64]:
     return shapes[:, 0] if shapes.shape[1] else np.ones(len(positions), np.int64)
 
 
-def _ranges(positions: NDArray[np.intp]) -> Iterator[tuple[int, int]]:
+def consecutive(positions: NDArray[np.intp]) -> Iterator[tuple[int, int]]:
     """Consecutive positions, each range as its first position and the one after its last."""
     first, last = int(positions[0]), int(positions[-1])
     if last - first + 1 == len(positions):

@@ -16,6 +16,7 @@ from probes.clock import SeriesKey
 from probes.errors import AmbiguousSeries, RaggedSeries, SeriesNotFound, UsageError
 from probes.reader import sample_ids
 from probes.reader.convert import labelled_array, tensor_of_bits
+from probes.reader.export.batch import Batch, batches
 from probes.reader.lazy_part import LazyPart
 from probes.reader.loss_scales import divided, loss_scales, nonlinear
 from probes.reader.padded import filled, side_by_side
@@ -154,6 +155,23 @@ class Series:
         clocks = np.repeat(self.clocks, self._whole.row_sizes)
         return labelled_array(self.rows(), clocks, signature, str(self.key), attrs, stacked=False)
 
+    def batches(self, elements: int = 1 << 20) -> Iterator[Batch]:
+        """All captures in order in groups, for work on more captures than memory holds.
+
+        Args:
+            elements: the largest number of elements of a group; a larger capture is a group by itself.
+        """
+        return batches(self._whole, elements)
+
+    def take(self, indices: NDArray[np.intp]) -> NDArray[Any]:
+        """The captures at some indices, ascending and distinct, as one array (indices, *shape); reads no others.
+
+        Raises:
+            RaggedSeries: the captures of the series differ in shape.
+        """
+        shape = stored_shape(self._shared(0), self.dtype)
+        return values(self._whole.at(indices).bits().reshape(len(indices), *shape), self.dtype)
+
     @property
     def ids(self) -> NDArray[Any]:
         """(N,) ids of the samples behind `rows`, as the run recorded them.
@@ -212,6 +230,11 @@ class Series:
             return Signature(first.dtype, None, None, first.coords)
         common = tuple(found[0] if len(set(found)) == 1 else None for found in zip(*shapes, strict=True))
         return Signature(first.dtype, common, first.dims, first.coords)
+
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        """The different shapes of the captures, sorted."""
+        return self._captures.shapes
 
     @property
     def row_sizes(self) -> NDArray[np.int64]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Self, overload
 
 from probes.capture_file.series_name import Word, parse_word
@@ -39,6 +40,11 @@ class SeriesIndex:
     def _scales(self) -> Mapping[tuple[str, str], Sequence[LazyPart]]:
         """The series of loss scales by probe and phase."""
         raise NotImplementedError
+
+    @property
+    def about(self) -> Mapping[str, str]:
+        """What files of other tools say of the run."""
+        return {}
 
     @property
     def probes(self) -> list[str]:
@@ -115,12 +121,28 @@ class SeriesIndex:
         """
         return self.match(word).frame(package)
 
+    def export(self, path: str | Path, word: str = "**", *, format: str | None = None, wide: bool = False) -> None:  # noqa: A002  # as in the command
+        """Write the captures of all series that a pattern matches to a file of another tool; see `SeriesSet.export`.
+
+        Args:
+            path: the file: `.parquet`, `.arrow`, `.npz`, `.safetensors` or `.jsonl`.
+            word: a probe, or a pattern as for `match`.
+            format: the format, if the suffix does not name it.
+            wide: of `parquet` and `arrow`: one row for each place of the clock.
+
+        Raises:
+            SeriesNotFound: no series fits.
+            MissingExtra: the format needs a package that is not installed.
+            UsageError: the format is not known, or cannot hold the captures.
+        """
+        self.match(word).export(path, format=format, wide=wide)
+
     def _matching(self, meant: Word) -> SeriesSet:
         probe, target, leaf = (_pattern(part) for part in (meant.probe, meant.target, meant.leaf))
         found = [key for key in self._keys if probe(key.probe) and target(key.target) and leaf(key.leaf)]
         if not found:
             raise SeriesNotFound(f"no series matches `{meant.probe}/{meant.target or '**'}`; {_known([str(key) for key in self._keys])}")
-        return SeriesSet([self._series([key]) for key in found])
+        return SeriesSet([self._series([key]) for key in found], self.about)
 
     def _targets(self, probe: str) -> dict[str, tuple[str, ...]]:
         leaves: dict[str, dict[str, None]] = {}

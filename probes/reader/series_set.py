@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, overload
 
+from probes.reader.export.arrow_file import record_batches
+from probes.reader.export.file import export
 from probes.reader.frame import Package, frame_of
 from probes.reader.selection import Names, Numbers
 from probes.reader.series import Series
@@ -15,15 +18,17 @@ class SeriesSet(Sequence[Series]):
 
     Args:
         series: the series.
+        about: what is written beside the captures into a file of another tool: the run, and its captures roots.
     """
 
-    def __init__(self, series: Sequence[Series]) -> None:
+    def __init__(self, series: Sequence[Series], about: Mapping[str, str] | None = None) -> None:
         self._series = tuple(series)
+        self._about = about or {}
 
     def sel(self, *, epoch: Numbers = None, step: Numbers = None, rank: Numbers = None, dtype: Names = None) -> SeriesSet:
         """The same series at some places of the clock, without those that have no capture there; see `Series.sel`."""
         narrowed = (one.sel(epoch=epoch, step=step, rank=rank, dtype=dtype) for one in self._series)
-        return SeriesSet([one for one in narrowed if len(one)])
+        return SeriesSet([one for one in narrowed if len(one)], self._about)
 
     def frame(self, package: Package | None = None) -> Any:
         """All captures as a long table, one row for each number.
@@ -42,13 +47,40 @@ class SeriesSet(Sequence[Series]):
         """
         return frame_of(self._series, package)
 
+    def export(self, path: str | Path, *, format: str | None = None, wide: bool = False) -> None:  # noqa: A002  # as in the command
+        """Write all captures to a file of another tool, a group of captures at a time.
+
+        Args:
+            path: the file, which is replaced when it is complete.
+            format: `parquet`, `arrow`, `npz`, `safetensors` or `jsonl`; by default that of the suffix.
+            wide: of `parquet` and `arrow`: one row for each place of the clock, one column for each number, instead of one row for
+                each number.
+
+        Raises:
+            MissingExtra: the format needs a package that is not installed.
+            UsageError: the format is not known, or cannot hold the captures; the message says which can.
+        """
+        export(path, self._series, kind=format, wide=wide, about=self._about)
+
+    def arrow(self, *, wide: bool = False) -> Any:
+        """All captures as a `pyarrow.RecordBatchReader`, which reads them as it goes on: for pandas, polars, DuckDB and others.
+
+        Args:
+            wide: see `export`.
+
+        Raises:
+            MissingExtra: pyarrow is not installed.
+            UsageError: the captures do not fit in a table of this form.
+        """
+        return record_batches([one for many in self._series for one in many.by_dtype()], wide=wide, about=self._about)
+
     @overload
     def __getitem__(self, index: int) -> Series: ...
     @overload
     def __getitem__(self, index: slice) -> SeriesSet: ...
     def __getitem__(self, index: int | slice) -> Series | SeriesSet:
         """The series at a position, or those of a range of positions."""
-        return SeriesSet(self._series[index]) if isinstance(index, slice) else self._series[index]
+        return SeriesSet(self._series[index], self._about) if isinstance(index, slice) else self._series[index]
 
     def __iter__(self) -> Iterator[Series]:
         """One series after the other."""

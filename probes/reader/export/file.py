@@ -1,0 +1,73 @@
+"""Captures written to a file of another tool."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from probes.errors import UsageError
+from probes.reader.export.arrow_file import write_arrow, write_parquet
+from probes.reader.export.jsonl_file import write_jsonl
+from probes.reader.export.npz_file import write_npz
+from probes.reader.export.safetensors_file import write_safetensors
+from probes.reader.series import Series
+
+WRITERS: dict[str, Callable[..., None]] = {
+    "arrow": write_arrow,
+    "jsonl": write_jsonl,
+    "npz": write_npz,
+    "parquet": write_parquet,
+    "safetensors": write_safetensors,
+}
+TABLES = ("arrow", "parquet")
+SUFFIXES = {".feather": "arrow", ".pq": "parquet", **{f".{name}": name for name in WRITERS}}
+
+
+def export(
+    path: str | Path,
+    series: Sequence[Series],
+    *,
+    kind: str | None = None,
+    wide: bool = False,
+    about: Mapping[str, str] | None = None,
+) -> None:
+    """Write the captures of some series to a file, which appears when it is complete.
+
+    Raises:
+        UsageError: the format is not known, or cannot hold the captures.
+        MissingExtra: the format needs a package that is not installed.
+    """
+    out = Path(path)
+    kind = kind or SUFFIXES.get(out.suffix)
+    if kind not in WRITERS:
+        known = ", ".join(f"`{suffix}`" for suffix in SUFFIXES)
+        raise UsageError(f'"{out.name}" names no format that is known; the suffix is one of {known}, or name the format')
+    with _replacing(out) as stream:
+        write(stream, series, kind, wide=wide, about=about)
+
+
+def write(stream: IO[bytes], series: Sequence[Series], kind: str, *, wide: bool = False, about: Mapping[str, str] | None = None) -> None:
+    """Write the captures of some series, one dtype after the other, in one of the formats.
+
+    Raises:
+        UsageError: the format cannot hold the captures.
+        MissingExtra: the format needs a package that is not installed.
+    """
+    if wide and kind not in TABLES:
+        raise UsageError(f"`{kind}` has no wide form; it is for {' and '.join(f'`{name}`' for name in TABLES)}")
+    WRITERS[kind](stream, [one for many in series for one in many.by_dtype()], wide=wide, about=about or {})
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[IO[bytes]]:
+    """Open a temporary file that is renamed once it is complete."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("xb") as stream:
+            yield stream
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
