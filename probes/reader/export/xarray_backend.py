@@ -16,6 +16,7 @@ from xarray.backends import BackendArray, BackendEntrypoint
 from xarray.core import indexing
 
 from probes.capture_file.dtype_decode import values_dtype
+from probes.capture_file.series_part import CLOCKS
 from probes.errors import RaggedSeries, UsageError
 from probes.reader.convert import COORDINATES, axis_names
 from probes.reader.run import open as open_run
@@ -65,7 +66,7 @@ class ProbesBackend(BackendEntrypoint):
             SeriesNotFound: there is no such series.
         """
         if (group is None) == (probe is None):
-            words = ", ".join(f'group="{one.word}"' for one in open_run(filename_or_obj).series[:3])
+            words = ", ".join(f'group="{one.word}"' for one in open_run(os.fspath(filename_or_obj)).series[:3])
             raise UsageError(f'name one series or a probe, such as {words} or probe="NAME"')
         where = _Where(os.fspath(filename_or_obj), epoch, rank)
         run = where.run()
@@ -129,7 +130,7 @@ def _dataset(series: dict[str, Series], where: _Where) -> Dataset:
     known: dict[str, Axis] = {}
     variables: dict[str, Variable] = {}
     coordinates: dict[str, Any] = {}
-    clocks = next(iter(series.values())).clocks if series else None
+    clocks = next((one.clocks for one in series.values()), np.empty(0, CLOCKS))
     for name, one in series.items():
         if len(one.shapes) > 1:
             raise RaggedSeries(f"the captures of `{one.word}` differ in shape; `.rows()` and `.masked()` of the reader join them")
@@ -139,7 +140,7 @@ def _dataset(series: dict[str, Series], where: _Where) -> Dataset:
         array = indexing.LazilyIndexedArray(_LazyCaptures(one, where))
         variables[name] = Variable(("step", *dims), array, {**one.key._asdict(), "torch_dtype": one.dtype})
     coordinates |= {axis: list(labels) for axis, (_, labels) in known.items() if labels}
-    if clocks is not None:
+    if series:
         coordinates |= {column: ("step", clocks[column]) for column in ("step", *COORDINATES)}
     return Dataset(variables, coordinates)
 
