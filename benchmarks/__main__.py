@@ -1,4 +1,4 @@
-"""Measure everything, write `figures.json` and the table of the README.
+"""Measure everything, write `figures.json`, the page of costs and the lines of the README.
 
 Usage: python -m benchmarks [TOPIC...]     (with topics, the rows are only printed; BENCHMARK_SHARE=0.1 takes a tenth of the turns)
 """

@@ -1,21 +1,30 @@
-"""The table of costs in the README is what the figures say."""
+"""The page of costs and the lines of the README are what the figures say."""
 
 from __future__ import annotations
 
 import json
 
 from benchmarks.row import Row, from_dict
-from benchmarks.table import BEGIN, END, FIGURES, README, placed, section
+from benchmarks.table import BEGIN, END, FIGURES, HEAD, PAGE, README, placed, section, short
 from benchmarks.turns import Interval, by_turns, interval, ratios
 
 FIGURES_READ = json.loads(FIGURES.read_text(encoding="utf-8"))
 ROWS = [from_dict(row) for row in FIGURES_READ["rows"]]
 
 
-def test_the_table_of_the_readme_is_that_of_the_figures() -> None:
+def test_the_page_and_the_lines_of_the_readme_are_those_of_the_figures() -> None:
     page = README.read_text(encoding="utf-8")
     assert page.count(BEGIN) == page.count(END) == 1
-    assert page == placed(page, section(FIGURES_READ)), "the README is out of date; `python -m benchmarks.table` writes its table anew"
+    assert page == placed(page, short(FIGURES_READ)), "the README is out of date; run `python -m benchmarks.table`"
+    assert PAGE.read_text(encoding="utf-8") == HEAD + section(FIGURES_READ), "the page is out of date; run `python -m benchmarks.table`"
+
+
+def test_the_readme_has_four_lines_whose_numbers_are_medians_of_the_figures() -> None:
+    lines = short(FIGURES_READ).splitlines()
+    assert len(lines) == 4
+    whole = next(row for row in ROWS if row.what.startswith("`probes`, whole values"))
+    assert f"without hooks: {whole.figure[1]:.3g} with six" in lines[0]
+    assert not any("<" in line for line in lines)
 
 
 def test_every_bar_that_is_not_met_has_its_floor_below_the_table() -> None:
