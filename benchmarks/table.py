@@ -24,7 +24,8 @@ LINES = (
     "Training of an encoder with the shape of BERT, divided by the same without hooks: "
     "<`probes`, whole values, divided by training without hooks> with six whole outputs per step captured, "
     "<`probes`, `stats`, divided by training without hooks> with `stats` of them.",
-    "`probes run` on the examples, divided by the script alone: <`probes run` on the example digits, divided by the script alone> (digits), "
+    "`probes run` on the examples, divided by the script alone: "
+    "<`probes run` on the example digits, divided by the script alone> (digits), "
     "<`probes run` on the example minilm, divided by the script alone> (minilm).",
     "Captures of 4 KiB by hand, divided by the time of `probes`: <4 KiB: h5py append in the hook> (h5py append in the hook), "
     "<4 KiB: list of clones, torch.save at the end> (clones, saved at the end), "
