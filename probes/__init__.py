@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from probes.errors import ProbesError
     from probes.plan.resolve import resolve
-    from probes.proof.diff import diff
-    from probes.proof.verify import verify
     from probes.reader.run import open  # noqa: A004  # it is called probes.open
     from probes.reader.runs import open_all
+    from probes.report.printed import diff, verify
     from probes.runner.attach import attach
     from probes.runner.look.look import look
     from probes.spec import Spec
@@ -22,13 +21,13 @@ __version__ = "0.1.0"
 # Looked up when first used, so that importing the package imports neither torch nor numpy nor h5py.
 _PUBLIC = {
     "attach": "probes.runner.attach:attach",
-    "diff": "probes.proof.diff:diff",
+    "diff": "probes.report.printed:diff",
     "load": "probes.spec:load_spec",
     "look": "probes.runner.look.look:look",
     "open": "probes.reader.run:open",
     "open_all": "probes.reader.runs:open_all",
     "resolve": "probes.plan.resolve:resolve",
-    "verify": "probes.proof.verify:verify",
+    "verify": "probes.report.printed:verify",
     "ProbesError": "probes.errors:ProbesError",
     "Spec": "probes.spec:Spec",
 }

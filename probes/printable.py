@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from html import escape
 from unicodedata import category
 
@@ -40,6 +41,26 @@ def in_markdown(text: str) -> str:
 def in_html(text: str) -> str:
     """The text inside an element or a quoted attribute of HTML."""
     return escape(one_line(text), quote=True)
+
+
+def html_lines(text: str) -> str:
+    """Lines of text for a notebook, as a terminal shows them."""
+    escaped = "\n".join(map(in_html, text.split("\n")))
+    return f"<pre>{escaped}</pre>"
+
+
+def html_table(header: Sequence[str], rows: Iterable[Sequence[object]], caption: str = "") -> str:
+    """A table for a notebook; names that look like markup stay text.
+
+    Args:
+        header: names of the columns.
+        rows: one value per column.
+        caption: a line above the table.
+    """
+    head = "".join(f"<th>{in_html(name)}</th>" for name in header)
+    body = "".join(f"<tr>{''.join(f'<td>{in_html(str(cell))}</td>' for cell in row)}</tr>" for row in rows)
+    above = f"<caption>{in_html(caption)}</caption>" if caption else ""
+    return f"<table>{above}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def _is_seen(c: str) -> bool:

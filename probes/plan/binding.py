@@ -11,7 +11,8 @@ from torch import Tensor
 from probes.clock import SeriesKey
 from probes.errors import Problem
 from probes.plan.tree import Tree
-from probes.signature import Signature
+from probes.printable import html_lines, html_table
+from probes.signature import Signature, size
 from probes.spec import LoadedSpec, Probe, Spec
 from probes.value_path import HOOK_OF, value_text
 
@@ -115,7 +116,7 @@ class Binding:
         }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Plan:
     """A spec resolved against a model: every binding, and what was left out and why. It never changes.
 
@@ -147,6 +148,17 @@ class Plan:
         """Bytes of one capture of every binding, or None where only a forward can tell."""
         sizes = [binding.stored.nbytes for binding in self.bindings]
         return None if None in sizes else sum(size for size in sizes if size is not None)
+
+    def __repr__(self) -> str:
+        probes = len({binding.name for binding in self.bindings})
+        cost = "" if self.bytes_per_step is None else f", {size(self.bytes_per_step)} a step"
+        return f"<Plan of {self.spec.name}: {probes} probes, {len(self.bindings)} bindings{cost}>"
+
+    def _repr_html_(self) -> str:
+        rows = [(one.name, one.hook, one.target or '""', one.value, one.kind, one.stored) for one in self.bindings]
+        notes = [f"note[{note.code}]: {note.message}" for note in self.notes]
+        table = html_table(("probe", "hook", "target", "value", "class", "stored"), rows, repr(self)[1:-1])
+        return table + (html_lines("\n".join(notes)) if notes else "")
 
     def as_dict(self) -> dict[str, object]:
         """Plain data for `--json` and the manifest."""

@@ -18,6 +18,7 @@ from probes.errors import StorageError
 from probes.reader.lazy_part import LazyPart
 from probes.reader.selection import Names, Numbers, Selection
 from probes.reader.series_index import SeriesIndex
+from probes.reader.series_set import listed_html
 from probes.run_directory.listing import Attempt, Directory, ListedFile, is_run, newest_run
 
 
@@ -162,6 +163,11 @@ class RunReader(SeriesIndex):
 
     def __repr__(self) -> str:
         return "; ".join([f'<RunReader "{self.path}": {len(self.epochs)} epochs', *self.not_shown]) + ">"
+
+    def _repr_html_(self) -> str:
+        states = ", ".join(f"epoch {epoch} {state}" for epoch, state in sorted(self.state.items())[:8])
+        more = ", ..." if len(self.state) > 8 else ""
+        return listed_html(self.series, "; ".join([f'"{self.path}": {states or "no epochs"}{more}', *self.not_shown]))
 
     @cached_property
     def _entries(self) -> tuple[ListedFile, ...]:

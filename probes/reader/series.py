@@ -14,6 +14,7 @@ from probes.capture_file.series_name import SeriesAddress
 from probes.capture_file.series_part import SeriesPart, stored_shape
 from probes.clock import SeriesKey
 from probes.errors import AmbiguousSeries, RaggedSeries, SeriesNotFound, UsageError
+from probes.printable import html_table
 from probes.reader import sample_ids
 from probes.reader.convert import labelled_array, tensor_of_bits
 from probes.reader.export.batch import Batch, batches
@@ -22,7 +23,7 @@ from probes.reader.loss_scales import divided, loss_scales, nonlinear
 from probes.reader.padded import filled, side_by_side
 from probes.reader.selected import Capture, Chosen, SelectedCaptures
 from probes.reader.selection import Names, Numbers, Samples, Selection
-from probes.signature import Signature
+from probes.signature import Signature, size
 
 if TYPE_CHECKING:
     import torch
@@ -259,6 +260,19 @@ class Series:
 
     def __repr__(self) -> str:
         return f"<Series {self.key}: {len(self)} captures of {self.signature}>" if len(self) else f"<Series {self.key}: empty>"
+
+    def row(self) -> tuple[object, ...]:
+        """What a list of series shows: name, captures, dtype, shape, bytes, first and last epoch."""
+        if not len(self):
+            return (self.word, 0, "", "", size(0), "")
+        epochs = self.clocks["epoch"]
+        first, last = int(epochs.min()), int(epochs.max())
+        shape = str(self.signature).removeprefix(self.signature.dtype or "")
+        return (self.word, len(self), self.dtype, shape, size(self.nbytes), str(first) if first == last else f"{first}-{last}")
+
+    def _repr_html_(self) -> str:
+        names = ("series", "captures", "dtype", "shape", "bytes", "epochs")
+        return html_table(("", ""), [*zip(names, self.row(), strict=True), *self.attrs.items()])
 
     @cached_property
     def _chosen(self) -> tuple[Chosen, ...]:

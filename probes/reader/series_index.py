@@ -14,7 +14,7 @@ from probes.reader.frame import Package
 from probes.reader.lazy_part import LazyPart
 from probes.reader.selection import Names, Selection
 from probes.reader.series import Series
-from probes.reader.series_set import SeriesSet
+from probes.reader.series_set import SeriesList, SeriesSet
 
 
 class SeriesIndex:
@@ -52,9 +52,9 @@ class SeriesIndex:
         return sorted({key.probe for key in self._keys})
 
     @property
-    def series(self) -> list[Series]:
-        """Every series, sorted by name; none is touched yet."""
-        return [self._series([key]) for key in self._keys]
+    def series(self) -> SeriesList:
+        """Every series, sorted by name, as a list; none is touched yet."""
+        return SeriesList(self._series([key]) for key in self._keys)
 
     @overload
     def __getitem__(self, name: str) -> dict[str, tuple[str, ...]]: ...

@@ -6,11 +6,41 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, overload
 
+from probes.printable import html_table
 from probes.reader.export.arrow_file import record_batches
 from probes.reader.export.file import export
 from probes.reader.frame import Package, frame_of
 from probes.reader.selection import Names, Numbers
 from probes.reader.series import Series
+
+SHOWN = 100  # series that a notebook lists
+COLUMNS = ("series", "captures", "dtype", "shape", "bytes", "epochs")
+
+
+class SeriesList(list[Series]):
+    """A list of series that is short to print."""
+
+    def __repr__(self) -> str:
+        return _brief("series", self)
+
+    def _repr_html_(self) -> str:
+        return listed_html(self)
+
+
+def listed_html(series: Sequence[Series], caption: str = "") -> str:
+    """A table of series for a notebook; of very many the first ones.
+
+    Args:
+        series: the series.
+        caption: a line above the table; by default their number.
+    """
+    more = f"; the first {SHOWN} are listed" if len(series) > SHOWN else ""
+    return html_table(COLUMNS, [one.row() for one in series[:SHOWN]], (caption or f"{len(series)} series") + more)
+
+
+def _brief(name: str, series: Sequence[Series]) -> str:
+    names = ", ".join(one.word for one in series[:3])
+    return f"<{len(series)} {name}: {names}{', ...' if len(series) > 3 else ''}>" if series else f"<no {name}>"
 
 
 class SeriesSet(Sequence[Series]):
@@ -92,3 +122,6 @@ class SeriesSet(Sequence[Series]):
     def __repr__(self) -> str:
         names = ", ".join(one.word for one in self._series[:3])
         return f"<SeriesSet of {len(self)}: {names}{', ...' if len(self) > 3 else ''}>"
+
+    def _repr_html_(self) -> str:
+        return listed_html(self._series)

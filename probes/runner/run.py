@@ -218,6 +218,10 @@ class Run(RunLoops):
         """Give the first epoch a number."""
         self.engine.clock.next_epoch = epoch
 
+    def __repr__(self) -> str:
+        state = "over" if self._over else "entered" if self._entered else "not entered"
+        return f'<Run "{self.directory}": {len(self.plan.bindings)} bindings, {state}>'
+
     def summary(self) -> RunSummary:
         """What was captured so far, as a table; `str()` of it is for people, `.as_dict()` for programs."""
         return RunSummary(self.engine)

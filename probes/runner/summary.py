@@ -12,6 +12,7 @@ from probes.capture_file.closing.missing_values import MissingValue, in_words, m
 from probes.errors import Problem
 from probes.hooks.capture.account import LOSSES, NOT_DUE, REASONS, Account
 from probes.plan import Binding, Plan
+from probes.printable import html_lines, html_table
 from probes.run_directory.create import shown
 from probes.runner.clock.loop_report import loop_lines
 from probes.runner.engine import Engine
@@ -20,6 +21,7 @@ from probes.signature import size
 
 Accounts = Mapping[int, list[Account]]
 
+HEADER = ("probe", "hook", "targets", "fired", "captures", "bytes", "note")
 RAISE = "`--set on_error=raise` ends the run where it happens"
 
 
@@ -84,10 +86,19 @@ class RunSummary:
             "problems": [problem.as_dict() for problem in self.problems],
         }
 
+    def __repr__(self) -> str:
+        captures = sum(row.captures for row in self.rows)
+        return f'<RunSummary "{self.directory}": {len(self.rows)} probes, {captures} captures, {self.epochs} epochs>'
+
+    def _repr_html_(self) -> str:
+        return html_table(HEADER, self._cells()) + html_lines("\n".join(self._ending()))
+
+    def _cells(self) -> list[tuple[str, ...]]:
+        return [(r.probe, r.hook, str(r.targets), str(r.fired), str(r.captures), size(r.nbytes), r.note) for r in self.rows]
+
     def __str__(self) -> str:
-        header = ("probe", "hook", "targets", "fired", "captures", "bytes", "note")
-        table = [header, *((r.probe, r.hook, str(r.targets), str(r.fired), str(r.captures), size(r.nbytes), r.note) for r in self.rows)]
-        widths = [max(len(row[column]) for row in table) for column in range(len(header))]
+        table = [HEADER, *self._cells()]
+        widths = [max(len(row[column]) for row in table) for column in range(len(HEADER))]
         right = {2, 3, 4, 5}
         lines = [
             "  ".join(

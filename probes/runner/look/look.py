@@ -21,6 +21,7 @@ from probes.plan import Plan, resolve
 from probes.reader.lazy_part import LazyPart
 from probes.reader.selection import Names, Selection
 from probes.reader.series_index import SeriesIndex
+from probes.reader.series_set import listed_html
 from probes.run_directory.listing import ListedFile
 from probes.run_directory.resume import PreviousAttempts
 from probes.runner.attached.aside import backward_aside, calls_aside
@@ -72,6 +73,9 @@ class Look(SeriesIndex):
 
     def __repr__(self) -> str:
         return f"<Look: {len(self._keys)} series>"
+
+    def _repr_html_(self) -> str:
+        return listed_html(self.series)
 
 
 def look(model: Module | Mapping[str, Module], spec: Any, *args: Any, backward: Loss | None = None, **kwargs: Any) -> Look:
