@@ -37,6 +37,7 @@ EXITS = {
     3: "a problem of the environment: a missing file, a full disk, a missing optional dependency",
     4: "a bug in probes",
     130: "interrupted",
+    141: "nobody reads the output any more, such as after `| head -1`",
 }
 COMPLETION = """\
 ## Completion

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import select
+import sys
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -10,7 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from probes import __version__
-from probes.commands.rendering.failure import DEBUG, INTERRUPTED, answer
+from probes.commands.rendering.failure import BROKEN_PIPE, DEBUG, INTERRUPTED, answer
 from probes.errors import nearest
 
 
@@ -58,7 +60,7 @@ VERBS: dict[str, dict[str, Verb]] = {
     },
 }
 EPILOG = """\b
-Exit codes: 0 ok, 1 negative result, 2 usage or spec error, 3 environment, 4 bug in probes, 130 interrupted.
+Exit codes: 0 ok, 1 negative result, 2 usage or spec error, 3 environment, 4 bug in probes, 130 interrupted, 141 nobody reads the output.
 Shell completion: eval "$(_PROBES_COMPLETE=bash_source probes)", or zsh_source, fish_source."""
 
 
@@ -116,8 +118,20 @@ class Verbs(click.Group):
         except KeyboardInterrupt:
             click.echo("interrupted", err=True)
             ctx.exit(INTERRUPTED)
+        except BrokenPipeError as error:
+            ctx.exit(BROKEN_PIPE if _reader_has_gone() else answer(error, debug=bool(ctx.meta.get(DEBUG))))
         except Exception as error:  # the one boundary where any error becomes an exit code
             ctx.exit(answer(error, debug=bool(ctx.meta.get(DEBUG))))
+
+
+def _reader_has_gone() -> bool:
+    """Whether nobody reads stdout any more, as after `| head`; the interpreter then writes what is left nowhere."""
+    asked = select.poll()
+    asked.register(sys.stdout.fileno(), 0)
+    gone = any(event & select.POLLERR for _, event in asked.poll(0))
+    if gone:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return gone
 
 
 def _color(context: click.Context, _: click.Parameter, value: str) -> None:

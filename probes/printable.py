@@ -7,6 +7,7 @@ from html import escape
 from unicodedata import category
 
 HIDDEN = frozenset(["Cc", "Cf", "Zl", "Zp", "Zs"])  # controls, formats such as bidirectional marks, and what looks like a space
+LEAST = 16  # characters that are left of a name at least
 SEEN = frozenset("\t \u3000")  # the last is the space of ideographic scripts, as wide as their letters
 
 
@@ -61,6 +62,47 @@ def html_table(header: Sequence[str], rows: Iterable[Sequence[object]], caption:
     body = "".join(f"<tr>{''.join(f'<td>{in_html(str(cell))}</td>' for cell in row)}</tr>" for row in rows)
     above = f"<caption>{in_html(caption)}</caption>" if caption else ""
     return f"<table>{above}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def shortened(text: str, width: int) -> str:
+    """A text of at most `width` characters; what is too long loses its middle."""
+    if len(text) <= width:
+        return text
+    kept = width - 1
+    return f"{text[: kept - kept // 2]}…{text[len(text) - kept // 2 :]}"
+
+
+def aligned(
+    header: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[str] = (), width: int | None = None, kept: Sequence[str] = ()
+) -> list[str]:
+    """The lines of a table.
+
+    Args:
+        header: names of the columns.
+        rows: one text per column.
+        right: names of the right-aligned columns, which are never shortened.
+        width: most characters of a line; names in the widest columns lose their middle until it fits. None for any width.
+        kept: names of further columns that are never shortened, such as sentences.
+    """
+    columns = list(zip(header, *([one_line(cell) for cell in row] for row in rows), strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    if width is not None:
+        fixed = [name in right or name in kept for name in header]
+        widths = _fitting(widths, [len(name) if not keep else size for name, size, keep in zip(header, widths, fixed, strict=True)], width)
+    cells = [
+        [shortened(cell, size).rjust(size) if name in right else shortened(cell, size).ljust(size) for cell in column]
+        for name, size, column in zip(header, widths, columns, strict=True)
+    ]
+    return ["  ".join(line).rstrip() for line in zip(*cells, strict=True)]
+
+
+def _fitting(widths: list[int], least: list[int], width: int) -> list[int]:
+    """Widths of columns that fit a line, as far as each may become narrower: the widest gives way first."""
+    found, room = list(widths), width - 2 * (len(widths) - 1)
+    floors = [min(size, max(low, LEAST)) for size, low in zip(widths, least, strict=True)]
+    while sum(found) > room and (open_columns := [at for at, size in enumerate(found) if size > floors[at]]):
+        found[max(open_columns, key=lambda at: found[at])] -= 1
+    return found
 
 
 def _is_seen(c: str) -> bool:

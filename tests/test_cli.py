@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 import sys
 from importlib import import_module
@@ -149,3 +150,15 @@ def test_completion_offers_verbs_without_importing_them() -> None:
 
     offered = ShellComplete(cli, {}, "probes", "_PROBES_COMPLETE").get_completions([], "re")
     assert {item.value for item in offered} == {"recover", "replay", "report"}
+
+
+@pytest.mark.parametrize(("words", "code"), [(["explain"], 141), (["--help"], 1)])
+def test_a_reader_that_has_gone_leaves_no_message(words: list[str], code: int) -> None:
+    """As for `probes explain | head -1`, where the pipe is closed at any time."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run([sys.executable, "-m", "probes", *words], stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    finally:
+        os.close(writing)
+    assert (done.stderr, done.returncode) == ("", code)

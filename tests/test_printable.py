@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from probes.cli import main
-from probes.printable import in_html, in_markdown, one_line, several_lines
+from probes.printable import aligned, in_html, in_markdown, one_line, several_lines
 from tests.reader.recorded import KEY, Recording
 
 HOSTILE = (
@@ -60,3 +60,26 @@ def test_a_file_draws_no_verdict_of_its_own(tmp_path: Path, monkeypatch: pytest.
         said = "".join(capsys.readouterr())
         assert said
         assert not any(mark in said for mark in ("\x1b[1A", "\u202e", "\nrun verifies")), said
+
+
+PATHS = ["bert.encoder.layer.11.attention.self.query.weight_orig_with_a_long_name", "bert.pooler", "x" * 300]
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_a_table_fits_the_width_and_names_keep_both_ends(width: int) -> None:
+    rows = [(path, "123456", "12 KiB", "a note") for path in PATHS]
+    lines = aligned(("series", "captures", "bytes", "note"), rows, ("captures", "bytes"), width, ("note",))
+    assert max(map(len, lines)) == width
+    assert "bert.pooler" in lines[2]
+    assert all("123456" in line and "12 KiB  a note" in line for line in lines[1:])
+    first = lines[1].split("  ")[0]
+    assert first.startswith("bert.encoder"[: min(12, len(first) // 2)])
+    assert first.endswith("name")
+    assert len({len(line.partition("123456")[0]) for line in lines[1:]}) == 1
+
+
+def test_a_table_without_a_width_has_the_full_text_and_one_that_cannot_fit_keeps_its_numbers() -> None:
+    assert PATHS[2] in "\n".join(aligned(("series",), [(path,) for path in PATHS]))
+    narrow = aligned(("series", "bytes"), [("abc" * 20, "1" * 30)], ("bytes",), 20)
+    assert narrow[1].endswith("1" * 30)
+    assert len(narrow[1]) == 16 + 2 + 30

@@ -36,7 +36,7 @@ def explain(code: str | None, as_json: bool) -> None:
 
 def listing() -> str:
     """Return all codes, grouped by family."""
-    return "\n\n".join(f"{title}\n\n{table(('code', 'meaning'), rows)}" for title, rows in _tables().items())
+    return "\n\n".join(f"{title}\n\n{table(('code', 'meaning'), rows, kept=('meaning',))}" for title, rows in _tables().items())
 
 
 def text(code: str, row: Code) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from probes.errors import UsageError
 from probes.provenance.data import data_digests
 from probes.provenance.modules import KEEP
 from probes.provenance.own_code import with_functions
-from probes.script.program import program_of
+from probes.script.program import Program, program_of, unknown_to
 from probes.script.progress import Progress
 from probes.script.run_request import RunRequest
 from probes.script.session import Session
@@ -77,10 +78,27 @@ def run(
         take_over=take_over,
         first_epoch=first_epoch,
     )
-    outcome = Session(request, Progress(quiet=quiet)).run(target)
+    progress = Progress(quiet=quiet)
+    for line in _misplaced(target, spec):
+        progress.say(line)
+    outcome = Session(request, progress).run(target)
     if outcome.failure is not None:
         answer(outcome.failure)
     sys.exit(outcome.code)
+
+
+def _misplaced(target: Program, spec: str) -> list[str]:
+    """A line on an option of ours that is behind the script, which does not know it."""
+    options = [name for option in run.params for name in option.opts if name.startswith("--")]
+    given = unknown_to(target, options)
+    if not given:
+        return []
+    name, sign, _ = given.partition("=")
+    at = target.arguments.index(given)
+    takes = not sign and not next(option.is_flag for option in run.params if isinstance(option, click.Option) and name in option.opts)
+    moved, rest = target.arguments[at : at + 1 + takes], (*target.arguments[:at], *target.arguments[at + 1 + takes :])
+    line = shlex.join(["probes", "run", *moved, spec, target.name, *rest])
+    return [f"`{name}` is behind the script, so `{target.name}` gets it; options of `probes run` come before the spec: {line}"]
 
 
 def _pair(option: str, text: str) -> tuple[str, str]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, replace
+from difflib import SequenceMatcher
 
 from probes.errors import Problem, nearest
 from probes.module_glob import ModuleGlob
@@ -10,6 +12,10 @@ from probes.plan.tree import Node, Tree, join
 from probes.signature import Signature
 from probes.spec import LoadedSpec, Probe
 from probes.value_path import value_text
+
+LIKELY, ABBREVIATED = 0.6, 0.8  # likeness of a name that is suggested, and of one that a class explains
+SHORTEST = 3  # letters of an abbreviation
+WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")  # of a class name
 
 
 @dataclass
@@ -61,7 +67,38 @@ class ProbeDraft:
         if path in self.tree.tensors():
             return "it is a parameter or a buffer: write `hook: tensor` and `tensors`"
         deeper = [other for other in self.tree.nodes if other.endswith(f".{path}")]
-        return f"did you mean `{deeper[0]}`?" if deeper else nearest(path, self.tree.nodes)
+        likely = deeper[0] if deeper else likely_path(path, self.tree)
+        return f"did you mean `{likely}`?" if likely else nearest(path, self.tree.nodes)
+
+
+def likely_path(path: str, tree: Tree) -> str:
+    """The module that a wrong path probably means; empty where none is likely.
+
+    The place counts before the letters: level by level the child of that name, or the one whose own name or class is most like it. So
+    `attn` means the child of class `SelfAttention`, and not a module with similar letters somewhere else.
+    """
+    found = ""
+    for level in path.split("."):
+        children = [node for other, node in tree.nodes.items() if other and other.rpartition(".")[0] == found]
+        named = {node.path.rpartition(".")[2]: node for node in children}
+        likely = max(named, key=lambda name: _likeness(level, named[name]), default="")
+        if level not in named and (not likely or level.isdecimal() or _likeness(level, named[likely]) < LIKELY):
+            return ""
+        found = named[level if level in named else likely].path
+    return found if tree.nodes[found].runs else ""
+
+
+def _likeness(name: str, node: Node) -> float:
+    """How likely a module is meant by a name: by the letters of its own name, or since its class is called so."""
+    own = SequenceMatcher(None, name.lower(), node.path.rpartition(".")[2].lower()).ratio()
+    words = [word.lower() for word in WORDS.findall(node.kind)]
+    return max(own, ABBREVIATED if any(_abbreviates(name.lower(), word) for word in words) else 0.0)
+
+
+def _abbreviates(name: str, word: str) -> bool:
+    """Whether a name is a word, or its first letter and others of it in order."""
+    letters = iter(word)
+    return len(name) >= SHORTEST and name[0] == word[0] and all(letter in letters for letter in name)
 
 
 @dataclass(frozen=True)

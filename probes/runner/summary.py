@@ -12,7 +12,7 @@ from probes.capture_file.closing.missing_values import MissingValue, in_words, m
 from probes.errors import Problem
 from probes.hooks.capture.account import LOSSES, NOT_DUE, REASONS, Account
 from probes.plan import Binding, Plan
-from probes.printable import html_lines, html_table
+from probes.printable import aligned, html_lines, html_table
 from probes.run_directory.create import shown
 from probes.runner.clock.loop_report import loop_lines
 from probes.runner.engine import Engine
@@ -22,6 +22,7 @@ from probes.signature import size
 Accounts = Mapping[int, list[Account]]
 
 HEADER = ("probe", "hook", "targets", "fired", "captures", "bytes", "note")
+RIGHT = HEADER[2:6]
 RAISE = "`--set on_error=raise` ends the run where it happens"
 
 
@@ -97,17 +98,15 @@ class RunSummary:
         return [(r.probe, r.hook, str(r.targets), str(r.fired), str(r.captures), size(r.nbytes), r.note) for r in self.rows]
 
     def __str__(self) -> str:
-        table = [HEADER, *self._cells()]
-        widths = [max(len(row[column]) for row in table) for column in range(len(HEADER))]
-        right = {2, 3, 4, 5}
-        lines = [
-            "  ".join(
-                cell.rjust(width) if column in right else cell.ljust(width)
-                for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-            )
-            for row in table
-        ]
-        return "\n".join([*(line.rstrip() for line in lines), *self._ending()])
+        return self.text()
+
+    def text(self, width: int | None = None) -> str:
+        """The table and what follows it.
+
+        Args:
+            width: most characters of a line of the table, as far as names can be shortened; by default any.
+        """
+        return "\n".join([*aligned(HEADER, self._cells(), RIGHT, width, kept=("note",)), *self._ending()])
 
     def _ending(self) -> list[str]:
         files = f"{self.epochs} {'epoch' if self.epochs == 1 else 'epochs'} sealed in {shown(self.directory)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import io
 import os
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -173,6 +174,24 @@ def trimmed(trace: TracebackType | None) -> TracebackType | None:
 
 def _ours(trace: TracebackType) -> bool:
     return trace.tb_frame.f_code.co_filename.startswith(OURS)
+
+
+def unknown_to(program: Program, options: Sequence[str]) -> str:
+    """The first argument of a script that is an option of ours, and whose name is nowhere in the script; empty where there is none.
+
+    Args:
+        program: the script; a module is not looked at, since to find it may run code.
+        options: our options.
+    """
+    given = next((word for word in program.arguments if word.partition("=")[0] in options), "")
+    if not given or program.is_module:
+        return ""
+    try:
+        text = program.path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    name = given.partition("=")[0]
+    return "" if name in text or name.lstrip("-").replace("-", "_") in re.findall(r"\w+", text) else given
 
 
 def program_of(verb: str, words: Sequence[str], before: str = "SPEC") -> Program:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -71,7 +72,8 @@ class Progress:
         """The table of what was captured, every model that the script called, and what to type next."""
         for run in runs:
             rank = _rank(run).rstrip()
-            lines = [*([rank] if rank else []), str(run.summary()), *models, f"next: probes ls {shown(run.directory)}"]
+            width = shutil.get_terminal_size().columns if self.stream.isatty() else None
+            lines = [*([rank] if rank else []), run.summary().text(width), *models, f"next: probes ls {shown(run.directory)}"]
             self.say("\n".join(["", *lines]))
 
 

@@ -85,6 +85,18 @@ def test_an_option_behind_the_spec_is_told_where_it_goes(invoke: Invoke, files: 
     assert "option `--out` stands where the script is expected" in said.err
 
 
+def test_an_option_behind_the_script_that_the_script_does_not_know_is_noticed(invoke: Invoke, files: Path) -> None:
+    said = invoke(run, "probe.yaml", "train.py", "--lr", "0.5", "--out", "runs/a", "-v")
+    assert "probes run --out runs/a probe.yaml train.py --lr 0.5 -v" in said.err
+    assert said.code == 0
+    said = invoke(run, "probe.yaml", "train.py", "--lr", "0.5", "--resume")
+    assert "`--resume` is behind the script, so `train.py` gets it" in said.err
+    assert "probes run --resume probe.yaml train.py --lr 0.5" in said.err
+    (files / "train.py").write_text(TRAIN + "parser_dest = 'out'\n", encoding="utf-8")
+    said = invoke(run, "probe.yaml", "train.py", "--lr", "0.5", "--out=runs/b")
+    assert "behind the script" not in said.err
+
+
 def test_a_module_runs_too(invoke: Invoke, files: Path) -> None:
     said = invoke(run, "--out", "mine", "probe.yaml", "-m", "train")
     assert said.code == 0, said.err

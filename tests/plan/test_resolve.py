@@ -190,3 +190,50 @@ def test_a_buffer_never_has_a_gradient() -> None:
     assert "no gradient is possible" in notes(one(hook="tensor", tensors=["**"]), model)["frozen-parameter"]
     (problem,) = problems(one(hook="tensor", tensors=["0.running_mean"], when={"epochs": {"from": 1}}), model)
     assert "never has a gradient" in problem.message
+
+
+class SelfAttention(nn.Module):
+    """An attention, by its class only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query = nn.Linear(2, 2)
+
+    def forward(self, x: Any) -> Any:
+        return self.query(x)
+
+
+class EncoderBlock(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.mixer = SelfAttention()
+        self.antenna = nn.Linear(2, 2)
+        self.norm = nn.LayerNorm(2)
+
+
+class Encoder(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.ModuleList(EncoderBlock() for _ in range(2))
+        self.attn_scale = nn.Linear(2, 2)
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("layer.1.attn", "layer.1.mixer"),  # by its class, although `layer.1.antenna` has more of the letters
+        ("layers.0.attention.query", "layer.0.mixer.query"),
+        ("layer.1.nrom", "layer.1.norm"),
+        ("layer.0.layernorm", "layer.0.norm"),
+        ("layer.1.mixer.qury", "layer.1.mixer.query"),
+    ],
+)
+def test_a_suggestion_weighs_the_place_and_the_class_before_the_letters(written: str, meant: str) -> None:
+    with pytest.raises(PlanError, match=f"did you mean `{meant}`"):
+        probes.resolve({"version": 1, "probes": {"p": {"hook": "forward", "modules": [written]}}}, Encoder())
+
+
+def test_a_number_that_does_not_exist_is_not_replaced_by_another() -> None:
+    with pytest.raises(PlanError) as found:
+        probes.resolve({"version": 1, "probes": {"p": {"hook": "forward", "modules": ["layer.7.norm"]}}}, nn.Sequential(nn.Linear(2, 2)))
+    assert "did you mean" not in str(found.value)

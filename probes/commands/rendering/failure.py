@@ -12,7 +12,7 @@ from probes.errors import ProbesError, Problem, ProblemsError, listed
 from probes.printable import several_lines
 
 DEBUG = "probes.debug"
-ENVIRONMENT, BUG, INTERRUPTED = 3, 4, 130
+ENVIRONMENT, BUG, INTERRUPTED, BROKEN_PIPE = 3, 4, 130, 141
 REPORTED = ("torch-probes", "torch", "numpy", "h5py", "pydantic", "click")
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
 from collections.abc import Sequence
 from math import isfinite
 from typing import Any
@@ -13,7 +11,6 @@ from probes.reader.layer_figures import LayerFigures
 
 SORTS = ("name", "last", "min", "max", "nan")
 BARS = 24
-LEAST = 16  # characters of a name that are left at least
 
 
 def in_order(rows: Sequence[LayerFigures], sort: str) -> list[LayerFigures]:
@@ -30,24 +27,13 @@ def in_order(rows: Sequence[LayerFigures], sort: str) -> list[LayerFigures]:
 
 
 def layers_text(rows: Sequence[LayerFigures]) -> str:
-    """Return the table; on a terminal names are shortened in the middle to its width."""
+    """Return the table."""
     cells = [
         [row.series.word, str(row.captures), *map(number, (row.last, row.low, row.high, row.nans, row.infs)), sparkline(row.means, BARS)]
         for row in rows
     ]
     header = ["series", "captures", "last", "min", "max", "nan", "inf", "mean of each capture"]
-    rest = sum(max(len(header[column]), *(len(row[column]) for row in cells)) + 2 for column in range(1, len(header)))
-    width = shutil.get_terminal_size().columns - rest if sys.stdout.isatty() else max(len(row[0]) for row in cells)
-    shown = [[shortened(name, max(width, LEAST)), *others] for name, *others in cells]
-    return table(header, shown, right=header[1:-1])
-
-
-def shortened(name: str, width: int) -> str:
-    """A name of at most `width` characters; what is too long loses its middle."""
-    if len(name) <= width:
-        return name
-    kept = width - 1
-    return f"{name[: kept - kept // 2]}…{name[len(name) - kept // 2 :]}"
+    return table(header, cells, right=header[1:-1], kept=header[-1:])
 
 
 def layers_data(rows: Sequence[LayerFigures]) -> list[dict[str, Any]]:

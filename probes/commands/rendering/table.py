@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections.abc import Sequence
 from itertools import pairwise
 from math import isfinite
 
 import click
 
-from probes.printable import one_line
+from probes.printable import aligned
 
 BARS = "▁▂▃▄▅▆▇█"
 GAP = "·"
@@ -19,24 +21,22 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> str:
-    """Return aligned columns under a header.
+def table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = (), kept: Sequence[str] = ()) -> str:
+    """Return aligned columns under a header; on a terminal the names in wide columns lose their middle until a line fits.
 
     Args:
         header: names of the columns.
         rows: one text per column.
         right: names of the right-aligned columns.
+        kept: names of columns that are never shortened.
     """
-    shown = [[one_line(cell) for cell in row] for row in rows]
-    columns = list(zip(header, *shown, strict=True))
-    widths = [max(map(len, column)) for column in columns]
-    flush = [name in right for name in header]
+    first, *others = aligned(header, rows, right, terminal_width(), kept)
+    return "\n".join([click.style(first, dim=True), *others])
 
-    def line(cells: Sequence[str]) -> str:
-        aligned = (cell.rjust(width) if end else cell.ljust(width) for cell, width, end in zip(cells, widths, flush, strict=True))
-        return "  ".join(aligned).rstrip()
 
-    return "\n".join([click.style(line(header), dim=True), *map(line, shown)])
+def terminal_width() -> int | None:
+    """Return the width of the terminal that stdout is; None for a pipe or a file, which get the full text."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def number(value: object) -> str:
