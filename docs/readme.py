@@ -26,6 +26,7 @@ SHOWN = ("probes run --out runs/a probe.yaml train.py", "probes show runs/a chan
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 WIDTH = 124
+BIN = str(Path(sys.executable).parent)  # where `probes` and `python` are
 
 
 class Block(NamedTuple):
@@ -79,7 +80,7 @@ def run(command: str, folder: Path, **environment: str) -> str:
     Raises:
         RuntimeError: it failed; `probes diff` may end with 1, which says that the runs differ.
     """
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
     known = os.environ | {"PATH": path, "PYTHONUNBUFFERED": "1", "NO_COLOR": "1", "COLUMNS": str(WIDTH)}
     known |= {"OMP_NUM_THREADS": "2"} | environment  # the page compares with a run on one thread
     done = subprocess.run(

@@ -49,6 +49,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: places.get(item.path.stem, len(places)))
 
 
+def pytest_unconfigure() -> None:
+    """End the process whose forks were the tests' programs."""
+    if (programs := sys.modules.get("tests.warm.programs")) is not None:
+        programs.close()
+
+
 def pytest_report_header() -> str:
     """Say what seed repeats this run."""
     return f"random numbers: PROBES_TEST_SEED={SEED}"

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
 from tests.pages import script
+from tests.warm import programs
 
 HASH = re.compile(r"\b[0-9a-f]{8,64}\b")
 FRACTION = re.compile(r"-?\d+\.\d+(e[-+]\d+)?")
@@ -21,6 +23,7 @@ def lasting(text: str) -> str:
 
 def test_every_block_of_the_readme_runs_and_says_what_it_says_there(tmp_path: Path) -> None:
     readme = script("readme")
+    readme.BIN = os.pathsep.join([str(programs.commands()), readme.BIN])
     readme.prepare(tmp_path)
     for block in readme.blocks(readme.README.read_text(encoding="utf-8")):
         said = readme.execute(block, tmp_path)

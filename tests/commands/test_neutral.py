@@ -6,6 +6,7 @@ import pytest
 from probes.commands.neutral import neutral, text
 from probes.script.neutrality.comparison import NeutralityVerdict
 from tests.commands.conftest import Invoke, Written
+from tests.warm import programs
 
 SCRIPT = """
 import sys
@@ -38,8 +39,9 @@ probes:
 
 
 @pytest.fixture(autouse=True)
-def folder(written: Written) -> Path:
+def folder(written: Written, monkeypatch: pytest.MonkeyPatch) -> Path:
     written("train.py", SCRIPT.replace("{what}", "pass"))
+    monkeypatch.setattr("sys.executable", str(programs.commands() / "python"))
     return written("probe.yaml", SPEC).parent
 
 
@@ -51,7 +53,7 @@ def test_probes_that_only_look_change_nothing_in_a_script_without_seeds(invoke: 
 
 
 def test_a_difference_is_named_by_its_first_place(invoke: Invoke, written: Written) -> None:
-    meddling = 'net.fc.bias.grad.mul_(2 if "probes.runner.run" in sys.modules else 1)'
+    meddling = 'net.fc.bias.grad.mul_(2 if nn.Module.__call__.__module__ != "torch.nn.modules.module" else 1)'
     written("train.py", SCRIPT.replace("{what}", meddling))
     said = invoke(neutral, "probe.yaml", "train.py")
     assert said.code == 1

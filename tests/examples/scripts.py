@@ -5,13 +5,14 @@ from __future__ import annotations
 import importlib.util
 import os
 import subprocess
-import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import torch
 from numpy.typing import NDArray
+
+from tests.warm import programs
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -29,9 +30,7 @@ def load(name: str, script: str) -> ModuleType:
 
 def python(*words: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Run Python; its output is shown where it fails."""
-    done = subprocess.run(
-        [sys.executable, *map(str, words)], cwd=cwd, capture_output=True, text=True, env=os.environ | {"NO_COLOR": "1"}, check=False
-    )
+    done = programs.run(*words, cwd=cwd, env=os.environ | {"NO_COLOR": "1"})
     assert done.returncode == 0, f"{words} ended with {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from signal import SIGKILL
 
@@ -14,6 +12,7 @@ import pytest
 
 from probes.proof.verify import verify
 from tests.examples.scripts import EXAMPLES
+from tests.warm import programs
 
 SABOTAGE = Path(__file__).with_name("sabotage.py")
 STEPS = 23  # of an epoch
@@ -24,10 +23,8 @@ BUFFER = ("--set", "limits.buffer_bytes=64 KiB")
 def run(folder: Path, name: str, example: str, options: tuple[str, ...], *words: str | Path) -> int:
     """One run in a process of its own; its exit status."""
     spec = EXAMPLES / example / "probe.yaml"
-    command = [sys.executable, "-m", "probes", "run", "--quiet", "--out", name, *options, spec, *words]
-    done = subprocess.run(
-        list(map(str, command)), cwd=folder, capture_output=True, text=True, check=False, env=os.environ | {"OMP_NUM_THREADS": "2"}
-    )
+    command = ("-m", "probes", "run", "--quiet", "--out", name, *options, spec, *words)
+    done = programs.run(*command, cwd=folder, env=os.environ | {"OMP_NUM_THREADS": "2"})
     assert done.returncode in (0, -SIGKILL), done.stderr
     return done.returncode
 
@@ -76,7 +73,7 @@ def test_digits_has_the_same_roots_when_its_sealer_is_killed(folder: Path, expec
 def test_digits_killed_after_an_epoch_and_recovered_has_its_root(folder: Path, expected: dict[int, str]) -> None:
     status = run(folder, "killed", "digits", (), SABOTAGE, EXAMPLES / "digits" / "train.py", "training", str(STEPS + 1))
     assert status == -SIGKILL
-    subprocess.run([sys.executable, "-m", "probes", "recover", "killed"], cwd=folder, check=True, capture_output=True)
+    programs.run("-m", "probes", "recover", "killed", cwd=folder, check=True)
     found = roots(folder / "killed")
     assert found == {epoch: root for epoch, root in expected.items() if epoch in found}
     assert 0 in found
@@ -89,7 +86,7 @@ def test_minilm_has_the_same_roots_however_it_is_written(folder: Path) -> None:
     for name, options in {"minilm-a": (), "minilm-b": (), "minilm-c": GZIP, "minilm-d": BUFFER}.items():
         assert run(folder, name, "minilm", options, script) == 0
     assert run(folder, "minilm-e", "minilm", (), SABOTAGE, script, "training", "4") == -SIGKILL  # all four steps are committed
-    subprocess.run([sys.executable, "-m", "probes", "recover", "minilm-e"], cwd=folder, check=True, capture_output=True)
+    programs.run("-m", "probes", "recover", "minilm-e", cwd=folder, check=True)
     found = {name: roots(folder / f"minilm-{name}", complete=False) for name in "abcde"}
     assert list(found.values()) == [found["a"]] * 5
     assert len(found["a"]) == 1

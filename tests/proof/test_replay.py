@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ from probes.errors import FileRefused, RunError, StorageError, UsageError
 from probes.proof.replay import ExpectedRoot, replay
 from probes.proof.replay_plan import changes, command, recorded, write_spec
 from probes.run_directory.manifest import Manifest
+from tests.warm import programs
 
 SCRIPT = """
 import sys
@@ -32,14 +31,19 @@ for _ in range(2):
 SPEC = 'version: 1\nprobes:\n  acts: {hook: forward, modules: ["0"]}\n'
 
 
+@pytest.fixture(autouse=True)
+def children_in_forks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.executable", str(programs.commands() / "python"))
+
+
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with a script, a spec and a recorded run."""
     place = tmp_path_factory.mktemp("project")
     (place / "train.py").write_text(SCRIPT)
     (place / "spec.yaml").write_text(SPEC)
-    words = [sys.executable, "-m", "probes", "run", "--out", "base", "--set", "defaults.when.steps.first=2", "spec.yaml", "train.py", "7"]
-    subprocess.run(words, cwd=place, check=True, capture_output=True)
+    words = ("-m", "probes", "run", "--out", "base", "--set", "defaults.when.steps.first=2", "spec.yaml", "train.py", "7")
+    programs.run(*words, cwd=place, check=True)
     return place
 
 
@@ -61,8 +65,7 @@ def test_a_recorded_run_replays_the_same_bit_for_bit(made: Path, tmp_path: Path)
 
 def test_a_spec_that_is_called_as_its_file_keeps_its_name_and_identity(project: Path) -> None:
     (project / "acts.yaml").write_text(SPEC)
-    words = [sys.executable, "-m", "probes", "run", "--out", "named", "acts.yaml", "train.py", "7"]
-    subprocess.run(words, check=True, capture_output=True)
+    programs.run("-m", "probes", "run", "--out", "named", "acts.yaml", "train.py", "7", check=True)
     found = replay(project / "named", project / "again", directory=project)
     assert found.same
     before, after = recorded(project / "named").spec, recorded(project / "again").spec

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ import probes
 from probes.errors import MissingExtra, StorageError
 from probes.record_options import RecordOptions
 from probes.run_directory.create import claim, new_run_id
+from tests.warm import programs
 
 PROGRAM = """
 import sys
@@ -34,11 +36,11 @@ with probes.attach(model, spec, out=sys.argv[1], resume="resume" in sys.argv) as
 
 def launch(out: Path, epochs: int, *more: str, world: int = 2, launch_id: str = "job-1") -> list[subprocess.CompletedProcess[str]]:
     about = {**os.environ, "WORLD_SIZE": str(world), "TORCHELASTIC_RUN_ID": launch_id}
-    words = [sys.executable, "-c", PROGRAM, str(out), str(epochs), *more]
-    ranks = [subprocess.Popen(words, env={**about, "RANK": str(rank)}, stderr=subprocess.PIPE, text=True) for rank in range(world)]
-    return [
-        subprocess.CompletedProcess(words, rank.returncode, None, said) for rank in ranks if (said := rank.communicate()[1]) is not None
-    ]
+    with ThreadPoolExecutor(world) as pool:
+        ranks = [
+            pool.submit(programs.run, "-c", PROGRAM, out, str(epochs), *more, env={**about, "RANK": str(rank)}) for rank in range(world)
+        ]
+        return [rank.result() for rank in ranks]
 
 
 def test_ranks_share_a_directory_and_write_files_of_their_own(tmp_path: Path) -> None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import probes
 from probes.run_directory.recover import recover
+from tests.warm import programs
 
 PROGRAM = """
 import os, signal, sys, time
@@ -47,15 +48,22 @@ CODES = {
 }
 
 
+def at_its_place(how: str, folder: Path) -> programs.Program:
+    """The program, when it has come to the step in which it ends."""
+    said, says = os.pipe()
+    program = programs.start("-c", PROGRAM, how, folder / "r", stdout=says)
+    os.close(says)
+    with os.fdopen(said, "rb") as lines:
+        assert lines.readline() == b"now\n"
+    return program
+
+
 @pytest.mark.parametrize("how", CODES)
 def test_a_program_ends_within_five_seconds_and_keeps_what_was_committed(tmp_path: Path, how: str) -> None:
-    program = subprocess.Popen([sys.executable, "-c", PROGRAM, how, str(tmp_path / "r")], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    assert program.stdout is not None
-    assert program.stdout.readline() == b"now\n"
+    program = at_its_place(how, tmp_path)
     if how.startswith("SIG"):
         program.send_signal(signal.Signals[how])
     assert program.wait(20) == CODES[how]
-    program.stdout.close()
     recover(tmp_path / "r")
     found = probes.open(tmp_path / "r")
     assert found["p", "0"].clocks[["epoch", "step"]].tolist() == [(0, step) for step in range(10)] + [(1, step) for step in range(4)]
@@ -64,11 +72,7 @@ def test_a_program_ends_within_five_seconds_and_keeps_what_was_committed(tmp_pat
 
 
 def test_a_sealer_that_hangs_does_not_keep_an_interrupted_program(tmp_path: Path) -> None:
-    program = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, "SIGINT", str(tmp_path / "r")], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    )
-    assert program.stdout is not None
-    assert program.stdout.readline() == b"now\n"
+    program = at_its_place("SIGINT", tmp_path)
     sealers = subprocess.run(["pgrep", "-P", str(program.pid)], capture_output=True, text=True, check=True).stdout.split()
     for sealer in sealers:
         subprocess.run(["kill", "-STOP", sealer], check=True)
@@ -76,7 +80,6 @@ def test_a_sealer_that_hangs_does_not_keep_an_interrupted_program(tmp_path: Path
     assert program.wait(20) == -signal.SIGINT
     for sealer in sealers:
         subprocess.run(["kill", "-CONT", sealer], check=True)
-    program.stdout.close()
     assert sealers
     recover(tmp_path / "r")
     assert probes.open(tmp_path / "r").state == {0: "complete", 1: "incomplete"}

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,6 +20,7 @@ from probes.run_directory.file_name import manifest_name
 from probes.run_directory.manifest import written
 from probes.run_directory.resume import PreviousAttempts, read_attempts
 from probes.spec.load import load_spec
+from tests.warm import programs
 
 SPEC = {"version": 1, "name": "r", "probes": {"p": {"modules": ["0"], "values": ["output", "grad_output"]}}}
 TRAINING = """
@@ -59,7 +58,7 @@ def train(run: Any, model: nn.Module, epochs: int = 3, **start: int) -> list[int
 
 
 def killed(out: Path, epoch: int, step: int, spec: dict[str, Any] = SPEC) -> None:
-    done = subprocess.run([sys.executable, "-c", TRAINING, str(out), repr(spec), str(epoch), str(step)], check=False)
+    done = programs.run("-c", TRAINING, out, repr(spec), str(epoch), str(step))
     assert done.returncode == -signal.SIGKILL
 
 

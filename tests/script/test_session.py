@@ -18,6 +18,7 @@ from probes.script.run_request import RunRequest
 from probes.script.session import Session
 from probes.spec import load_spec
 from tests.script.conftest import PRELUDE, Probed
+from tests.warm import programs
 
 LOOP = """
 net = Net()
@@ -170,14 +171,7 @@ def test_what_a_killed_script_committed_can_be_recovered(tmp_path: Path) -> None
     script = tmp_path / "train.py"
     script.write_text(PRELUDE + dedent(LOOP.format(what="if i == 3: import os; os._exit(9)")))
     (tmp_path / "probe.yaml").write_text("version: 1\nprobes: {acts: {hook: forward, modules: [fc]}}\n")
-    words = "import sys; from probes.commands.run import run; run(sys.argv[1:])"
-    done = subprocess.run(
-        [sys.executable, "-c", words, "-q", "--out", "run", "probe.yaml", "train.py"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = programs.run("-m", "probes", "run", "-q", "--out", "run", "probe.yaml", "train.py", cwd=tmp_path)
     assert done.returncode == 9
     assert done.stderr == ""
     recover(tmp_path / "run")
@@ -217,7 +211,6 @@ def test_processes_that_the_script_spawns_are_told_of_at_once_with_the_way_out(t
         "    print('spawned', file=sys.stderr)\n"
     )
     (tmp_path / "p.yaml").write_text("version: 1\nprobes: {acts: {hook: forward, modules: [fc]}}\n")
-    command = [sys.executable, "-m", "probes", "run", "p.yaml", "train.py"]
-    said = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, text=True).stderr
+    said = programs.run("-m", "probes", "run", "p.yaml", "train.py", cwd=tmp_path).stderr
     assert "`torchrun --nproc-per-node N -m probes run SPEC SCRIPT`" in said.partition("spawned")[0]
     assert said.count("torch.multiprocessing.spawn") == 1

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -14,6 +12,7 @@ import torch
 import probes
 from probes.script.model.candidate_runs import CandidateRuns
 from tests.script.conftest import PRELUDE, Outcome, Probed
+from tests.warm import programs
 
 BY_HAND = """
 import copy, os
@@ -276,11 +275,10 @@ def test_a_model_that_calls_a_part_of_itself_while_it_is_built_is_seen_whole(pro
 def test_a_process_that_is_killed_before_the_choice_leaves_a_run_for_each_candidate(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(PRELUDE + INFERENCE + "import os; os._exit(9)\n")
     (tmp_path / "p.yaml").write_text("version: 1\nprobes: {acts: {hook: forward, modules: [fc], when: {phases: [eval, train]}}}\n")
-    command = [sys.executable, "-m", "probes"]
-    done = subprocess.run([*command, "run", "--out", "run", "p.yaml", "train.py"], cwd=tmp_path, check=False, capture_output=True)
+    done = programs.run("-m", "probes", "run", "--out", "run", "p.yaml", "train.py", cwd=tmp_path)
     assert done.returncode == 9
     for name in ("run", "run.candidate-2"):
-        subprocess.run([*command, "recover", name], cwd=tmp_path, check=True, capture_output=True)
+        programs.run("-m", "probes", "recover", name, cwd=tmp_path, check=True)
         assert len(probes.open(tmp_path / name)["acts", "fc"]) == 4
 
 
