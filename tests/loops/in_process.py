@@ -1,4 +1,7 @@
-"""Sealing in this process, where hundreds of short runs would each wait for a fresh interpreter."""
+"""Sealing in this process, where hundreds of short runs would each wait for a fresh interpreter.
+
+`python -m tests.loops.in_process ARGUMENTS...` is `probes ARGUMENTS...`, sealed so.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import probes.cli
 from probes.run_directory.seal import seal
 from probes.run_directory.sealer_process import SealerProcess
 
@@ -23,3 +27,8 @@ def sealing_here() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SealerProcess, "submit", submit)
         yield
+
+
+if __name__ == "__main__":
+    with sealing_here():
+        probes.cli.main()

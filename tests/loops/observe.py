@@ -145,8 +145,8 @@ class Watch:
             Path(log).write_text(json.dumps({"calls": self.calls, "trees": trees}))
 
 
-def watched(arguments: list[str], log: str) -> None:
-    """Run a script as `python SCRIPT ARGS...` would, watched."""
+def watched(log: str, *arguments: str) -> None:
+    """Run a script as `python SCRIPT ARGS...` would, watched; what was seen goes to `log`."""
     script = Path(arguments[0]).absolute()
     watch = Watch()
     atexit.register(watch.write, log)
@@ -157,3 +157,7 @@ def watched(arguments: list[str], log: str) -> None:
     main.__dict__.update(__file__=str(script), __builtins__=__builtins__)
     sys.modules["__main__"] = main
     exec(compile(script.read_text(), str(script), "exec", dont_inherit=True), main.__dict__)
+
+
+if __name__ == "__main__":
+    watched(*sys.argv[1:])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from hypothesis import HealthCheck, given, settings
 
 from tests.conftest import SEED
 from tests.loops.attached import faults, source
-from tests.loops.forks import Forks
 from tests.loops.generator import made, programs, scripts, seeded_script
 from tests.loops.in_process import sealing_here
 from tests.loops.programs import Program
@@ -26,10 +24,8 @@ FEW, MANY, SCRIPTS = (settings(max_examples=count, suppress_health_check=list(He
 
 
 @pytest.fixture(scope="module")
-def trials(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trials]:
-    forks = Forks()
-    yield Trials(forks, tmp_path_factory.mktemp("trials"))
-    forks.close()
+def trials(tmp_path_factory: pytest.TempPathFactory) -> Trials:
+    return Trials(tmp_path_factory.mktemp("trials"))
 
 
 def check(program: Program) -> None:

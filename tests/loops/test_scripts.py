@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from tests.loops.forks import Forks
 from tests.loops.trials import Trials
 from tests.loops.truth import Truth, truths
 
@@ -14,10 +11,8 @@ ALL = [pytest.param(each, id=str(each)) for each in truths()]
 
 
 @pytest.fixture(scope="module")
-def trials(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trials]:
-    forks = Forks()
-    yield Trials(forks, tmp_path_factory.mktemp("trials"))
-    forks.close()
+def trials(tmp_path_factory: pytest.TempPathFactory) -> Trials:
+    return Trials(tmp_path_factory.mktemp("trials"))
 
 
 @pytest.mark.parametrize("truth", ALL)

@@ -117,6 +117,9 @@ class Program:
             self._socket.settimeout(timeout)
             try:
                 self.returncode = self._answer()["code"]
+            except TimeoutError:
+                os.killpg(self.pid, signal.SIGKILL)
+                raise
             finally:
                 self._answers.close()
                 self._socket.close()

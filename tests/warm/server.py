@@ -115,7 +115,7 @@ class Server:
         self.selector.unregister(client)
         for child, one in self.children.values():
             if one is client:
-                os.kill(child, signal.SIGKILL)
+                os.killpg(child, signal.SIGKILL)
 
     def _close(self) -> None:
         """Keep nothing of the server in a child."""
@@ -127,7 +127,8 @@ class Server:
 
 
 def become(request: dict[str, Any], files: list[int], base: list[str]) -> None:
-    """Be the program that is asked for."""
+    """Be the program that is asked for, in a session of its own."""
+    os.setsid()
     for number, file in enumerate(files):
         os.dup2(file, number)
         os.close(file)
@@ -170,14 +171,13 @@ def _options(words: list[str]) -> tuple[list[str], bool]:
 
 
 def _run(words: list[str], path: list[str], beside: bool) -> None:
-    main = ModuleType("__main__")
+    main = sys.modules["__main__"] = ModuleType("__main__")
     main.__dict__["__builtins__"] = __builtins__
     if words[0] == "-m":
         sys.path[:] = [str(Path.cwd()), *path] if beside else path
         sys.argv = words[1:]
-        runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+        runpy._run_module_as_main(words[1])  # type: ignore[attr-defined]  # what the interpreter itself calls for `-m`
         return
-    sys.modules["__main__"] = main
     sys.argv = words if words[0] != "-c" else ["-c", *words[2:]]
     folder = "" if words[0] == "-c" else str(Path(words[0]).resolve().parent)
     sys.path[:] = [folder, *path] if beside else path
