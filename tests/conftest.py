@@ -6,6 +6,8 @@ import os
 import random
 import signal
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -40,6 +42,36 @@ LONG_MODULES = (
     "test_readme",
     "test_memory",
 )
+
+
+SEALED_HERE = ("conformance", "hooks", "plan", "proof", "provenance", "runner", "script", "transforms", "test_presets", "test_questions")
+WITH_A_SEALER = (
+    "test_disk_space",
+    "test_ending",
+    "test_flat",
+    "test_forks",
+    "test_internal_errors",
+    "test_launch",
+    "test_memory",
+    "test_ranks",
+    "test_replay",
+    "test_resume",
+    "test_segments",
+    "test_sink_sessions",
+)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def sealing(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Seal epochs in this process where the sealer's is not what is tested: starting it takes ten times as long as a small run."""
+    place = request.path.relative_to(Path(__file__).parent)
+    if place.with_suffix("").parts[0] not in SEALED_HERE or place.stem in WITH_A_SEALER:
+        yield
+        return
+    from tests.loops.in_process import sealing_here
+
+    with sealing_here():
+        yield
 
 
 @pytest.hookimpl(trylast=True)  # after pytest-randomly has shuffled them

@@ -17,7 +17,7 @@ from probes.runner.look.look import Look
 from probes.runner.look.memory_files import MemoryFiles, MemorySource
 from probes.runner.program_events import ProgramEvents
 from probes.runner.run_loops import RunLoops
-from probes.runner.summary import verdicts
+from probes.runner.summary import unmet
 
 
 class MemoryRun(RunLoops):
@@ -65,6 +65,6 @@ def in_memory(model: nn.Module, spec: Any) -> Iterator[MemoryRun]:
         run.found = Look(MemorySource(files.ended, 0), None, None)
     if engine.failures.first is not None:
         raise engine.failures.first
-    problems = verdicts(plan, engine.writer.accounts, engine.clock.totals)
+    problems = unmet(plan, engine.writer.accounts, engine.clock.totals)
     if problems:
         raise RunError("\n".join(str(problem) for problem in problems))
