@@ -71,8 +71,8 @@ def hunted(how: str, out: Path, *, values: list[str] | None = None) -> tuple[str
         ("forward", "input.input", "1.act", "forward", "1", "forward of Mixer itself made it, after `output` of `1.mix`"),
         ("weights", "output", "1.mix", "weights", "1.mix", "its inputs are finite, and its weights are not: `weight`"),
         ("batch", "input.input", "", "batch", None, "it is an input of the model: the batch is not finite"),
-        ("backward", "grad_output", "1.mix", "backward", None, "the last finite gradient before it is `grad_output` of `2`"),
-        ("loss", "grad_output", "", "backward", None, "it is the first gradient of the backward"),
+        ("backward", "grad_output", "1.mix", "backward", None, "the last finite gradient before it is `grad_output` of `1`"),
+        ("loss", "grad_output", "3", "backward", None, "it is the first gradient of the backward"),
     ],
 )
 def test_it_names_what_made_the_value(how: str, leaf: str, target: str, kind: str, module: str | None, text: str, tmp_path: Path) -> None:

@@ -154,7 +154,7 @@ def test_the_message_names_the_first_value_in_forward_order(model: Net, tmp_path
         train(run, model, batches(5))
     assert str(caught.value) == (
         "first non-finite value: -inf in `output` of `log` (Log) at [1, 2], epoch 0, train step 5; "
-        "1 of 6 elements are not finite (0 nan, 1 inf); stopped by the trigger of probe `hunt`"
+        "1 of 6 elements are not finite (0 nan, 1 inf); its inputs were not looked at: capture `input` too; stopped by the trigger of probe `hunt`"
     )
     assert caught.value.exit_code == 1
 
@@ -260,7 +260,7 @@ def test_weights_that_an_optimizer_spoilt_are_named(tmp_path: Path) -> None:
 
     message = stopped(nn.Sequential(nn.Linear(3, 3), last), spec(values=["output"]), tmp_path / "run", batches(), before=fail)
     assert "`output` of `1` (Linear) at [0, 0], epoch 0, train step 3" in message
-    assert "its own `weight` is not finite either" in message
+    assert "its weights are not finite: `weight`" in message
 
 
 def test_final_gradients_set_it_off_when_the_optimizer_has_used_them(tmp_path: Path) -> None:
