@@ -13,7 +13,7 @@ export OMP_NUM_THREADS ?= 2
 export HF_HUB_OFFLINE := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench torture fmt regenerate docs clean
+.PHONY: help demo test check browser bench torture fmt regenerate docs clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
@@ -29,6 +29,9 @@ check: $(VENV)/dev.stamp  ## run the checks of style, types and layers only
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+browser: $(VENV)/dev.stamp  ## run the tests of reports in Chromium; fail without it
+	PROBES_BROWSER=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m browser tests/report
 
 bench: $(VENV)/dev.stamp  ## measure what captures cost on this machine
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from probes.capture_file.closing.missing_values import in_words
+from probes.capture_file.closing import missing_values, rule_verdicts
 from probes.clock import SeriesKey
 from probes.errors import ProbesError
 from probes.proof.finding import Verdict
@@ -32,6 +32,7 @@ class RunContent:
         captures: of each series.
         nbytes: of all captures, uncompressed.
         events: what set off triggers.
+        rules: lines on the rules of the spec that were broken.
         remarks: sentences on what is missing, open or damaged.
         plots: plain data of the drawings.
     """
@@ -44,6 +45,7 @@ class RunContent:
     captures: dict[SeriesKey, int] = field(default_factory=dict)
     nbytes: int = 0
     events: list[dict[str, Any]] = field(default_factory=list)
+    rules: list[str] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
     plots: dict[str, Any] = field(default_factory=dict)
 
@@ -71,28 +73,33 @@ def read(path: Path, share: float) -> RunContent:
 
 
 def _readable(run: RunReader, found: RunContent) -> RunReader:
-    """The epochs that can be opened; the others are remarked."""
-    readable = []
-    for epoch in run.epochs:
-        one = run.sel(epoch=epoch)
-        try:
-            for series in one.series:
-                len(series)
-        except UNREADABLE as error:
-            found.remarks.append(f"Epoch {epoch} cannot be read: {error}")
-            continue
-        readable.append(epoch)
-    return run if len(readable) == len(run.epochs) else run.sel(epoch=readable)
+    """The run, or the epochs of it that can be opened; the others are remarked."""
+    run.read_ahead()
+    if _failure(run) is None:
+        return run
+    failures = {epoch: _failure(run.sel(epoch=epoch)) for epoch in run.epochs}
+    found.remarks += [f"Epoch {epoch} cannot be read: {failure}" for epoch, failure in failures.items() if failure is not None]
+    return run.sel(epoch=[epoch for epoch, failure in failures.items() if failure is None])
+
+
+def _failure(run: RunReader) -> Exception | None:
+    """Why the series of a run cannot be opened, if so."""
+    try:
+        for one in run.series:
+            len(one)
+    except UNREADABLE as error:
+        return error
+    return None
 
 
 def _fill(found: RunContent, run: RunReader, share: float) -> None:
     """Take everything from the readable epochs."""
-    run.read_ahead()
     series = run.series
     found.captures = {one.key: len(one) for one in series}
     found.nbytes = sum(one.nbytes for every in series for one in every.by_dtype())
     found.events = run.events
-    found.remarks += [*_states(found.state), *run.not_shown, *(f"missing: {line}" for line in in_words(run.missing))]
+    found.rules = rule_verdicts.in_words(run.verdicts)
+    found.remarks += [*_states(found.state), *run.not_shown, *(f"missing: {line}" for line in missing_values.in_words(run.missing))]
     if not series:
         found.remarks.append("The run has no captures.")
     try:

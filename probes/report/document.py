@@ -43,7 +43,7 @@ def report(paths: Sequence[Path]) -> tuple[str, list[RunContent]]:
         policy=f"'sha256-{_hash(script)}' 'sha256-{_hash(library)}'",
         style=_part("report.css"),
         overview=sections.overview(runs),
-        events="".join(map(sections.events, runs)),
+        findings=sections.findings(runs),
         comparison=sections.comparison(runs, difference),
         modules="".join(map(sections.modules, runs)),
         provenance="".join(map(sections.provenance, runs)),

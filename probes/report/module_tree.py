@@ -11,6 +11,7 @@ from typing import Any
 from probes.clock import SeriesKey
 from probes.printable import in_html
 
+MANY, OPEN_LEVELS = 200, 2
 MOST_LEVELS = 64  # a path with more names ends in one node, so that no path makes a tree too deep to walk
 
 
@@ -35,6 +36,11 @@ class CapturedModule:
         """Captures of it and all below."""
         return self.captured.total() + sum(node.total for node in self.below.values())
 
+    @property
+    def size(self) -> int:
+        """The number of nodes of the tree below it, and itself."""
+        return 1 + sum(node.size for node in self.below.values())
+
 
 def tree(manifest: Mapping[str, Any], captures: Mapping[SeriesKey, int]) -> CapturedModule:
     """The tree of all models of a manifest, with every target that has captures."""
@@ -57,18 +63,19 @@ def _at(root: CapturedModule, path: str) -> CapturedModule:
 
 
 def tree_html(root: CapturedModule) -> str:
-    """The tree as nested lists; nodes without captures below them are closed."""
-    return f'<ul class="tree">{_item(root, "model")}</ul>'
+    """The tree as nested lists; what has no captures is closed, and of a large tree all but the first levels."""
+    levels = MOST_LEVELS if root.size <= MANY else OPEN_LEVELS
+    return f'<ul class="tree">{_item(root, "model", levels)}</ul>'
 
 
-def _item(node: CapturedModule, name: str) -> str:
-    """One node with all below it."""
+def _item(node: CapturedModule, name: str, levels: int) -> str:
+    """One node with all below it; `levels` of them are open."""
     kind = f' <span class="class">{in_html(node.kind)}</span>' if node.kind else ""
     chips = "".join(f'<span class="chip">{in_html(word)} <b>{count}</b></span>' for word, count in node.captured.items())
     show = f'<button type="button" data-show="{in_html(node.path)}">show</button>' if node.total and node.path else ""
     line = f'<span class="module">{in_html(name)}</span>{kind} {chips}{show}'
     if not node.below:
         return f"<li>{line}</li>"
-    inner = "".join(_item(below, word) for word, below in node.below.items())
-    state = " open" if node.total else ""
+    inner = "".join(_item(below, word, levels - 1) for word, below in node.below.items())
+    state = " open" if node.total and levels > 0 else ""
     return f"<li><details{state}><summary>{line}</summary><ul>{inner}</ul></details></li>"

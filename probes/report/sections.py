@@ -9,7 +9,7 @@ from typing import Any
 from probes.printable import in_html, several_lines
 from probes.proof.comparison.difference import Difference
 from probes.report.content import RunContent
-from probes.report.difference_text import divergence, origin_lines, series_line
+from probes.report.difference_text import ANSWERS, divergence, origin_lines
 from probes.report.module_tree import tree, tree_html
 from probes.report.page import Block, Heading, Paragraph, Table, fragment
 from probes.report.proof_page import blocks, facts
@@ -38,8 +38,12 @@ def _card(run: RunContent) -> str:
     anchored = "as anchored" if verdict.anchored else "not compared with an anchor"
     text = "".join(f"<p>{in_html(line)}</p>" for line in lines if line)
     remarks = "".join(f"<li>{in_html(line)}</li>" for line in (*run.remarks[:MANY], *_more(run.remarks)))
+    about = next((line.removeprefix("about: ") for line in run.spec.splitlines() if line.startswith("about: ")), "")
+    asked = f'<p class="about">{in_html(about)}</p>' if about else ""
     head = f'<h2>{in_html(run.name)}</h2><p class="verdict {kind}">{answer} ({detail}, {anchored})</p>'
-    return f'<section class="card">{head}{text}{f"""<ul class="remarks">{remarks}</ul>""" if remarks else ""}</section>'
+    return (
+        f'<section class="card">{head}{asked}{text}{captured(run)}{f"""<ul class="remarks">{remarks}</ul>""" if remarks else ""}</section>'
+    )
 
 
 def _more(listed: Sequence[object]) -> list[str]:
@@ -52,10 +56,30 @@ def _epochs(run: RunContent) -> str:
     return "epochs: " + (", ".join(f"{count} {state}" for state, count in counts.items()) or "none")
 
 
-def events(run: RunContent) -> str:
-    """What triggers found."""
-    rows = [(WHERE.format(**{**EVENT, **{name: str(value) for name, value in one.items()}}),) for one in run.events[:MANY]]
-    return _titled("What triggers found", run.name, [Table(("event",), [*rows, *((line,) for line in _more(run.events))])]) if rows else ""
+def findings(runs: Sequence[RunContent]) -> str:
+    """What triggers and rules found."""
+    return "".join(map(_findings, runs))
+
+
+def _findings(run: RunContent) -> str:
+    seen = [WHERE.format(**{**EVENT, **{name: str(value) for name, value in one.items()}}) for one in run.events]
+    found: list[Block] = []
+    for title, lines in (("What triggers found", seen), ("Rules of the spec that were broken", run.rules)):
+        if lines:
+            found += [Heading(f"{title}: {run.name}"), Table(("found",), [(line,) for line in (*lines[:MANY], *_more(lines))])]
+    return fragment(found)
+
+
+def captured(run: RunContent) -> str:
+    """What each probe captured: of how many targets, how often."""
+    rows: dict[tuple[str, str, str], tuple[int, int]] = {}
+    for key, count in run.captures.items():
+        place = (key.probe, key.leaf.partition(".")[0], key.phase)
+        targets, captures = rows.get(place, (0, 0))
+        rows[place] = targets + 1, captures + count
+    table = [(*place, f"{targets:,}", f"{captures:,}") for place, (targets, captures) in rows.items()]
+    listed = fragment([Table(("probe", "value", "phase", "series", "captures"), table[:MANY])])
+    return f"<details><summary>what each probe captured</summary>{listed}</details>" if table else ""
 
 
 def modules(run: RunContent) -> str:
@@ -91,20 +115,26 @@ def comparison(runs: Sequence[RunContent], difference: Difference | None) -> str
     """For two runs their first divergence and where they part; for several in what their provenance differs."""
     if len(runs) < 2:
         return ""
-    found = [*(_parting(difference) if difference is not None else ()), Heading("Provenance side by side", 3), _side_by_side(runs)]
-    return f'<section id="comparison"><h2>Runs compared</h2><div id="partings"></div>{fragment(found)}</section>'
+    first, each = (fragment(_first(difference)), fragment(_each(difference))) if difference is not None else ("", "")
+    origins = fragment([Heading("Origin side by side", 3), _side_by_side(runs)])
+    return f'<section id="comparison"><h2>Runs compared</h2>{first}<div id="partings"></div>{each}{origins}</section>'
 
 
-def _parting(found: Difference) -> Iterator[Block]:
+def _first(found: Difference) -> Iterator[Block]:
+    """The first divergence."""
     if found.first is None:
-        yield Paragraph(f"No capture differs: {found.a} and {found.b} are {found.verdict}.")
-    else:
-        yield Heading("First divergence", 3)
-        yield Table(("what", "found"), list(zip(("where", "first element", "all elements"), divergence(found.first), strict=True)))
+        yield Paragraph(f"No capture differs: {found.a} and {found.b} are {ANSWERS[found.verdict]}.")
+        return
+    yield Heading("First divergence", 3)
+    yield Table(("what", "found"), list(zip(("where", "first element", "all elements"), divergence(found.first), strict=True)))
+
+
+def _each(found: Difference) -> Iterator[Block]:
+    """A row for each series that differs, in the order of the plan."""
     changed = [one for one in found.series if one.status != "same"]
     if changed:
         yield Heading("Where they part, layer by layer", 3)
-        rows = [(str(one.key), *_place(one.first or one.gap), series_line(one).partition("  ")[0], *_sizes(one)) for one in changed[:MANY]]
+        rows = [(str(one.key), *_place(one.first or one.gap), one.status, *_sizes(one)) for one in changed[:MANY]]
         yield Table(("series", "first at", "answer", "captures that differ", "largest difference", "relative"), rows)
         yield from (Paragraph(line) for line in _more(changed))
     origins = list(origin_lines(found))
@@ -132,10 +162,6 @@ def _side_by_side(runs: Sequence[RunContent]) -> Table:
 def _tags(run: RunContent) -> Iterator[tuple[str, Any]]:
     found = run.manifest.get("tags")
     yield from sorted(found.items()) if isinstance(found, dict) else ()
-
-
-def _titled(title: str, name: str, found: Sequence[Block]) -> str:
-    return f"<section><h2>{in_html(title)}</h2><h3>{in_html(name)}</h3>{fragment(found)}</section>"
 
 
 def _lines(text: str) -> str:
