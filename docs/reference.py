@@ -93,7 +93,7 @@ def _verb(name: str) -> str:
 def exit_codes() -> set[int]:
     """The exit codes of the errors that there are."""
     found = {value.exit_code for value in vars(errors).values() if isinstance(value, type) and issubclass(value, errors.ProbesError)}
-    return {0, 130, *found}
+    return {0, 130, 141, *found}
 
 
 def spec() -> str:
