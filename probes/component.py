@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
@@ -133,10 +133,17 @@ class SinkContext:
         rank: rank of the process; the sink of each rank is a separate one.
         files: where to write each file that `Sink.files` declares, in that order. They lie in the run directory, and the name
             has the rank in it on other ranks than 0. A sink writes no other file there.
+        name: the name of the spec.
+        tags: what is known of the run at its start, to be kept beside its metrics: `probes.run_id`, `probes.spec`, `probes.directory`.
+        closing: gives what is known when the session is closed: `probes.ledger_head`, for `probes verify --anchor`, and
+            `probes.captures_roots`.
     """
 
     rank: int
     files: tuple[Path, ...] = ()
+    name: str = ""
+    tags: Mapping[str, str] = field(default_factory=dict)
+    closing: Callable[[], Mapping[str, str]] = dict
 
 
 class SinkSession(Protocol):

@@ -41,6 +41,9 @@ KINDS: dict[str, dict[str, str]] = {
         "console": "probes.sinks.console:Console",
         "hdf5": "probes.record_options:RecordOptions",
         "jsonl": "probes.sinks.jsonl:Jsonl",
+        "mlflow": "probes.sinks.mlflow:Mlflow",
+        "tensorboard": "probes.sinks.tensorboard:Tensorboard",
+        "wandb": "probes.sinks.wandb:Wandb",
     },
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -21,12 +22,13 @@ from probes.runner.attached.attached_hooks import Live
 from probes.runner.clock.answers import EpochEnded, EpochOpened, StepEnded, StepPaused, StepResumed
 from probes.runner.disk_space import Room
 from probes.runner.failures import Failures
-from probes.runner.sink_sessions import SinkSessions
+from probes.runner.sink_sessions import RunFacts, SinkSessions
 from probes.tensors import NotCapturable
 
 QUIET = (*LOSSES, "functorch", "no optimizer step")  # reported already when it happened, or for the program to know
 
 
+MOST_ROOTS = 50  # in a tag, of which MLflow takes 8,000 characters
 KEPT_ACCOUNTS = 16  # epochs; so that memory does not grow with them
 
 
@@ -120,7 +122,8 @@ class EpochWriter:
         self.moment = moment
         self.live = live
         self.failures = failures
-        self.sinks = SinkSessions(plan, recording.directory, moment.rank, lambda text: failures.say(text))
+        facts = RunFacts({"probes.run_id": str(recording.manifest.get("run_id", ""))}, lambda: closing_tags(recording.sealed))
+        self.sinks = SinkSessions(plan, recording.directory, moment.rank, lambda text: failures.say(text), facts)
         self.room = Room(plan, recording.directory)
         self.surroundings = Surroundings(recording.manifest, plan.trees)
         self.accounts: dict[int, list[Account]] = {}
@@ -295,3 +298,9 @@ class EpochWriter:
             with suppress(NotCapturable):  # a parameter that has no bytes, such as a lazy one that was never called
                 found["weights"] = weights_digest(self.live.trees)
         return found
+
+
+def closing_tags(sealed: Sequence[SealedFileInfo]) -> dict[str, str]:
+    """What a tracker keeps of the files that a run has sealed: the ledger head covers all, the roots are those of the last ones."""
+    roots = {one.file: one.captures_root for one in sealed[-MOST_ROOTS:]}
+    return {"probes.ledger_head": sealed[-1].head, "probes.captures_roots": json.dumps(roots)} if sealed else {}

@@ -26,6 +26,18 @@ PLAIN = {torch.float64: "d", torch.float32: "f", torch.int64: "q", torch.int32: 
 """Dtypes that `struct` reads, ten times as fast as torch."""
 
 
+class RunFacts(NamedTuple):
+    """What sinks keep beside the captures.
+
+    Attributes:
+        tags: what is known of the run at its start.
+        closing: gives what is known at its end.
+    """
+
+    tags: Mapping[str, str]
+    closing: Callable[[], Mapping[str, str]]
+
+
 class SinkSessions:
     """The open sinks of a run, and its rules.
 
@@ -36,15 +48,19 @@ class SinkSessions:
         directory: the run directory.
         rank: rank of this process.
         say: reports a failure when it happens.
+        facts: what the sinks keep beside the captures.
 
     Attributes:
         failures: what went wrong, by the name of the sink.
         judge: the rules, which get the same captures as a sink.
     """
 
-    def __init__(self, plan: Plan, directory: Path, rank: int, say: Callable[[str], None]) -> None:
+    def __init__(self, plan: Plan, directory: Path, rank: int, say: Callable[[str], None], facts: RunFacts | None = None) -> None:
         spec = plan.loaded.spec
         self.say = say
+        self.facts = facts or RunFacts({}, dict)
+        self.name = spec.name
+        self.identity = plan.loaded.identity_hash
         self.directory = directory
         self.rank = rank
         self.sinks = spec.reading_sinks
@@ -82,7 +98,9 @@ class SinkSessions:
 
     def _opened(self, name: str, sink: Sink) -> SinkSession | None:
         with _SinkGuard(self, name):
-            return sink.open(SinkContext(self.rank, tuple(self.directory / on_rank(file, self.rank) for file in sink.files())))
+            files = tuple(self.directory / on_rank(file, self.rank) for file in sink.files())
+            tags = {"probes.spec": self.identity, "probes.directory": str(self.directory), **self.facts.tags}
+            return sink.open(SinkContext(self.rank, files, self.name, tags, self.facts.closing))
         return None
 
     def end_step(self, keep: bool) -> RunError | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,6 +13,7 @@ from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
 from probes.component import Reading, Sink, SinkContext, SinkSession
+from probes.sinks.kernels.run_file import open_to_append
 
 PATTERN = r"^(?!ledger)[A-Za-z0-9][A-Za-z0-9_-]{0,63}\.jsonl$"
 BLOCK = 1 << 16
@@ -68,16 +68,7 @@ class _LinesFile:
     """A file to which the lines of each step are appended in one write."""
 
     def __init__(self, path: Path) -> None:
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-        self.handle = os.open(path, flags, 0o666)
-        try:
-            status = os.fstat(self.handle)
-            if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
-                raise OSError(f'"{path}" is a link or not a plain file')
-            os.ftruncate(self.handle, _end(self.handle, status.st_size))
-        except BaseException:
-            os.close(self.handle)
-            raise
+        self.handle = open_to_append(path, _end)
 
     def step(self, readings: Sequence[Reading]) -> None:
         """Append the lines of one step; where the disk is full, remove the part that was written."""

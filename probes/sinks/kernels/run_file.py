@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import stat
+from collections.abc import Callable
+from pathlib import Path
 
 PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\.[a-z0-9]{1,16}")
 RESERVED = re.compile(r"ledger.*|run\.json|spec\.yaml|.*\.(h5|journal|tmp|lock)")  # names that the record uses
@@ -19,3 +23,26 @@ def on_rank(name: str, rank: int) -> str:
     """The name on a rank: `log.jsonl` on rank 0, `log.rank-0003.jsonl` on rank 3."""
     stem, _, suffix = name.rpartition(".")
     return f"{stem}.rank-{rank:04d}.{suffix}" if rank else name
+
+
+def open_to_append(path: Path, end: Callable[[int, int], int]) -> int:
+    """A descriptor of a file that is appended to; what a killed process left unfinished at its end is cut off.
+
+    Args:
+        path: the file, which may be absent.
+        end: finds the end of what is whole, from a descriptor and the size of the file.
+
+    Raises:
+        OSError: the file cannot be opened, is a link, or is not a plain file.
+    """
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+    handle = os.open(path, flags, 0o666)
+    try:
+        status = os.fstat(handle)
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
+            raise OSError(f'"{path}" is a link or not a plain file')
+        os.ftruncate(handle, end(handle, status.st_size))
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle

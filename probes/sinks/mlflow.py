@@ -1,0 +1,89 @@
+"""Send small captures to MLflow."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from probes.component import Reading, Sink, SinkContext, SinkSession
+from probes.optional_package import import_optional
+from probes.sinks.kernels.background import BackgroundSession
+from probes.sinks.kernels.metrics import step_metrics
+
+MOST_METRICS = 1000  # that the server takes at once
+
+
+class Mlflow(Sink):
+    """Sends small captures to MLflow as metrics named `probe/target/leaf/label`, with `global_step` as step.
+
+    They go to the active run of the program, if there is one, else to a run with the name of the spec. Run ID, spec digest, run directory,
+    ledger head and captures roots are tags. Sending is done in a thread; a server that fails or is slow does not delay the training.
+    """
+
+    kind: Literal["mlflow"] = "mlflow"
+    max_elements: int = Field(
+        default=64, ge=1, le=4096, description="Largest number of elements of a capture; a larger capture is refused."
+    )
+    uri: Annotated[str | None, Field(description="Address of the server or database; by default that of MLflow.")] = None
+    experiment: str = Field(default="probes", description="Name of the experiment, which is created if it does not exist.")
+    wait: Annotated[float, Field(gt=0, description="Seconds to wait at the end of the run for what is still to be sent.")] = 30.0
+
+    def most_elements(self) -> int:
+        """`max_elements`."""
+        return self.max_elements
+
+    def open(self, context: SinkContext) -> SinkSession:
+        """Begin to send, to the run of an earlier attempt where there is one.
+
+        Raises:
+            MissingExtra: the package mlflow is not installed.
+        """
+        active = None
+        if "mlflow" in sys.modules and context.rank == 0 and (run := sys.modules["mlflow"].active_run()) is not None:
+            active = run.info.run_id  # asked in the thread of the program, to which it belongs
+        return BackgroundSession(lambda: _MlflowRun(self, context, active), context.closing, self.wait)
+
+
+class _MlflowRun:
+    """A run of MLflow, through a client of its own, which leaves what the program does with `mlflow` alone."""
+
+    def __init__(self, sink: Mlflow, context: SinkContext, active: str | None) -> None:
+        self.package = import_optional("mlflow", "mlflow", "the sink `mlflow`")
+        self.client: Any = self.package.MlflowClient(tracking_uri=sink.uri)
+        self.rank = context.rank
+        self.own = active is None
+        self.run = active or self._begun(sink.experiment, context)
+        self._tag(context.tags)
+
+    def _begun(self, experiment: str, context: SinkContext) -> str:
+        """The ID of the run of an earlier attempt, or of a new one."""
+        found = self.client.get_experiment_by_name(experiment)
+        place = found.experiment_id if found is not None else self.client.create_experiment(experiment)
+        tags = {**context.tags, "probes.rank": str(context.rank)}
+        if tags.get("probes.run_id"):
+            wanted = " and ".join(f"tags.`{name}` = '{tags[name]}'" for name in ("probes.run_id", "probes.rank"))
+            for run in self.client.search_runs([place], wanted, max_results=1):
+                self.client.update_run(run.info.run_id, status="RUNNING")
+                return str(run.info.run_id)
+        return str(self.client.create_run(place, tags=tags, run_name=context.name or "probes").info.run_id)
+
+    def write(self, steps: Sequence[Sequence[Reading]]) -> None:
+        """Send the metrics of some steps, as many at once as the server takes."""
+        now, entities = int(time.time() * 1000), self.package.entities
+        found = [step for readings in steps for step in step_metrics(readings, self.rank)]
+        metrics = [entities.Metric(name, value, now, step.global_step) for step in found for name, value in step.values.items()]
+        for first in range(0, len(metrics), MOST_METRICS):
+            self.client.log_batch(self.run, metrics=metrics[first : first + MOST_METRICS])
+
+    def end(self, tags: Mapping[str, str]) -> None:
+        """Send the tags, and end the run unless it is that of the program."""
+        self._tag(tags)
+        if self.own:
+            self.client.set_terminated(self.run)
+
+    def _tag(self, tags: Mapping[str, str]) -> None:
+        self.client.log_batch(self.run, tags=[self.package.entities.RunTag(name, value) for name, value in tags.items()])

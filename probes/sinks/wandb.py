@@ -1,0 +1,78 @@
+"""Send small captures to Weights & Biases."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from probes.component import Reading, Sink, SinkContext, SinkSession
+from probes.optional_package import import_optional
+from probes.sinks.kernels.background import BackgroundSession
+from probes.sinks.kernels.metrics import step_metrics
+
+STEP = "global_step"
+
+
+class Wandb(Sink):
+    """Sends small captures to Weights & Biases as metrics named `probe/target/leaf/label`; the x axis is `global_step`.
+
+    They go to a run with the ID of the probes run, beside that of the program, whose steps stay what they are. Run ID, spec digest, run
+    directory, ledger head and captures roots are its config and summary. Sending is done in a thread.
+    """
+
+    kind: Literal["wandb"] = "wandb"
+    max_elements: int = Field(
+        default=64, ge=1, le=4096, description="Largest number of elements of a capture; a larger capture is refused."
+    )
+    project: str = Field(default="probes", min_length=1, description="Name of the project.")
+    mode: Literal["online", "offline"] = Field(default="online", description="`offline` writes into the folder `wandb`, for `wandb sync`.")
+    dir: Annotated[str | None, Field(description="Where the folder `wandb` is; by default the working directory.")] = None
+    wait: Annotated[float, Field(gt=0, description="Seconds to wait at the end of the run for what is still to be sent.")] = 30.0
+
+    def most_elements(self) -> int:
+        """`max_elements`."""
+        return self.max_elements
+
+    def open(self, context: SinkContext) -> SinkSession:
+        """Begin to send, to the run of an earlier attempt where there is one.
+
+        Raises:
+            MissingExtra: the package wandb is not installed.
+        """
+        return BackgroundSession(lambda: _WandbRun(self, context), context.closing, self.wait)
+
+
+class _WandbRun:
+    """A run of Weights & Biases."""
+
+    def __init__(self, sink: Wandb, context: SinkContext) -> None:
+        package = import_optional("wandb", "wandb", "the sink `wandb`")
+        identity = context.tags.get("probes.run_id", "")
+        settings = package.Settings(console="off", silent=True, x_disable_stats=True, x_disable_meta=True)
+        self.rank = context.rank
+        self.run: Any = package.init(
+            project=sink.project,
+            name=context.name or None,
+            id=f"{identity}-{self.rank}" if self.rank else identity or None,
+            mode=sink.mode,
+            dir=sink.dir,
+            config=dict(context.tags),
+            resume="allow" if identity else None,
+            reinit="create_new",
+            settings=settings,
+        )
+        self.run.define_metric(STEP, hidden=True)
+        self.run.define_metric("*", step_metric=STEP)
+
+    def write(self, steps: Sequence[Sequence[Reading]]) -> None:
+        """Send the metrics of some steps, each as one row."""
+        for readings in steps:
+            for step in step_metrics(readings, self.rank):
+                self.run.log({STEP: step.global_step, "epoch": step.epoch, **step.values})
+
+    def end(self, tags: Mapping[str, str]) -> None:
+        """Send the tags, and end the run."""
+        self.run.summary.update(dict(tags))
+        self.run.finish()

@@ -1,0 +1,69 @@
+"""Metrics, read back from MLflow's own database."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import probes
+from probes.sinks.mlflow import Mlflow
+from probes.testing import check_sink
+from tests.sinks.recorded import expected, trained
+
+mlflow = pytest.importorskip("mlflow", reason="mlflow is not installed; the extra `mlflow` brings it")
+pytestmark = pytest.mark.filterwarnings("ignore")  # of its own packages
+
+
+@pytest.fixture(scope="module")
+def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A database; making it takes MLflow some seconds."""
+    return f"sqlite:///{tmp_path_factory.mktemp('mlflow')}/store.db"
+
+
+def read(client: Any, run: Any) -> dict[str, list[tuple[int, float]]]:
+    return {name: sorted((one.step, one.value) for one in client.get_metric_history(run.info.run_id, name)) for name in run.data.metrics}
+
+
+def test_the_sink_passes_the_conformance_kit(uri: str) -> None:
+    check_sink(Mlflow(uri=uri))
+
+
+def test_mlflow_has_the_numbers_of_the_capture_files_and_leads_back_to_them(tmp_path: Path, uri: str) -> None:
+    trained(tmp_path / "run", {"kind": "mlflow", "uri": uri, "experiment": "numbers", "wait": 60})
+    client = mlflow.MlflowClient(tracking_uri=uri)
+    (run,) = client.search_runs([client.get_experiment_by_name("numbers").experiment_id])
+    found = {name: points for name, points in read(client, run).items() if not name.startswith(("counts", "eval/counts"))}
+    wanted = expected(tmp_path / "run")
+    assert found.keys() == {name.replace("+inf", "posinf").replace("-inf", "neginf") for name in wanted}
+    top = 1.7976931348623157e308  # its database has no infinity
+    for name, points in wanted.items():
+        stored = found[name.replace("+inf", "posinf").replace("-inf", "neginf")]
+        for (step, value), (at, number) in zip(stored, points, strict=True):
+            assert step == at
+            assert value == max(min(number, top), -top) or (math.isnan(number) and (math.isnan(value) or value == 0))
+    assert probes.verify(tmp_path / "run", anchor=run.data.tags["probes.ledger_head"]).ok
+    assert run.data.tags["probes.run_id"] == probes.open(tmp_path / "run").manifest["run_id"]
+    assert (run.info.run_name, run.info.status) == ("digits", "FINISHED")
+
+
+def test_the_active_run_of_the_program_gets_the_metrics_and_goes_on(tmp_path: Path, uri: str) -> None:
+    mlflow.set_tracking_uri(uri)
+    with mlflow.start_run() as active:
+        trained(tmp_path / "run", {"kind": "mlflow", "uri": uri, "wait": 60}, epochs=1)
+        run = mlflow.get_run(active.info.run_id)
+        assert run.info.status == "RUNNING"
+        assert run.data.metrics["size/0/output/count"] == 15.0
+
+
+def test_a_server_that_is_gone_costs_the_captures_nothing_and_is_reported_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    run = trained(tmp_path / "run", {"kind": "mlflow", "uri": "http://127.0.0.1:9", "wait": 20})
+    assert len(probes.open(tmp_path / "run").sel(phase="train")["size", "0"]) == 6
+    assert probes.verify(tmp_path / "run").ok
+    assert str(run.summary()).count("sink `tracker` failed and was disabled: MlflowException") == 1
+    assert capsys.readouterr().err.count("sink `tracker` failed") == 1
