@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import mmap
-import stat
+import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from errno import EAGAIN, EWOULDBLOCK
@@ -16,6 +16,7 @@ import numpy as np
 
 from probes.capture_file.hdf5_storage import DatasetStorage, StoredArray
 from probes.errors import FileRefused, StorageError
+from probes.plain_file import regular
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 FORMAT = "capture-file.v1"
@@ -33,13 +34,13 @@ def open_file(path: Path) -> Hdf5File:
     No plug-in of the HDF5 library is ever loaded, and nothing but `path` is opened. Others may have it open as well.
 
     Args:
-        path: a regular file.
+        path: a regular file, or a link to one: in a run directory, `Directory` refuses links.
 
     Returns:
         The file; its objects are checked one by one, when they are touched.
 
     Raises:
-        FileRefused: `not-hdf5`, `truncated`, `damaged`, `not-a-capture-file` or `newer-format`.
+        FileRefused: `not-regular`, `not-hdf5`, `truncated`, `damaged`, `not-a-capture-file` or `newer-format`.
         StorageError: there is no such file, or it may not be read.
     """
     _forbid_plugins()
@@ -57,9 +58,7 @@ def _forbid_plugins() -> None:
 def _map(path: Path) -> mmap.mmap:
     """The bytes of a regular file that begins like an HDF5 file."""
     try:
-        if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for its other end
-            raise FileRefused("not-hdf5", f'"{path}" is not a file')
-        with path.open("rb", buffering=0) as stream:
+        with os.fdopen(regular(path, follow=True), "rb", buffering=0) as stream:
             if stream.read(len(SIGNATURE)) != SIGNATURE:
                 raise FileRefused("not-hdf5", f'"{path}" is not an HDF5 file')
             return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Iterator
 from functools import cached_property
@@ -13,7 +14,7 @@ from probes.capture_file.series_name import SeriesAddress
 from probes.capture_file.series_part import SeriesPart, StepIds
 from probes.capture_file.unsealed import UnsealedFile
 from probes.errors import FileRefused, StorageError, UsageError
-from probes.plain_file import plain_object, read_plain
+from probes.plain_file import plain_object, read_plain, regular
 from probes.run_directory.file_name import KEPT, ledger_files, parse_stem
 from probes.run_directory.ledger_lines import read_ledgers, require_sound
 from probes.run_directory.manifest import check_shape
@@ -129,21 +130,31 @@ class Directory:
         return self._open[name]
 
     def _opened(self, path: Path) -> SealedFile | UnsealedFile:
-        """Open a file of the run, whose content has to be of the epoch, attempt and rank that its name states."""
+        """Open a file of the run, whose content has to be of the epoch, attempt and rank that its name states.
+
+        Raises:
+            FileRefused: it is a link, which a run never has, or states another place.
+        """
         if not path.name.endswith(".h5"):
             try:
-                return UnsealedFile(path)
+                return UnsealedFile(self._regular(path))
             except StorageError:
                 path = path.with_suffix(".h5")  # it was sealed since the names were read
                 if not path.exists():
                     raise
-        found = SealedFile(path)
+        found = SealedFile(self._regular(path))
         named = entry(path.name)
         if self.path.is_dir() and named is not None:
             wrong = [name for name in PLACE if found.attributes.get(name, 0) != getattr(named, name)]
             if wrong:
                 raise FileRefused("files-swapped", f'"{path}" states another {" and ".join(wrong)} than its name')
         return found
+
+    def _regular(self, path: Path) -> Path:
+        """The path, if it is no link; a file that somebody names by itself may be behind one."""
+        if self.path.is_dir():
+            os.close(regular(path))
+        return path
 
     def addresses(self, name: str) -> tuple[SeriesAddress, ...]:
         """The series of a file; none where a journal was only just begun."""

@@ -294,7 +294,7 @@ def test_a_pipe_is_refused_without_waiting_for_its_other_end(tmp_path: Path) -> 
     os.mkfifo(tmp_path / "epoch-0000.h5")
     with pytest.raises(FileRefused) as refused:
         open_file(tmp_path / "epoch-0000.h5")
-    assert refused.value.code == "not-hdf5"
+    assert refused.value.code == "not-regular"
 
 
 def test_a_missing_file_is_an_error_of_the_environment(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 import probes
 from probes.clock import SeriesKey
-from probes.errors import AmbiguousSeries, SeriesNotFound
+from probes.errors import AmbiguousSeries, FileRefused, SeriesNotFound
 from probes.reader.run import RunReader
 from tests.reader.recorded import Recording, counted
 
@@ -123,3 +123,24 @@ def test_what_open_returns_is_shown_in_one_line_and_is_not_called_as_the_live_ru
 
     assert type(run).__name__ == "RunReader"
     assert repr(run) == f'<RunReader "{tmp_path}": 1 epochs>'
+
+
+def test_a_run_directory_has_no_links_and_one_file_may_be_behind_one(tmp_path: Path) -> None:
+    run, elsewhere = tmp_path / "run", tmp_path / "elsewhere.h5"
+    run.mkdir()
+    Recording(run).take(np.zeros(2)).sealed()
+    (run / "epoch-0000.h5").rename(elsewhere)
+    (run / "epoch-0000.h5").symlink_to(elsewhere)
+    with pytest.raises(FileRefused, match="is a link"):
+        probes.open(run)["acts", "fc1"].numpy()
+    assert probes.open(run / "epoch-0000.h5")["acts", "fc1"].numpy().shape == (1, 2)
+
+
+def test_a_journal_behind_a_link_is_refused(tmp_path: Path) -> None:
+    run, elsewhere = tmp_path / "run", tmp_path / "elsewhere.journal"
+    run.mkdir()
+    Recording(run).take(np.zeros(2)).left()
+    (run / "epoch-0000.journal").rename(elsewhere)
+    (run / "epoch-0000.journal").symlink_to(elsewhere)
+    with pytest.raises(FileRefused, match="is a link"):
+        probes.open(run)["acts", "fc1"].numpy()
