@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 import probes
 from probes.errors import RunError
 from probes.hooks.capture.account import REASONS
-from probes.runner.summary import verdicts
+from probes.runner.summary import unmet
 
 
 @pytest.fixture(autouse=True)
@@ -249,7 +249,7 @@ def test_a_module_that_is_gone_fails_the_run_with_its_name(tmp_path: Path) -> No
             model.forward = model[1].forward
 
     run = run_with(model, tmp_path, {"hook": "forward", "modules": ["0"]}, loop, epochs=2)
-    assert "`output` of `0` is missing in 3 of 6 steps" in str(verdicts(run.plan, run.accounts, run.engine.clock.totals)[0])
+    assert "`output` of `0` is missing in 3 of 6 steps" in str(unmet(run.plan, run.accounts, run.engine.clock.totals)[0])
     assert "was removed" in account(tmp_path)["drift"]
 
 
