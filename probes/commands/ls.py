@@ -21,7 +21,10 @@ from probes.run_directory.listing import run_directories
 from probes.signature import Signature, size
 
 RUNS = Path("runs")
-EVENT = dict.fromkeys(("number", "leaf", "target", "kind", "index", "epoch", "phase", "step"), "?") | {"steps": 0}
+EVENT = dict.fromkeys(("number", "leaf", "target", "kind", "index", "bounds", "epoch", "phase", "step"), "?") | {"steps": 0}
+WRITTEN = "epoch {epoch}, {phase} step {step}: {steps} steps were written"
+NONFINITE = f"{{number}} in `{{leaf}}` of `{{target}}` ({{kind}}) at {{index}}, {WRITTEN}"
+BEYOND = f"{{number}} ({{bounds}}) for `{{leaf}}` of `{{target}}` ({{kind}}), {WRITTEN}"
 
 
 @click.command()
@@ -78,8 +81,7 @@ def _headline(about: dict[str, Any]) -> str:
 
 def _events(about: dict[str, Any]) -> list[str]:
     """Return one line per trigger event."""
-    where = "{number} in `{leaf}` of `{target}` ({kind}) at {index}, epoch {epoch}, {phase} step {step}: {steps} steps were written"
-    return [one_line(where.format(**{**EVENT, **event})) for event in about.get("events", ())]
+    return [one_line((BEYOND if "bounds" in event else NONFINITE).format(**{**EVENT, **event})) for event in about.get("events", ())]
 
 
 def _broken_rules(run: RunReader) -> list[str]:

@@ -63,7 +63,7 @@ def plan(
         raise UsageError("name a model: `--model PKG:CALLABLE`, or `--watch SCRIPT [ARGS]...` at the end of the line")
 
     from probes.plan import resolve
-    from probes.plan.checks import buffer_problem
+    from probes.plan.checks.bindings import buffer_problem
     from probes.plan.prediction import misfits, predict
     from probes.plan.reasons import reasons
     from probes.script.named_model import named_model
@@ -196,7 +196,7 @@ def _waiting(plan: Plan, predicted: Sequence[Predicted]) -> dict[str, int]:
 
 def _ring(plan: Plan, predicted: Sequence[Predicted]) -> list[str]:
     """Return a line on the memory that probes with a trigger use."""
-    from probes.plan.checks import held_bytes
+    from probes.plan.checks.bindings import held_bytes
 
     held = held_bytes(plan.loaded, _waiting(plan, predicted))
     room = plan.spec.limits.buffer_bytes

@@ -168,8 +168,15 @@ SPEC: dict[str, Code] = {
         "An amount of bytes is a number and a unit, or `unlimited`.",
         *_with("limits: {bytes_per_epoch: 2 gigs}", "limits: {bytes_per_epoch: 2 GiB}"),
     ),
+    "wrong-condition": Code(
+        "A condition (`where`, or a `threshold` trigger) compares one number of each capture; `of` is a transform that makes it.",
+        *_acts(
+            "{hook: forward, modules: [fc1], where: {of: {kind: accumulate}, above: 1}}",
+            "{hook: forward, modules: [fc1], where: {of: {kind: norm}, above: 1}}",
+        ),
+    ),
     "range": Code(
-        "A range of `when` selects nothing, or combines keys that contradict each other.",
+        "A range of `when`, or the bounds of a condition, select nothing, or combine keys that contradict each other.",
         *_acts(
             "{hook: forward, modules: [fc1], when: {steps: {at: [3], every: 2}}}",
             "{hook: forward, modules: [fc1], when: {steps: {at: [3]}}}",

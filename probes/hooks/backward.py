@@ -69,7 +69,7 @@ class GradHook:
         if opened.dropped:
             return
         try:
-            self.recorder.put(grad if self.reshape is None else grad.reshape(self.reshape), self, self.call, backward)
+            self.recorder.offer(grad if self.reshape is None else grad.reshape(self.reshape), self, self.call, backward)
             scales = self.recorder.state.scales
             if scales is not None:
                 scales.note(self.recorder.key.probe, self)

@@ -10,12 +10,13 @@ from torch.nn import Module
 
 from probes.errors import PlanError, Problem, nearest
 from probes.plan.binding import Binding, Plan
-from probes.plan.checks import check, rule_problems
+from probes.plan.checks.bindings import check, rule_problems
+from probes.plan.checks.conditions import check_conditions
+from probes.plan.checks.operations import check_operation_of, check_operations
 from probes.plan.draft import MatchedValue, ProbeDraft
 from probes.plan.edit_source import source_of
 from probes.plan.match_modules import module_values
 from probes.plan.match_tensors import tensor_values
-from probes.plan.operations import check_operation_of, check_operations
 from probes.plan.tree import Tree
 from probes.signature import Signature, SignatureError
 from probes.spec import LoadedSpec, Probe, load_spec
@@ -99,6 +100,8 @@ def _binding(draft: ProbeDraft, target: MatchedValue) -> Binding:
     probe, node = draft.probe, target.node
     source, digest = source_of(draft, target)
     seen = target.seen if target.seen.dtype else Signature(dims=probe.dims)
+    stored = _transformed(draft, seen)
+    check_conditions(draft, target.value, seen, stored)
     return Binding(
         index=0,
         name=draft.name,
@@ -111,7 +114,7 @@ def _binding(draft: ProbeDraft, target: MatchedValue) -> Binding:
         exact=target.exact,
         root=target.root,
         keys=target.keys,
-        stored=_transformed(draft, seen),
+        stored=stored,
         op=target.op,
         source=source,
         source_blake3=digest,

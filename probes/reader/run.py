@@ -117,7 +117,7 @@ class RunReader(SeriesIndex):
 
     @property
     def events(self) -> list[dict[str, Any]]:
-        """What set off the triggers of the spec, in order: the value that was not finite, where it is, and what was written."""
+        """What fired the triggers of the spec, in order: the value, not finite or beyond bounds, where it is, and what was written."""
         triggers = [closing.get("trigger") for closing in self._closings]
         found = [trigger.get("events") for trigger in triggers if isinstance(trigger, dict)]
         return [event for events in found if isinstance(events, list) for event in events if isinstance(event, dict)]

@@ -167,7 +167,8 @@ def unmet(plan: Plan, counters: Accounts, totals: Mapping[str, int]) -> list[Pro
         accounts = {index: [epoch[index] for epoch in counters.values()] for index in indices}
         where = plan.loaded.locate(("probes", name))
         edits = bindings[0].probe.edit is not None
-        waits = bindings[0].probe.when.trigger is not None  # to have nothing to write is what one hopes for
+        chosen = bindings[0].probe
+        waits = chosen.when.trigger is not None or chosen.where is not None  # to have nothing to write is what one hopes for
         done = [account.fired if edits or waits else account.written for epochs in accounts.values() for account in epochs]
         if not any(done):
             why, hint = _why(plan, totals, accounts)

@@ -10,10 +10,11 @@ from pydantic import BaseModel
 from probes.component import Component
 from probes.registry import component, kinds
 from probes.spec.models import Defaults, Probe, Spec
-from probes.spec.when import When
+from probes.spec.when import Condition, Trigger, When
 from probes.spec.yaml.reader import Path
 
-FAMILIES = {"transforms": "transform", "edit": "edit", "sinks": "sink"}
+FAMILIES = {"transforms": "transform", "edit": "edit", "sinks": "sink", "of": "transform"}
+SINGLE = ("edit", "of")  # keys that hold one component, not several
 HOOKS_MEANT = {
     "forward_pre": "write `pre-forward`",
     "forward-pre": "write `pre-forward`",
@@ -84,10 +85,10 @@ def part_at(data: Any, loc: tuple[Any, ...]) -> type[BaseModel] | None:
         if named or isinstance(word, int):
             named = False
             continue
-        if word in FAMILIES and part in (Spec, Probe) and index + 1 < len(loc) + (word == "edit"):
-            depth = index + 1 if word == "edit" else index + 2
+        if word in FAMILIES and part in (Spec, Probe, Condition, Trigger) and index + 1 < len(loc) + (word in SINGLE):
+            depth = index + 1 if word in SINGLE else index + 2
             part = _component_at(data, loc[:depth], FAMILIES[word])
-            named = word != "edit"
+            named = word not in SINGLE
             continue
         annotation = _annotation(part, word)
         named = "dict[" in str(annotation)

@@ -11,7 +11,7 @@ from probes.record_options import RecordOptions
 from probes.spec.kinds import KindOf
 from probes.spec.rules import Rule
 from probes.spec.texts import DTYPED, NAMED, Amount, Class, Dims, Dtype, Name, Operations, Patterns, Sinks, Tensors, Types, Values
-from probes.spec.when import SpecPart, When
+from probes.spec.when import Condition, SpecPart, When
 from probes.value_path import LOOP, NATURAL, ValuePath
 
 VERSION = 1
@@ -93,6 +93,7 @@ class Probe(SpecPart):
     ] = None
     dims: Annotated[Dims | None, Field(description="names of the axes of the value, before the transforms")] = None
     when: Annotated[When, Field(description="schedule: which steps and calls")] = When()
+    where: Annotated[Condition | None, Field(description="condition; only captures for which it holds are kept")] = None
     transforms: Annotated[Transforms, Field(description="transforms of the value, in order")] = ()
     sinks: Annotated[Sinks, Field(description="names of sinks; default: all sinks of the spec")] = ()
     expect: Annotated[Expect | None, Field(description="conditions; the run fails if one does not hold")] = None

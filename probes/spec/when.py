@@ -1,4 +1,4 @@
-"""Schedules: which epochs, steps and calls a probe wants."""
+"""Schedules: which epochs, steps and calls a probe wants; and conditions on a number of a value."""
 
 from __future__ import annotations
 
@@ -6,11 +6,18 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
+from probes.component import Transform
+from probes.spec.kinds import KindOf
+
 Phase = Annotated[str, WithJsonSchema({"type": "string", "not": {"enum": ["all", ""]}})]
 Names = Annotated[tuple[Phase, ...], Field(strict=False, json_schema_extra={"uniqueItems": True, "minItems": 1})]
 Count = Annotated[int, Field(ge=0)]
 Counts = tuple[Count, ...]
 Positive = Annotated[int, Field(ge=1)]
+
+
+WINDOW = 20
+"""Numbers that a running mean is made of, where the spec does not say how many."""
 
 
 class SpecPart(BaseModel):
@@ -70,10 +77,51 @@ class Range(SpecPart):
         return leading if self.first is not None else width
 
 
-class Trigger(SpecPart):
+class Condition(SpecPart):
+    """Bounds of a number: all that are given must hold."""
+
+    of: Annotated[
+        Annotated[Transform, KindOf("transform")] | None,
+        Field(description="transform that makes a number of the value before its transforms; default: the stored value is the number"),
+    ] = None
+    above: Annotated[float | None, Field(description="the number is greater")] = None
+    below: Annotated[float | None, Field(description="the number is less")] = None
+    outside: Annotated[
+        tuple[float, ...] | None,
+        Field(
+            strict=False,
+            json_schema_extra={"minItems": 2, "maxItems": 2},
+            description="[low, high]: the number is less than low, greater than high, or NaN",
+        ),
+    ] = None
+    deviations: Annotated[
+        Literal[True] | None, Field(description="the bounds are standard deviations from the running mean of the series")
+    ] = None
+    window: Annotated[
+        int | None, Field(ge=2, description=f"numbers of the running mean, the last of the series before this one; default: {WINDOW}")
+    ] = None
+
+    @property
+    def bounds(self) -> list[str]:
+        """The bounds that are given, as text."""
+        known = {"above": self.above, "below": self.below}
+        found = [f"{name} {bound:g}" for name, bound in known.items() if bound is not None]
+        return found if self.outside is None else [*found, f"outside [{', '.join(f'{bound:g}' for bound in self.outside)}]"]
+
+    def holds(self, number: float) -> bool:
+        """Whether a number, or its deviation, is within all bounds; a NaN is only `outside`."""
+        if self.outside is not None and self.outside[0] <= number <= self.outside[1]:
+            return False
+        return (self.above is None or number > self.above) and (self.below is None or number < self.below)
+
+
+class Trigger(Condition):
     """Keeps captures in memory and writes them only around an event."""
 
-    kind: Annotated[Literal["nonfinite"], Field(description="event: a value contains NaN or infinity")]
+    kind: Annotated[
+        Literal["nonfinite", "threshold"],
+        Field(description="event: a value contains NaN or infinity, or a number of it is above, below or outside of bounds"),
+    ]
     before: Annotated[Count, Field(description="number of steps before the event to write")] = 0
     then: Annotated[Literal["continue", "stop"], Field(description="action after the event: continue, or stop the training")] = "continue"
 
@@ -88,6 +136,11 @@ class When(SpecPart):
     calls: Annotated[Range | None, Field(description="calls of the module within an outermost call, from 0")] = None
     ranks: Annotated[Range | None, Field(description="ranks of a distributed run")] = None
     trigger: Annotated[Trigger | None, Field(description="keep captures only around an event")] = None
+
+    @property
+    def schedule(self) -> When:
+        """The same without the trigger, which selects among captures that are made."""
+        return self if self.trigger is None else self.model_copy(update={"trigger": None})
 
     def covers(self, epoch: int, phase: str | None, rank: int) -> bool:
         """Whether anything can be due in this epoch, phase (None for any) and process."""

@@ -22,7 +22,7 @@ REASONS = {
     "no data": "the value is not a dense tensor in memory",
     "no share": "the input is in a container that cannot be rebuilt, so this module's share of its gradient cannot be told from the total",
     "absent": "the value path led to nothing in that call, or to None",
-    "filtered": "the schedule excludes this call, or no trigger wrote the capture",
+    "filtered": "the schedule excludes this call, or `where` the capture, or no trigger wrote it",
     "limit": "the epoch's byte limit had been reached",
     "ring full": "the capture waited for a trigger and was dropped for later ones (`limits.buffer_bytes`)",
     "no optimizer step": "no optimizer stepped the parameter in that step; a GradScaler skips steps with overflows",

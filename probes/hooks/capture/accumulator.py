@@ -12,7 +12,8 @@ from torch import Tensor
 from probes.clock import SeriesKey
 from probes.component import Accumulation, Transform
 from probes.hooks.capture.account import Account
-from probes.hooks.capture.recorder import CaptureClock, Pipeline, Recorder
+from probes.hooks.capture.pipeline import Pipeline
+from probes.hooks.capture.recorder import CaptureClock, Recorder
 from probes.hooks.capture.run_state import RunState, StepState
 from probes.signature import Signature
 from probes.tensors import unwrapped

@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 
 from probes.clock import SeriesKey
-from probes.component import Transform, TransformFn
+from probes.component import Transform
 from probes.hooks.capture.account import Account
+from probes.hooks.capture.condition_check import ConditionCheck
+from probes.hooks.capture.pipeline import Pipeline
 from probes.hooks.capture.run_state import CaptureWriter, Gate, RunState, StepState
 from probes.signature import Signature
 from probes.tensors import DTYPE_NAMES, Composite, NotCapturable, components, local, placement, unwrapped
@@ -38,54 +40,6 @@ def no_descriptor(*_args: object) -> None:
     raise AssertionError("BUG: a capture without a descriptor")
 
 
-class Pipeline:
-    """Transforms in a row, begun once for each (dtype, rank) that a value shows."""
-
-    __slots__ = ("begun", "dims", "signatures", "transforms")
-
-    def __init__(self, transforms: Sequence[Transform], dims: tuple[str, ...] | None) -> None:
-        self.transforms = tuple(transforms)
-        self.dims = dims
-        self.begun: dict[tuple[torch.dtype, int], tuple[TransformFn, ...]] = {}
-        self.signatures: dict[tuple[torch.dtype, int], Signature] = {}
-
-    def begin(self, tensor: Tensor) -> tuple[TransformFn, ...]:
-        """Begin every transform for tensors of this dtype and rank.
-
-        Raises:
-            SignatureError: a transform cannot take such a tensor.
-        """
-        key = (tensor.dtype, tensor.ndim)
-        signature = self.first(tensor)
-        work = []
-        for transform in self.transforms:
-            following = transform.out(signature)  # refuses what the transform cannot take
-            work.append(transform.begin(signature))
-            signature = following
-        self.signatures[key] = signature
-        self.begun[key] = tuple(work)
-        return self.begun[key]
-
-    def first(self, tensor: Tensor) -> Signature:
-        """The signature of a value before the first transform."""
-        return Signature(DTYPE_NAMES[tensor.dtype], tuple(tensor.shape), self.dims)
-
-    def __call__(self, tensor: Tensor) -> tuple[Tensor, Signature]:
-        """Run the transforms on a tensor that the model owns; the result may share its memory."""
-        key = (tensor.dtype, tensor.ndim)
-        work = self.begun.get(key) or self.begin(tensor)
-        value = tensor.detach()
-        kind = value.device.type
-        if torch.is_autocast_enabled(kind):
-            with torch.autocast(kind, enabled=False):
-                for step in work:
-                    value = step(value)
-        else:
-            for step in work:
-                value = step(value)
-        return value, self.signatures[key]
-
-
 class Owner(Protocol):
     """A binding, as its recorders know it."""
 
@@ -105,6 +59,8 @@ class Recorder:
         phase: their phase.
         nbytes: bytes of each.
         owner: the binding that this is a recorder of.
+        offer: takes a tensor, and puts it where the probe's `where` says so.
+        where: the condition of the probe; None without one.
     """
 
     counts = True  # whether a capture that the writer has taken counts as written
@@ -120,11 +76,13 @@ class Recorder:
         "key",
         "known",
         "nbytes",
+        "offer",
         "owner",
         "phase",
         "pipeline",
         "shape",
         "state",
+        "where",
         "writer",
     )
 
@@ -153,6 +111,20 @@ class Recorder:
         self.descriptor = -1
         self.nbytes = 0
         self.known: dict[tuple[object, ...], int] = {}
+        self.where: ConditionCheck | None = None
+        self.offer: Callable[[Tensor, CaptureClock, int, int], None] = self.put
+
+    def keep_where(self, where: ConditionCheck) -> None:
+        """Put only captures for which a condition holds."""
+        self.where = where
+        self.offer = self.offer_where
+
+    def offer_where(self, tensor: Tensor, at: CaptureClock, call: int, backward: int) -> None:
+        """Put a capture if the condition holds for it, and count it if not."""
+        if self.where is None or self.where.find(tensor, at.phase) is not None:
+            self.put(tensor, at, call, backward)
+        else:
+            self.account.skip("filtered")
 
     def put(self, tensor: Tensor, at: CaptureClock, call: int, backward: int) -> None:
         """Copy a tensor into the journal before returning.

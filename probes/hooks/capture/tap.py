@@ -140,7 +140,7 @@ class Tap:
     def put(self, recorder: Recorder, tensor: Tensor, at: CaptureClock, call: int, backward: int = 0) -> None:
         """Store one tensor; a failure is counted, and does not reach the others of the value."""
         try:
-            recorder.put(tensor, at, call, backward)
+            recorder.offer(tensor, at, call, backward)
         except Exception as error:  # as in `take`
             self.failed(error, recorder.key.leaf, at)
         else:
@@ -180,7 +180,7 @@ class ValueTap(Tap):
                 recorder = self.single
                 if recorder is None:
                     recorder = self.single = self.recorder(self.root)
-                recorder.put(value, at, call, 0)
+                recorder.offer(value, at, call, 0)
                 account.gave = at.opened
             else:
                 self.handle(value, at, call)

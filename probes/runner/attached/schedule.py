@@ -26,7 +26,7 @@ class Schedule:
 
     def gate(self, when: When) -> Gate:
         """The gate of a schedule."""
-        return self.gates.setdefault(when, Gate())
+        return self.gates.setdefault(when.schedule, Gate())
 
     def union(self, gates: list[Gate]) -> Gate:
         """A gate that is open where one of `gates` is."""

@@ -11,6 +11,7 @@ from probes.component import Accumulation
 from probes.hooks.backward import ArmedHooks, GradTap
 from probes.hooks.capture.account import Account
 from probes.hooks.capture.accumulator import Accumulator
+from probes.hooks.capture.condition_check import ConditionCheck
 from probes.hooks.capture.loss_scale import LossScales
 from probes.hooks.capture.recorder import Recorder
 from probes.hooks.capture.run_state import RunState
@@ -22,8 +23,8 @@ from probes.hooks.operations import OperationTap
 from probes.hooks.optimizer import OptimizerTap
 from probes.hooks.tensor import TensorTap
 from probes.plan import Binding, Node, Plan, Tree
-from probes.plan.checks import memory_counters
-from probes.plan.operations import named_function
+from probes.plan.checks.bindings import memory_counters
+from probes.plan.checks.operations import named_function
 from probes.runner.attached.schedule import Schedule, within
 from probes.runner.triggers.trigger import TriggeredRecorder, TriggerWatch
 from probes.runner.watch.loss_scale import nonlinear
@@ -144,11 +145,15 @@ class Taps:
         attrs = {"hook": binding.hook, "module_class": binding.kind, "value": binding.value, "stage": binding.stage}
         dims = binding.probe.dims if binding.probe.edit is None else None
         known: dict[str, object] = {name: value for name, value in attrs.items() if value}
-        transforms = binding.probe.transforms
+        transforms, where = binding.probe.transforms, binding.probe.where
         if binding.probe.when.trigger is not None:
-            return TriggeredRecorder(self.watch, binding, leaf, tap.account, transforms, dims, known)
-        kind = Accumulator if any(isinstance(transform, Accumulation) for transform in transforms) else Recorder
-        return kind(binding.key(leaf), self.moment, tap.account, transforms, dims, known)
+            recorder: Recorder = TriggeredRecorder(self.watch, binding, leaf, tap.account, transforms, dims, known)
+        else:
+            kind = Accumulator if any(isinstance(transform, Accumulation) for transform in transforms) else Recorder
+            recorder = kind(binding.key(leaf), self.moment, tap.account, transforms, dims, known)
+        if where is not None:
+            recorder.keep_where(ConditionCheck(where, transforms, dims))
+        return recorder
 
     def _scale_recorder(self, probe: str) -> Recorder:
         """The recorder of the loss scales of a probe, for all its targets."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from probes.runner.triggers.event import TriggerEvent
 from probes.tensors import DTYPE_NAMES, local
 
 NARROWEST = 2  # bytes of the smallest floating type that has a sum of its own
@@ -43,16 +44,10 @@ def _plain(tensor: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class NonfiniteEvent:
+class NonfiniteEvent(TriggerEvent):
     """The first value of a step that is not finite.
 
     Attributes:
-        probe: name of the probe that saw it.
-        model: name of the model, where there are several.
-        target: path of the module, parameter or buffer.
-        leaf: which value of it.
-        kind: class of the module.
-        epoch, phase, step, microstep, call, backward, rank: where it is in the run.
         index: place of the first element that is not finite, in row-major order.
         number: that element: `nan`, `inf`, `-inf`, or a complex number.
         nan: elements that are NaN.
@@ -61,22 +56,9 @@ class NonfiniteEvent:
         dtype: its dtype.
         shape: its shape.
         tensors: parameters and buffers of the module itself that are not finite either.
-        then: what the trigger says is done about it.
         source: where it was made.
     """
 
-    probe: str
-    model: str
-    target: str
-    leaf: str
-    kind: str
-    epoch: int
-    phase: str
-    step: int
-    microstep: int
-    call: int
-    backward: int
-    rank: int
     index: tuple[int, ...]
     number: str
     nan: int
@@ -85,27 +67,17 @@ class NonfiniteEvent:
     dtype: str
     shape: tuple[int, ...]
     tensors: tuple[str, ...]
-    then: str
     source: tuple[str, str | None, str]
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for the file."""
-        plain = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
-        return {**plain, "source": dict(zip(("kind", "module", "text"), self.source, strict=True))}
+        return {**super().as_dict(), "source": dict(zip(("kind", "module", "text"), self.source, strict=True))}
 
     @property
     def where(self) -> str:
-        """What it is and where it stands in the model."""
-        model = f" of model `{self.model}`" if self.model else ""
+        """What it is and where it is in the model."""
         index = f" at [{', '.join(map(str, self.index))}]" if self.index else ""
-        return f"{self.number} in `{self.leaf}` of {f'`{self.target}`' if self.target else 'the root'} ({self.kind}){model}{index}"
-
-    @property
-    def when(self) -> str:
-        """Where it stands in the run."""
-        further = {"microstep": self.microstep, "call": self.call, "backward": self.backward, "rank": self.rank}
-        rest = "".join(f", {name} {number}" for name, number in further.items() if number > 0)
-        return f"epoch {self.epoch}, {self.phase} step {self.step}{rest}"
+        return f"{self.number} in {self.place}{index}"
 
     def __str__(self) -> str:
         count = f"{self.nan + self.inf:,} of {self.elements:,} elements are not finite ({self.nan:,} nan, {self.inf:,} inf)"

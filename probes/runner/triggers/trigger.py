@@ -1,9 +1,10 @@
-"""Triggers: captures wait in memory, and are written once a value is not finite."""
+"""Triggers: captures wait in memory, and are written once a value is not finite, or a number of it is beyond bounds."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from torch import Tensor
 from torch.amp.grad_scaler import GradScaler
@@ -12,13 +13,26 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from probes.component import Transform
 from probes.errors import Stopped
 from probes.hooks.capture.account import Account
+from probes.hooks.capture.condition_check import ConditionCheck
 from probes.hooks.capture.recorder import CaptureClock, Recorder
 from probes.hooks.capture.run_state import CaptureWriter, RunState
 from probes.plan import Binding, Plan, Tree
+from probes.runner.triggers.event import ThresholdEvent, TriggerEvent
 from probes.runner.triggers.nonfinite import NonfiniteEvent, is_finite, numbers
 from probes.runner.triggers.source import SourceWatch, bad_tensors
 from probes.runner.triggers.trigger_buffer import TriggerBuffer, TriggerWriter
 from probes.runner.watch.grad_scaler import scaler_watch
+
+NO_EVENT = {"nonfinite": "finite", "threshold": "within its bounds"}
+CommonFields = Callable[[], dict[str, Any]]
+
+
+class Place(NamedTuple):
+    """Which capture of a binding a value is."""
+
+    leaf: str
+    call: int
+    backward: int
 
 
 class TriggerWatch:
@@ -35,11 +49,11 @@ class TriggerWatch:
     Attributes:
         buffer: the captures that wait.
         sources: which values of the open step are finite.
-        found: the first value of the open step that is not finite.
-        suspect: a gradient that is not finite, in a step that a GradScaler has not judged yet.
+        found: the first value of the open step that fires them.
+        suspect: a gradient that does, in a step that a GradScaler has not judged yet.
         dismissed: gradients in steps that a GradScaler skipped.
         events: the values that fired the triggers, and what was written.
-        quiet: whether all values of the last step were finite; the triggers fire in the first step after it that has another.
+        quiet: whether no value of the last step would fire; the triggers fire in the first step after it that has one.
         error: what stops training: the event of a trigger, or a rule that is broken.
         scaled: whether a GradScaler has scaled a loss, so gradients may be scaled.
     """
@@ -55,10 +69,10 @@ class TriggerWatch:
         self.buffer = TriggerBuffer(moment, before, room if room is not None else 1 << 62)
         self.sources = SourceWatch(trees)
         self.scaled = False
-        self.found: NonfiniteEvent | None = None
-        self.suspect: NonfiniteEvent | None = None
-        self.dismissed: list[NonfiniteEvent] = []
-        self.events: list[tuple[NonfiniteEvent, dict[str, int]]] = []
+        self.found: TriggerEvent | None = None
+        self.suspect: TriggerEvent | None = None
+        self.dismissed: list[TriggerEvent] = []
+        self.events: list[tuple[TriggerEvent, dict[str, int]]] = []
         self.quiet = True
         self.looked = False
         self.error: Stopped | None = None
@@ -85,51 +99,50 @@ class TriggerWatch:
 
     # In the hooks
 
-    def look(self, binding: Binding, leaf: str, tensor: Tensor, at: CaptureClock, call: int, backward: int) -> None:
-        """Check whether a value is finite; only the first of a step that is not counts.
+    def look(self, binding: Binding, make: Callable[[CommonFields], TriggerEvent | None], at: CaptureClock, place: Place) -> None:
+        """Find out whether a value fires the triggers; only the first of a step that does counts.
 
         Args:
             binding: whose value it is.
-            leaf: which leaf of the binding.
-            tensor: any shape, dtype and device, owned by the model; only read.
+            make: the event of the value, from the fields that say where it is; None where it fires nothing.
             at: the clock of the value.
-            call: call of the module within the outermost call.
-            backward: how often this arming has fired before.
+            place: its leaf, call and backward.
         """
         self.looked = True
         scaled = self.scaled and _is_gradient(binding)
-        if self.found is not None or (scaled and self.suspect is not None):
+        finding = make(partial(self._fields, binding, at, place))
+        if finding is None or self.found is not None or (scaled and self.suspect is not None):
             return
-        if is_finite(tensor):
-            self.sources.saw(binding, leaf, at)
-            return
-        finding = self._finding(binding, leaf, tensor, at, (call, backward))
         if scaled:
             self.suspect = finding
         else:
             self.found = finding
 
-    def _finding(self, binding: Binding, leaf: str, tensor: Tensor, at: CaptureClock, times: tuple[int, int]) -> NonfiniteEvent:
-        module = self.trees[binding.model].nodes[binding.module].module
-        trigger = self.triggers[binding.name]
-        return NonfiniteEvent(
-            probe=binding.name,
-            model=binding.model,
-            target=binding.target,
-            leaf=leaf,
-            kind=binding.kind,
-            epoch=at.epoch,
-            phase=at.phase,
-            step=at.step,
-            microstep=at.microstep,
-            call=times[0],
-            backward=times[1],
-            rank=self.moment.rank,
-            tensors=() if binding.hook == "tensor" else tuple(bad_tensors(module)),
-            then=trigger.then,
-            source=self.sources.of(binding, at),
-            **numbers(tensor),
-        )
+    def _fields(self, binding: Binding, at: CaptureClock, place: Place) -> dict[str, Any]:
+        """The fields that events of every kind have."""
+        return {
+            "probe": binding.name,
+            "model": binding.model,
+            "target": binding.target,
+            "leaf": place.leaf,
+            "kind": binding.kind,
+            "epoch": at.epoch,
+            "phase": at.phase,
+            "step": at.step,
+            "microstep": at.microstep,
+            "call": place.call,
+            "backward": place.backward,
+            "rank": self.moment.rank,
+            "then": self.triggers[binding.name].then,
+        }
+
+    def settled(self, binding: Binding) -> bool:
+        """Whether nothing that the open step may still show of a binding counts any more."""
+        return self.found is not None or (self.suspect is not None and self.scaled and _is_gradient(binding))
+
+    def own_tensors(self, binding: Binding) -> tuple[str, ...]:
+        """Names of the parameters and buffers of a binding's module that are not finite; none for a parameter itself."""
+        return () if binding.hook == "tensor" else tuple(bad_tensors(self.trees[binding.model].nodes[binding.module].module))
 
     # What GradScalers do
 
@@ -211,14 +224,15 @@ class TriggerWatch:
         if self.suspect is not None:
             lines.append(f"undecided, because no `GradScaler.update()` followed: {self.suspect}")
         if self.triggers and not lines:
-            lines.append("no trigger fired: every value that was checked is finite")
+            kinds = {trigger.kind for trigger in self.triggers.values()}
+            lines.append("no trigger fired: every value that was checked is " + " and ".join(NO_EVENT[kind] for kind in sorted(kinds)))
         return lines
 
 
 class TriggeredRecorder(Recorder):
     """A recorder whose captures wait for a trigger."""
 
-    __slots__ = ("binding", "waiting_writer", "watch")
+    __slots__ = ("binding", "check", "waiting_writer", "watch")
 
     counts = False  # a capture is counted when the trigger writes it
 
@@ -236,22 +250,44 @@ class TriggeredRecorder(Recorder):
         self.watch = watch
         self.binding = binding
         self.waiting_writer = TriggerWriter(watch.buffer, self)
+        self.offer = self.offer_where
+        trigger = watch.triggers[binding.name]
+        self.check = ConditionCheck(trigger, transforms, dims) if trigger.kind == "threshold" else None
 
     def writer_for(self, writer: CaptureWriter) -> CaptureWriter:
         """The buffer of the trigger in place of the journal."""
         return self.waiting_writer.over(writer)
 
-    def put(self, tensor: Tensor, at: CaptureClock, call: int, backward: int) -> None:
-        """Check whether a value is finite, and buffer it."""
-        self.watch.look(self.binding, self.key.leaf, tensor, at, call, backward)
-        super().put(tensor, at, call, backward)
+    def offer_where(self, tensor: Tensor, at: CaptureClock, call: int, backward: int) -> None:
+        """Check whether a value fires the trigger, whatever `where` says of it, and buffer it."""
+        make = partial(self._beyond, tensor, at.phase, self.check) if self.check is not None else partial(self._nonfinite, tensor, at)
+        self.watch.look(self.binding, make, at, Place(self.key.leaf, call, backward))
+        super().offer_where(tensor, at, call, backward)
+
+    def _nonfinite(self, tensor: Tensor, at: CaptureClock, fields: CommonFields) -> TriggerEvent | None:
+        watch = self.watch
+        if watch.settled(self.binding):
+            return None
+        if is_finite(tensor):
+            watch.sources.saw(self.binding, self.key.leaf, at)
+            return None
+        tensors, source = watch.own_tensors(self.binding), watch.sources.of(self.binding, at)
+        return NonfiniteEvent(**fields(), **numbers(tensor), tensors=tensors, source=source)
+
+    def _beyond(self, tensor: Tensor, phase: str, check: ConditionCheck, fields: CommonFields) -> TriggerEvent | None:
+        found = check.find(tensor, phase)
+        if found is None:
+            return None
+        mean, deviation = ("" if one is None else f"{one:.6g}" for one in (found.mean, found.deviation))
+        bounds = " and ".join(check.condition.bounds)
+        return ThresholdEvent(**fields(), number=f"{found.number:.6g}", bounds=bounds, mean=mean, deviation=deviation)
 
 
 def _is_gradient(binding: Binding) -> bool:
     return binding.root.startswith("grad")
 
 
-def _event_text(found: NonfiniteEvent, written: dict[str, int]) -> str:
+def _event_text(found: TriggerEvent, written: dict[str, int]) -> str:
     if not written:
         return f"{found}; no captures could be written"
     full = f"; {written['crowded_out']} older captures were dropped before (`limits.buffer_bytes`)" if written["crowded_out"] else ""

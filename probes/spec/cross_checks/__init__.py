@@ -6,6 +6,7 @@ cannot be read (`probes.spec.partial`), and stops at such a place.
 
 from __future__ import annotations
 
+from probes.spec.cross_checks.condition_rules import CONDITION_RULES, WHERE_RULES
 from probes.spec.cross_checks.fault import Fault, Faults, checked
 from probes.spec.cross_checks.probe_rules import PROBE_RULES
 from probes.spec.cross_checks.rule_rules import RULE_IN_SPEC_RULES, RULE_RULES
@@ -29,7 +30,7 @@ def _of_probes(spec: Spec) -> Faults:
         at = ("probes", name)
         yield from checked(PROBE_RULES, at, probe)
         yield from checked(PROBE_IN_SPEC_RULES, at, spec, probe)
-        yield from checked((_of_schedule,), at, probe)
+        yield from checked((_of_schedule, _of_where), at, probe)
 
 
 def _of_rules(spec: Spec) -> Faults:
@@ -50,6 +51,18 @@ def _of_schedule(part: Probe | Defaults) -> Faults:
         yield from checked(WHEN_RULES, ("when",), part.when)
         for name in RANGES:
             yield from checked((_of_range,), ("when", name), part.when, name)
+        yield from checked((_of_trigger,), ("when", "trigger"), part.when)
+
+
+def _of_trigger(when: When) -> Faults:
+    if when.trigger is not None:
+        yield from checked(CONDITION_RULES, (), when.trigger)
+
+
+def _of_where(probe: Probe) -> Faults:
+    if probe.where is not None:
+        yield from checked(CONDITION_RULES, ("where",), probe.where)
+        yield from checked(WHERE_RULES, (), probe)
 
 
 def _of_range(when: When, name: str) -> Faults:

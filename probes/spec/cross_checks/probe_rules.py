@@ -286,6 +286,7 @@ PROBE_RULES: Rules = (
     _with_edit("transforms"),
     _with_edit("sinks"),
     _with_edit("sees"),
+    _with_edit("where"),
     _function_not_last,
     _second_accumulation,
     _trigger_and_edit,
