@@ -20,14 +20,13 @@ MOST_COLUMNS = 120  # captures of a vector over steps
 MOST_PLACES = 128  # elements of a vector
 
 
-def pictures(series: Sequence[Series], most: int = MOST_NUMBERS) -> tuple[list[dict[str, Any]], int]:
+def pictures(shown: Sequence[Series], most: int) -> tuple[list[dict[str, Any]], int]:
     """The pictures of some series as plain data, and how many series were left out because the page has no room for them.
 
     Args:
-        series: each of one dtype, in the order in which they are shown.
+        shown: series of one dtype that have axes, in the order in which they are shown.
         most: numbers in all of them together.
     """
-    shown = [one for one in series if _has_axes(one)]
     found: list[dict[str, Any]] = []
     left = most
     for at, one in enumerate(shown):
@@ -41,7 +40,7 @@ def pictures(series: Sequence[Series], most: int = MOST_NUMBERS) -> tuple[list[d
     return found, 0
 
 
-def _has_axes(series: Series) -> bool:
+def has_axes(series: Series) -> bool:
     """Whether there is something to see: not one number, and not the labelled numbers that are lines already."""
     signature = series.signature
     if signature.shape is None or is_one_number(series) or 0 in signature.shape:

@@ -8,19 +8,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from probes.capture_file.dtype_decode import bits_dtype
 from probes.clock import SeriesKey
 from probes.printable import one_line
 from probes.proof.comparison.pairing import PlanOrder
 from probes.reader.run import RunReader
 from probes.reader.series import Series
-from probes.report.figures import MOST_LABELS, Lines, global_steps, labels_of, lines_of
-from probes.report.pictures import pictures
+from probes.report.figures import MOST_LABELS, Lines, global_steps, lines_of
+from probes.report.pictures import MOST_NUMBERS, has_axes, pictures
 from probes.report.plain_numbers import plain
 from probes.report.thinning import kept
 
 MOST_POINTS = 500_000  # of all lines of a report
 FEWEST_INTERVALS, MOST_INTERVALS = 16, 1000
 LOOP = "loop"
+FIGURES = 7  # of each capture that has many elements
 
 
 class PlotData:
@@ -39,16 +41,18 @@ class PlotData:
         self._groups: dict[tuple[str, str, str], dict[str, Any]] = {}
         self._spans = _spans(self._series)
         self._share = share
-        lines = sum(max(1, min(len(labels_of(one)), MOST_LABELS)) if labels_of(one) else 3 for one in self._series)
-        self._intervals = int(min(MOST_INTERVALS, max(FEWEST_INTERVALS, MOST_POINTS * share / (2 * max(lines, 1)))))
+        points = MOST_POINTS * share / (2 * max(1, sum(map(_count, self._series))))
+        self._intervals = int(min(MOST_INTERVALS, max(FEWEST_INTERVALS, points)))
         self._thinned = 0
 
     def data(self) -> dict[str, Any]:
         """The plain data: `phases`, `groups` of lines with their `axes`, `pictures`, and what was left out."""
-        for one in self._series:
+        drawable = []
+        for one in self._series:  # all of a series at a time, because the reader keeps few of them open
             for lines in lines_of(one):
                 self._add(lines)
-        shown, left_out = pictures(self._series, int(240_000 * self._share))
+            drawable += [one] if has_axes(one) else []
+        shown, left_out = pictures(drawable, int(MOST_NUMBERS * self._share))
         return {
             "phases": {phase: {"span": span, "epochs": _epochs(self._series, phase)} for phase, span in self._spans.items()},
             "axes": [list(axis) for axis in self._axes],
@@ -77,6 +81,12 @@ class PlotData:
 
     def _axis(self, steps: NDArray[np.int64]) -> int:
         return self._axes.setdefault(tuple(steps.tolist()), len(self._axes))
+
+
+def _count(series: Series) -> int:
+    """About how many lines a series has, as far as its size says so: a number for each of few elements, else some figures."""
+    elements = series.nbytes // (len(series) * bits_dtype(series.dtype).itemsize)
+    return max(1, elements) if elements <= MOST_LABELS else FIGURES
 
 
 def _group(key: SeriesKey) -> tuple[str, str, str]:

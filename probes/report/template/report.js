@@ -151,30 +151,34 @@ function matches(row, pattern) {
   return parts.every((part) => { const found = name.indexOf(part, at); at = found + part.length; return found >= 0; });
 }
 
-function linesOf(run) {
+function rowsOf(run) {
   const group = run.groups.find((one) => groupKey(one) === state.group);
-  return (group ? group.rows : []).filter((row) => state.figure in row.figures).map((row) => ({ row, name: rowName(row), ...points(run, row.figures[state.figure]) }));
+  return (group ? group.rows : []).filter((row) => state.figure in row.figures);
 }
 
-function relative(first, second) {
-  const others = new Map(second.map((line) => [rowKey(line.row), line]));
-  return first.filter((line) => others.has(rowKey(line.row))).map((line) => {
-    const other = others.get(rowKey(line.row)), known = new Map(other.steps.map((step, at) => [step, other.numbers[at]]));
-    const both = line.steps.map((step, at) => [step, line.numbers[at], known.get(step)]).filter(([, , b]) => b !== undefined);
-    const apart = ([, a, b]) => Object.is(a, b) || a === b ? 0 : Math.abs(b - a) / Math.max(Math.abs(a), Math.abs(b));
-    return { ...line, steps: both.map(([step]) => step), numbers: both.map(apart) };
-  });
+const lineOf = (run, row) => ({ row, name: rowName(row), ...points(run, row.figures[state.figure]) });
+
+function relative(line, other) {
+  const known = new Map(other.steps.map((step, at) => [step, other.numbers[at]]));
+  const both = line.steps.map((step, at) => [step, line.numbers[at], known.get(step)]).filter(([, , b]) => b !== undefined);
+  const apart = ([, a, b]) => Object.is(a, b) || a === b ? 0 : Math.abs(b - a) / Math.max(Math.abs(a), Math.abs(b));
+  return { ...line, steps: both.map(([step]) => step), numbers: both.map(apart) };
 }
 
+// The rows that are asked for, and what makes their lines; numbers are read for those that are drawn only, where the order allows it.
 function wanted() {
-  const lines = state.run === "difference" ? relative(linesOf(data.runs[0]), linesOf(data.runs[1])) : linesOf(data.runs[Number(state.run)]);
-  const found = lines.filter((line) => matches(line.row, state.filter));
-  const largest = (line) => line.numbers.reduce((most, one) => Number.isFinite(one) ? Math.max(most, Math.abs(one)) : most, -1);
-  const odd = (line) => line.numbers.filter((one) => !Number.isFinite(one)).length;
-  if (state.order === "name") found.sort((a, b) => a.name.localeCompare(b.name, "en", { numeric: true }));
-  if (state.order === "largest") found.sort((a, b) => largest(b) - largest(a));
-  if (state.order === "odd") found.sort((a, b) => odd(b) - odd(a));
-  return found;
+  const differ = state.run === "difference", run = data.runs[differ ? 0 : Number(state.run)];
+  const others = differ ? new Map(rowsOf(data.runs[1]).map((row) => [rowKey(row), row])) : null;
+  const rows = rowsOf(run).filter((row) => matches(row, state.filter) && (!differ || others.has(rowKey(row))));
+  const line = (row) => differ ? relative(lineOf(run, row), lineOf(data.runs[1], others.get(rowKey(row)))) : lineOf(run, row);
+  if (state.order === "name") rows.sort((a, b) => rowName(a).localeCompare(rowName(b), "en", { numeric: true }));
+  if (state.order === "largest" || state.order === "odd") {
+    const size = (numbers) => numbers.reduce((most, one) => Number.isFinite(one) ? Math.max(most, Math.abs(one)) : most, -1);
+    const odd = (numbers) => numbers.filter((one) => !Number.isFinite(one)).length;
+    const weight = new Map(rows.map((row) => [row, (state.order === "odd" ? odd : size)(line(row).numbers)]));
+    rows.sort((a, b) => weight.get(b) - weight.get(a));
+  }
+  return { rows, line };
 }
 
 function columnsOf(lines) {
@@ -231,9 +235,9 @@ function heatTraces(cells, x, y, scale) {
 }
 
 function drawLayers() {
-  const all = wanted(), pages = Math.max(1, Math.ceil(all.length / ROWS_OF_A_PAGE));
+  const { rows: all, line: made } = wanted(), pages = Math.max(1, Math.ceil(all.length / ROWS_OF_A_PAGE));
   state.page = Math.min(Math.max(state.page, 0), pages - 1);
-  const lines = all.slice(state.page * ROWS_OF_A_PAGE, (state.page + 1) * ROWS_OF_A_PAGE), columns = columnsOf(lines), cells = grid(lines, columns);
+  const lines = all.slice(state.page * ROWS_OF_A_PAGE, (state.page + 1) * ROWS_OF_A_PAGE).map(made), columns = columnsOf(lines), cells = grid(lines, columns);
   const left = Math.round(Math.min(260, 0.36 * $("heat-box").clientWidth, 24 + 6.4 * Math.max(6, ...lines.map((line) => Math.min(line.name.length, LONGEST_LABEL)))));
   const centers = columns.centers, gap = centers.length > 1 ? centers[1] - centers[0] : 1;
   view = { lines, columns, cells, left, range: [centers[0] - gap / 2, centers[centers.length - 1] + (centers[centers.length - 1] - (centers[centers.length - 2] ?? centers[0] - 1)) / 2] };
@@ -306,7 +310,7 @@ function pressed(event) {
 function showCell() {
   const line = view.lines[state.row], cell = view.cells[state.row][state.column], run = state.run === "difference" ? data.runs[0] : data.runs[Number(state.run)];
   $("cell-name").textContent = line.name;
-  $("cell-value").textContent = cell ? `${state.figure ? state.figure + " " : ""}${shown(cell.number)}` : "no capture";
+  $("cell-value").textContent = cell ? `${state.run === "difference" ? "relative difference of " : ""}${state.figure || "number"} ${shown(cell.number)}` : "no capture";
   $("cell-place").textContent = cell ? where(run, state.phase, cell.step) : "";
   $("cell-row").textContent = `${line.row.captures} captures in this row, ${line.row.dtype}` + (state.kept ? "; kept, Escape releases it" : "");
   const step = cell ? cell.step : view.columns.centers[state.column];
@@ -331,7 +335,7 @@ function lineTraces(lines, axis) {
 
 function drawCurve(line, step) {
   const key = rowKey(line.row);
-  const lines = data.runs.flatMap((run, at) => linesOf(run).filter((one) => rowKey(one.row) === key).map((one) => ({ ...one, name: run.name, at })));
+  const lines = data.runs.flatMap((run, at) => rowsOf(run).filter((row) => rowKey(row) === key).map((row) => ({ ...lineOf(run, row), name: run.name, at })));
   const figure = layout(170, view.left, { showlegend: data.runs.length > 1, legend: { orientation: "h", y: 1.25, font: { size: 11 } } });
   figure.xaxis = { ...figure.axis, range: view.zoom || view.range };
   figure.yaxis = { ...figure.axis, exponentformat: "power", title: { text: label(state.figure || "number", 16), font: { size: 11 } } };
