@@ -11,6 +11,7 @@ import click
 
 from probes.commands.rendering.layers_text import SORTS, in_order, layers_data, layers_text
 from probes.commands.rendering.numbers import numbers
+from probes.commands.rendering.picture import draw
 from probes.commands.rendering.table import number, spans, sparkline, table
 from probes.errors import SeriesNotFound, UsageError
 from probes.printable import one_line
@@ -35,14 +36,32 @@ CLOCK = ("epoch", "step", "microstep", "call", "backward", "rank")
 @click.option("--phase", help="Select a phase.")
 @click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help="Number of captures to list.")
 @click.option("--sort", type=click.Choice(SORTS), default="name", show_default=True, help="Order of the rows of a pattern.")
+@click.option(
+    "--plot", "picture", type=click.Path(path_type=Path), help="Draw a picture into FILE (.png, .svg, .pdf) instead.", metavar="FILE"
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def show(run: Path, series: str, epoch: Any, step: Any, phase: str | None, limit: int, sort: str, as_json: bool) -> None:
+def show(
+    run: Path,
+    series: str,
+    epoch: Any,
+    step: Any,
+    phase: str | None,
+    limit: int,
+    sort: str,
+    picture: Path | None,
+    as_json: bool,
+) -> None:
     """Show the captures of SERIES in RUN; SERIES is a name from `probes ls`.
 
     A pattern such as 'gradnorm/encoder.**' shows a row for each series that it matches: the mean of the last capture, min, max, NaN,
-    and the mean over time. `--sort max` begins with the series that has the largest number. Put a pattern in quotes.
+    and the mean over time. `--sort max` begins with the series that has the largest number; `--plot` draws a heat map of layers over
+    steps. Put a pattern in quotes.
     """
     selected = open_run(run).sel(epoch=epoch, step=step, phase=phase)
+    if picture is not None:
+        draw(selected, series, picture)
+        click.echo(f"picture -> {picture}", err=True)
+        return
     if is_pattern(series) and series not in {one.word for one in selected.series}:
         rows = in_order([layer_figures(each) for one in selected.match(series) for each in one.by_dtype()], sort)
         if not rows:

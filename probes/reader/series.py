@@ -21,6 +21,7 @@ from probes.reader.export.batch import Batch, batches
 from probes.reader.lazy_part import LazyPart
 from probes.reader.loss_scales import divided, loss_scales, nonlinear
 from probes.reader.padded import filled, side_by_side
+from probes.reader.plot.series_plot import plot_series
 from probes.reader.selected import Capture, Chosen, SelectedCaptures
 from probes.reader.selection import Names, Numbers, Samples, Selection
 from probes.signature import Signature, size
@@ -155,6 +156,22 @@ class Series:
             return labelled_array(self.numpy(), self.clocks, signature, str(self.key), attrs, stacked=True)
         clocks = np.repeat(self.clocks, self._whole.row_sizes)
         return labelled_array(self.rows(), clocks, signature, str(self.key), attrs, stacked=False)
+
+    def plot(self, ax: Any = None, capture: int = -1) -> Any:
+        """Draw the captures over `global_step`: numbers as lines, a histogram over time, a vector as a heat map; or images of one capture.
+
+        Args:
+            ax: axes of matplotlib; by default those of a new figure.
+            capture: of captures with two or more axes the one to draw, counted from the end where negative.
+
+        Returns:
+            The axes.
+
+        Raises:
+            MissingExtra: matplotlib is not installed.
+            UsageError: the captures have another number of axes each.
+        """
+        return plot_series(self, ax, capture)
 
     def batches(self, elements: int = 1 << 20) -> Iterator[Batch]:
         """All captures in order in groups, for work on more captures than memory holds.

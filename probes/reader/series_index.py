@@ -137,6 +137,23 @@ class SeriesIndex:
         """
         self.match(word).export(path, format=format, wide=wide)
 
+    def plot(self, word: str = "**", ax: Any = None, label: str | None = None) -> Any:
+        """Draw all series that a pattern matches: a heat map of layers over steps; see `SeriesSet.plot`.
+
+        Args:
+            word: a probe, or a pattern as for `match`.
+            ax: axes of matplotlib; by default those of a new figure.
+            label: which number of a capture, such as `std` of `stats`.
+
+        Returns:
+            The axes.
+
+        Raises:
+            SeriesNotFound: no series fits.
+            MissingExtra: matplotlib is not installed.
+        """
+        return self.match(word).plot(ax, label)
+
     def _matching(self, meant: Word) -> SeriesSet:
         probe, target, leaf = (_pattern(part) for part in (meant.probe, meant.target, meant.leaf))
         found = [key for key in self._keys if probe(key.probe) and target(key.target) and leaf(key.leaf)]

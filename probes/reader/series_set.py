@@ -10,6 +10,8 @@ from probes.printable import html_table
 from probes.reader.export.arrow_file import record_batches
 from probes.reader.export.file import export
 from probes.reader.frame import Package, frame_of
+from probes.reader.plot.layers_plot import plot_layers
+from probes.reader.plot.series_plot import plot_series
 from probes.reader.selection import Names, Numbers
 from probes.reader.series import Series
 
@@ -91,6 +93,23 @@ class SeriesSet(Sequence[Series]):
             UsageError: the format is not known, or cannot hold the captures; the message says which can.
         """
         export(path, self._series, kind=format, wide=wide, about=self._about)
+
+    def plot(self, ax: Any = None, label: str | None = None) -> Any:
+        """Draw one number of each series over `global_step`, as a heat map of layers over steps; of a single series, see `Series.plot`.
+
+        Args:
+            ax: axes of matplotlib; by default those of a new figure.
+            label: which number of a capture, such as `std` of `stats`; by default `mean`, or of captures without labels the mean.
+
+        Returns:
+            The axes.
+
+        Raises:
+            MissingExtra: matplotlib is not installed.
+            UsageError: a series has no such label.
+        """
+        single = [one for many in self._series for one in many.by_dtype()]
+        return plot_series(single[0], ax) if len(single) == 1 and label is None else plot_layers(single, ax, label)
 
     def arrow(self, *, wide: bool = False) -> Any:
         """All captures as a `pyarrow.RecordBatchReader`, which reads them as it goes on: for pandas, polars, DuckDB and others.

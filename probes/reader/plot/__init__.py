@@ -1,0 +1,1 @@
+"""Pictures of captures, drawn by matplotlib."""
