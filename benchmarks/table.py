@@ -21,16 +21,16 @@ BEGIN, END = "<!-- benchmarks: written by `make bench` -->", "<!-- end of benchm
 ASKED = ("Alternatives", "Whole job", "Start")  # how the topics begin that stand in the open
 NUMBER = re.compile(r"<(.*?)>")
 LINES = (
-    "Training of an encoder with the shape of BERT, divided by the same without hooks: "
+    "Training time of an encoder with the shape of BERT, divided by the time without hooks: "
     "<`probes`, whole values, divided by training without hooks> with six whole outputs per step captured, "
     "<`probes`, `stats`, divided by training without hooks> with `stats` of them.",
-    "`probes run` on the examples, divided by the script alone: "
+    "Time of `probes run` on the examples, divided by the time of the script alone: "
     "<`probes run` on the example digits, divided by the script alone> (digits), "
     "<`probes run` on the example minilm, divided by the script alone> (minilm).",
-    "Captures of 4 KiB by hand, divided by the time of `probes`: <4 KiB: h5py append in the hook> (h5py append in the hook), "
+    "Time of captures of 4 KiB by hand, divided by the time of `probes`: <4 KiB: h5py append in the hook> (h5py append in the hook), "
     "<4 KiB: list of clones, torch.save at the end> (clones, saved at the end), "
     "<4 KiB: one torch.save for each tensor> (one `torch.save` for each).",
-    "To attach to a model of 5,000 modules: <`attach` to a model of 5,000 modules with a spec of 100 patterns>.",
+    "Time to attach probes to a model of 5,000 modules: <`attach` to a model of 5,000 modules with a spec of 100 patterns>.",
 )
 """What the README says; a name in `<>` is a measurement, whose median is put there."""
 
@@ -87,7 +87,7 @@ def _machine(machine: dict[str, str]) -> str:
     known = ", ".join(f"{name} {value}" for name, value in machine.items() if name not in ("date", "cpu"))
     return (
         f"Measured on {machine['date']} on {machine['cpu']}; {known}; one torch thread, CPU only. A number without a unit is a "
-        "ratio: the variants run by turns in one process, and `median` is the median over the turns. A goal is met if the interval reaches "
+        "ratio: the variants run alternately in one process, and `median` is the median over the turns. A goal is met if the interval reaches "
         "it. `expected` is the estimate before the first measurement."
     )
 

@@ -16,8 +16,8 @@ SEED, REPEATS = 0, 4
 TITLES = ("transform", "number", "dtypes", "bound", "inputs", "worst error, share of the bound")
 HEAD = """# Accuracy
 
-How far the numbers that transforms compute may be from the exact ones. A bound holds for up to 2^30 elements and any number of
-threads; half a unit in the last place of the stored dtype comes on top, for the last rounding. float16 and bfloat16 are stored as
+This page lists a bound of the error of each number that a transform computes. A bound holds for up to 2^30 elements and any number of
+threads; the last rounding adds half a unit in the last place of the stored dtype. float16 and bfloat16 are stored as
 float32. The docstrings of `probes/transforms/kernels` derive the bounds: adding m numbers in any order errs by at most (m - 1) u of
 the sum of their magnitudes, and elements are added in blocks of 1024, then the sums of blocks, in float64, where u is 2^-53.
 

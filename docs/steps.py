@@ -39,29 +39,29 @@ for epoch in range(2):  # epoch: one pass over the training loader
         optimizer.zero_grad()
     model.eval()
     with torch.no_grad():
-        for x, y in test_loader:  # phase `eval`: each batch of this loader is a step, counted apart
+        for x, y in test_loader:  # phase `eval`: each batch of this loader is a step, counted separately
             model(x)
 ```
 
 `probes run` prints the rule when it starts and what it counted when it ends. The rules are:
 
 - **The model** is the one whose parameters an optimizer updates, and not the first one that the script calls.
-- **A step** of phase `train` ends when a batch is pulled after `optimizer.step()`. Gradient accumulation over four batches is one step with
+- **A step** of phase `train` ends when the loop gets the next batch from the loader after `optimizer.step()`. Gradient accumulation over four batches is one step with
   microsteps 0 to 3. A script without a loader begins a step with the first training call after `optimizer.step()`.
 - **Several optimizer steps on one batch** are one step. `clock: {step: update}` makes each of them a step.
 - **A step of any other phase** is a batch of the loader that this phase iterates. Without such a loader it is one call of the model.
 - **A microstep** is one call of the model, or of a part that is called directly, within a step. **`call`** counts the calls of one module
   within that.
 - **An epoch** ends when a training loader starts again and the model trains on it. Evaluation on the same loader starts no epoch.
-  A batch that is pulled in train mode belongs to the new epoch with its first call in any phase, such as an attack on it.
+  If the loop gets a batch in train mode, the first call with it belongs to the new epoch in any phase, such as an adversarial attack on it.
   Calls before the first pass belong to epoch 0.
 - **The phase** is `train` if the model is in train mode and gradients are enabled; otherwise it is `eval`.
-- **A step is lost** if an exception leaves it, and so is what was open in it. A gradient that arrives for an
-  earlier step is kept. **An epoch is incomplete** if its batches end early, by `break` or by an exception.
+- **A step is dropped**, with its captures, if an exception ends it. A gradient that arrives in it for an earlier step is
+  kept. **An epoch is incomplete** if its batches end early, by `break` or by an exception.
 
-One case cannot be seen: a script that makes a new training loader for each epoch, and calls the model without gradients on the first batch
-before it trains on it (pseudo-labels). Nothing shows yet that the new loader is one for training, so this one call is counted in the
-epoch before.
+One case is counted wrongly: a script makes a new training loader for each epoch, and calls the model without gradients on the first batch
+before it trains on it (pseudo-labels). At this call, `probes` cannot know that the new loader is for training, so it counts the call in
+the epoch before.
 
 If the default does not fit, `clock.step` sets what ends a training step:
 

@@ -86,10 +86,10 @@ def table() -> str:
     (seed, share), _ = runs.most_common(1)[0]
     lines = [_line(case, [row for row in data["rows"] if _tried(case, row)], (seed, share)) for case in CASES]
     untold = [row["fault"] for row in data["rows"] if not any(_tried(case, row) for case in CASES)]
-    assert not untold, f"no line of the table tells of {untold}"
+    assert not untold, f"no line of the table covers {untold}"
     head = "| When | What happens | Trials | Captures lost or wrong |\n|---|---|--:|--:|"
-    rest = " if a line says no other" if len(runs) > 1 else ""
-    about = f"Counted by `make torture` (seed {seed}, N={share:g}{rest}), which prints a line for each fault."
+    rest = " unless a row states others" if len(runs) > 1 else ""
+    about = f"Counted by `make torture` (seed {seed}, N={share:g}{rest}), which prints a line for each fault; N scales the number of trials."
     return "\n".join([BEGIN, head, *lines, "", about, END])
 
 
