@@ -89,7 +89,7 @@ def table() -> str:
     assert not untold, f"no line of the table covers {untold}"
     head = "| When | What happens | Trials | Captures lost or wrong |\n|---|---|--:|--:|"
     rest = " unless a row states others" if len(runs) > 1 else ""
-    about = f"Counted by `make torture` (seed {seed}, N={share:g}{rest}), which prints a line for each fault; N scales the number of trials."
+    about = f"Counted by `make torture` (seed {seed}, N={share:g}{rest}); N scales the number of trials."
     return "\n".join([BEGIN, head, *lines, "", about, END])
 
 

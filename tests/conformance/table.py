@@ -90,7 +90,7 @@ def page(families: list[Family], found: dict[str, Outcome]) -> str:
             "",
             f"In total, {total[0]:,} inputs and outputs and {total[1]:,} gradients are equal.",
             "",
-            "*Only `probes`* counts gradients that only `probes` captured: those of a `Linear` whose output is a view that is changed in place.",
+            "*Only `probes`* counts gradients that only `probes` captured: of a `Linear` whose output is a view changed in place.",
             f"PyTorch silently drops the hook written by hand ({total[2]} times). *No gradient came* counts outputs that the loss does not",
             "depend on, and views (not of a `Linear`) that were changed in place; the capture file contains the reason.",
             *(line for family in families for line in section(family, found)),
