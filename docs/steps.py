@@ -47,7 +47,8 @@ for epoch in range(2):  # epoch: one pass over the training loader
 
 - **The model** is the one whose parameters an optimizer updates, and not the first one that the script calls.
 - **A step** of phase `train` ends when the loop gets the next batch from the loader after `optimizer.step()`. Gradient accumulation
-  over four batches is one step with microsteps 0 to 3. A script without a loader begins a step with the first training call after `optimizer.step()`.
+  over four batches is one step with microsteps 0 to 3.
+  A script without a loader begins a step with the first training call after `optimizer.step()`.
 - **Several optimizer steps on one batch** are one step. `clock: {step: update}` makes each of them a step.
 - **A step of any other phase** is a batch of the loader that this phase iterates. Without such a loader it is one call of the model.
 - **A microstep** is one call of the model, or of a part that is called directly, within a step. **`call`** counts the calls of one module
