@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 ROOTS = ("input", "output", "grad_output", "grad_input", "grad_input_total", "grad", "data", "update", "state", "memory", "loop")
 
@@ -162,6 +162,41 @@ def forward_signature(forward: Callable[..., object]) -> ForwardSignature:
         return ForwardSignature((), "", known=False)
     positional = [one.name for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
     return ForwardSignature(tuple(positional), next((one.name for one in parameters if one.kind is one.VAR_POSITIONAL), ""))
+
+
+class NamedInputs(NamedTuple):
+    """The parameters of a `forward`, to find the inputs of a call by name.
+
+    Attributes:
+        names: its positional parameters.
+        rest: name of its `*args`; empty where it has none.
+    """
+
+    names: tuple[str, ...]
+    rest: str
+
+    @classmethod
+    def of(cls, forward: Callable[..., object]) -> NamedInputs:
+        """The parameters of a `forward`."""
+        signature = forward_signature(forward)
+        return cls(signature.names, signature.rest)
+
+    def keys(self, keys: tuple[str, ...]) -> tuple[str, ...]:
+        """Keys whose first is an index, `input.0`, with the name of that parameter of `forward` in its place."""
+        if not keys or not keys[0].isdigit():
+            return keys
+        index = int(keys[0])
+        if index < len(self.names):
+            return (self.names[index], *keys[1:])
+        return (self.rest or "args", str(index - len(self.names)), *keys[1:])
+
+    def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """The inputs under the names of `forward`'s parameters; further positional ones under that of `*args`."""
+        inputs = dict(zip(self.names, args, strict=False))
+        if len(args) > len(self.names):
+            inputs[self.rest or "args"] = args[len(self.names) :]
+        inputs.update(kwargs)
+        return inputs
 
 
 def value_text(root: str, keys: tuple[str, ...], op: str = "") -> str:

@@ -227,6 +227,13 @@ SPEC: dict[str, Code] = {
         "A setting has no effect in this place.",
         *_acts("{hook: forward, modules: [fc1], stage: final}", "{hook: tensor, tensors: [fc1.weight], stage: final}"),
     ),
+    "mask-without-call": Code(
+        "A `mask` is an input of the module's call, so it works for `input` and `output` of modules only.",
+        *_acts(
+            "{hook: backward, modules: [fc1], transforms: [{kind: stats, mask: input.1}]}",
+            "{hook: forward, modules: [fc1], transforms: [{kind: stats, mask: input.1}]}",
+        ),
+    ),
     "unknown-probe": Code(
         "A rule names a probe that the spec does not have.",
         *_ruled("{probe: act, above: 6}", "{probe: acts, above: 6}"),

@@ -15,8 +15,10 @@ from probes.hooks.capture.tap import Tap
 from probes.hooks.capture.tracing import jit_tracing_state
 from probes.hooks.forward import arming_order, first_keys, in_order
 from probes.hooks.input_share import AfterCall, AliasedInputs, producer, rewrites
+from probes.hooks.masks import masks_of
 from probes.tensors import graph_task
-from probes.value_path import forward_signature
+from probes.transforms.kernels.mask import given
+from probes.value_path import NamedInputs
 
 Args = tuple[Any, ...]
 Kwargs = dict[str, Any]
@@ -25,28 +27,21 @@ Kwargs = dict[str, Any]
 class PreForwardHook(ModuleHook):
     """The forward pre-hook of one module, serving every binding on its inputs."""
 
-    __slots__ = ("edits", "grads", "names", "originals", "rest", "shares", "traceable", "values", "wanted")
+    __slots__ = ("edits", "grads", "masks", "named", "names", "originals", "rest", "shares", "traceable", "values", "wanted")
 
     def __init__(self, target: str, state: RunState, gate: Gate, taps: Sequence[Tap], module: Module) -> None:
         super().__init__(target, state, gate, id(module))
-        self.names, self.rest, _ = forward_signature(module.forward)
+        self.named = NamedInputs.of(module.forward)
+        self.names, self.rest = self.named
         for tap in taps:
-            tap.keys = self.named(tap.keys)
+            tap.keys = self.named.keys(tap.keys)
+        self.masks = tuple(dict.fromkeys(path for tap in taps for path in tap.masks))
         self.originals, self.edits, self.values = in_order(taps)
         grads = sorted((tap for tap in taps if isinstance(tap, GradTap)), key=arming_order)
         self.grads = tuple(tap for tap in grads if tap.root == "grad_input_total")
         self.shares = tuple(tap for tap in grads if tap.root == "grad_input")
         self.traceable = not self.edits and not grads
         self.wanted = first_keys(taps)
-
-    def named(self, keys: tuple[str, ...]) -> tuple[str, ...]:
-        """Keys whose first is an index, `input.0`, with the name of that parameter of `forward` in its place."""
-        if not keys or not keys[0].isdigit():
-            return keys
-        index = int(keys[0])
-        if index < len(self.names):
-            return (self.names[index], *keys[1:])
-        return (self.rest or "args", str(index - len(self.names)), *keys[1:])
 
     def __call__(self, module: Module, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs] | None:
         """Capture the inputs and arm their gradients, where a probe is due; changed inputs are returned."""
@@ -91,6 +86,14 @@ class PreForwardHook(ModuleHook):
 
     def look(self, taps: Sequence[Tap], inputs: object, at: CaptureClock, call: int, recompute: bool) -> None:
         """Hand the inputs to the taps on values; those of a recompute were taken in the first pass."""
+        if self.masks and isinstance(inputs, dict):
+            with given(masks_of(self.masks, self.named, inputs)):
+                self.hand(taps, inputs, at, call, recompute)
+        else:
+            self.hand(taps, inputs, at, call, recompute)
+
+    def hand(self, taps: Sequence[Tap], inputs: object, at: CaptureClock, call: int, recompute: bool) -> None:
+        """Hand the inputs to each tap."""
         for tap in taps:
             if not recompute:
                 tap.take(inputs, at, call)
@@ -105,12 +108,8 @@ class PreForwardHook(ModuleHook):
         return tuple(positional), {name: inputs[name] for name in kwargs}
 
     def bind(self, args: Args, kwargs: Kwargs) -> dict[str, Any]:
-        """The inputs under the names of `forward`'s parameters; further positional ones under that of `*args`."""
-        inputs = dict(zip(self.names, args, strict=False))
-        if len(args) > len(self.names):
-            inputs[self.rest or "args"] = args[len(self.names) :]
-        inputs.update(kwargs)
-        return inputs
+        """The inputs by name."""
+        return self.named.bind(args, kwargs)
 
     def share(self, module: Module, args: Args, kwargs: Kwargs, at: CaptureClock, call: int) -> tuple[Args, Kwargs]:
         """Hand the module an alias of every input that requires a gradient: the alias gets this module's share alone."""

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from probes.component import Accumulation, TransformFn
 from probes.signature import FLOATS, INTEGERS, Signature, SignatureError
+from probes.transforms.kernels.mask import Mask, masked, require_reduced
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -36,6 +37,7 @@ class Accumulate(Accumulation):
         default=None,
         description="Names or numbers of the axes to reduce, in addition to time; default: all; `[]`: time alone.",
     )
+    mask: Mask = None
 
     def out(self, signature: Signature) -> Signature:
         """Predict a new axis `stat`, then the axes that remain.
@@ -44,6 +46,7 @@ class Accumulate(Accumulation):
             SignatureError: the value is not of real numbers, there is no such axis, or not exactly one axis remains for a covariance.
         """
         signature.require(("bool", *INTEGERS, *FLOATS), "put `abs` or `cast` before it, to get real numbers")
+        require_reduced(signature, self.mask, self.dims)
         rest = signature.without(self.dims)
         if self.what == "covariance":
             return _matrix(rest, self.dims)
@@ -66,7 +69,7 @@ class Accumulate(Accumulation):
             rows = tensor.permute((*gone, *kept)).reshape(_count(tensor, gone), *sizes)
             return kernel(rows)
 
-        return work
+        return masked(work, self.mask, gone)
 
     def merge(self, earlier: Tensor, later: Tensor) -> Tensor:
         """The statistics of both, as in Chan, Golub and LeVeque."""

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from probes.component import Transform, TransformFn
 from probes.signature import FLOATS, REAL_OF, Signature
+from probes.transforms.kernels.mask import Mask, masked, require_reduced
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,13 +27,15 @@ class Norm(Transform):
     dims: tuple[str | int, ...] | None = Field(
         default=None, min_length=1, description="Names or numbers of the axes to reduce; default: all."
     )
+    mask: Mask = None
 
     def out(self, signature: Signature) -> Signature:
         """Predict the axes that are not reduced.
 
         Raises:
-            SignatureError: there is no such axis, or the value is neither float nor complex.
+            SignatureError: there is no such axis, the value is neither float nor complex, or a mask has axes that remain.
         """
+        require_reduced(signature, self.mask, self.dims)
         signature.require((*FLOATS, *REAL_OF), "put a cast to float32 before it")
         return signature.without(self.dims).replace(dtype=REAL_OF.get(signature.dtype or "", signature.widened))
 
@@ -51,4 +54,4 @@ class Norm(Transform):
             left = [size for axis, size in enumerate(tensor.shape) if axis not in axes]
             return norm(as_rows(tensor, axes)).to(dtype).reshape(left)
 
-        return work
+        return masked(work, self.mask, axes)

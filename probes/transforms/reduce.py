@@ -9,6 +9,7 @@ from pydantic import Field
 
 from probes.component import Transform, TransformFn
 from probes.signature import FLOATS, INTEGERS, Signature, SignatureError
+from probes.transforms.kernels.mask import Mask, masked, require_reduced
 
 if TYPE_CHECKING:
     import torch
@@ -47,13 +48,15 @@ class Reduce(Transform):
     dims: tuple[str | int, ...] | None = Field(
         default=None, min_length=1, description="Names or numbers of the axes to reduce; default: all."
     )
+    mask: Mask = None
 
     def out(self, signature: Signature) -> Signature:
         """Predict the axes that are not reduced.
 
         Raises:
-            SignatureError: there is no such axis, or the dtype cannot be reduced so.
+            SignatureError: there is no such axis, the dtype cannot be reduced so, or a mask has axes that remain.
         """
+        require_reduced(signature, self.mask, self.dims)
         signature.require(TAKEN[self.op], f"for `op: {self.op}` put a cast to float32 before it")
         left = signature.without(self.dims).replace(dtype=self._dtype(signature))
         if self.op in ("max", "min") and signature.dtype not in FLOATS and signature.nbytes == 0 and left.nbytes != 0:
@@ -62,9 +65,12 @@ class Reduce(Transform):
 
     def begin(self, signature: Signature) -> TransformFn:
         """Choose the reduction."""
+        axes = signature.axes(self.dims if self.dims is not None else range(signature.ndim or 0))
+        return masked(self._reduction(signature, axes), self.mask, axes)
+
+    def _reduction(self, signature: Signature, axes: tuple[int, ...]) -> TransformFn:
         import torch
 
-        axes = signature.axes(self.dims if self.dims is not None else range(signature.ndim or 0))
         if self.op in ("max", "min"):
             return _or_nan(torch.amax if self.op == "max" else torch.amin, axes)
         if self.op in ("any", "all"):

@@ -6,6 +6,7 @@ from typing import Literal
 
 from probes.component import Transform, TransformFn
 from probes.signature import FLOAT8, FLOATS, INTEGERS, Signature
+from probes.transforms.kernels.mask import Mask, masked
 
 STATS = ("count", "mean", "std", "min", "max", "l2", "zeros", "nan", "+inf", "-inf")
 
@@ -23,6 +24,7 @@ class Stats(Transform):
     """
 
     kind: Literal["stats"] = "stats"
+    mask: Mask = None
 
     def out(self, signature: Signature) -> Signature:
         """Always float64[stat=10].
@@ -37,4 +39,4 @@ class Stats(Transform):
         """The kernel of `probes.transforms.kernels.stats`."""
         from probes.transforms.kernels.stats import stats
 
-        return stats
+        return masked(stats, self.mask)

@@ -250,7 +250,7 @@ def test_a_terminal_is_asked(unseen: Path) -> None:
     said, code = typed("1", "unseen.py:Encoder", "2 stack.layers.*", "2", "")
     assert code == 0, said
     assert "What do you want to know? [1]:" in said
-    assert "nan-hunt               Which value is the first that is not finite, and what happened before?" in said
+    assert "nan-hunt               Which value is the first that is not finite, which module made it, and what happened before?" in said
     assert "   1  stack.layers.{0..2}  # 3 x TransformerEncoderLayer\n" in said
     outputs = load_spec("probe.yaml").spec.probes["outputs"]
     assert outputs.modules == ("embed", "stack.layers.*")

@@ -12,6 +12,7 @@ from probes.hooks.capture.run_state import Gate, RunState, Within
 from probes.hooks.capture.signal_errors import from_signal_handler
 from probes.hooks.capture.tracing import is_transformed
 from probes.tensors import LeafNotFound, NotCapturable, describe, follow, leaves, opaque
+from probes.transforms.kernels.mask import MaskAbsent
 from probes.value_path import ValuePath
 
 MakeRecorder = Callable[[str], Recorder]
@@ -32,6 +33,7 @@ class Tap:
 
     Attributes:
         original: whether the value is seen before the spec's edits.
+        masks: inputs of the call that transforms of the binding use as masks.
         absence: the reason for a due step in which the hook did not fire.
     """
 
@@ -41,6 +43,7 @@ class Tap:
         "gate",
         "keys",
         "make",
+        "masks",
         "on_loss",
         "original",
         "recorders",
@@ -72,6 +75,7 @@ class Tap:
         self.recorders: dict[str, Recorder] = {}
         self.single: Recorder | None = None
         self.original = False
+        self.masks: tuple[str, ...] = ()
         self.absence = "not reached"
 
     def reset_counters(self, account: Account) -> None:
@@ -161,7 +165,7 @@ def reason_of(error: Exception) -> str:
         return error.reason
     if is_transformed():
         return "functorch"
-    return "absent" if isinstance(error, LeafNotFound) else "failed"
+    return "absent" if isinstance(error, LeafNotFound | MaskAbsent) else "failed"
 
 
 class ValueTap(Tap):

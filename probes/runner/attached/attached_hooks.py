@@ -13,6 +13,7 @@ from probes.hooks.capture.run_state import Gate, OutermostCall, RunState, StepSt
 from probes.hooks.capture.tap import LossListener, Tap
 from probes.hooks.forward import ForwardHook
 from probes.hooks.loop import LoopTap
+from probes.hooks.masks import MaskedForwardHook
 from probes.hooks.memory import MemoryTap
 from probes.hooks.operations import CallWithOperations, OperationsHook, OperationTap, end_recomputes
 from probes.hooks.optimizer import OptimizerTap
@@ -231,6 +232,10 @@ class Live:
             pre = PreForwardHook(binding.module, self.moment, gate, taps, module)
             self.hooks.append(pre)
             return module.register_forward_pre_hook(pre.__call__, with_kwargs=True)
+        if any(tap.masks for tap in taps):
+            masked = MaskedForwardHook(binding.module, self.moment, gate, taps, module)
+            self.hooks.append(masked)
+            return module.register_forward_hook(masked.with_inputs, with_kwargs=True)
         after = ForwardHook(binding.module, self.moment, gate, taps, module)
         self.hooks.append(after)
         # The bound method, which is called in less time than the object.

@@ -86,6 +86,7 @@ class Taps:
             self.on_loss,
         )
         tap.original = binding.probe.sees == "original"
+        tap.masks = tuple(mask for one in binding.probe.transforms if (mask := getattr(one, "mask", None)))
         if isinstance(tap, OperationTap):
             operation = OperationName.parse(binding.op)
             tap.begin(operation, named_function(operation), partial(self._call_of, binding, tap))

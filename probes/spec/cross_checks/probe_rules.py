@@ -261,7 +261,19 @@ def _trigger_and_accumulation(probe: Probe) -> Faults:
         yield Fault("no-effect", message, ("when", "trigger"), "write two probes", key=True)
 
 
+def _mask_of_a_call(probe: Probe) -> Faults:
+    roots = {path.root for path in probe.value_paths}
+    reason = "`ops`" if probe.ops else "`tensors`" if probe.tensors else ""
+    if not reason and (other := sorted(roots - {"input", "output"})):
+        reason = f"`{other[0]}`"
+    for index, transform in readable(probe.transforms) if reason else ():
+        if getattr(transform, "mask", None) is not None:
+            message = f"`mask` is an input of a call of the module, and the value of {reason} does not come with its inputs"
+            yield Fault("mask-without-call", message, ("transforms", index, "mask"), "remove it, or capture `input` or `output`", key=True)
+
+
 PROBE_RULES: Rules = (
+    _mask_of_a_call,
     _place,
     _hook_missing,
     _hook_and_place,
