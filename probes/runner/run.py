@@ -216,7 +216,7 @@ class Run(RunLoops):
 
     def begin_with(self, epoch: int) -> None:
         """Give the first epoch a number."""
-        self.engine.clock.next_epoch = epoch
+        self.engine.clock.begin_with(epoch)
 
     def __repr__(self) -> str:
         state = "over" if self._over else "entered" if self._entered else "not entered"

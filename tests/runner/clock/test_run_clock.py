@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from probes.errors import UsageError
-from probes.runner.clock.run_clock import LEFT
+from probes.runner.clock.open_epoch import LEFT
 from tests.runner.clock.loop_styles import Program
 
 # Around a script, where the loop says nothing

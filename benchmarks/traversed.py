@@ -1,0 +1,162 @@
+"""Which files and functions of `probes` run for one capture, and which of them the tensor passes on its way to the journal.
+
+Usage: python -m benchmarks.traversed
+
+One probe on one module, one training step: from `probes.attach` to the sealed file, then `probes.open` and `probes show`. The
+sealing runs in this process here, so that it is counted too. Several specs, models and options take other ways; this counts one run.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
+from io import StringIO
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+from unittest.mock import patch
+
+import torch
+from torch import Tensor, nn
+
+import probes
+from probes.cli import cli
+from probes.run_directory.seal import seal
+from probes.run_directory.sealer_process import SealerProcess
+
+PACKAGE = Path(probes.__file__).parent
+SPEC = {"version": 1, "name": "one", "probes": {"acts": {"hook": "forward", "modules": ["0"]}}}
+STEPS = 2
+
+
+def _submit(sealer: SealerProcess, journal: Path, options: Mapping[str, Any] | None = None) -> None:
+    sealer._finished.append(seal(journal, sealer.directory, options))
+
+
+@contextmanager
+def functions_that_run() -> Iterator[set[CodeType]]:
+    """The functions of the package that run in the block, in any thread; bodies of modules and classes are none."""
+    ran: set[CodeType] = set()
+    in_package: dict[CodeType, bool] = {}
+
+    def called(frame: FrameType, event: str, _argument: object) -> None:
+        code = frame.f_code
+        if event == "call" and code not in in_package:
+            in_package[code] = code.co_filename.startswith(str(PACKAGE)) and bool(code.co_flags & 0x2)  # CO_NEWLOCALS: no module
+            if in_package[code]:
+                ran.add(code)
+
+    threading.setprofile(called)
+    sys.setprofile(called)
+    try:
+        yield ran
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)  # type: ignore[arg-type]  # None ends it
+        ran.difference_update([code for code in ran if "__qualname__" in code.co_names and "__module__" in code.co_names])
+
+
+class Passage:
+    """The functions that see one tensor, or the address of its memory, while a module is called.
+
+    Attributes:
+        functions: in the order of their first calls, each with `tensor` or `address`.
+    """
+
+    def __init__(self) -> None:
+        self.functions: dict[CodeType, str] = {}
+        self._address = 0
+
+    def called(self, frame: FrameType, event: str, _argument: object) -> None:
+        """Take note of a call of the package that has the tensor, or its address, among its arguments."""
+        code = frame.f_code
+        if event != "call" or not code.co_filename.startswith(str(PACKAGE)):
+            return
+        count = code.co_argcount + code.co_kwonlyargcount
+        given = [frame.f_locals.get(name) for name in code.co_varnames[:count]]
+        tensors = [value.data_ptr() for value in given if type(value) is Tensor]
+        if tensors and not self._address:
+            self._address = tensors[0]
+        if self._address and self._address in tensors:
+            self.functions.setdefault(code, "tensor")
+        elif self._address and any(type(value) is int and value == self._address for value in given):
+            self.functions.setdefault(code, "address")
+
+    def of(self, model: nn.Module, value: Tensor) -> Tensor:
+        """Call the model and watch its first output on the way."""
+        self._address = 0
+        first = model[0] if isinstance(model, nn.Sequential) else model
+        with patch.object(type(first), "forward", _watched(self, type(first).forward)):
+            try:
+                found: Tensor = model(value)
+            finally:
+                sys.setprofile(None)
+        return found
+
+
+def _watched(passage: Passage, forward: Any) -> Any:
+    """A forward after whose return every call is looked at, beginning with the hooks on its module."""
+
+    def run(module: nn.Module, value: Tensor) -> Tensor:
+        found: Tensor = forward(module, value)
+        passage._address = found.data_ptr()
+        sys.setprofile(passage.called)
+        return found
+
+    return run
+
+
+def train(out: Path, passages: list[Passage]) -> None:
+    """Steps of training with one probe."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 3), nn.ReLU())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with probes.attach(model, SPEC, out=out) as run, run.epoch(0):
+        for index, batch in enumerate(run.steps([torch.randn(2, 4)] * max(len(passages), 1))):
+            optimizer.zero_grad()
+            loss = (passages[index].of(model, batch) if passages else model(batch)).square().mean()
+            loss.backward()
+            optimizer.step()
+
+
+def read(out: Path) -> None:
+    """Open the run and show its series."""
+    assert probes.open(out)["acts", "0"].numpy().shape == (1, 2, 3)
+    with redirect_stdout(StringIO()):
+        cli(["show", str(out), "acts/0"], standalone_mode=False)
+
+
+def described(functions: set[CodeType]) -> str:
+    """Counts of files, functions and lines of those files."""
+    files = {code.co_filename for code in functions}
+    lines = sum(len(Path(name).read_text(encoding="utf-8").splitlines()) for name in files)
+    return f"{len(files)} files ({lines} lines), {len(functions)} functions"
+
+
+def main() -> None:
+    """Print the counts and the ways."""
+    with tempfile.TemporaryDirectory() as name, patch.object(SealerProcess, "submit", _submit):
+        out = Path(name) / "run"
+        with functions_that_run() as writing:
+            train(out, [])
+        with functions_that_run() as reading:
+            read(out)
+        passages = [Passage() for _ in range(STEPS)]
+        train(Path(name) / "again", passages)
+    every = sorted(PACKAGE.rglob("*.py"))
+    total = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in every)
+    print(f"package: {len(every)} files ({total} lines)")
+    print(f"attach, a step, seal: {described(writing)}")
+    print(f"open, show: {described(reading)}")
+    print(f"all: {described(writing | reading)}")
+    for index, passage in enumerate(passages):
+        print(f"the tensor of step {index}: {described(set(passage.functions))}")
+        for code, form in passage.functions.items():
+            print(f"  {form:8} {Path(code.co_filename).relative_to(PACKAGE)}:{code.co_qualname}")
+
+
+if __name__ == "__main__":
+    main()
