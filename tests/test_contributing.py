@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import re
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +15,20 @@ from tests.pages import ROOT
 
 TEXT = (ROOT / "CONTRIBUTING.md").read_text()
 SHOWN = dict(re.findall(r"<!-- file: (\S+) -->\n```\w+\n(.*?)```", TEXT, flags=re.DOTALL))
-ROOMS = {path.parent.name for path in (ROOT / "probes").glob("*/__init__.py")} - {"kernels"}
+ROOMS = {path.name for path in (ROOT / "probes").iterdir() if path.is_dir() and path.name != "__pycache__"}
+TABLE = TEXT.partition("## Rooms and layers")[2].partition("\n## ")[0]
+ROWS = [line.strip("| ").split(" | ") for line in TABLE.splitlines() if line.startswith("| ")][1:]
+DISTRIBUTIONS = {"yaml": "PyYAML", "pydantic_core": "pydantic"}
+
+
+def packages(path: Path) -> set[str]:
+    """The third-party packages that a file imports anywhere in it, by their names on PyPI."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+        found |= {name.partition(".")[0] for name in names}
+    return {DISTRIBUTIONS.get(name, name) for name in found - sys.stdlib_module_names - {"probes"}}
 
 
 @pytest.mark.parametrize("name", SHOWN)
@@ -35,6 +51,24 @@ def test_the_shown_line_of_the_verbs_is_the_real_one() -> None:
 
 
 def test_the_table_of_rooms_names_every_room() -> None:
-    table = TEXT.partition("## Rooms and layers")[2].partition("\n## ")[0]
-    missing = {room for room in ROOMS if f"`{room}`" not in table} - {"error_codes", "presets"}
-    assert not missing
+    assert not {room for room in ROOMS if f"`{room}`" not in TABLE}
+
+
+def test_the_table_of_rooms_names_the_packages_that_each_room_imports() -> None:
+    named = {room: set(re.findall(r"[\w-]+", last)) for first, _, last in ROWS for room in re.findall(r"`(\w+)`", first)}
+    others = next(set(re.findall(r"[\w-]+", last)) for first, _, last in ROWS if first == "the other files")
+    for path in sorted((ROOT / "probes").rglob("*.py")):
+        room = path.relative_to(ROOT / "probes").with_suffix("").parts[0]
+        assert packages(path) <= named.get(room, others), f"{path.relative_to(ROOT)}: name its packages in the row of `{room}`"
+    assert not {room for room in named if not list((ROOT / "probes").glob(f"{room}*"))}, "these rooms do not exist"
+
+
+def test_every_file_that_the_page_names_exists() -> None:
+    names = set(re.findall(r"`((?:probes|tests|docs|examples)/[\w./-]+)`", TEXT)) | set(re.findall(r" ((?:tests|docs)/[\w./-]+\.py)", TEXT))
+    assert len(names) > 10
+    assert not {name for name in names if not (ROOT / name).exists()}
+
+
+def test_the_glossary_is_sorted() -> None:
+    words = re.findall(r"^\| \*\*(.+?)\*\*", TEXT.partition("## Glossary")[2], flags=re.MULTILINE)
+    assert words == sorted(words)

@@ -23,6 +23,35 @@ from tests.pages import ROOT
 
 INSTALL = 'pip install "torch-probes[torch]"'
 SPEC = "version: 1\nprobes:\n  acts: {hook: forward, modules: [fc1]}\n"
+SERIES = "the first series of the run"
+WORKING = {
+    "check": ["check", "probe.yaml"],
+    "fmt": ["fmt", "--check", "probe.yaml"],
+    "schema": ["schema"],
+    "explain": ["explain", "unknown-key"],
+    "plugins": ["plugins"],
+    "ls": ["ls", "sealed"],
+    "show": ["show", "sealed", SERIES],
+    "report": ["report", "sealed"],
+    "diff": ["diff", "sealed", "sealed"],
+    "export": ["export", "sealed", "--manifest"],
+    "verify": ["verify", "sealed"],
+    "anchor": ["anchor", "sealed", "--file", "head.txt"],
+    "recover": ["recover", "killed", "--take-over", "--unproven", "include"],
+    "init": ["init", "--preset", "gradient-flow", "--out", "first.yaml"],
+}
+"""A call of each verb that works without torch; each in the folder of `desk`."""
+
+NEEDING = {
+    "run": ["run", "probe.yaml", "train.py"],
+    "coverage": ["coverage", "train.py"],
+    "neutral": ["neutral", "probe.yaml", "train.py"],
+    "tree": ["tree", "--model", "train.py:model"],
+    "plan": ["plan", "probe.yaml", "--model", "train.py:model"],
+    "replay": ["replay", "sealed", "--yes"],
+    "demo": ["demo"],
+}
+"""A call of each verb that needs torch, which says so."""
 BLOCKED = """
 import io, json, sys
 from contextlib import redirect_stderr, redirect_stdout
@@ -94,33 +123,9 @@ def desk(tmp_path: Path) -> Path:
 
 def test_everything_but_capturing_works_and_capturing_says_what_to_install(desk: Path) -> None:
     series = str(probes.open(desk / "sealed").series[0].key)
-    working = {
-        "check": ["check", "probe.yaml"],
-        "fmt": ["fmt", "--check", "probe.yaml"],
-        "schema": ["schema"],
-        "explain": ["explain", "unknown-key"],
-        "plugins": ["plugins"],
-        "ls": ["ls", "sealed"],
-        "show": ["show", "sealed", series],
-        "report": ["report", "sealed"],
-        "diff": ["diff", "sealed", "sealed"],
-        "export": ["export", "sealed", "--manifest"],
-        "verify": ["verify", "sealed"],
-        "anchor": ["anchor", "sealed", "--file", "head.txt"],
-        "recover": ["recover", "killed", "--take-over", "--unproven", "include"],
-        "init": ["init", "--preset", "gradient-flow", "--out", "first.yaml"],
-    }
-    needing = {
-        "run": ["run", "probe.yaml", "train.py"],
-        "coverage": ["coverage", "train.py"],
-        "neutral": ["neutral", "probe.yaml", "train.py"],
-        "tree": ["tree", "--model", "train.py:model"],
-        "plan": ["plan", "probe.yaml", "--model", "train.py:model"],
-        "replay": ["replay", "sealed", "--yes"],
-        "demo": ["demo"],
-    }
-    found, extra = answers(desk, [*working.values(), *needing.values()], READ)
-    for (verb, words), (code, out, err) in zip((working | needing).items(), found, strict=True):
+    working = {verb: [series if word is SERIES else word for word in words] for verb, words in WORKING.items()}
+    found, extra = answers(desk, [*working.values(), *NEEDING.values()], READ)
+    for (verb, words), (code, out, err) in zip((working | NEEDING).items(), found, strict=True):
         if verb in working:
             assert code == 0, f"{words} ended with {code}\n{out}\n{err}"
             continue
@@ -136,8 +141,7 @@ def test_everything_but_capturing_works_and_capturing_says_what_to_install(desk:
 
 
 def test_every_verb_is_tried_without_torch() -> None:
-    text = Path(__file__).read_text(encoding="utf-8")
-    assert not [verb for verb in verbs() if f'        "{verb}": [' not in text]
+    assert {*WORKING, *NEEDING} == set(verbs()), "add a call of the verb to WORKING or NEEDING"
 
 
 def test_torch_that_is_too_old_is_refused_with_its_version(monkeypatch: pytest.MonkeyPatch) -> None:

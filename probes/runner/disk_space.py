@@ -15,7 +15,7 @@ TWICE = 2  # an epoch's journal and its sealed file stand side by side
 OVERHEAD = 1 << 20  # manifest, ledger and the files' own metadata
 
 
-class Room:
+class DiskSpace:
     """What an epoch needs at least, as far as it is known.
 
     A binding is counted for its due steps of phase `train` where the epoch's length is known (`clock.epoch_steps`), and

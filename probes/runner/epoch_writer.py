@@ -20,7 +20,7 @@ from probes.run_directory.ledger import SealedFileInfo
 from probes.run_directory.sealer_process import SealFailure
 from probes.runner.attached.attached_hooks import Live
 from probes.runner.clock.answers import EpochEnded, EpochOpened, StepEnded, StepPaused, StepResumed
-from probes.runner.disk_space import Room
+from probes.runner.disk_space import DiskSpace
 from probes.runner.failures import Failures
 from probes.runner.sink_sessions import RunFacts, SinkSessions
 from probes.tensors import NotCapturable
@@ -124,7 +124,7 @@ class EpochWriter:
         self.failures = failures
         facts = RunFacts({"probes.run_id": str(recording.manifest.get("run_id", ""))}, lambda: closing_tags(recording.sealed))
         self.sinks = SinkSessions(plan, recording.directory, moment.rank, lambda text: failures.say(text), facts)
-        self.room = Room(plan, recording.directory)
+        self.disk_space = DiskSpace(plan, recording.directory)
         self.surroundings = Surroundings(recording.manifest, plan.trees)
         self.accounts: dict[int, list[Account]] = {}
         self._starts: dict[str, int] = {}
@@ -184,7 +184,7 @@ class EpochWriter:
         if self._is_idle(ended, gaps):
             return
         self._commit(ended, gaps, overlaps=overlaps)
-        if not self.room.asked and ended.keep:
+        if not self.disk_space.asked and ended.keep:
             self._ask_for_room()
         if self.recording.segment_steps and self.recording.is_full() and not nested and not self.failures.stopped:
             self._cut()
@@ -212,7 +212,7 @@ class EpochWriter:
 
     def move_to(self, directory: Path) -> None:
         """Follow the run directory to another name."""
-        self.sinks.directory = self.room.directory = directory
+        self.sinks.directory = self.disk_space.directory = directory
 
     def _is_idle(self, ended: StepEnded, gaps: list[list[object]]) -> bool:
         """Whether nothing of a step is to be stored, as where no probe was due; it is counted in the footer alone."""
@@ -260,7 +260,7 @@ class EpochWriter:
         if journal is None or not journal.captures:
             return
         try:
-            self.room.after(self.accounts[self.moment.epoch])
+            self.disk_space.after(self.accounts[self.moment.epoch])
         except StorageError as error:
             self.failures.stop(error, fatal=True)
             self.live.rest()

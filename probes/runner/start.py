@@ -19,7 +19,7 @@ from probes.run_directory.file_name import manifest_name
 from probes.run_directory.manifest import Manifest, written
 from probes.run_directory.ownership import Ownership, own
 from probes.run_directory.resume import PreviousAttempts, previous_attempts
-from probes.runner.disk_space import Room
+from probes.runner.disk_space import DiskSpace
 
 SPEC = "spec.yaml"
 
@@ -75,7 +75,7 @@ def begin(plan: Plan, wanted: Wanted) -> Start:
     before = _begun(Path(wanted.out).absolute()) if wanted.resume and wanted.out is not None else None
     run_id = before.run_id if before is not None else new_run_id(world())
     directory = (Path(wanted.out) if wanted.out is not None else default_directory(plan.loaded.spec.name, run_id)).absolute()
-    Room(plan, directory).before()
+    DiskSpace(plan, directory).before()
     owned = claim(directory, run_id, part(), take_over=wanted.take_over) if before is None else _claim_again(directory, run_id, wanted)
     try:
         past = previous_attempts(owned) if before is not None else PreviousAttempts()

@@ -49,7 +49,7 @@ def in_memory(model: nn.Module, spec: Any) -> Iterator[MemoryRun]:
     """Attach a spec to a model; afterwards the captures are in `found`, and a run that lacks values raises RunError."""
     plan, files = resolve(spec, model), MemoryFiles()
     engine = Engine(plan, files, PreviousAttempts(), automatic=False, rank=0)
-    engine.writer.room.asked = True
+    engine.writer.disk_space.asked = True
     run = MemoryRun(engine, files)
     engine.live.stand()
     clean_copies.start()

@@ -13,7 +13,7 @@ import probes
 from probes.errors import StorageError
 from probes.host import free_bytes
 from probes.plan import resolve
-from probes.runner.disk_space import OVERHEAD, Room, due
+from probes.runner.disk_space import OVERHEAD, DiskSpace, due
 
 LONG = 10**12
 
@@ -76,4 +76,4 @@ def test_only_due_steps_are_counted(steps: dict[str, Any] | None, expected: int)
 
 def test_the_room_of_a_directory_that_is_not_there_is_that_of_its_parent(tmp_path: Path) -> None:
     assert free_bytes(tmp_path / "a" / "b") > OVERHEAD
-    Room(resolve(spec(10), net()), tmp_path / "a").before()
+    DiskSpace(resolve(spec(10), net()), tmp_path / "a").before()

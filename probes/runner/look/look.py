@@ -121,7 +121,7 @@ class SingleCall:
         self.files = MemoryFiles()
         self._said: list[str] = []
         self.engine = Engine(plan, self.files, PreviousAttempts(), automatic=False, rank=rank())
-        self.engine.writer.room.asked = True  # nothing goes to a disk
+        self.engine.writer.disk_space.asked = True  # nothing goes to a disk
         self.engine.failures.say = self._said.append  # what is missing is raised, or printed, at the end
         self.clock = self.engine.clock
         self._at: OutermostCall | None = None
