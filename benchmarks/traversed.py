@@ -2,8 +2,9 @@
 
 Usage: python -m benchmarks.traversed
 
-One probe on one module, one training step: from `probes.attach` to the sealed file, then `probes.open` and `probes show`. The
-sealing runs in this process here, so that it is counted too. Several specs, models and options take other ways; this counts one run.
+One forward probe on one module, two training steps: from `probes.attach` to the sealed file, then `probes.open` and `probes show`.
+Sealing runs in this process here, so that it is counted too. Named functions count; comprehensions and lambdas do not. Other specs,
+models and options take other ways.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from __future__ import annotations
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, redirect_stdout
+from inspect import CO_NEWLOCALS
 from io import StringIO
 from pathlib import Path
 from types import CodeType, FrameType
@@ -26,10 +28,10 @@ import probes
 from probes.cli import cli
 from probes.run_directory.seal import seal
 from probes.run_directory.sealer_process import SealerProcess
+from probes.runner.run import Run
 
 PACKAGE = Path(probes.__file__).parent
 SPEC = {"version": 1, "name": "one", "probes": {"acts": {"hook": "forward", "modules": ["0"]}}}
-STEPS = 2
 
 
 def _submit(sealer: SealerProcess, journal: Path, options: Mapping[str, Any] | None = None) -> None:
@@ -45,7 +47,8 @@ def functions_that_run() -> Iterator[set[CodeType]]:
     def called(frame: FrameType, event: str, _argument: object) -> None:
         code = frame.f_code
         if event == "call" and code not in in_package:
-            in_package[code] = code.co_filename.startswith(str(PACKAGE)) and bool(code.co_flags & 0x2)  # CO_NEWLOCALS: no module
+            function = bool(code.co_flags & CO_NEWLOCALS) and not code.co_name.startswith("<")
+            in_package[code] = function and code.co_filename.startswith(str(PACKAGE))
             if in_package[code]:
                 ran.add(code)
 
@@ -56,7 +59,6 @@ def functions_that_run() -> Iterator[set[CodeType]]:
     finally:
         sys.setprofile(None)
         threading.setprofile(None)  # type: ignore[arg-type]  # None ends it
-        ran.difference_update([code for code in ran if "__qualname__" in code.co_names and "__module__" in code.co_names])
 
 
 class Passage:
@@ -109,22 +111,34 @@ def _watched(passage: Passage, forward: Any) -> Any:
     return run
 
 
-def train(out: Path, passages: list[Passage]) -> None:
-    """Steps of training with one probe."""
+def train(out: Path, call: Callable[[nn.Module, Tensor], Tensor], counted: Callable[[str], Any]) -> None:
+    """Two steps of training with one probe; `counted` gets the name of each part and returns its context."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 3), nn.ReLU())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with probes.attach(model, SPEC, out=out) as run, run.epoch(0):
-        for index, batch in enumerate(run.steps([torch.randn(2, 4)] * max(len(passages), 1))):
-            optimizer.zero_grad()
-            loss = (passages[index].of(model, batch) if passages else model(batch)).square().mean()
-            loss.backward()
-            optimizer.step()
+    with ExitStack() as stack:
+        with counted("attach"):
+            run = probes.attach(model, SPEC, out=out)
+        with counted("first step"):
+            stack.enter_context(run)
+            stack.enter_context(run.epoch(0))
+            _step(model, optimizer, call, run)
+        with counted("second step"):
+            _step(model, optimizer, call, run)
+        with counted("end and seal"):
+            stack.close()
+
+
+def _step(model: nn.Module, optimizer: torch.optim.Optimizer, call: Callable[[nn.Module, Tensor], Tensor], run: Run) -> None:
+    with run.step():
+        optimizer.zero_grad()
+        call(model, torch.randn(2, 4)).square().mean().backward()
+        optimizer.step()
 
 
 def read(out: Path) -> None:
     """Open the run and show its series."""
-    assert probes.open(out)["acts", "0"].numpy().shape == (1, 2, 3)
+    assert probes.open(out)["acts", "0"].numpy().shape == (2, 2, 3)
     with redirect_stdout(StringIO()):
         cli(["show", str(out), "acts/0"], standalone_mode=False)
 
@@ -138,20 +152,31 @@ def described(functions: set[CodeType]) -> str:
 
 def main() -> None:
     """Print the counts and the ways."""
+    parts: dict[str, set[CodeType]] = {}
+    passages: list[Passage] = []
+
+    @contextmanager
+    def counted(name: str) -> Iterator[None]:
+        with functions_that_run() as parts[name]:
+            yield
+
+    def passed(model: nn.Module, value: Tensor) -> Tensor:
+        passages.append(Passage())
+        return passages[-1].of(model, value)
+
     with tempfile.TemporaryDirectory() as name, patch.object(SealerProcess, "submit", _submit):
         out = Path(name) / "run"
-        with functions_that_run() as writing:
-            train(out, [])
-        with functions_that_run() as reading:
+        train(out, lambda model, value: model(value), counted)
+        with counted("open and show"):
             read(out)
-        passages = [Passage() for _ in range(STEPS)]
-        train(Path(name) / "again", passages)
+        train(Path(name) / "again", passed, lambda _: ExitStack())
     every = sorted(PACKAGE.rglob("*.py"))
     total = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in every)
     print(f"package: {len(every)} files ({total} lines)")
-    print(f"attach, a step, seal: {described(writing)}")
-    print(f"open, show: {described(reading)}")
-    print(f"all: {described(writing | reading)}")
+    for part, functions in parts.items():
+        print(f"{part}: {described(functions)}")
+    print(f"attach to seal: {described(set().union(*(parts[part] for part in parts if part != 'open and show')))}")
+    print(f"all: {described(set().union(*parts.values()))}")
     for index, passage in enumerate(passages):
         print(f"the tensor of step {index}: {described(set(passage.functions))}")
         for code, form in passage.functions.items():
