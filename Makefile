@@ -11,6 +11,7 @@ PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint
 
 export OMP_NUM_THREADS ?= 2
 export HF_HUB_OFFLINE := 1
+unexport PYTHONDONTWRITEBYTECODE  # each of hundreds of programs would compile the package again, as no installed one does
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check browser bench torture fmt regenerate docs clean
