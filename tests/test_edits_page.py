@@ -16,9 +16,10 @@ from tests.pages import ROOT, script
 def test_the_blocks_of_the_page_run_and_store_what_was_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     blocks = script("readme").blocks((ROOT / "docs" / "edits.md").read_text(encoding="utf-8"))
-    (spec,) = (block.text for block in blocks if block.language == "yaml")
+    spec, steer = (block.text for block in blocks if block.language == "yaml")
     monkeypatch.chdir(tmp_path)
     Path("edits.yaml").write_text(spec, encoding="utf-8")
+    Path("steer.yaml").write_text(steer, encoding="utf-8")
 
     class Model(nn.Module):
         def __init__(self) -> None:
@@ -35,12 +36,14 @@ def test_the_blocks_of_the_page_run_and_store_what_was_drawn(tmp_path: Path, mon
         "model": model,
         "cross_entropy": cross_entropy,
         "optimizer": torch.optim.SGD(model.parameters(), lr=0.1),
+        "direction": torch.ones(8),
         "batches": [(torch.randn(6, 4), torch.arange(6) % 3) for _ in range(3)],
     }
     for block in blocks:
         if block.language == "python":
             exec(block.text, names)
-    assert [path.name for path in Path("runs").iterdir()] == ["mixed"]
+    assert sorted(path.name for path in Path("runs").iterdir()) == ["mixed", "steered"]
+    assert [row["step"] for row in probes.open("runs/steered")._closings[0]["given"]["set"]] == [0, 1, 2]
     read = probes.open("runs/mixed")
     assert len(read["mixup", "hidden", "edit.lam"].numpy()) == 3
     assert torch.equal(read["after", "hidden.weight"].torch(), 2 * read["before", "hidden.weight"].torch())

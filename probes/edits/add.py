@@ -23,7 +23,8 @@ class Add(Edit):
     kind: Literal["add"] = "add"
     value: Annotated[float | None, Field(description="number to add")] = None
     from_: Annotated[
-        EditSource | None, Field(alias="from", description="source of the tensor to add: {file: x.npy} or {run: DIR, probe: NAME}")
+        EditSource | None,
+        Field(alias="from", description="source of the tensor: {file: x.npy}, {given: NAME} or {run: DIR, probe: NAME}"),
     ] = None
     scale: Annotated[float, Field(description="factor of the added number or tensor")] = 1.0
     at: At = None

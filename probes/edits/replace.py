@@ -19,7 +19,7 @@ class Replace(Edit):
     """Replaces the value, or a part of it, by the same part of the source."""
 
     kind: Literal["replace"] = "replace"
-    from_: Annotated[EditSource, Field(alias="from", description="source of the new value: {file: x.npy} or {run: DIR, probe: NAME}")]
+    from_: Annotated[EditSource, Field(alias="from", description="source: {file: x.npy}, {given: NAME} or {run: DIR, probe: NAME}")]
     at: At = None
 
     def begin(self, context: EditContext) -> EditFn:

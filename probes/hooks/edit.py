@@ -25,16 +25,17 @@ class Editor:
 
     Args:
         edit: the edit as the spec says it.
-        source: the tensor its `from` names, on the host; None without.
+        source: gives the tensor its `from` names, on the host; None without. The program may give another between two calls.
         dims: names of the value's axes.
         where: the probe and its target, for messages.
     """
 
-    def __init__(self, edit: Edit, source: Tensor | None, dims: tuple[str, ...] | None, where: str) -> None:
+    def __init__(self, edit: Edit, source: Callable[[], Tensor | None], dims: tuple[str, ...] | None, where: str) -> None:
         self.edit = edit
         self.source = source
         self.dims = dims
         self.where = where
+        self.used: Tensor | None = None
         self.begun: dict[tuple[torch.dtype, int], Any] = {}
         self.drawn: dict[str, Tensor] = {}
 
@@ -45,12 +46,16 @@ class Editor:
             EditError: the edit cannot be applied, or returned a value that the model cannot use.
         """
         key = (value.dtype, value.ndim)
+        source = self.source()
+        if source is not self.used:
+            self.used = source
+            self.begun.clear()
         try:
             if key not in self.begun:
                 if self.dims is not None and len(self.dims) != value.ndim:
                     raise SignatureError(f"`dims` names {len(self.dims)} axes ({', '.join(self.dims)}), but the value has {value.ndim}")
                 signature = Signature(DTYPE_NAMES[value.dtype], tuple(value.shape), self.dims)
-                self.begun[key] = self.edit.begin(EditContext(signature, self.source))
+                self.begun[key] = self.edit.begin(EditContext(signature, source))
             result, self.drawn = self.begun[key](value, self.generator(at, call))
         except (SignatureError, RuntimeError, ValueError, TypeError) as error:
             raise EditError(f"{self.where}: edit `{self.edit.kind}` in epoch {at.epoch} step {at.step}: {error}") from error

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
+from typing import Any
 
 from probes.errors import Problem, nearest
 from probes.module_glob import ModuleGlob
@@ -26,6 +28,7 @@ class ProbeDraft:
     probe: Probe
     tree: Tree
     loaded: LoadedSpec
+    given: Mapping[str, Any] | None = None
     problems: list[Problem] = field(default_factory=list)
     notes: list[Problem] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)

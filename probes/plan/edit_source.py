@@ -1,16 +1,18 @@
-"""The tensor that an edit takes from a file or from an earlier run."""
+"""The tensor that an edit takes from a file, from an earlier run, or from the program."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from probes.component import Edit
 from probes.digest import blake3_hex
 from probes.edits.kernels.source import EditSource
-from probes.errors import ProbesError
+from probes.errors import ProbesError, nearest
 from probes.plan.draft import MatchedValue, ProbeDraft
 from probes.reader import run as reader
 
@@ -20,6 +22,8 @@ def source_of(draft: ProbeDraft, target: MatchedValue) -> tuple[Tensor | None, s
     source: EditSource | None = getattr(draft.probe.edit, "from_", None)
     if source is None:
         return None, ""
+    if source.given is not None:
+        return _given(draft, source.given)
     folder = Path(draft.loaded.name).parent
     try:
         found = _from_file(folder / source.file) if source.file is not None else _from_run(folder, source, target)
@@ -27,7 +31,40 @@ def source_of(draft: ProbeDraft, target: MatchedValue) -> tuple[Tensor | None, s
         message = f"the source of the edit cannot be read: {error}"
         draft.refuse("edit-source", message, "paths are relative to the folder of the spec", "edit", "from")
         return None, ""
-    return found, blake3_hex(found.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return found, digest_of(found)
+
+
+def digest_of(tensor: Tensor) -> str:
+    """BLAKE3 of the bytes of a tensor on the host."""
+    return blake3_hex(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+
+
+def tensor_of(value: Any) -> Tensor:
+    """A copy on the host of what a program gives: a tensor, an array, a number or a list of numbers."""
+    return torch.as_tensor(value).detach().cpu().clone()
+
+
+def given_name(edit: Edit | None) -> str:
+    """The name of the tensor that the program gives to an edit; empty where it gives none."""
+    source: EditSource | None = getattr(edit, "from_", None)
+    return (source.given or "") if source is not None else ""
+
+
+def _given(draft: ProbeDraft, name: str) -> tuple[Tensor | None, str]:
+    """What the program gives; where no program is there, as for `probes plan`, it is noted that it will have to."""
+    if draft.given is None:
+        draft.note("edit-source", f'`{name}` is given by the program: `attach(..., given={{"{name}": tensor}})`', "edit", "from")
+        return None, ""
+    if name not in draft.given:
+        hint = nearest(name, draft.given) or f'attach with `given={{"{name}": tensor}}`'
+        draft.refuse("edit-source", f"the program does not give `{name}`", hint, "edit", "from")
+        return None, ""
+    try:
+        found = tensor_of(draft.given[name])
+    except (TypeError, ValueError, RuntimeError) as error:
+        draft.refuse("edit-source", f"`{name}` is no tensor: {error}", "give a tensor, an array or a number", "edit", "from")
+        return None, ""
+    return found, digest_of(found)
 
 
 def _from_file(path: Path) -> Tensor:

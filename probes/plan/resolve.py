@@ -23,12 +23,13 @@ from probes.spec import LoadedSpec, Probe, load_spec
 from probes.value_path import PARAMETER_ROOTS
 
 
-def resolve(spec: Any, model: Module | Mapping[str, Module]) -> Plan:
+def resolve(spec: Any, model: Module | Mapping[str, Module], given: Mapping[str, Any] | None = None) -> Plan:
     """Resolve a spec against a model; nothing of the model is called or changed.
 
     Args:
         spec: what `load_spec` takes, or a LoadedSpec.
         model: the model, or several by name.
+        given: tensors for edits with `from: {given: NAME}`; None where they are not known yet, so that none is missing.
 
     Raises:
         SpecError: the spec is not valid.
@@ -37,7 +38,8 @@ def resolve(spec: Any, model: Module | Mapping[str, Module]) -> Plan:
     loaded = spec if isinstance(spec, LoadedSpec) else load_spec(spec)
     trees = {name: Tree(one) for name, one in model.items()} if isinstance(model, Mapping) else {"": Tree(model)}
     chosen = {name: probe for name, probe in loaded.spec.probes.items() if probe.enabled}
-    drafts = [ProbeDraft(name, probe, trees[probe.model or ""], loaded) for name, probe in chosen.items() if (probe.model or "") in trees]
+    fitting = {name: probe for name, probe in chosen.items() if (probe.model or "") in trees}
+    drafts = [ProbeDraft(name, probe, trees[probe.model or ""], loaded, given) for name, probe in fitting.items()]
     bound = [(draft, list(_bindings(draft))) for draft in drafts]
     check(bound)
     missing = [_no_model(loaded, name, probe, trees) for name, probe in chosen.items() if (probe.model or "") not in trees]

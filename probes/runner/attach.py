@@ -10,7 +10,9 @@ from typing import Any
 
 from torch.nn import Module
 
+from probes.errors import UsageError, nearest
 from probes.plan import Plan, resolve
+from probes.plan.edit_source import given_name
 from probes.provenance.collect import Script
 from probes.provenance.own_code import Functions, with_functions
 from probes.run_directory.recording import Recording
@@ -32,6 +34,7 @@ def attach(
     allow_plugins: Sequence[str] = (),
     allow_code: Sequence[str] = (),
     functions: Functions | None = None,
+    given: Mapping[str, Any] | None = None,
     data: Mapping[str, str] | None = None,
     script: Script | None = None,
     automatic: bool = False,
@@ -52,6 +55,7 @@ def attach(
         allow_plugins: kinds of plug-ins that may be imported.
         allow_code: files whose functions the spec may run, for transforms of kind `python`.
         functions: functions of the program by name, for the same.
+        given: tensors by name, for edits with `from: {given: NAME}`; `run.set` gives others later.
         data: digests of the data sets by name, for the manifest.
         script: the program to record; by default that of the process.
         automatic: whether epochs open by themselves, as around a script.
@@ -65,7 +69,8 @@ def attach(
     """
     texts = [*overrides, *(f"vars.{name}={_text(value)}" for name, value in (vars or {}).items())]
     loaded = with_functions(load_spec(spec, overrides=texts, allow_plugins=allow_plugins), allow_code, functions)
-    plan = resolve(loaded, model)
+    plan = resolve(loaded, model, given or {})
+    _refuse_unused(plan, given or {})
     plan.loaded.spec.record.require_packages()
     if out is not None:
         for run in attached_in(Path(out).absolute()):
@@ -73,6 +78,13 @@ def attach(
     wanted = Wanted(out, resume, take_over, tags or {}, data or {}, script, automatic)
     start = begin(plan, wanted)
     return Run(plan, _recording(plan, start), start.past, automatic=automatic, rank=rank())
+
+
+def _refuse_unused(plan: Plan, given: Mapping[str, Any]) -> None:
+    wanted = {given_name(probe.edit) for probe in plan.spec.probes.values()} - {""}
+    for name in given:
+        if name not in wanted:
+            raise UsageError(f"the spec takes no tensor `{name}`; {nearest(name, wanted) or 'an edit takes one by `from: {given: NAME}`'}")
 
 
 def _text(value: object) -> str:

@@ -220,6 +220,14 @@ class Engine:
         self.logged.log(values)
 
     @_guarded
+    def set_given(self, values: Mapping[str, Any]) -> None:
+        """The program gives other tensors to edits, from the open step on, or from the next one."""
+        moment, counts = self.moment, self.clock.counts
+        epoch = self.clock.next_epoch if self.clock.epoch is None else self.clock.epoch
+        phase, step = (moment.phase, moment.step) if moment.open else ("train", counts["train"])
+        self.live.given.set(values, {"epoch": epoch, "phase": phase, "step": step})
+
+    @_guarded
     def log_groups(self, optimizer: Optimizer) -> None:
         """The numbers of the parameter groups of an optimizer that has stepped are logged."""
         if self.moment.open:

@@ -292,6 +292,8 @@ class EpochWriter:
         found |= self.surroundings.end_epoch()
         if self.live.watch.triggers:
             found["trigger"] = self.live.watch.end_epoch(ended.epoch)
+        if self.live.given.tensors:
+            found["given"] = self.live.given.end_epoch()
         if self.sinks.judge.rules:
             found["rules"] = [verdict.as_dict() for verdict in self.sinks.judge.verdicts]
         if self.plan.loaded.spec.provenance.weights == "epochs":

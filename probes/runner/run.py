@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import CodeType, FrameType, MappingProxyType, TracebackType
+from typing import Any
 from weakref import WeakSet
 
 from torch import Tensor
@@ -243,6 +244,17 @@ class Run(RunLoops):
             if self.engine.clock.epoch is not None and self.engine.moment.writer is not None:
                 self.engine.live.register(self.engine.clock.epoch)
             self.events.start()
+
+    def set(self, **given: Any) -> None:
+        """Give other tensors to the edits with `from: {given: NAME}`, from the next time on that they are applied.
+
+        Args:
+            given: tensors, arrays or numbers by name, which are copied. The file of the epoch has their digests.
+
+        Raises:
+            UsageError: no edit takes a tensor of this name, or a value is no tensor.
+        """
+        self.engine.set_given(given)
 
     def edit(self, probe: str, target: str | None = None) -> Mapping[str, Tensor]:
         """What an edit drew when it was applied last, such as `permutation` and `lam` of a mixup.

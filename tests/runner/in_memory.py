@@ -38,6 +38,10 @@ class MemoryRun(RunLoops):
     def closing(self) -> dict[str, Any]:
         return self.files.closing
 
+    def set(self, **given: Any) -> None:
+        """Give other tensors to edits."""
+        self.engine.set_given(given)
+
     def account(self, probe: str, target: str, value: str) -> Mapping[str, Any]:
         """The counters of a binding."""
         rows = self.closing["accounts"]
@@ -45,9 +49,9 @@ class MemoryRun(RunLoops):
 
 
 @contextmanager
-def in_memory(model: nn.Module, spec: Any) -> Iterator[MemoryRun]:
+def in_memory(model: nn.Module, spec: Any, given: Mapping[str, Any] | None = None) -> Iterator[MemoryRun]:
     """Attach a spec to a model; afterwards the captures are in `found`, and a run that lacks values raises RunError."""
-    plan, files = resolve(spec, model), MemoryFiles()
+    plan, files = resolve(spec, model, given or {}), MemoryFiles()
     engine = Engine(plan, files, PreviousAttempts(), automatic=False, rank=0)
     engine.writer.disk_space.asked = True
     run = MemoryRun(engine, files)

@@ -41,6 +41,7 @@ class Live:
         armed: tensor hooks that the open step armed.
         scales: loss scales beside gradients.
         editors: probe -> target -> its editor.
+        given: the tensors that the program gives to edits.
         optimized: what optimizers do to parameters, for the taps on it.
         watch: what waits for a trigger.
         standing: hooks on what the roots are called with, which stay from the first epoch to the last: an epoch of a script
@@ -59,6 +60,7 @@ class Live:
         self.watch = TriggerWatch(plan, moment, self.trees)
         made = Taps(plan, moment, schedule, self.trees, self.watch, on_loss)
         self.taps, self.grads, self.armed, self.scales, self.editors = made.taps, made.grads, made.armed, made.scales, made.editors
+        self.given = made.given
         self.tensors = [tap for tap in self.taps if isinstance(tap, TensorTap)]
         self.finals = [tap for tap in self.tensors if tap.root == "grad" and tap.stage == "final"]
         self.data = [tap for tap in self.tensors if tap.root == "data"]

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from torch import Tensor
+
 from probes.clock import LOSS_SCALE, SeriesKey
 from probes.component import Accumulation
 from probes.hooks.backward import ArmedHooks, GradTap
@@ -25,6 +27,8 @@ from probes.hooks.tensor import TensorTap
 from probes.plan import Binding, Node, Plan, Tree
 from probes.plan.checks.bindings import memory_counters
 from probes.plan.checks.operations import named_function
+from probes.plan.edit_source import given_name
+from probes.runner.attached.given_tensors import GivenTensors
 from probes.runner.attached.schedule import Schedule, within
 from probes.runner.triggers.trigger import TriggeredRecorder, TriggerWatch
 from probes.runner.watch.loss_scale import nonlinear
@@ -48,6 +52,7 @@ class Taps:
         armed: tensor hooks that the open step armed.
         scales: loss scales beside gradients.
         editors: probe -> target -> its editor.
+        given: the tensors that the program gives to edits.
     """
 
     def __init__(
@@ -68,6 +73,7 @@ class Taps:
         self.armed = ArmedHooks()
         self.scales = LossScales(self._scale_recorder)
         self.editors: dict[str, dict[str, Editor]] = {}
+        self.given = GivenTensors(plan.bindings)
         self._meters: dict[Any, MemoryMeter] = {}
         self.taps: list[Tap] = [self._tap(binding) for binding in plan.bindings]
         self.grads = [tap for tap in self.taps if isinstance(tap, GradTap)]
@@ -132,7 +138,9 @@ class Taps:
         if binding.probe.edit is None:
             return
         where = f"probe `{binding.name}` on `{binding.target}`"
-        editor = Editor(binding.probe.edit, binding.source, binding.probe.dims, where)
+        name = given_name(binding.probe.edit)
+        source = partial(self.given.tensors.get, name) if name else partial(_same, binding.source)
+        editor = Editor(binding.probe.edit, source, binding.probe.dims, where)
         self.editors.setdefault(binding.name, {})[binding.target] = editor
         if isinstance(tap, EditTap):
             tap.begin(editor)
@@ -171,6 +179,11 @@ class Taps:
 
     def _node(self, binding: Binding) -> Node:
         return self.trees[binding.model].nodes[binding.module]
+
+
+def _same(source: Tensor | None) -> Tensor | None:
+    """The tensor of a file or a run, which stays the same."""
+    return source
 
 
 def _kind(binding: Binding) -> type[Tap]:

@@ -104,7 +104,7 @@ def look(model: Module | Mapping[str, Module], spec: Any, *args: Any, backward: 
     """
     if not isinstance(model, Module):
         raise UsageError(f"look takes one model, not a {type(model).__name__}; for several models use `probes.attach`")
-    return SingleCall(resolve(_due_at_once(load_spec(spec)), model), model).run(args, kwargs, backward)
+    return SingleCall(resolve(_due_at_once(load_spec(spec)), model, {}), model).run(args, kwargs, backward)
 
 
 class SingleCall:

@@ -109,7 +109,7 @@ class FittingModule:
 
     def _fits(self, module: Module) -> bool:
         try:
-            plan = resolve(self.loaded, module)
+            plan = resolve(self.loaded, module, {})
         except PlanError as error:
             rank = (len(error.problems), -sum(1 for _ in module.modules()))
             if self._closest is None or rank < self._closest[0]:
