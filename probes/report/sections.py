@@ -16,6 +16,7 @@ from probes.report.proof_page import blocks, facts
 from probes.signature import size
 
 MANY = 200
+SHORT = ("spec", "script", "PyTorch", "device", "started")  # facts of a card
 EVENT = dict.fromkeys(("number", "leaf", "target", "kind", "index", "epoch", "phase", "step"), "?") | {"steps": 0}
 WHERE = "{number} in {leaf} of {target} ({kind}) at {index}: epoch {epoch}, {phase} step {step}; {steps} steps were written"
 
@@ -26,14 +27,14 @@ def overview(runs: Sequence[RunContent]) -> str:
 
 
 def _card(run: RunContent) -> str:
-    verdict, count = run.verdict, sum(run.captures.values())
+    verdict, count, known = run.verdict, sum(run.captures.values()), dict(facts(run.manifest))
     answer, kind = ("verifies", "good") if verdict.ok else ("does not verify", "bad")
     wrong = sum(not one.note for one in verdict.findings)
     detail = f"{len(verdict.files)} files" if verdict.ok else f"{wrong} findings"
     lines = [
         f"{count:,} captures in {len(run.captures):,} series, {size(run.nbytes)}",
         _epochs(run),
-        ", ".join(f"{name} {value}" for name, value in facts(run.manifest) if name in ("spec", "script", "started", "PyTorch", "device")),
+        ", ".join(f"{name} {known[name]}" for name in SHORT if name in known),
     ]
     anchored = "as anchored" if verdict.anchored else "not compared with an anchor"
     text = "".join(f"<p>{in_html(line)}</p>" for line in lines if line)
