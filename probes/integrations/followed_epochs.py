@@ -1,0 +1,67 @@
+"""A run whose epochs a trainer announces."""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractContextManager
+from typing import Any
+
+from torch.nn import Module
+
+from probes.runner.attach import attach
+from probes.runner.run import Run
+
+
+class FollowedEpochs:
+    """Attaches probes when a training begins, and opens and closes epochs as the trainer announces them.
+
+    Args:
+        spec: path of a spec, `preset:NAME`, a mapping or a Spec.
+        out: the run directory; by default `runs/<name>/<run-id>`.
+        options: further arguments of `probes.attach`, such as `resume`.
+
+    Attributes:
+        run: the run, once the training has begun.
+    """
+
+    def __init__(self, spec: Any, out: str | os.PathLike[str] | None, options: dict[str, Any]) -> None:
+        self.spec = spec
+        self.out = out
+        self.options = options
+        self.run: Run | None = None
+        self._epoch: AbstractContextManager[int] | None = None
+
+    def begin(self, model: Module) -> None:
+        """Attach the probes to a model.
+
+        Raises:
+            PlanError: the spec does not fit the model.
+            StorageError: the directory cannot be used.
+        """
+        self.run = attach(model, self.spec, self.out, **self.options)
+        self.run.start()
+
+    def enter(self, epoch: int) -> None:
+        """Close the epoch that is open, and open one."""
+        if self.run is not None:
+            self.leave()
+            self._epoch = self.run.epoch(epoch)
+            self._epoch.__enter__()
+
+    def leave(self) -> None:
+        """Close the epoch that is open, if one is."""
+        epoch, self._epoch = self._epoch, None
+        if epoch is not None:
+            epoch.__exit__(None, None, None)
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Close the run; an epoch that an exception has left is not complete.
+
+        Raises:
+            RunError: the training ended well, but the spec was not satisfied.
+        """
+        if self.run is not None:
+            if error is None:
+                self.leave()
+            self._epoch = None
+            self.run.close(error)

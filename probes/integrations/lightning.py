@@ -1,0 +1,62 @@
+"""A callback for Lightning: `Trainer(callbacks=[LightningProbes("probe.yaml", out="runs/a")])`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.util import find_spec
+from typing import Any
+
+from probes.integrations.followed_epochs import FollowedEpochs
+from probes.optional_package import import_optional
+from probes.runner.run import Run
+
+PACKAGES = ("lightning.pytorch", "pytorch_lightning")
+"""Lightning under its two names; what the program has imported counts."""
+
+
+def _package() -> str:
+    imported = [name for name in PACKAGES if name in sys.modules]
+    installed = [name for name in PACKAGES if find_spec(name.partition(".")[0]) is not None]
+    return next(iter([*imported, *installed, PACKAGES[0]]))
+
+
+_CALLBACK: Any = import_optional(_package(), "lightning", "`LightningProbes`").Callback
+
+
+class LightningProbes(_CALLBACK):  # type: ignore[misc]  # its base is of a package that may be absent when types are checked
+    """Captures while Lightning trains: each epoch of the trainer is an epoch of the run, its validation belongs to it.
+
+    The probes are attached to the LightningModule, so paths are as in its `named_modules()`. The sanity check of the validation is
+    not captured. When Lightning goes on from a checkpoint, give `resume=True`: the run goes on with the epoch of the trainer.
+
+    Args:
+        spec: path of a spec, `preset:NAME`, a mapping or a Spec.
+        out: the run directory; by default `runs/<name>/<run-id>`.
+        options: further arguments of `probes.attach`: `resume`, `overrides`, `vars`, `tags`, `allow_plugins` and others.
+    """
+
+    def __init__(self, spec: Any, out: str | os.PathLike[str] | None = None, **options: Any) -> None:
+        super().__init__()
+        self.epochs = FollowedEpochs(spec, out, options)
+
+    @property
+    def run(self) -> Run | None:
+        """The run, once the training has begun; `run.directory` and `run.summary()` are there after it, too."""
+        return self.epochs.run
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Attach the probes."""
+        self.epochs.begin(pl_module)
+
+    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+        """Open the epoch of the trainer."""
+        self.epochs.enter(trainer.current_epoch)
+
+    def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
+        """Close the last epoch, whose validation is over, and seal."""
+        self.epochs.end()
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        """Close the run; its open epoch is not complete."""
+        self.epochs.end(exception)

@@ -1,0 +1,51 @@
+"""The callback for Lightning captures what `probes run` captures of the same script."""
+
+from __future__ import annotations
+
+import runpy
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import yaml
+
+import probes
+from tests.integrations.trainings import roots
+from tests.script.test_lightning import SCRIPT, SPEC
+
+MISSING = find_spec("pytorch_lightning") is None
+pytestmark = [
+    pytest.mark.skipif(MISSING, reason="pytorch-lightning is not installed; the extra `lightning` brings it"),
+    pytest.mark.filterwarnings("ignore"),  # of its own packages
+]
+
+IMPORT = "from probes.integrations.lightning import LightningProbes\n"
+WITH = IMPORT + SCRIPT.replace("pl.Trainer(", "pl.Trainer(callbacks=CALLBACKS, ")
+
+
+def test_it_captures_what_probes_run_captures(tmp_path: Path) -> None:
+    by_script, by_callback = roots(tmp_path, WITH, yaml.safe_load(SPEC), "LightningProbes")
+    assert by_callback == by_script
+    assert len(by_callback) == 2
+
+
+RAISING = """
+    def on_train_batch_end(self, *_):
+        if self.global_step == 8:
+            raise ValueError("stop")
+
+    def configure"""
+
+
+def test_an_exception_in_the_training_leaves_an_incomplete_epoch_and_no_hook(tmp_path: Path) -> None:
+    own, spec = tmp_path / "own.py", yaml.safe_load(SPEC)
+    callbacks = f"[LightningProbes({spec!r}, out={str(tmp_path / 'run')!r})]"
+    own.write_text(WITH.replace("\n    def configure", RAISING).replace("CALLBACKS", callbacks))
+    with pytest.raises(ValueError, match="stop"):
+        runpy.run_path(str(own), run_name="__main__")
+    end = time.monotonic() + 60
+    while "unsealed" in probes.open(tmp_path / "run").state.values() and time.monotonic() < end:
+        time.sleep(0.1)  # a program that is interrupted does not wait for the sealer, which goes on by itself
+    assert probes.open(tmp_path / "run").state == {0: "complete", 1: "incomplete"}
+    assert probes.verify(tmp_path / "run").ok
