@@ -25,7 +25,7 @@ from probes.spec import load_text
 from probes.spec.models import Defaults, Expect, Limits, ModelSelector, Probe, Provenance, Spec, StepRule, Tolerance
 from probes.spec.rules import Rule
 from probes.spec.schema import spec_schema
-from probes.spec.when import Range, Trigger, When
+from probes.spec.when import Condition, Range, Trigger, When
 
 FIRST_KEYS = ("version", "name", "about", "extends", "vars")
 FOLDER = Path(__file__).parent / "reference"
@@ -55,6 +55,7 @@ PARTS: dict[str, tuple[type[BaseModel], str]] = {
     "A probe": (Probe, "`probes: {NAME: ...}`"),
     "A schedule": (When, "`when` of a probe and of `defaults`"),
     "A range": (Range, "each coordinate of `when`"),
+    "A condition": (Condition, "`where` of a probe"),
     "A trigger": (Trigger, "`when.trigger`"),
     "Expect": (Expect, "`expect` of a probe and of `defaults`"),
     "A model": (ModelSelector, "`models: {NAME: {...}}`"),
