@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from probes.capture_file.dtype_decode import bits_dtype
 from probes.reader.series import Series
 from probes.report.figures import BIN, evenly, global_steps, is_one_number, labels_of
 from probes.report.plain_numbers import plain
@@ -33,6 +34,8 @@ def pictures(shown: Sequence[Series], most: int) -> tuple[list[dict[str, Any]], 
         share = left // (len(shown) - at) if len(shown) <= 64 else most // 64
         made = _vectors(one, share) if _ndim(one) == 1 else _shots(one, share)
         cost = made.pop("cost")
+        if not cost:  # every capture is empty
+            continue
         if cost > left:
             return found, len(shown) - at
         left -= cost
@@ -61,30 +64,36 @@ def _head(series: Series, kind: str) -> dict[str, Any]:
 def _vectors(series: Series, share: int) -> dict[str, Any]:
     """A vector over steps, (captures, elements); the counts of a histogram with their bins."""
     labels = labels_of(series)
-    size = max((shape[0] for shape in _shapes(series)), default=0)
+    likely = min(MOST_PLACES, _elements(series))
+    chosen = evenly(len(series), max(1, min(MOST_COLUMNS, share // likely)))
+    values = [_real(series[int(at)].value) for at in chosen]
+    size = max(map(len, values))
     places = np.arange(size) if labels else evenly(size, MOST_PLACES)
-    chosen = evenly(len(series), max(1, min(MOST_COLUMNS, share // max(len(places), 1))))
-    rows = [_padded(_real(series[int(at)].value), places) for at in chosen]
     return {
         **_head(series, "histogram" if labels else "vector"),
         "labels": list(labels),
         "places": places.tolist(),
         "steps": global_steps(series.clocks)[chosen].tolist(),
         "captures": len(series),
-        "rows": rows,
+        "rows": [_padded(value, places) for value in values],
         "cost": len(places) * len(chosen),
     }
 
 
 def _shots(series: Series, share: int) -> dict[str, Any]:
     """Some captures of a series with two or more axes: the last two make a picture, the one before them tiles, of the others index 0."""
-    rows, columns = max(_shapes(series))[-2:]
-    tiles = max(_shapes(series))[-3] if _ndim(series) > 2 else 1
-    cost = min(tiles, MOST_TILES) * min(rows, MOST_CELLS) * min(columns, MOST_CELLS)
-    chosen = evenly(len(series), max(2, min(MOST_SHOTS, share // max(cost, 1))))
+    likely = min(MOST_TILES * MOST_CELLS * MOST_CELLS, _elements(series))
+    chosen = evenly(len(series), max(2, min(MOST_SHOTS, share // likely)))
     steps = global_steps(series.clocks)
-    shots = [{"step": int(steps[at]), **_shot(_real(series[int(at)].value))} for at in chosen]
-    return {**_head(series, "picture"), "captures": len(series), "shots": shots, "cost": cost * len(chosen)}
+    values = ((int(steps[at]), _real(series[int(at)].value)) for at in chosen)
+    shots = [{"step": step, **_shot(value)} for step, value in values if value.size]
+    cost = sum(len(tile) for shot in shots for tile in shot["tiles"])
+    return {**_head(series, "picture"), "captures": len(series), "shots": shots, "cost": cost}
+
+
+def _elements(series: Series) -> int:
+    """The mean number of elements of a capture, at least 1."""
+    return max(1, series.nbytes // (len(series) * bits_dtype(series.dtype).itemsize))
 
 
 def _shot(value: NDArray[Any]) -> dict[str, Any]:
@@ -93,15 +102,6 @@ def _shot(value: NDArray[Any]) -> dict[str, Any]:
     rows, columns = (evenly(size, MOST_CELLS) for size in stack.shape[1:])
     tiles = [plain(tile[np.ix_(rows, columns)].reshape(-1)) for tile in stack[:MOST_TILES]]
     return {"shape": list(value.shape), "rows": rows.tolist(), "columns": columns.tolist(), "tiles": tiles}
-
-
-def _shapes(series: Series) -> Iterator[tuple[int, ...]]:
-    """The distinct shapes of the captures."""
-    shape = series.signature.shape or ()
-    if None not in shape:
-        yield tuple(size or 0 for size in shape)
-        return
-    yield from {capture.value.shape for capture in series}
 
 
 def _padded(value: NDArray[Any], places: NDArray[np.intp]) -> list[Any]:

@@ -89,6 +89,20 @@ def test_captures_with_axes_have_the_figures_that_the_reader_computes_and_their_
     assert [same(tile, value[0, channel].ravel()) for channel, tile in enumerate(shot["tiles"])] == [True] * 3
 
 
+def test_captures_of_several_sizes_are_drawn_as_they_are_and_empty_ones_left_out(tmp_path: Path) -> None:
+    recording = Recording(tmp_path / "run")
+    for step, rows in enumerate((3, 0, 2)):
+        recording.take(np.full((rows, 4), step, "<f4"), key=SeriesKey("matrix", "fc1", "output", "train"), step=step)
+        recording.take(np.full(rows, step, "<f4"), key=SeriesKey("vector", "fc1", "output", "train"), step=step)
+        recording.take(np.empty((0, 2), "<f4"), key=SeriesKey("empty", "fc1", "output", "train"), step=step)
+    recording.sealed()
+    (run,) = data_of(page_of(tmp_path / "run"))["runs"]
+    matrix, vector = run["pictures"]
+    assert [(shot["step"], shot["shape"], shot["tiles"]) for shot in matrix["shots"]] == [(0, [3, 4], [[0] * 12]), (2, [2, 4], [[2] * 8])]
+    assert vector["rows"] == [[0, 0, 0], [None] * 3, [2, 2, None]]
+    assert np.isnan(line_of(run, "empty", "fc1", "mean")[0])
+
+
 def test_a_histogram_keeps_its_bins_and_counts(tmp_path: Path) -> None:
     labels = ("under", "[0, 1)", "[1, 2]", "over", "nan")
     counts = np.random.default_rng(2).integers(0, 9, (4, 5))

@@ -206,11 +206,12 @@ function grid(lines, columns) {
 
 function colors(cells) {
   const finite = cells.flat().filter((cell) => cell && Number.isFinite(cell.number)).map((cell) => cell.number).sort((a, b) => a - b);
+  if (!finite.length) return { of: (number) => number, zmin: 0, zmax: 1, colorscale: "Viridis" };
   const low = finite[0], high = finite[finite.length - 1];
   const log = state.scale === "log" || (state.scale === "auto" && low > 0 && high / low > 200);
-  if (log) {
-    const sizes = finite.map(Math.abs).filter((size) => size > 0).map(Math.log10);
-    const ends = [Math.min(...sizes.slice(0, 1), ...[sizes.reduce((a, b) => Math.min(a, b), Infinity)]), sizes.reduce((a, b) => Math.max(a, b), -Infinity)];
+  const sizes = log ? finite.map(Math.abs).filter((size) => size > 0).map(Math.log10) : [];
+  if (sizes.length) {
+    const ends = [sizes.reduce((a, b) => Math.min(a, b)), sizes.reduce((a, b) => Math.max(a, b))];
     const ticks = Array.from({ length: 7 }, (_, at) => ends[0] + (ends[1] - ends[0]) * at / 6);
     return { of: (number) => number === 0 ? null : Math.log10(Math.abs(number)), zmin: ends[0], zmax: ends[1], colorscale: "Viridis", title: "log", ticks };
   }
