@@ -49,11 +49,11 @@ VERBS: dict[str, dict[str, Verb]] = {
         "show": Verb("probes.commands.show:show", "Show one series as numbers and a sparkline"),
         "report": Verb("probes.commands.report:report", "Write a page with heat maps, curves and pictures of runs"),
         "diff": Verb("probes.commands.diff:diff", "Compare two runs and find the first difference"),
-        "export": Verb("probes.commands.export:export", "Export captures as npz or jsonl, or the manifest"),
+        "export": Verb("probes.commands.export:export", "Export captures as Parquet, npz, safetensors and others"),
     },
     "Verify": {
         "verify": Verb("probes.commands.verify:verify", "Check a run against its digests"),
-        "anchor": Verb("probes.commands.anchor:anchor", "Keep the ledger head of a run in a file or a git tag"),
+        "anchor": Verb("probes.commands.anchor:anchor", "Keep the last hash of a run in a file or a git tag"),
         "replay": Verb("probes.commands.replay:replay", "Run a recorded command again and compare the captures"),
         "neutral": Verb("probes.commands.neutral:neutral", "Check that probes do not change what a script computes"),
         "recover": Verb("probes.commands.recover:recover", "Seal the journals that a killed run left"),

@@ -38,7 +38,7 @@ class NotCapturable(ValueError):
 
 
 class LeafNotFound(LookupError):
-    """A value path leads to nothing in the value at hand; the message says what there is instead."""
+    """A value path leads to nothing in the value at hand; the message says what the value has instead."""
 
 
 def in_backward() -> bool:

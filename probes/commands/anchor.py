@@ -16,7 +16,8 @@ from probes.printable import one_line
 def anchor(run: Path, file: Path | None, in_git: bool) -> None:
     """Verify RUN and keep its ledger head, as a file or as a git tag; without an option, print it.
 
-    `probes verify RUN --anchor FILE` and `probes verify RUN --anchor git` compare the run with it later.
+    The ledger head is the hash that identifies all sealed files of RUN. Later, `probes verify RUN --anchor FILE` or `--anchor git` compares
+    RUN with it, and so also detects that the whole run was replaced.
     """
     from probes.proof.anchor_places import keep_in_file, keep_in_git, note
     from probes.proof.verify import verify

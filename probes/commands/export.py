@@ -27,7 +27,7 @@ from probes.reader.series_set import SeriesSet
 @click.option("--wide", is_flag=True, help="Write a row for each step and a column for each number (parquet, arrow).")
 @click.option("--manifest", is_flag=True, help="Print the manifest of the run instead.")
 @click.option("--epoch", callback=numbers, help="Select epochs: 3 or 0,5 or 10:20.")
-@click.option("--step", callback=numbers, help="Select steps.")
+@click.option("--step", callback=numbers, help="Select steps: 3 or 0,5 or 10:20.")
 @click.option("--phase", help="Select a phase.")
 def export(
     run: Path,

@@ -52,7 +52,7 @@ def plan(
     watched: bool,
     spec: str,
 ) -> None:
-    """Resolve SPEC against a model and show every binding.
+    """Resolve SPEC against a model and show every binding, which is one probe on one target.
 
     --model builds the model but does not call it, so only the shapes of parameters and of some transforms are known. --watch SCRIPT
     [ARGS]... takes the model that the script calls, and one pass gives every shape.

@@ -15,12 +15,12 @@ from probes.run_directory.recover import recover as put_in_order
 
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--take-over", is_flag=True, help="Recover even if it is not known whether the owner still runs.")
+@click.option("--take-over", is_flag=True, help="Recover even if it is unknown whether the process that owns RUN still runs.")
 @click.option(
     "--unproven",
     type=click.Choice(["keep", "include", "exclude"]),
     default="keep",
-    help="Steps of another machine that nothing proves: keep their journal as it is (default), include them, or exclude them.",
+    help="Steps from another machine without proof that they are complete: keep their journal (default), include or exclude them.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context

@@ -45,7 +45,7 @@ def replay(
 ) -> None:
     """Run the recorded command of RUN again with the recorded spec, then compare the captures; exit 1 if they differ.
 
-    RUN is verified first. What would be run is printed, and nothing runs before you agree, or without `--yes`.
+    Verify RUN first, then print the command and ask before it runs. `--yes` runs it without asking.
     """
     place = out or run.with_name(f"{run.resolve().name}-replay")
     agreed = _show if yes else _ask

@@ -18,7 +18,7 @@ from probes.errors import StorageError, UsageError
 def report(context: click.Context, runs: tuple[Path, ...], out: Path) -> None:
     """Write one HTML file that shows RUN: layers over steps, curves, pictures, module tree, provenance.
 
-    The file needs no network and no other file. Several runs are compared: for two, where they part first. Exit 1 if a run does not
+    The file needs no network and no other file. Several runs are compared: for two, with their first difference. Exit 1 if a run does not
     verify or cannot be read; the file says why.
     """
     from probes.report.document import report as made

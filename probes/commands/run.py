@@ -33,7 +33,7 @@ OPTIONS_FIRST = {"allow_interspersed_args": False}  # what follows the script is
 @click.option("--tag", "tags", multiple=True, metavar="NAME=TEXT", help="Store a tag in the manifest; repeatable.")
 @click.option("--data", "data", multiple=True, metavar="NAME=PATH", help="Record the digest of a data file or directory; repeatable.")
 @click.option("--resume", is_flag=True, help="Resume the run in --out if it exists; its next epochs become a new attempt.")
-@click.option("--take-over", is_flag=True, help="Resume even if it is not known whether the owner still runs.")
+@click.option("--take-over", is_flag=True, help="Resume even if it is unknown whether the process that owns the directory still runs.")
 @click.option(
     "--first-epoch",
     type=click.IntRange(0),

@@ -1,4 +1,4 @@
-"""What is told of a code."""
+"""The explanation of an error code."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ PROOF: dict[str, Code] = {
     "anchor-partial": Code("note: the anchor is the head of the ledger of one rank, and does not cover the other ledgers."),
     "ledger-torn": Code("note: the last line of the ledger is incomplete and is ignored."),
 }
-"""What `probes verify` finds. `note` marks what is no damage: the proof holds, but there is something to know."""
+"""What `probes verify` finds. `note` marks a fact that is no damage; the run still verifies."""
 
 FILES: dict[str, Code] = {
     "not-a-journal": Code("The file is not a journal."),

@@ -216,11 +216,11 @@ SPEC: dict[str, Code] = {
         *_acts("{hook: forward, modules: [fc1], values: [input]}", "{modules: [fc1], values: [input]}"),
     ),
     "value-and-place": Code(
-        "`grad` and `data` belong to tensors, all other values to modules.",
+        "`grad`, `data`, `update` and `state` are values of tensors, `loop` of the training loop, all others of modules.",
         *_acts("{tensors: [fc1.weight], values: [output]}", "{tensors: [fc1.weight], values: [data]}"),
     ),
     "value-keys": Code(
-        "`grad` and `data` of a parameter are one tensor and have no keys.",
+        "`grad`, `data`, `update` and `memory` are one tensor and have no keys.",
         *_acts("{tensors: [fc1.weight], values: [grad.0]}", "{tensors: [fc1.weight], values: [grad]}"),
     ),
     "no-effect": Code(

@@ -15,7 +15,7 @@ Write = Callable[[Sequence[Buffer], int], int]  # of parts at an offset; how man
 
 _VECTORED = hasattr(os, "pwritev")
 _CLOEXEC = getattr(os, "O_CLOEXEC", 0)
-_KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE of fallocate(2), which Python's own posix_fallocate cannot be told
+_KEEP_SIZE = 1  # FALLOC_FL_KEEP_SIZE of fallocate(2), which Python's own posix_fallocate cannot set
 _fallocate = getattr(ctypes.CDLL(None), "fallocate64" if ctypes.sizeof(ctypes.c_long) < 8 else "fallocate", None)
 if _fallocate is not None and sys.platform == "linux":
     _fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)

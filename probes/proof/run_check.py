@@ -220,7 +220,7 @@ def _replaces(entry: LedgerLine, before: LedgerLine) -> bool:
 
 
 def _notes(found: FileVerification) -> Iterator[Finding]:
-    """What is no damage, and worth knowing."""
+    """Notes: facts that are no damage."""
     if found.attributes and not found.attributes.get("complete") and found.attributes.get("reason") != CONTINUED:
         yield Finding("incomplete", found.name, f"the epoch is incomplete: {found.attributes.get('reason') or 'no reason given'}")
     known = {(key.probe, key.target, key.leaf, reason) for key, reason, _ in found.gaps}

@@ -98,7 +98,7 @@ def _check(name: str, value: object) -> None:
     if isinstance(value, slice):
         numbers = (part for part in (value.start, value.stop, value.step) if part is not None)
         if value.step is not None and value.step < 1:
-            raise UsageError(f"`{name}` goes upwards; {value!r} has the step {value.step}")
+            raise UsageError(f"`{name}` needs a slice with a positive step; {value!r} has the step {value.step}")
     elif isinstance(value, Iterable) and not isinstance(value, str):
         numbers = value
     for number in numbers:

@@ -63,7 +63,7 @@ def attach(
     Raises:
         SpecError: the spec does not say what a spec may say.
         PlanError: the spec does not fit the model.
-        StorageError: the directory cannot be used, or its disk has too little room.
+        StorageError: the directory cannot be used, or its disk has too little space.
         UsageError: what is to be resumed is a run of another spec or model.
         MissingExtra: the compression needs a package that is not installed.
     """

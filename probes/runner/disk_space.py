@@ -35,7 +35,7 @@ class DiskSpace:
         """Ask before step 0, when shapes that only a forward tells are not known yet.
 
         Raises:
-            StorageError: there is too little room for what is known.
+            StorageError: there is too little disk space for the known sizes.
         """
         self._ask([binding.stored.nbytes or 0 for binding in self.plan.bindings])
 
@@ -43,10 +43,10 @@ class DiskSpace:
         """Ask again, once, when a step has shown the sizes.
 
         Args:
-            accounts: the books of the bindings.
+            accounts: the counters of the bindings.
 
         Raises:
-            StorageError: there is too little room for an epoch of such steps.
+            StorageError: there is too little disk space for an epoch of such steps.
         """
         self.asked = True
         self._ask([account.nbytes for account in accounts])
@@ -62,7 +62,7 @@ class DiskSpace:
             return
         length = f"an epoch of {steps} steps" if steps else "one step"
         raise StorageError(
-            f"'{self.directory}' has too little room: {length} needs {size(needed)} (journal and sealed file together), "
+            f"'{self.directory}' has too little disk space: {length} needs {size(needed)} (journal and sealed file together), "
             f"and {size(free)} are free; capture less (`when`, `transforms`, `limits.bytes_per_epoch`), or choose another disk with `out`"
         )
 

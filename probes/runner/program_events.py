@@ -138,7 +138,7 @@ class ProgramEvents:
         return self._find(inner) if isinstance(inner, Module) else None
 
     def _is_overlooked(self, root: Module, transformed: bool) -> bool:
-        """Whether a call is none of the program's computation: it is traced, transformed where no step is named, or a trainer's check.
+        """Whether a call is not part of the computation: it is traced, transformed where no step is named, or a trainer's check.
 
         A call under a functorch transform is never counted; in a step that the loop names its values are taken where they can be.
         """

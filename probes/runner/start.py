@@ -66,12 +66,12 @@ def begin(plan: Plan, wanted: Wanted) -> Start:
 
     Raises:
         StorageError: the directory cannot be used.
-        UsageError: what is to be resumed is another run, or cannot be told.
+        UsageError: the directory holds another run, or a run that cannot be identified.
     """
     if wanted.take_over and not wanted.resume:
-        raise UsageError("taking over is for resuming: say `--resume` too (`resume=True`)")
+        raise UsageError("taking over is for resuming: add `--resume` (`resume=True`)")
     if wanted.resume and wanted.out is None:
-        raise UsageError("resuming needs the directory of the run: say `--out DIR` (`out=`)")
+        raise UsageError("resuming needs the directory of the run: add `--out DIR` (`out=`)")
     before = _begun(Path(wanted.out).absolute()) if wanted.resume and wanted.out is not None else None
     run_id = before.run_id if before is not None else new_run_id(world())
     directory = (Path(wanted.out) if wanted.out is not None else default_directory(plan.loaded.spec.name, run_id)).absolute()

@@ -28,7 +28,7 @@ RAISE = "`--set on_error=raise` ends the run where it happens"
 
 @dataclass(frozen=True)
 class Row:
-    """The books of one probe over all epochs.
+    """The counters of one probe over all epochs.
 
     Attributes:
         probe: its name.
@@ -208,7 +208,7 @@ def _times(count: int) -> str:
 
 
 def _why(plan: Plan, totals: Mapping[str, int], books: dict[int, list[Any]]) -> tuple[str, str]:
-    """The reason a probe captured nothing, from its books, and what to do."""
+    """The reason a probe captured nothing, from its counters, and what to do."""
     accounts = [account for epochs in books.values() for account in epochs]
     losses = [(index, *one) for index, epochs in books.items() for account in epochs for one in account.losses.items()]
     if losses:
@@ -217,23 +217,25 @@ def _why(plan: Plan, totals: Mapping[str, int], books: dict[int, list[Any]]) -> 
         text = f"`{leaf}` of {target} {reason} {_times(loss.count)}: {loss.first}"
         return text, RAISE if reason in ("failed", "absent") else ""
     if not accounts:
-        return "no epoch was begun", "loop over `run.epochs(n)`, or begin one by `run.epoch(i)`"
+        return "no epoch began", "loop over `run.epochs(n)`, or begin one by `run.epoch(i)`"
     skipped: Counter[str] = Counter()
     for account in accounts:
         account.settle()
         skipped.update(account.skipped)
     alive = sum(account.alive for account in accounts)
     if alive:
-        skipped["waiting for a backward, which never came"] = alive
+        skipped["waiting for a backward pass that did not run"] = alive
     drift = next((account.drift for account in accounts if account.drift), "")
     if drift:
         return drift, ""
     del skipped["not reached"]
     if skipped:
-        return ", ".join(f"{count} times {reason}{_meaning(reason)}" for reason, count in skipped.most_common()), ""
+        return ", ".join(
+            f"{count} {'time' if count == 1 else 'times'} {reason}{_meaning(reason)}" for reason, count in skipped.most_common()
+        ), ""
     expected = sum(account.expected for account in accounts)
     if not expected:
-        return _never_due(totals), "change `when` to phases, epochs and steps that there are"
+        return _never_due(totals), "change `when` to phases, epochs and steps that the run has"
     why = f"its targets were not reached in any of the {expected} steps that were due"
     return why, "`probes coverage` shows what a script reaches; `enabled: false` switches the probe off"
 

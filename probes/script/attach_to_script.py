@@ -13,7 +13,7 @@ from probes.script.progress import Progress
 from probes.script.run_request import RunRequest
 from probes.script.spawned_children import SpawnedChildren
 
-PATIENCE = 50  # steps until a spec that wants none of them is told so
+PATIENCE = 50  # steps until the user is told that the spec captures none of them
 
 
 class Probing:
@@ -92,7 +92,7 @@ class Probing:
         """Begin to capture a candidate."""
         try:
             run = self.runs.open(candidate)
-        except Exception as error:  # it ends the program, and is told from the program's own by being remembered
+        except Exception as error:  # it ends the program, and is remembered, to distinguish it from the program's own
             self.failure = error
             raise
         run.observe(RunObserver(run, self.progress))
@@ -101,7 +101,7 @@ class Probing:
         """Keep the run of a candidate."""
         try:
             self.runs.keep(candidate)
-        except Exception as error:  # it ends the program, and is told from the program's own by being remembered
+        except Exception as error:  # it ends the program, and is remembered, to distinguish it from the program's own
             self.failure = error
             raise
 
@@ -109,7 +109,7 @@ class Probing:
         """Remember what the program is stopped with."""
         self.failure = error
 
-    # Passes are told again to a run that listens later; until then nothing follows from them.
+    # Passes are reported again to a run that listens later; until then nothing follows from them.
 
     def pass_begins(self, key: object, loader: object, *, endless: bool) -> None:
         """Nothing follows."""

@@ -145,7 +145,7 @@ class Coverage:
         self.finder.start()
 
     def stop(self) -> None:
-        """Take everything back; where no optimizer step has told which model is meant, the only one is."""
+        """Remove all hooks; if no optimizer step has selected the model, take the only one."""
         self.brief = False
         try:
             self.finder.at_end()

@@ -1,4 +1,4 @@
-"""Being told when a program imports torch.
+"""Notification when a program imports torch.
 
 A program may set OMP_NUM_THREADS or TORCH_LOGS before it imports torch. Were torch imported earlier, on our behalf,
 that would be without effect, and numbers could differ.

@@ -100,7 +100,7 @@ def _needs_nothing(name: str, found: Any) -> None:
 
 
 def _guarded(doing: str, work: Callable[[], T]) -> T:
-    """What another's code gives; an exception in it is told with its innermost place."""
+    """The result of code of the user; an exception in it is reported with its innermost place."""
     try:
         return work()
     except ProbesError:

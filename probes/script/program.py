@@ -217,7 +217,7 @@ def program_of(verb: str, words: Sequence[str], before: str = "SPEC") -> Program
             raise UsageError(f"`-m` needs the name of a module: {line} -m MODULE [ARGS]...")
         return Program(words[1], tuple(words[2:]), is_module=True)
     if words[0].startswith("-"):
-        message = f"option `{words[0]}` stands where the script is expected"
+        message = f"found option `{words[0]}` where the script is expected"
         raise UsageError(
             f"{message}; options of `probes {verb}` come before the spec, those of the script after it: {line} SCRIPT [ARGS]..."
         )

@@ -112,8 +112,10 @@ def _probes(run: Run) -> list[str]:
 
 def _clock(run: Run) -> str:
     clock: Any = run.plan.loaded.spec.clock
-    epoch = f"{clock.epoch_steps} steps" if clock.epoch_steps else "pass over the training loader; without one all is epoch 0"
-    change = "" if clock.epoch_steps else "; change: --set clock.epoch_steps=N"
+    epoch = (
+        f"{clock.epoch_steps} steps" if clock.epoch_steps else "pass over the training loader; without a loader, all steps are in epoch 0"
+    )
+    change = "" if clock.epoch_steps else "; to change this: --set clock.epoch_steps=N"
     return f"{STEPS[clock.step]}, epoch = {epoch}{change}"
 
 

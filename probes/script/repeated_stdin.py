@@ -41,7 +41,7 @@ class RepeatedStdin:
         return child.returncode, out.decode(errors="replace"), err.decode(errors="replace")
 
     def _feed(self, pipe: Any, child: Popen[bytes]) -> None:
-        """Write what there is, and what comes, until the child or the input ends."""
+        """Write the input that was kept and then new input, until the child or the input ends."""
         try:
             index = 0
             while (chunk := self._chunk(index, child)) is not None:

@@ -66,7 +66,7 @@ class Session:
             probing.stop_watching()
         failure = probing.ended_by if probing is not None else None
         if failure is not None and not isinstance(failure, ProbesError):
-            raise failure  # a bug of ours, and to be told as one
+            raise failure  # a bug of probes, reported as one
         if ending.error is not None and ending.error is not failure:
             show(ending.error)
         if probing is None:
@@ -77,7 +77,7 @@ class Session:
         return ProgramOutcome(failure.exit_code if failure is not None and ours else ending.code, failure)
 
     def _close(self, probing: Probing, ending: ProgramEnding) -> ProbesError | None:
-        """End the runs and say what was captured; a program that failed is not told that it captured nothing."""
+        """End the runs and say what was captured; for a program that failed, do not report that it captured nothing."""
         found = probing.finish(ending.error)
         self.progress.finished(probing.runs.open_runs, probing.lines())
         return found if probing.runs.open_runs or not (ending.code or probing.failure) else None

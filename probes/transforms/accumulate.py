@@ -24,10 +24,10 @@ class Accumulate(Accumulation):
     Axes that are not in `dims` remain, after a new axis `stat`. `moments` are count, nonfinite, mean, variance, min and max at each
     position; `covariance` of one remaining axis is a row of counts, a row of nonfinite, a row of means, then the matrix. `count` is the
     number of finite elements (for a covariance: of samples whose elements are all finite), `nonfinite` the number left out; variance
-    and covariance divide by the count (population), and are NaN where it is 0. Two captures merge by the counts.
+    and covariance divide by the count (population), and are NaN where it is 0. The counts serve to merge two captures.
 
-    Of one value, mean errs by less than 2**-40 of the standard deviation and 2**-52 of itself, variance by less than 2**-39 of
-    itself; each merge adds rounding errors of float64. Counts and extremes are exact. The number of threads does not matter.
+    For one value, the error of mean is less than 2**-40 of the standard deviation and 2**-52 of itself, that of variance less than
+    2**-39 of itself; each merge adds rounding errors of float64. Counts and extremes are exact. The number of threads does not matter.
     The capture has the clock of the last step in it. Steps that failed are not in it; an epoch that was killed has no capture.
     """
 

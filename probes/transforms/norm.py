@@ -18,7 +18,7 @@ class Norm(Transform):
     """Reduces the given axes, or all of them, to a norm.
 
     `l2` is the root of the sum of squares, `l1` the sum of magnitudes, `linf` the largest magnitude, `l0` the number of elements
-    that are not zero. The norm of no elements is 0; with a NaN it is NaN, but for `l0`. It is computed in float64 without overflow
+    that are not zero. The norm of no elements is 0; with a NaN it is NaN, except `l0`. It is computed in float64 without overflow
     or underflow, to 2**-41 of itself (`l0` and `linf` exactly), then rounded to float32, or kept as float64 for float64 and complex128.
     """
 

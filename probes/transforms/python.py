@@ -31,7 +31,7 @@ def _function(text: str) -> str:
 
 
 class PythonFunction(Transform):
-    """Applies a Python function of a file, or of the program: from the value to a tensor or a number.
+    """Applies a Python function, from a file or from the program, that turns the value into a tensor or a number.
 
     A file is run only if it is allowed by name: `--allow-code metrics.py`, or `allow_code=["metrics.py"]`. A name without a file is a
     function that the program gives: `functions={"spectral": f}`. The function gets a copy of the value. If it raises, the value is

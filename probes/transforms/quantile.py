@@ -20,8 +20,8 @@ class Quantile(Transform):
     """Replaces an axis, several axes, or the whole value by its quantiles, interpolated linearly between neighbors.
 
     With `dim` the axis is called `quantile` and stays in place; with `dims` a new axis `quantile` comes first, then the axes that
-    remain. float16 and bfloat16 are stored as float32. Neighbours and weights are those of float64; the result is rounded once, and
-    errs by at most 2**-51 of the larger neighbor more. A neighbor of weight 0 does not count, even if it is infinite. With a NaN, or
+    remain. float16 and bfloat16 are stored as float32. Neighbors and weights are those of float64; the result is rounded once, and
+    adds an error of at most 2**-51 of the larger neighbor. A neighbor of weight 0 does not count, even if it is infinite. With a NaN, or
     without elements, every quantile is NaN; so is one between -inf and +inf.
     """
 

@@ -36,7 +36,7 @@ class Reduce(Transform):
     """Reduces the given axes, or all of them, to one number.
 
     `std` divides by the number of elements (population), `norm` is the root of the sum of squares, `any` and `all` say whether
-    elements are not zero. Of no elements mean, std, max and min are NaN. A NaN makes sum, mean, std, norm, max and min NaN.
+    elements are not zero. Without elements, mean, std, max and min are NaN. A NaN makes sum, mean, std, norm, max and min NaN.
 
     Sums of floats are computed in float64 without overflow or underflow inside, then rounded to float32, or kept as float64 for
     float64: `norm` and `std` to 2**-41 of themselves, `sum` to 2**-41 of the sum of magnitudes, `mean` to that by the number of elements.

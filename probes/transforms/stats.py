@@ -15,7 +15,7 @@ class Stats(Transform):
     """Replaces a value by count, mean, std, min, max, l2, zeros, nan, +inf and -inf, as float64.
 
     `zeros`, `nan`, `+inf` and `-inf` are numbers of elements, `count` is the number of all of them. Mean, std, min, max and l2 (the root
-    of the sum of squares) are over finite elements, and NaN where there are none, but l2 of none is 0. `std` divides by the number of
+    of the sum of squares) are over finite elements, and NaN if there are none, except l2, which is then 0. `std` divides by the number of
     elements (population). The result does not depend on the number of threads.
 
     Counts, min and max are exact. In float32, float16 and bfloat16 with 256 or more elements, mean errs by less than 2**-18 of std,

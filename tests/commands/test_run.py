@@ -82,7 +82,7 @@ def test_a_set_file_that_is_not_there_is_told(invoke: Invoke, files: Path) -> No
 def test_an_option_behind_the_spec_is_told_where_it_goes(invoke: Invoke, files: Path) -> None:
     said = invoke(run, "probe.yaml", "--out", "mine", "train.py")
     assert said.code == 2
-    assert "option `--out` stands where the script is expected" in said.err
+    assert "found option `--out` where the script is expected" in said.err
 
 
 def test_an_option_behind_the_script_that_the_script_does_not_know_is_noticed(invoke: Invoke, files: Path) -> None:

@@ -312,7 +312,7 @@ def test_the_file_of_a_run_holds_operations_like_any_value(tmp_path: Path) -> No
 
 
 def test_an_operation_that_is_never_called_fails_the_run() -> None:
-    with pytest.raises(RunError, match="captured nothing: 1 times not called"):
+    with pytest.raises(RunError, match="captured nothing: 1 time not called"):
         probes.look(net(), spec(hook="forward", ops=["tanh"]), batch())
 
 

@@ -33,14 +33,16 @@ def net() -> nn.Module:
 
 
 def test_what_is_known_before_step_0_is_refused_before_step_0(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match=r"has too little room: an epoch of 10{12} steps needs .* TiB .*, and .* are free; capture less"):
+    with pytest.raises(
+        StorageError, match=r"has too little disk space: an epoch of 10{12} steps needs .* TiB .*, and .* are free; capture less"
+    ):
         probes.attach(net(), gradient(), out=tmp_path / "r")
     assert not (tmp_path / "r").exists()
 
 
 def test_what_the_first_step_shows_ends_the_program_there(tmp_path: Path) -> None:
     model, seen = net(), 0
-    with pytest.raises(StorageError, match="has too little room"), probes.attach(model, spec(), out=tmp_path / "r") as run:  # noqa: PT012 - the loop is ended from within
+    with pytest.raises(StorageError, match="has too little disk space"), probes.attach(model, spec(), out=tmp_path / "r") as run:  # noqa: PT012 - the loop is ended from within
         for _ in run.epochs(1):
             for x in run.steps([torch.ones(3, 4)] * 5):
                 model(x)

@@ -122,7 +122,7 @@ def test_words_name_a_script_or_a_module(tmp_path: Path) -> None:
 
 
 def test_an_option_behind_the_spec_is_told_where_it_goes() -> None:
-    with pytest.raises(UsageError, match=r"option `--out` stands where the script is expected; options of `probes run` come before"):
+    with pytest.raises(UsageError, match=r"found option `--out` where the script is expected; options of `probes run` come before"):
         program_of("run", ("--out", "d", "train.py"), "probe.yaml")
     with pytest.raises(UsageError, match=r"needs a script to run: probes run \[OPTIONS\] probe.yaml SCRIPT"):
         program_of("run", (), "probe.yaml")

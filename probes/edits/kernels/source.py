@@ -39,7 +39,7 @@ class EditSource(BaseModel):
         if [self.file, self.run, self.given].count(None) != 2:
             raise PydanticCustomError("source", "a source is `file`, `given`, or `run` with `probe`: exactly one of the three", {})
         if self.run is not None and self.probe is None:
-            raise PydanticCustomError("source", "a capture of a run needs `probe`", {})
+            raise PydanticCustomError("source", "a capture of a run needs `probe`; write {run: DIR, probe: NAME}", {})
         extra = [key for key in ("probe", "target", "leaf", "phase") if self.run is None and getattr(self, key) is not None]
         if extra:
             other = "file" if self.file is not None else "given"

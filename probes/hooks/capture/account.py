@@ -20,7 +20,7 @@ REASONS = {
     "compiled away": "a compiled graph ran without the hook",
     "functorch": "the tensor was wrapped by a functorch transform such as vmap",
     "no data": "the value is not a dense tensor in memory",
-    "no share": "the input is in a container that cannot be rebuilt, so this module's share of its gradient cannot be told from the total",
+    "no share": "the input is in a container that cannot be rebuilt, so the share of its gradient cannot be separated from the total",
     "absent": "the value path led to nothing in that call, or to None",
     "filtered": "the schedule excludes this call, or `where` the capture, or no trigger wrote it",
     "limit": "the epoch's byte limit had been reached",

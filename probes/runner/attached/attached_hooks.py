@@ -201,7 +201,7 @@ class Live:
             self.handles += tap.attach()
 
     def verify(self) -> set[int]:
-        """Bring the trees up to date with the model; the indices of bindings whose module is another, which is told in the books."""
+        """Bring the trees up to date with the model; return the indices of bindings whose module was replaced."""
         trees, drifted = renew(self.plan, self.trees)
         self.trees.update(trees)
         for index, text in drifted.items():

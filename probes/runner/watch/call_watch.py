@@ -125,7 +125,7 @@ class CallWatch:
         self._fill(self._outside, {})
 
     def add(self, listener: CallListener) -> None:
-        """Begin to listen; a call that is entering is heard of too."""
+        """Begin to listen; a call that is entering is reported too."""
         self._listen((*self.listeners, listener))
         if not self._in_place:
             self._original = Module.__call__

@@ -92,7 +92,7 @@ class LoaderWatch:
         self._next = 0
 
     def add(self, listener: LoaderListener) -> None:
-        """Begin to listen; passes that were begun before are told again."""
+        """Begin to listen; passes that began before are reported again."""
         if not self.listeners:
             self._place = (os.getpid(), threading.get_ident())
             self._wrap()
@@ -129,7 +129,7 @@ class LoaderWatch:
         self._loaders.clear()
 
     def settle(self) -> None:
-        """Tell of what is gone; the collector says so at any time, and is heard here."""
+        """Report passes and loaders that are gone; the collector queues them at any time."""
         while self.gone:
             kind, key = self.gone.popleft()
             for listener in self.listeners:

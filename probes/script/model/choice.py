@@ -312,7 +312,7 @@ class ModelChoice:
         return all(name in candidate.trained for candidate in left for name in names)
 
     def at_end(self) -> Candidate | None:
-        """The candidate that is meant where no optimizer step has told it; None where there is none.
+        """The candidate to take if no optimizer step has selected one; None if there is none.
 
         Raises:
             PlanError: there are several, or the spec wants one that is trained.

@@ -46,7 +46,7 @@ class ModelFinder:
 
     Attributes:
         census: every model that the program calls, also after the choice.
-        settled: whether the listener was told which candidate is meant.
+        settled: whether the listener knows which candidate is selected.
     """
 
     def __init__(self, choice: ModelChoice, listener: FinderListener) -> None:

@@ -16,7 +16,7 @@ from probes.script.neutrality.child import NeutralityJob
 from probes.script.program import Program
 from probes.script.repeated_stdin import RepeatedStdin
 
-TAIL = 4000  # characters of a failed program's stderr that are told
+TAIL = 4000  # characters of a failed program's stderr that are reported
 
 
 @dataclass(frozen=True)

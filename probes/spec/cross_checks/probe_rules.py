@@ -146,7 +146,7 @@ def _keys_of_value(probe: Probe) -> Faults:
     for index, text in readable(probe.values):
         path = ValuePath.parse(text)
         if path.root in WITHOUT_KEYS and path.keys:
-            what = "a call has three numbers" if path.root == "memory" else "a parameter is one tensor"
+            what = "it is three numbers for each call" if path.root == "memory" else "a parameter is one tensor"
             yield Fault("value-keys", f"`{path.root}` has no keys, because {what}", ("values", index), f"write `{path.root}`")
 
 
