@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 import probes
 from probes.provenance.own_code import with_functions
+from tests.runner.in_memory import in_memory
 
 IDS = torch.arange(14).reshape(2, 7)
 CALL = {"input_ids": IDS, "labels": IDS}
@@ -216,3 +217,49 @@ def test_how_do_loss_learning_rate_and_gradient_norm_move_together(tmp_path: Pat
     columns = [found["loop", "", f"loop.{name}"].numpy() for name in ("loss", "lr", "perplexity")]
     columns.append(found["norm", "lm_head.weight"].numpy())
     torch.testing.assert_close(torch.from_numpy(np.stack(columns, axis=1)), torch.tensor(by_hand, dtype=torch.float64), rtol=1e-5, atol=0)
+
+
+def test_what_does_the_optimizer_change_and_hold_and_when_is_it_unusual() -> None:
+    """Three questions in one run: the update of a weight, Adam's moment of it, and the steps with a large update."""
+    weight = f"{BLOCK}.mlp.c_fc.weight"
+    keys = {"hook": "tensor", "tensors": [weight]}
+    spec = {
+        "version": 1,
+        "probes": {
+            "optimizer": {**keys, "values": ["update", "state.exp_avg"]},
+            "large": {**keys, "values": ["update"], "transforms": [{"kind": "norm"}], "where": {"above": 0.02}},
+        },
+    }
+    model = gpt2().train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    updates, moments = [], []
+    with in_memory(model, spec) as run, run.epoch(0):
+        for index in run.steps(range(3)):
+            optimizer.param_groups[0]["lr"] = 1e-3 if index == 1 else 1e-5
+            before = model.get_parameter(weight).detach().clone()
+            optimizer.zero_grad()
+            model(**CALL).loss.backward()
+            optimizer.step()
+            updates.append(model.get_parameter(weight).detach() - before)
+            moments.append(optimizer.state[model.get_parameter(weight)]["exp_avg"].clone())
+    assert torch.equal(run.found["optimizer", weight, "update"].torch(), torch.stack(updates))
+    assert torch.equal(run.found["optimizer", weight, "state.exp_avg"].torch(), torch.stack(moments))
+    assert [index for index, one in enumerate(updates) if one.norm() > 0.02] == [1]
+    assert run.found["large", weight].steps.tolist() == [1]
+
+
+def test_what_does_the_model_say_with_a_direction_of_mine_added() -> None:
+    direction = torch.linspace(-1, 1, 16)
+    edit = {"hook": "forward", "modules": [f"{BLOCK}.mlp"], "edit": {"kind": "add", "from": {"given": "direction"}}}
+    model = gpt2()
+    with (
+        torch.no_grad(),
+        in_memory(
+            model, {"version": 1, "allow_edits": True, "probes": {"steer": {**edit, "when": {"phases": ["eval"]}}}}, {"direction": 0.0}
+        ) as run,
+    ):
+        run.set(direction=direction)
+        found = model(**CALL).logits
+        handle = (other := gpt2()).get_submodule(f"{BLOCK}.mlp").register_forward_hook(lambda module, args, output: output + direction)
+        assert torch.equal(found, other(**CALL).logits)
+        handle.remove()
