@@ -22,7 +22,7 @@ def sealing_here() -> Iterator[None]:
     """Let each journal be sealed by a call, at once; what is sealed is the same."""
 
     def submit(sealer: SealerProcess, journal: Path, options: Mapping[str, Any] | None = None) -> None:
-        sealer._finished.append(seal(journal, sealer.directory, options))
+        sealer._finished.append(seal(journal, sealer.directory, {**(options or {}), "spare": False}))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SealerProcess, "submit", submit)

@@ -53,6 +53,10 @@ BEYOND = {
     "two-files": SEVERAL_KEYS,
     "unknown-model": SEVERAL_KEYS,
     "unknown-sink": SEVERAL_KEYS,
+    "mask-without-call": SEVERAL_KEYS,
+    "rule-bounds": ARITHMETIC,
+    "unknown-number": SEVERAL_KEYS,
+    "unknown-probe": SEVERAL_KEYS,
     "unknown-variable": SEVERAL_KEYS,
     "unused-variable": SEVERAL_KEYS,
 }
