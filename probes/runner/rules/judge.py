@@ -195,8 +195,11 @@ class JudgedNumbers:
         self._rank = clock.rank
         if (clock.epoch, clock.step) != self._place:
             self._serial, self._place = self._serial + 1, (clock.epoch, clock.step)
-        excess = self._beyond(numbers)
-        self._count(numbers, excess, np.isnan(numbers) | ~self._within(numbers), clock)
+        out = ~self._within(numbers)
+        if not out.any():  # as nearly always: no row goes on
+            self._length[:], self._step[:] = 0, -1
+            return False
+        self._count(numbers, self._beyond(numbers), out, clock)
         before = bool(self.ever.any())
         self._keep(self._length >= self.rule.for_)
         return not before and bool(self.ever.any())
