@@ -86,7 +86,7 @@ def faults_of(answer: dict[str, Any], room: re.Pattern[str] | None = None) -> li
         wrong.append(f"does not say what is safe: {said}")
     if room is not None and not room.search(said):
         wrong.append(f"does not say how much is free: {said}")
-    early = "too little room" in said  # said before there is much to lose, so it ends the training
+    early = "too little disk space" in said  # said before there is much to lose, so it ends the training
     if on_error == "disable" and not early and answer.get("began") and answer.get("trained") != answer["steps"]:
         wrong.append(f"training ended after {answer.get('trained')} of {answer['steps']} steps: {said}")
     return wrong
