@@ -41,6 +41,7 @@ def recorded(path: Path, shift: float) -> Path:
             key = SeriesKey("spread", "h.0", "output", "train")
             recording.take(COUNTS[at], key=key, step=step, dims=("bin",), coords={"bin": list(BINS)})
             recording.take(np.array(LOSS[at]), key=SeriesKey("loop", "", "loop.loss", "train"), step=step)
+            recording.take(np.array(0.5), key=SeriesKey("loop", "", "loop.lr.0", "train"), step=step)
         recording.take(MAPS[epoch], key=SeriesKey("maps", "stem", "output", "train"), dims=("image", "channel", "y", "x"))
         recording.sealed()
     return path
@@ -160,6 +161,8 @@ def test_the_cell_that_is_clicked_stays_with_its_curve_and_its_histogram(page: P
 def test_the_loss_is_drawn_over_the_same_steps(page: Page) -> None:
     assert np.array_equal(np.array(page.drawn("loops", "y")).astype("<f4"), LOSS)
     assert page.drawn("loops", "x") == page.drawn("heat", "x")
+    assert page.run("new Set(loops.data.map((one) => one.yaxis)).size") == 1
+    assert page.text("constants") == "Constant: lr.0 = 0.5."
 
 
 def test_filter_and_order_do_what_they_say(page: Page) -> None:

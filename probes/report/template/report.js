@@ -353,16 +353,28 @@ function drawLoops() {
       found.get(title).push({ ...points(run, row.figures[name]), name: run.name, at });
     }
   });
-  const names = [...found.keys()].slice(0, 6), each = 1 / Math.max(names.length, 1);
+  const still = [...found.keys()].filter((name) => isConstant(found.get(name)));
+  const moving = [...found.keys()].filter((name) => !still.includes(name)).sort((a, b) => (b === "loop.loss") - (a === "loop.loss"));
+  const names = moving.slice(0, 6), each = 1 / Math.max(names.length, 1);
+  const short = (name) => name.replace(/^loop\./, ""), others = moving.slice(names.length);
+  $("constants").textContent = [
+    still.length ? "Constant: " + still.map((name) => short(name) + " = " + found.get(name)[0].numbers[0]).join(", ") + "." : "",
+    others.length ? "Not drawn: " + others.map(short).join(", ") + "." : "",
+  ].join(" ").trim();
   $("loops").hidden = !names.length;
   if (!names.length) return;
   const figure = layout(40 + 92 * names.length, view.left, {});
   figure.xaxis = { ...figure.axis, range: view.range, anchor: "y" + (names.length > 1 ? names.length : "") };
   names.forEach((name, at) => {
     figure["yaxis" + (at ? at + 1 : "")] = { ...figure.axis, domain: [1 - (at + 1) * each + (at < names.length - 1 ? 0.04 : 0), 1 - at * each], exponentformat: "power", nticks: 4,
-      title: { text: label(name.replace(/^loop\./, ""), 14), font: { size: 11 } } };
+      title: { text: label(short(name), 14), font: { size: 11 } } };
   });
   Plotly.react("loops", names.flatMap((name, at) => lineTraces(found.get(name), "y" + (at ? at + 1 : ""))), figure, config).then(() => link("loops"));
+}
+
+// A curve of at least two points that has the same value everywhere, in every run.
+function isConstant(lines) {
+  return lines.every((line) => line.numbers.length > 1 && line.numbers.every((value) => value === lines[0].numbers[0]));
 }
 
 function nearest(steps, step) {
