@@ -31,7 +31,7 @@ class Change(NamedTuple):
     Attributes:
         what: its name.
         then: what was recorded.
-        now: what is there.
+        now: what was found instead.
     """
 
     what: str

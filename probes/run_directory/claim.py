@@ -34,7 +34,7 @@ class Claim(NamedTuple):
         namespace: what its number counts in; containers have their own. Empty where not known.
         proof: how it shows that it lives, `lock` and `heartbeat`; empty in notes of releases that had neither.
         task: `write` a run or `recover` one.
-        files: names that its start is about to write; what is there of them belongs to that start.
+        files: names that its start is about to write; those that exist belong to that start.
     """
 
     pid: int

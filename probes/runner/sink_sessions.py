@@ -53,6 +53,7 @@ class SinkSessions:
     Attributes:
         failures: what went wrong, by the name of the sink.
         judge: the rules, which get the same captures as a sink.
+        in_use: whether a sink or a rule takes captures.
     """
 
     def __init__(self, plan: Plan, directory: Path, rank: int, say: Callable[[str], None], facts: RunFacts | None = None) -> None:
@@ -70,15 +71,11 @@ class SinkSessions:
         self.strict = spec.on_error == "raise"
         self.failures: dict[str, str] = {}
         self.judge = RuleJudge(plan, say)
+        self.in_use = bool(self.sinks or self.judge.rules)
         self.paused: dict[Hashable, list[tuple[Route, BufferedCapture]]] = {}
         self.reported: set[str] = set()
         self.open: dict[str, SinkSession] | None = None
         self.writer: SinkWriter | None = None
-
-    @property
-    def in_use(self) -> bool:
-        """Whether a sink or a rule takes captures."""
-        return bool(self.sinks or self.judge.rules)
 
     def over(self, writer: CaptureWriter, epoch: int, starts: Mapping[str, int]) -> CaptureWriter:
         """A writer for an epoch: the given one where nothing else takes captures, else one that buffers them too.

@@ -121,7 +121,7 @@ def no_residue(model: nn.Module, plain: nn.Module) -> None:
 
 
 def complete(path: Path, run: Any) -> list[dict[str, Any]]:
-    """Check that the books add up, and return them."""
+    """Check that the counts of each account add up, and return the accounts."""
     with h5py.File(path / "epoch-0000.h5") as file:
         accounts: list[dict[str, Any]] = json.loads(file["closing"][()])["accounts"]
         stored = sum(series.shape[0] for series in _first_axes(file))

@@ -1,4 +1,4 @@
-"""Memory around a module's call, on an allocator that the test keeps the books of; on an accelerator it is torch's."""
+"""Memory around a module's call, on an allocator that the test writes itself; on an accelerator it is torch's."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ def _order_on_ext4(effort: Effort, size: int, index: int) -> Callable[[Path], di
 
 
 def faults_of(answer: dict[str, Any], room: re.Pattern[str] | None = None) -> list[str]:
-    """What is wrong with the way in which a run told of a disk that failed."""
+    """What is wrong with what a run said, and how it ended, after a disk failed."""
     said, status = answer["said"], answer["status"]
     if status not in (0, STORAGE) or "Traceback" in said:
         return [f"exit status {status}, said: {said[-300:]}"]

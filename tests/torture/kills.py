@@ -52,7 +52,7 @@ def _kill(who: str, mode: Mode, at: int) -> Order:
         made: dict[str, Any] = {who: Fault(mode, at, value=SIGKILL).text(place / "run")}
         if who == "sealer_fault" and mode is Mode.SIGNAL_AFTER:
             made["sealer_once"] = str(place / "once")
-        if who == "recover_fault":  # what there is to recover: the training and its sealer died at their end
+        if who == "recover_fault":  # recover needs a journal: the training and its sealer died at their end
             made["sealer_fault"] = Fault(Mode.SIGNAL_BEFORE, 1, value=SIGKILL).text(place / "run")
         return made
 

@@ -92,9 +92,8 @@ class OpenEpoch:
         self.steps.end_level(0)
 
     def open_implicit(self) -> None:
-        """Open the next epoch, where none is open."""
-        if self.number is None:
-            self._open(self.following, implicit=True)
+        """Open the next epoch; none is open."""
+        self._open(self.following, implicit=True)
 
     def _open(self, epoch: int, *, implicit: bool) -> None:
         for before in sorted(self._earlier):

@@ -137,7 +137,8 @@ class RunClock:
         """
         if self.steps.stack:
             self.steps.end_level(len(self.phases))
-        self.current.open_implicit()
+        if self.current.number is None:
+            self.current.open_implicit()
         self.current.begun = True
         phase = self.phases[-1] if self.phases else ""
         if phase in ("", TRAIN):
@@ -202,10 +203,11 @@ class RunClock:
         phase = self.phases[-1] if self.phases else phase
         current = self.current
         current.raised = ""
-        if current.number is None and not self.automatic and current.begun:
-            self.seen.outside += 1
-            return ()
-        current.open_implicit()
+        if current.number is None:
+            if not self.automatic and current.begun:
+                self.seen.outside += 1
+                return ()
+            current.open_implicit()
         self.seen.call(phase == TRAIN)
         step = self._training_step() if phase == TRAIN else self._other_step(phase, grad=grad)
         if step.index < 0:

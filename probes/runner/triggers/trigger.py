@@ -192,9 +192,9 @@ class TriggerWatch:
             Whether captures were written that need a commit.
         """
         found, self.found = self.found, None
-        self.sources.end_step()
         fires = found is not None and self.quiet
         if self.looked:
+            self.sources.end_step()
             self.quiet, self.looked = found is None, False
         written = {}
         if found is not None and fires:

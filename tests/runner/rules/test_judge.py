@@ -134,6 +134,17 @@ def test_targets_and_leaves_choose_series_and_the_worst_is_first(tmp_path: Path)
     assert [one.excess for one in found] == sorted([one.worst - 1 for one in found], reverse=True)
 
 
+def test_a_rule_judges_what_the_condition_of_its_probe_keeps(tmp_path: Path) -> None:
+    sizes = [1.0, 3.0, 5.0, 2.0, 7.0]
+    chosen = spec({"at_least": 0}, where={"of": {"kind": "norm"}, "above": 2.5}, transforms=[{"kind": "norm"}], expect={"fires": "some"})
+    run = run_over(tmp_path / "run", chosen, [[[0.0, size] for size in sizes]])
+    (verdict,) = probes.open(tmp_path / "run").verdicts
+    (found,) = verdict.numbers
+    assert probes.open(tmp_path / "run")["acts", "0"].numpy().tolist() == [3.0, 5.0, 7.0]
+    assert (found.step, found.worst, verdict.judged) == (1, 7.0, 1)
+    assert run.accounts[0][0].skipped["filtered"] == 2
+
+
 def test_a_step_that_is_dropped_is_not_judged(tmp_path: Path) -> None:
     model = net()
     with probes.attach(model, spec({"above": 1}), out=tmp_path / "run") as run, run.epoch(0):
