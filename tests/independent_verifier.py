@@ -181,6 +181,8 @@ def check_file(path: Path, entry: dict[str, Any], manifests: dict[str, Any]) -> 
         require(not second or file["file_root"][()] == rest_of(file, content), "the rest of the file")
         texts = {name: bytes(file[name][()]) for name in TEXTS}
         mine = json.loads(texts["manifest"])
+        late = json.loads(texts["closing"]).get("sources")
+        require(not late or hashlib.sha256(regular(path.parent / late["name"])).hexdigest() == late["sha256"], "the later sources")
         start = f".a{about['attempt']}" if about["attempt"] > 1 else ""
         rank = f".rank-{about['rank']:04d}" if about["rank"] else ""
         require(mine == manifests[f"run{start}{rank}.json"], "the manifest")

@@ -29,7 +29,7 @@ PROOF: dict[str, Code] = {
     "spec-edited": Code("The spec in the file differs from the spec of the run."),
     "manifest-edited": Code("The manifest differs from the manifest that the run wrote."),
     "diff-edited": Code("The file `code.diff` (uncommitted changes) differs from the one that the run wrote."),
-    "sources-edited": Code("The file `sources.zip` (imported sources) differs from the one that the run wrote."),
+    "sources-edited": Code("A file `sources*.zip` (imported sources) differs from the one that the run wrote."),
     "algorithm": Code("The file names another digest algorithm than BLAKE3; it may be weaker."),
     "external-link": Code("The file contains a link to another file."),
     "soft-link": Code("The file contains a soft link."),

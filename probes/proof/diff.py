@@ -108,15 +108,32 @@ def _resolved(side: Directory) -> dict[str, Any]:
 
 
 def _as_it_ran(side: Directory) -> dict[str, Any]:
-    """The manifest of a run, with the environment that its first step had."""
+    """The manifest of a run, with the environment that its first step had, the modules that it imported later, and its loaders."""
     manifest = dict(side.manifest)
-    closing = side.file(side.current[0].name).document("closing") if side.current else None
-    looks = closing.get("environment") if isinstance(closing, dict) else None
+    first, last = (_closing(side, at) for at in (0, -1))
+    looks, stated = first.get("environment"), manifest.get("environment")
     changed = looks.get("first_step") if isinstance(looks, dict) else None
-    stated = manifest.get("environment")
     if isinstance(changed, dict) and isinstance(stated, dict):
         manifest["environment"] = {**stated, **changed}
+    imported, code = last.get("imported"), manifest.get("code")
+    if isinstance(imported, dict) and isinstance(code, dict) and code.get("modules") is not None:
+        later = [{"name": name, "sha256": str(digest)} for name, digest in imported.items()]
+        manifest["code"] = {**code, "modules": [*code["modules"], *later]}
+    if isinstance(last.get("loaders"), list):
+        manifest["loaders"] = _numbered(last["loaders"])
     return manifest
+
+
+def _numbered(value: Any) -> Any:
+    """Plain data whose lists are mappings by number, so that a difference has a place."""
+    rows = dict(enumerate(value)) if isinstance(value, list) else value
+    return {str(name): _numbered(one) for name, one in rows.items()} if isinstance(rows, dict) else value
+
+
+def _closing(side: Directory, at: int) -> dict[str, Any]:
+    """What one of the files that count says of the end of its epoch; empty where there is none."""
+    found = side.file(side.current[at].name).document("closing") if side.current else None
+    return found if isinstance(found, dict) else {}
 
 
 def _gaps(left: Directory, right: Directory) -> tuple[GapDifference, ...]:

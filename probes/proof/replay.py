@@ -93,7 +93,7 @@ def replay(
     plan = plan_replay(run, Path(out), Path(directory) if directory is not None else None, roots_only=bool(expect))
     if not agreed(plan):
         raise UsageError("nothing was run")
-    changed = changes(plan.manifest, plan.directory)
+    changed = changes(plan.manifest, plan.directory, plan.imported)
     if changed and not anyway:
         listed = "\n".join(f"  {change}" for change in changed)
         raise RunError(f"not everything is as it was recorded; give --anyway to go on:\n{listed}")

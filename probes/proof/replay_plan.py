@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
-from hashlib import sha256
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,11 +16,12 @@ from pydantic import ValidationError
 
 from probes.capture_file.read import SealedFile
 from probes.errors import FileRefused, StorageError, UsageError
-from probes.plain_file import read_plain
+from probes.plain_file import read_plain, regular
 from probes.proof.verify import verify
 from probes.provenance.code import GitUnknown, repository, with_home
 from probes.provenance.packages import packages, python_version
 from probes.provenance.redact import REDACTED
+from probes.run_directory.listing import Directory
 from probes.run_directory.manifest import CodeRecord, Manifest, PluginRecord
 from probes.run_directory.subprocess_command import command as child_command
 
@@ -54,6 +57,7 @@ class ReplayPlan(NamedTuple):
         words: the command, with the name of the spec instead of a path to it.
         plugins: the plug-ins that it would be allowed to import.
         anchored_by: head of the ledger that the recorded run has; empty where only its manifest and spec are there.
+        imported: SHA-256 of the files of modules that were imported while the recorded run went on, by name.
     """
 
     manifest: Manifest
@@ -64,6 +68,7 @@ class ReplayPlan(NamedTuple):
     words: tuple[str, ...]
     plugins: tuple[str, ...]
     anchored_by: str
+    imported: Mapping[str, str]
 
 
 def plan_replay(run: Path, out: Path, directory: Path | None, roots_only: bool = False) -> ReplayPlan:
@@ -95,7 +100,16 @@ def plan_replay(run: Path, out: Path, directory: Path | None, roots_only: bool =
         words=tuple(words),
         plugins=tuple(f"{plugin.kind} ({plugin.distribution} {plugin.version})" for plugin in manifest.spec.plugins),
         anchored_by=head,
+        imported=_imported(run) if head else {},
     )
+
+
+def _imported(run: Path) -> dict[str, str]:
+    """What the last file of a verified run says of modules that were imported late."""
+    files = Directory(run)
+    closing = files.closing(files.current[-1].name) if files.current else {}
+    found = closing.get("imported") if isinstance(closing, dict) else None
+    return {name: str(digest) for name, digest in found.items()} if isinstance(found, dict) else {}
 
 
 def _verified(run: Path, manifest: Manifest, roots_only: bool) -> str:
@@ -127,14 +141,15 @@ def recorded(run: Path) -> Manifest:
         raise FileRefused("manifest-edited", f'"{path}" does not fit its schema: {error.errors()[0]["msg"]}') from error
 
 
-def changes(manifest: Manifest, directory: Path) -> tuple[Change, ...]:
+def changes(manifest: Manifest, directory: Path, imported: Mapping[str, str] | None = None) -> tuple[Change, ...]:
     """What is no longer as it was recorded: script, repository, plug-ins, Python, packages, device.
 
     Args:
         manifest: of the recorded run.
         directory: where its command would be run.
+        imported: SHA-256 of the files of modules that were imported late, by name.
     """
-    found = [*_code_changes(manifest.code, directory), *_plugin_changes(manifest.spec.plugins)]
+    found = [*_code_changes(manifest.code, directory, imported or {}), *_plugin_changes(manifest.spec.plugins)]
     if manifest.environment.python != python_version():
         found.append(Change("Python", manifest.environment.python, python_version()))
     now = packages()
@@ -155,18 +170,18 @@ def _current_device() -> str:
     return done.stdout.strip() or "unknown"
 
 
-def _code_changes(code: CodeRecord, directory: Path) -> list[Change]:
+def _code_changes(code: CodeRecord, directory: Path, imported: Mapping[str, str]) -> list[Change]:
     found = []
     file = script_file(code.script or "", directory)
-    now = sha256(file.read_bytes()).hexdigest() if file else "not there"
+    now = _digest_now(file)
     if now != code.sha256:
         found.append(Change(f"script {code.script}", (code.sha256 or "unknown")[:16], now[:16]))
-    for module in code.modules or ():
-        place = Path(with_home(module.name))
+    for name, then in {**imported, **{module.name: module.sha256 for module in code.modules or ()}}.items():
+        place = Path(with_home(name))
         place = place if place.is_absolute() else directory / place
-        now = sha256(place.read_bytes()).hexdigest() if place.is_file() else "not there"
-        if now != module.sha256 and place != file:
-            found.append(Change(f"module {module.name}", module.sha256[:16], now[:16]))
+        now = _digest_now(place)
+        if now != then and place != file:
+            found.append(Change(f"module {name}", then[:16], now[:16]))
     if code.git is None:
         return found
     try:
@@ -181,10 +196,20 @@ def _code_changes(code: CodeRecord, directory: Path) -> list[Change]:
     return found
 
 
+def _digest_now(path: Path | None) -> str:
+    """SHA-256 of a file that a manifest names, or why there is none."""
+    try:
+        if path is None or not path.is_file():
+            return "not there"
+        with os.fdopen(regular(path, follow=True), "rb") as file:
+            return file_digest(file, "sha256").hexdigest()
+    except (OSError, ValueError, StorageError, FileRefused):
+        return "not readable"
+
+
 def _plugin_changes(plugins: Iterable[PluginRecord]) -> Iterator[Change]:
     for plugin in plugins:
-        file = Path(with_home(plugin.file.name))
-        now = sha256(file.read_bytes()).hexdigest() if file.is_file() else "not there"
+        now = _digest_now(Path(with_home(plugin.file.name)))
         if now != plugin.file.sha256:
             yield Change(f"plug-in {plugin.kind}", plugin.file.sha256[:16], now[:16])
 
@@ -198,7 +223,9 @@ def script_file(script: str, directory: Path) -> Path | None:
     else:
         candidates = [directory / with_home(script)]
     below = directory.resolve()
-    return next((path for path in candidates if path.is_file() and path.resolve().is_relative_to(below)), None)
+    with suppress(OSError):  # a name that no file can have
+        return next((path for path in candidates if path.is_file() and path.resolve().is_relative_to(below)), None)
+    return None
 
 
 def command(manifest: Manifest, spec: Path, out: Path, directory: Path) -> list[str]:
@@ -249,4 +276,8 @@ def write_spec(run: Path, manifest: Manifest, room: Path) -> Path:
 def recorded_directory(code: CodeRecord) -> Path:
     """Where a command was run, or here where its script is not there any more."""
     then = Path(with_home(code.directory))
-    return then if then.is_dir() and script_file(code.script or "", then) else Path.cwd()
+    try:
+        there = then.is_dir()
+    except OSError:  # a name that no file can have
+        there = False
+    return then if there and script_file(code.script or "", then) else Path.cwd()

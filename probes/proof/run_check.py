@@ -13,7 +13,7 @@ from probes.error_codes import PROOF
 from probes.proof.anchor import check_anchors, head_of
 from probes.proof.file_hash import Hashes, hashes, prefix_hex
 from probes.proof.finding import CheckedFile, Finding, Verdict
-from probes.proof.start_check import StartCheck
+from probes.proof.start_check import StartCheck, other_file
 from probes.proof.verify_file import FileVerification, verify_file
 from probes.run_directory.file_name import CONTINUED, manifest_name
 from probes.run_directory.ledger import current
@@ -147,6 +147,10 @@ class RunCheck:
             mine = list(self._against(entry, path, inspected, found.blake3, mine))
         self._findings += mine
         self._findings += _notes(inspected)
+        if inspected.sources is not None and self._path.is_dir():
+            wrong = other_file(self._directory, *inspected.sources)
+            if wrong:
+                self._find("sources-edited", inspected.sources[0], wrong)
         if entry is None and inspected.attributes.get("proof") is None and inspected.attributes:
             self._find("proof-v1", name, PROOF["proof-v1"].meaning.removeprefix("note: "))
         checked = CheckedFile(

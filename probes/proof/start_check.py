@@ -72,22 +72,34 @@ class StartCheck:
             self._check_hash(manifest.code.sources.name, manifest.code.sources.sha256, "sources-edited")
 
     def _check_hash(self, name: str, digest: str, code: str) -> None:
-        path = self._directory / name
-        if path.parent != self._directory:
-            self._find(code, name, "is the name of a file outside the run directory")
-        elif not path.is_file():
-            self._find(code, name, "is missing")
-        else:
-            try:
-                found = hashlib.sha256(read_plain(path)).hexdigest()
-            except (FileRefused, StorageError) as error:
-                self._find(code, name, str(error))
-            else:
-                if found != digest:
-                    self._find(code, name, "is not the one that the manifest names")
+        wrong = other_file(self._directory, name, digest)
+        if wrong:
+            self._find(code, name, wrong)
 
     def _find(self, code: str, file: str, message: str) -> None:
         self.findings.append(Finding(code, file, message))
+
+
+def other_file(directory: Path, name: str, digest: str) -> str:
+    """Why a file of a run directory is not the one that a record names; an empty text where it is.
+
+    Args:
+        directory: the run directory.
+        name: as the record states it.
+        digest: SHA-256, as the record states it.
+    """
+    path = directory / name
+    if path.parent != directory:
+        return "is the name of a file outside the run directory"
+    try:
+        if not path.is_file():
+            return "is missing"
+        found = hashlib.sha256(read_plain(path)).hexdigest()
+    except (FileRefused, StorageError) as error:
+        return str(error)
+    except OSError as error:  # a name that no file can have
+        return f"cannot be read: {error.strerror}"
+    return "" if found == digest else "is not the one that the run names"
 
 
 def _run_of(manifest: dict[str, Any]) -> list[object]:

@@ -48,6 +48,7 @@ class FileVerification:
         manifest: the manifest in it, as plain data.
         gaps: captures that were due and are missing, with reasons and counts.
         missing: what the counters of the bindings say is missing, in addition.
+        sources: name and SHA-256 of the file beside it that its closing record names; None if absent.
     """
 
     name: str
@@ -60,6 +61,7 @@ class FileVerification:
     manifest: dict[str, Any] = field(default_factory=dict)
     gaps: list[Gap] = field(default_factory=list)
     missing: list[MissingValue] = field(default_factory=list)
+    sources: tuple[str, str] | None = None
 
 
 def verify_file(path: Path, captures: int | None = None) -> FileVerification:
@@ -108,6 +110,7 @@ class _FileCheck:
         closing, gaps = _object(texts.get("closing")), _gaps(texts.get("gaps"))
         found.gaps = gaps or []
         found.missing = missing_values(closing.get("accounts"))
+        found.sources = _named(closing.get("sources"))
         own = set() if self._proof == "proof.v1" else {FILE_ROOT, "order"}
         self._members(file.root, {"captures", *TEXTS, *own}, {"steps"})
         self._sample_ids(file)
@@ -271,6 +274,10 @@ def _json(text: bytes | None) -> Any:
 def _object(text: bytes | None) -> dict[str, Any]:
     found = _json(text)
     return found if isinstance(found, dict) else {}
+
+
+def _named(record: object) -> tuple[str, str] | None:
+    return (str(record.get("name")), str(record.get("sha256"))) if isinstance(record, dict) else None
 
 
 def _gaps(text: bytes | None) -> list[Gap] | None:

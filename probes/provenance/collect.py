@@ -16,7 +16,7 @@ from probes.digest import PROOF, Proof
 from probes.plugins import find, source
 from probes.provenance.code import DIFF_NAME, code, without_home
 from probes.provenance.environment import environment, generators, machine
-from probes.provenance.modules import are_kept, module_files, module_records, sources
+from probes.provenance.modules import are_kept, class_files, module_files, module_records, sources
 from probes.provenance.packages import packages
 from probes.provenance.redact import redacted, redacted_table
 from probes.provenance.weights import ModuleTree, devices_of, model_record, weights_digest
@@ -105,7 +105,8 @@ def collect(
     record, diff = code(*program, automatic, unknown)
     again = f".a{attempt}" if attempt > 1 else ""
     name = DIFF_NAME if attempt == 1 else f"code{again}.diff"
-    record, kept = _with_modules(record, program.file, f"sources{again}.zip" if are_kept() and rank == 0 else None, unknown)
+    files = module_files(program.file, more=class_files({type(node.module) for tree in trees.values() for node in tree.nodes.values()}))
+    record, kept = _with_modules(record, files, f"sources{again}.zip" if are_kept() and rank == 0 else None, unknown)
     manifest = Manifest(
         format="manifest.v1",
         algorithm="blake3",
@@ -128,15 +129,14 @@ def collect(
         data=dict(data or {}),
         unknown=unknown,
     )
-    files = {name: diff} if diff else {}
-    return CollectedProvenance(manifest.model_copy(update={"identity": identity(manifest)}), files | kept)
+    beside = {name: diff} if diff else {}
+    return CollectedProvenance(manifest.model_copy(update={"identity": identity(manifest)}), beside | kept)
 
 
 def _with_modules(
-    record: CodeRecord, script: Path | None, zipped: str | None, unknown: dict[str, str]
+    record: CodeRecord, files: Mapping[str, Path], zipped: str | None, unknown: dict[str, str]
 ) -> tuple[CodeRecord, dict[str, bytes]]:
     """A record that says which files were imported, and a copy of their sources where one is wanted."""
-    files = module_files(script)
     update: dict[str, Any] = {"modules": module_records(files, unknown)}
     kept = {} if zipped is None or not files else {zipped: sources(files, unknown)}
     for name, content in kept.items():

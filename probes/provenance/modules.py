@@ -8,7 +8,7 @@ import site
 import sys
 import sysconfig
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache, lru_cache
 from hashlib import sha256
 from pathlib import Path
@@ -24,22 +24,33 @@ OWN = f"{Path(__file__).resolve().parents[1]}{os.sep}"
 KEEP = "PROBES_KEEP_SOURCES"
 
 
-def module_files(script: Path | None, modules: Mapping[str, object] | None = None) -> dict[str, Path]:
+def module_files(script: Path | None, modules: Mapping[str, object] | None = None, more: Iterable[str] = ()) -> dict[str, Path]:
     """The files of imported modules that no installed package has: untracked, ignored and submodule files, too.
 
     Args:
         script: the file of the program, which is one of them.
         modules: imported modules by name; by default those of this process.
+        more: further files, such as those of modules that are in no table, or were imported by another process.
 
     Returns:
         Name of the file -> its path; the name is relative to the working directory where the file is below it, else absolute.
     """
     found = {} if script is None else {_name(script): script}
-    for module in list((sys.modules if modules is None else modules).values()):
-        place = getattr(module, "__file__", None)
+    loaded = list((sys.modules if modules is None else modules).values())
+    for place in (*(getattr(module, "__file__", None) for module in loaded), *more):
         if isinstance(place, str) and not _is_installed(place) and Path(place).is_file():
             found[_name(Path(place))] = Path(place)
     return dict(sorted(found.items()))
+
+
+def class_files(classes: Iterable[type]) -> set[str]:
+    """Where the code of classes is, for those whose module is in no table: a file may be run without a name in `sys.modules`.
+
+    Args:
+        classes: of modules of a model, with a method `forward`.
+    """
+    codes = (getattr(getattr(one, "forward", None), "__code__", None) for one in classes)
+    return {code.co_filename for code in codes if code is not None}
 
 
 def module_records(files: Mapping[str, Path], unknown: dict[str, str]) -> tuple[FileRecord, ...]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from probes.provenance.environment import environment
-from probes.provenance.modules import module_files, module_records
+from probes.provenance.forked_imports import forked_imports
+from probes.provenance.modules import are_kept, class_files, module_files, module_records, sources
 from probes.provenance.weights import ModuleTree, devices_of
 
 
@@ -32,8 +34,12 @@ class Surroundings:
         self._trees = trees
         self._first: dict[str, Any] = {}
         self._began = ""
-        self._modules = 0
+        self._modules: frozenset[str] = frozenset()
+        self._files: dict[str, Path] = {}
         self._imported: dict[str, str] = {}
+        self._kept: set[tuple[str, str]] = set()
+        self._keeps = are_kept() and manifest.get("rank") == 0
+        self._forked = forked_imports.open() if self._stated else 0
         self.waiting = bool(self._stated)
 
     def begin_epoch(self) -> None:
@@ -53,6 +59,17 @@ class Surroundings:
             found["imported"] = self._new_modules()
         return found
 
+    def late_sources(self) -> bytes:
+        """A zip file with the sources of modules that were imported since the last one was made; empty if there is nothing to keep.
+
+        Call it after `end_epoch`, whose digests are of the same files.
+        """
+        fresh = {name: path for name, path in self._files.items() if (name, self._imported.get(name, "")) not in self._kept}
+        if not fresh or not self._keeps:
+            return b""
+        self._kept |= {(name, self._imported.get(name, "")) for name in fresh}
+        return sources(fresh, {})
+
     def _changes(self) -> dict[str, Any]:
         """The settings that are not as the manifest says, with what they are."""
         now = environment(devices_of(self._trees), int(self._stated.get("world", 1)), {}).model_dump(mode="json")
@@ -60,10 +77,13 @@ class Surroundings:
 
     def _new_modules(self) -> dict[str, str]:
         """SHA-256 of every file of a module that was imported since the manifest was written, by the name of the file."""
-        if len(sys.modules) != self._modules:
-            self._modules = len(sys.modules)
-            files = {name: path for name, path in module_files(None).items() if name not in self._known}
-            self._imported = {one.name: one.sha256 for one in module_records(files, {})}
+        known, elsewhere = frozenset(sys.modules), forked_imports.noted(self._forked)
+        if known != self._modules or elsewhere:
+            self._modules = known
+            classes = {type(node.module) for tree in self._trees.values() for node in tree.nodes.values()}
+            found = module_files(None, more=elsewhere | class_files(classes))
+            self._files = {name: path for name, path in found.items() if name not in self._known}
+            self._imported = {one.name: one.sha256 for one in module_records(self._files, {})}
         return self._imported
 
 

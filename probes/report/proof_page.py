@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -125,7 +126,11 @@ def _limits(verdict: Verdict) -> Iterator[tuple[str, str]]:
         "What happened to values between the hook and the sealed file.",
         "With `durability: process` nothing is hashed before the epoch is sealed; with `power` each payload is.",
     )
-    yield "That the data was the same.", "Only data named with `--data`, and sample ids that the loop gave, are recorded."
+    yield (
+        "That the data was the same.",
+        "Only data named with `--data`, sample ids that the loop gave, and of DataLoaders the fingerprint of the data set, or its content "
+        "in memory, are recorded.",
+    )
     yield (
         "What the environment was at every moment.",
         "It is looked at when the run starts, in its first step and at the end of each epoch.",
@@ -138,15 +143,27 @@ def _limits(verdict: Verdict) -> Iterator[tuple[str, str]]:
 def _origin(path: Path) -> Iterator[Block]:
     """What the manifest says, as far as it can be read."""
     try:
-        manifest = Directory(path).manifest
+        files = Directory(path)
+        manifest = files.manifest
+        closing = files.closing(files.current[-1].name) if files.current else {}
     except ProbesError:
         return
     rows = facts(manifest)
     rows += [(f"data `{name}`", str(digest)) for name, digest in sorted(_table(manifest, "data").items())]
+    rows += [*_loaders(closing)]
     rows += [(f"unknown: {name}", str(why)) for name, why in sorted(_table(manifest, "unknown").items())]
     if rows:
         yield Heading("Origin, as the manifest states it")
         yield Table(("what", "value"), rows)
+
+
+def _loaders(closing: Any) -> Iterator[tuple[str, str]]:
+    """What the DataLoaders drew from, as the last file states it."""
+    found = closing.get("loaders") if isinstance(closing, Mapping) else None
+    for number, loader in enumerate(found if isinstance(found, list) else ()):
+        for name in ("dataset", "sampler", "seed"):
+            if isinstance(loader, Mapping) and loader.get(name) is not None:
+                yield f"{name} of loader {number}", json.dumps(loader[name])
 
 
 def facts(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -155,7 +155,7 @@ def write_start(owned: Ownership, files: Mapping[str, bytes], *, again: bool) ->
         if not again:
             owned.declare((*owned.claim.files, *files))
         for name, content in files.items():
-            _write_whole(owned.directory / name, content, replace=again and name != [*files][-1])
+            write_whole(owned.directory / name, content, replace=again and name != [*files][-1])
         sync_directory(owned.directory.parent)
     except BaseException as error:  # an interrupt too: the claim goes next, and with it the knowledge of whose files these are
         if not again:
@@ -166,7 +166,7 @@ def write_start(owned: Ownership, files: Mapping[str, bytes], *, again: bool) ->
         raise StorageError(f'cannot write "{error.filename or owned.directory}": {error.strerror}') from error
 
 
-def _write_whole(path: Path, content: bytes, *, replace: bool) -> None:
+def write_whole(path: Path, content: bytes, *, replace: bool = False) -> None:
     """Write a file that has its name only when all of it is on the device."""
     temporary = path.with_name(temporary_name(path.name))
     try:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from probes.errors import StorageError
 from probes.journal.writer import Journal
+from probes.run_directory.create import write_whole
 from probes.run_directory.file_name import CONTINUED, Stem
 from probes.run_directory.ledger import SealedFileInfo
 from probes.run_directory.ownership import Ownership
@@ -96,6 +98,19 @@ class Recording:
         journal.end(complete, reason, {**closing, "waited": waited})
         self.sealer.submit(journal.path, {**self.options, "captures": journal.captures})
         self.sealed += self.sealer.poll()
+
+    def keep_sources(self, content: bytes) -> dict[str, str]:
+        """Write a zip file of sources beside the open journal; its name and SHA-256.
+
+        Raises:
+            StorageError: it cannot be written.
+        """
+        name = f"sources.{self._stem}.zip"
+        try:
+            write_whole(self.directory / name, content)
+        except OSError as error:
+            raise StorageError(f'cannot write "{self.directory / name}": {error.strerror}') from error
+        return {"name": name, "sha256": sha256(content).hexdigest()}
 
     def discard(self) -> None:
         """Let go of every file, so that the directory can be removed: nothing more is sealed."""

@@ -23,6 +23,7 @@ from probes.runner.clock.answers import EpochEnded, EpochOpened, StepEnded, Step
 from probes.runner.disk_space import DiskSpace
 from probes.runner.failures import Failures
 from probes.runner.sink_sessions import RunFacts, SinkSessions
+from probes.runner.watch.loader_watch import loader_watch
 from probes.tensors import NotCapturable
 
 QUIET = (*LOSSES, "functorch", "no optimizer step")  # reported already when it happened, or for the program to know
@@ -94,6 +95,9 @@ class EpochFiles(Protocol):
 
     def close(self, complete: bool, reason: str, closing: dict[str, Any]) -> None:
         """End the epoch."""
+
+    def keep_sources(self, content: bytes) -> dict[str, str]:
+        """Write a zip file of sources beside the open journal; its name and SHA-256."""
 
     def drain(self, timeout: float | None = None) -> None:
         """Wait until every epoch is sealed."""
@@ -290,6 +294,12 @@ class EpochWriter:
         ]
         found: dict[str, Any] = {"steps": ended.steps, "accounts": bindings, "random": generators().model_dump(mode="json")}
         found |= self.surroundings.end_epoch()
+        found["loaders"] = [*loader_watch.seen.records.values()]
+        late = self.surroundings.late_sources()
+        try:
+            found |= {"sources": self.recording.keep_sources(late)} if late else {}
+        except StorageError as error:  # the captures are worth more than the sources
+            found["unknown"] = {"sources": str(error)}
         if self.live.watch.triggers:
             found["trigger"] = self.live.watch.end_epoch(ended.epoch)
         if self.live.given.tensors:

@@ -27,6 +27,7 @@ from probes.errors import ProbesError, RunError, Stopped, StorageError, UsageErr
 from probes.hooks.capture.account import Account
 from probes.hooks.capture.model_copies import clean_copies
 from probes.plan import Plan
+from probes.provenance.forked_imports import forked_imports
 from probes.run_directory.recording import Recording
 from probes.run_directory.resume import PreviousAttempts
 from probes.runner.clock.event_counts import EventCounts
@@ -309,6 +310,8 @@ def _forked() -> None:
     """Forked children, such as the workers of a DataLoader, carry copies of the hooks, and must not write to the parent's files."""
     for run in tuple(_RUNS):
         run.go_inert()
+    if _RUNS:
+        forked_imports.follow()
 
 
 os.register_at_fork(after_in_child=_forked)

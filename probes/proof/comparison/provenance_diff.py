@@ -73,7 +73,8 @@ def provenance_differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[
         return () if not a and not b else (ProvenanceDifference("manifest", "present" if a else NONE, "present" if b else NONE),)
     packages = _packages(a.get("packages") or {}, b.get("packages") or {})
     causes = (*_listed(CAUSES, a, b), *_files(a, b), *_devices(a, b))
-    return (*causes, *_models(a, b), *_listed(SURROUNDINGS, a, b), *packages, *_generators(a, b))
+    loaders = _listed(["loaders"], a, b) if "loaders" in a and "loaders" in b else ()
+    return (*causes, *loaders, *_models(a, b), *_listed(SURROUNDINGS, a, b), *packages, *_generators(a, b))
 
 
 def _listed(places: Iterable[str], a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[ProvenanceDifference]:

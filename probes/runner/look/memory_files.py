@@ -101,6 +101,10 @@ class MemoryFiles:
         if self.journal is not None:
             self.ended, self.journal, self.closing = self.journal, None, closing
 
+    def keep_sources(self, content: bytes) -> dict[str, str]:
+        """Never called."""
+        raise AssertionError("BUG: what stays in memory has no sources beside it")
+
     def drain(self, timeout: float | None = None) -> None:
         """Nothing is sealed."""
 

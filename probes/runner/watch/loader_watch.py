@@ -18,6 +18,8 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from probes.provenance.loaders import SeenLoaders
+
 Call = Callable[..., Any]
 
 
@@ -75,11 +77,15 @@ class LoaderWatch:
 
     A class derived from `DataLoader` may have an `__iter__` of its own, such as one that runs a single inner iterator for ever: a call of
     it is a pass, and the inner iterator's batches belong to the last one. Its iterators are the program's, and stay as they are.
+
+    Attributes:
+        seen: what the loaders draw from.
     """
 
     def __init__(self) -> None:
         self.listeners: tuple[LoaderListener, ...] = ()
         self.dataset = ""
+        self.seen = SeenLoaders()
         self._passes: dict[int, WatchedPass] = {}  # by the id of the iterator
         self._outer: dict[int, WatchedPass] = {}  # by the id of a loader with an `__iter__` of its own
         self._loaders: dict[int, int] = {}  # id of a loader -> its key
@@ -123,6 +129,7 @@ class LoaderWatch:
         self._wrapped.clear()
         if vars(DataLoader).get("__init_subclass__") is self._subclass_hook:
             del DataLoader.__init_subclass__
+        self.seen = SeenLoaders()
         self._streams.clear()
         self._passes.clear()
         self._outer.clear()
@@ -212,6 +219,7 @@ class LoaderWatch:
             known = self._loaders[id(loader)] = self._next
             weakref.finalize(loader, self._lose_loader, id(loader)).atexit = False
             self.dataset = self.dataset or type(loader.dataset).__name__
+            self.seen.see(loader)
         return known
 
     def _pull(self, original: Call) -> Call:

@@ -47,8 +47,9 @@ export function checkFile(bytes) {
     }
   }
   if (proof !== 'proof.v1') checkFileRoot(bytes, root.child('file_root'), payloads);
-  checkRoots(about, json('gaps'), json('closing'), manifest, rows, captures);
-  return { about, manifest, captures };
+  const closing = json('closing');
+  checkRoots(about, json('gaps'), closing, manifest, rows, captures);
+  return { about, manifest, captures, sources: closing.get('sources') ?? null };
 }
 
 export const number = (about, name) => Number(about.get(name));

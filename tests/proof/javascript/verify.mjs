@@ -72,9 +72,11 @@ function readManifests(run, names) {
 function checkBeside(run, manifest) {
   const named = [manifest.get('code').get('sources') ?? null];
   if (!manifest.get('unknown').has('code.git.diff') && !Number(manifest.get('rank'))) named.push(manifest.get('code').get('git')?.get('diff') ?? null);
-  for (const one of named.filter((file) => file !== null)) {
-    require(!/[/\\]/.test(one.get('name')) && sha256(regular(join(run, one.get('name')))) === one.get('sha256'), one.get('name'));
-  }
+  for (const one of named.filter((file) => file !== null)) checkNamed(run, one);
+}
+
+function checkNamed(run, one) {
+  require(!/[/\\]/.test(one.get('name')) && sha256(regular(join(run, one.get('name')))) === one.get('sha256'), one.get('name'));
 }
 
 function readLedger(run, name) {
@@ -209,7 +211,8 @@ function checkAnchors(ledgers, anchors) {
 function checkLine(run, entry, manifests) {
   const bytes = regular(join(run, entry.file), 2 ** 40);
   require(String(bytes.length) === entry.bytes.text && hex(bytes) === entry.file_blake3, 'the bytes of the file');
-  const { about, manifest, captures } = checkFile(bytes);
+  const { about, manifest, captures, sources } = checkFile(bytes);
+  if (sources !== null) checkNamed(run, sources);
   require(String(captures) === entry.captures.text && (number(about, 'segment') || null) === entry.segment, 'the line of the file');
   require(['epoch', 'attempt', 'rank'].every((key) => number(about, key) === entry[key]), 'the line of the file');
   require(['captures_root', 'epoch_root', 'reason'].every((key) => about.get(key) === entry[key]), 'the line of the file');
