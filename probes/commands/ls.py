@@ -53,7 +53,8 @@ def ls(run: Path | None, epoch: Any, phase: str | None, attempts: bool, as_json:
         about["missing"] = [one.as_dict() for one in opened.missing]
         about["series"] = [_series(series) for every in listed for series in every.by_dtype()]
         text = _series_text(about["series"])
-    before = [*about.get("not_shown", ()), *_events(about), *_broken_rules(opened), *_missing(opened)]
+    about["launches"] = opened.launches
+    before = [*_launches(about["launches"]), *about.get("not_shown", ()), *_events(about), *_broken_rules(opened), *_missing(opened)]
     click.echo(json.dumps(about, indent=2) if as_json else "\n".join([_headline(about), *before, "", text]))
 
 
@@ -77,6 +78,19 @@ def _series(series: Series) -> dict[str, Any]:
 
 def _headline(about: dict[str, Any]) -> str:
     return f"{click.style(one_line(about['run']), bold=True)}  {_epochs_text(about['epochs'])}"
+
+
+def _launches(starts: Sequence[dict[str, Any]]) -> list[str]:
+    """Return a line on how many ranks the run has, and how that changed."""
+    words = [_ranks(one["world"]) for one in starts[:1]]
+    for one in starts[1:]:
+        by = f", {one['launcher']} restart {one['restart']}" if one["restart"] else ""
+        words.append(f"attempt {one['attempt']} on {_ranks(one['world'])} from epoch {one['next_epoch']}{by}")
+    return [one_line("; ".join(words))] if words and (len(starts) > 1 or starts[0]["world"] > 1) else []
+
+
+def _ranks(world: int) -> str:
+    return f"{world} rank" if world == 1 else f"{world} ranks"
 
 
 def _events(about: dict[str, Any]) -> list[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from probes.printable import one_line
+from probes.run_directory.launch.absent import by_ranks, without
 from probes.run_directory.recover import Recovery, RecoveryFinding, side_directories
 from probes.run_directory.recover import recover as put_in_order
 
@@ -40,12 +41,16 @@ def _data(recovery: Recovery) -> dict[str, object]:
         "damaged": recovery.damaged,
         "findings": [asdict(finding) for finding in recovery.findings],
         "heads": recovery.heads,
+        "head": recovery.head,
+        "absent": [{"epoch": epoch, "ranks": list(ranks)} for epoch, ranks in recovery.absent.items()],
     }
 
 
 def _text(recovery: Recovery) -> str:
     lines = [_line(finding) for finding in recovery.findings] or ["nothing to recover"]
+    lines += [without(ranks, epochs) for ranks, epochs in by_ranks(recovery.absent).items()]
     lines += [f"{name}: head {head}" for name, head in recovery.heads.items()]
+    lines += [f"head of the run {recovery.head}"] if len(recovery.heads) > 1 and recovery.head else []
     return "\n".join(map(one_line, lines))
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from probes.digest import blake3_hex, canonical
 from probes.errors import UsageError
 from probes.proof.finding import Finding
+from probes.run_directory.launch.run_head import run_head
 from probes.run_directory.ledger import current, is_whole
 from probes.run_directory.ledger_lines import LedgerContents, LedgerLine
 
@@ -34,15 +34,6 @@ class AnchorCheck(NamedTuple):
         return any(entry.file == file for entry in covered(ledgers, self.lines))
 
 
-def head_of(ledgers: Sequence[LedgerContents]) -> str:
-    """The head of a run: of its ledger, or over the heads of all of them; empty without a line."""
-    return _head({ledger.name: ledger.heads[-1] for ledger in ledgers if ledger.heads})
-
-
-def _head(heads: Mapping[str, str]) -> str:
-    return blake3_hex(canonical(heads)) if len(heads) > 1 else next(iter(heads.values()), "")
-
-
 def checked(anchor: str | Sequence[str] | None) -> tuple[str, ...]:
     """Anchors as they are compared.
 
@@ -58,12 +49,13 @@ def checked(anchor: str | Sequence[str] | None) -> tuple[str, ...]:
     return tuple(one.lower() for one in given)
 
 
-def check_anchors(ledgers: Sequence[LedgerContents], anchors: Sequence[str]) -> AnchorCheck:
+def check_anchors(ledgers: Sequence[LedgerContents], anchors: Sequence[str], worlds: Mapping[int, int] | None = None) -> AnchorCheck:
     """Compare anchors with the ledgers of a run.
 
     Args:
         ledgers: the ledgers of the run.
         anchors: heads that were noted earlier, as `checked` returns them: of the run, or of one ledger each.
+        worlds: the number of processes by attempt, where the run is a launch.
     """
     findings: list[Finding] = []
     lines: dict[str, int] = {}
@@ -74,7 +66,7 @@ def check_anchors(ledgers: Sequence[LedgerContents], anchors: Sequence[str]) -> 
             continue
         lines |= {name: max(count, lines.get(name, 0)) for name, count in found.items()}
     findings += _beyond(ledgers, lines) if lines else ()
-    findings += _replaced(ledgers, lines)
+    findings += _replaced(ledgers, lines, worlds)
     whole = bool(lines) and all(one.code in GROWN for one in findings)
     return AnchorCheck(tuple(findings), lines, whole)
 
@@ -82,7 +74,7 @@ def check_anchors(ledgers: Sequence[LedgerContents], anchors: Sequence[str]) -> 
 def _found(ledgers: Sequence[LedgerContents], anchor: str) -> dict[str, int] | None:
     """How many lines of each ledger an anchor covers; None where it is of no state of these ledgers."""
     for heads, lines in _states(ledgers):
-        if _head(heads).startswith(anchor):
+        if run_head(heads).startswith(anchor):
             return lines
     for ledger in ledgers:
         for number, head in enumerate(ledger.heads, 1):
@@ -143,11 +135,11 @@ def _named(ledger: LedgerContents, lines: Mapping[str, int]) -> str:
     return f"{', '.join(names[:3])}{more} {'is' if len(names) == 1 else 'are'}"
 
 
-def _replaced(ledgers: Sequence[LedgerContents], lines: Mapping[str, int]) -> Iterator[Finding]:
+def _replaced(ledgers: Sequence[LedgerContents], lines: Mapping[str, int], worlds: Mapping[int, int] | None) -> Iterator[Finding]:
     """Files that counted when the anchor was taken, and that a later line has taken the place of."""
-    now = {entry.file for entry in current(entry for ledger in ledgers for entry in ledger.entries).values()}
+    now = {entry.file for entry in current((entry for ledger in ledgers for entry in ledger.entries), worlds).values()}
     then = covered(ledgers, lines)
-    for entry in current(then).values():
+    for entry in current(then, worlds).values():
         if entry.file not in now and not is_whole(then, entry):
             yield Finding(
                 "anchor-resumed",

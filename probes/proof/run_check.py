@@ -10,12 +10,15 @@ from typing import Any, NamedTuple
 
 from probes.capture_file.closing.missing_values import MissingValue, in_words
 from probes.error_codes import PROOF
-from probes.proof.anchor import check_anchors, head_of
+from probes.errors import FileRefused
+from probes.proof.anchor import check_anchors
 from probes.proof.file_hash import Hashes, hashes, prefix_hex
 from probes.proof.finding import CheckedFile, Finding, Verdict
 from probes.proof.start_check import StartCheck, other_file
 from probes.proof.verify_file import FileVerification, verify_file
 from probes.run_directory.file_name import CONTINUED, manifest_name
+from probes.run_directory.launch.launch_file import worlds
+from probes.run_directory.launch.run_head import head_of
 from probes.run_directory.ledger import current
 from probes.run_directory.ledger_lines import LedgerLine, breaches, read_ledgers
 
@@ -40,7 +43,15 @@ class RunCheck:
         self._digests = {entry.file_blake3: entry.file for entry in reversed(self._entries)}
         self._findings: list[Finding] = []
         self._manifests: dict[str, dict[str, Any]] = {}
+        self._worlds = self._read_worlds()
         self._thread = ThreadPoolExecutor(1)
+
+    def _read_worlds(self) -> dict[int, int]:
+        try:
+            return worlds(self._directory)
+        except FileRefused as refused:
+            self._find(refused.code, self._path.name, refused.message)
+            return {}
 
     def close(self) -> None:
         """End the second thread."""
@@ -50,7 +61,7 @@ class RunCheck:
         """Check everything, and the anchors that `anchor.checked` returned."""
         single = not self._path.is_dir()
         names = self._one_name() if single else self._every_name()
-        anchored = check_anchors(self._ledgers, anchors)
+        anchored = check_anchors(self._ledgers, anchors, self._worlds)
         self._findings += anchored.findings
         if anchors and single and anchored.lines and not anchored.covers(self._ledgers, self._path.name):
             self._find("anchor-uncovered", self._path.name, "no anchor covers the line that lists it")
@@ -75,7 +86,7 @@ class RunCheck:
             if ledger.torn:
                 self._find("ledger-torn", ledger.name, f"the last {ledger.torn} bytes are no whole line")
         self._attempts()
-        starts = StartCheck(self._directory, self._entries)
+        starts = StartCheck(self._directory, self._entries, self._worlds)
         self._manifests = starts.manifests
         self._findings += starts.findings
         return self._names()
@@ -90,7 +101,7 @@ class RunCheck:
             ]
             if not holding:
                 self._find("file-unlisted", name, "no line of the ledger beside it lists it")
-            elif name not in {entry.file for entry in current(self._entries).values()}:
+            elif name not in {entry.file for entry in current(self._entries, self._worlds).values()}:
                 self._find("superseded", name, "a later attempt replaces it")
         return [name]
 
@@ -113,7 +124,7 @@ class RunCheck:
         return sorted(there)
 
     def _attempts(self) -> None:
-        counting = {entry.file for entry in current(self._entries).values()}
+        counting = {entry.file for entry in current(self._entries, self._worlds).values()}
         self._segments([entry for entry in self._entries if entry.file in counting and entry.segment])
         for entry in self._entries:
             if entry.file not in counting:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,13 @@ from probes.errors import FileRefused, StorageError
 from probes.plain_file import plain_object, read_plain
 from probes.proof.finding import Finding
 from probes.run_directory.file_name import manifest_files, manifest_name
+from probes.run_directory.launch.absent import by_ranks, without
+from probes.run_directory.launch.launch_file import launch_name
+from probes.run_directory.ledger import current
 from probes.run_directory.ledger_lines import LedgerLine
 from probes.run_directory.manifest import Manifest, written
+
+MOST_NAMED = 16
 
 
 class StartCheck:
@@ -26,16 +32,22 @@ class StartCheck:
         findings: what is wrong.
     """
 
-    def __init__(self, directory: Path, entries: Sequence[LedgerLine]) -> None:
+    def __init__(self, directory: Path, entries: Sequence[LedgerLine], worlds: Mapping[int, int]) -> None:
         self._directory = directory
         self.findings: list[Finding] = []
-        names = sorted({"run.json", *(path.name for path in manifest_files(directory))})
+        found = [path.name for path in manifest_files(directory)]
+        # In a launch that was killed early, rank 0 may have come only with a later start.
+        names = (
+            found
+            if worlds and found and not any(entry.attempt == 1 and not entry.rank for entry in entries)
+            else sorted({"run.json", *found})
+        )
         self.manifests: dict[str, dict[str, Any]] = {name: self._read(name) for name in names}
-        first = self.manifests["run.json"]
+        first = self.manifests.get("run.json") or next(iter(self.manifests.values()))
         for name in names if first else ():
             if _run_of(self.manifests[name]) != _run_of(first):
                 self._find("manifest-edited", name, "is the manifest of another run than `run.json`")
-        self.findings += _launches(self.manifests, entries)
+        self.findings += _launches(self.manifests, entries, worlds)
 
     def _read(self, name: str) -> dict[str, Any]:
         path = self._directory / name
@@ -108,8 +120,8 @@ def _run_of(manifest: dict[str, Any]) -> list[object]:
     return [manifest.get("format"), manifest.get("run_id"), spec.get("identity") if isinstance(spec, dict) else None]
 
 
-def _launches(manifests: dict[str, dict[str, Any]], entries: Sequence[LedgerLine]) -> Iterator[Finding]:
-    """Whether ranks of manifests and ledgers are those of launches with so many processes."""
+def _launches(manifests: dict[str, dict[str, Any]], entries: Sequence[LedgerLine], launched: Mapping[int, int]) -> Iterator[Finding]:
+    """Whether ranks of manifests, launch files and ledgers are those of launches with so many processes."""
     worlds: dict[int, int] = {}
     for name, manifest in sorted(manifests.items()):
         attempt, rank, world = _attempt(name), manifest.get("rank"), _world(manifest)
@@ -119,14 +131,35 @@ def _launches(manifests: dict[str, dict[str, Any]], entries: Sequence[LedgerLine
             yield Finding("launch-differs", name, f"states rank {rank}, which is not the one of its name")
         elif world != worlds.setdefault(attempt, world) or not 0 <= rank < world:
             yield Finding("launch-differs", name, f"rank {rank} of {world} processes does not fit the manifests of the same start")
+    sealed = {entry.attempt for entry in entries}
     for attempt, world in sorted(worlds.items()):
+        if world != launched.get(attempt, world):
+            yield Finding("launch-differs", launch_name(attempt), f"states {launched[attempt]} processes; the manifests state {world}")
         missing = [rank for rank in range(min(world, len(manifests) + 1)) if manifest_name(attempt, rank) not in manifests]
-        if missing:
+        if missing and (attempt in sealed or not launched):  # else a start that was killed before all ranks had come, and left no file
             yield Finding("launch-differs", manifest_name(attempt, missing[0]), f"is missing: the launch had {world} processes")
     for entry in entries:
         world = worlds.get(entry.attempt)
         if world is not None and ((".rank-" in entry.file) != (world > 1) or entry.rank >= world):
             yield Finding("launch-differs", entry.file, f"is not the name of a file of a launch with {world} processes")
+    yield from _absent(entries, worlds, launched)
+
+
+def _absent(entries: Sequence[LedgerLine], worlds: Mapping[int, int], launched: Mapping[int, int]) -> Iterator[Finding]:
+    """Complete epochs that not every rank has a file of, one finding for each set of ranks."""
+    epochs: dict[int, dict[int, LedgerLine]] = {}
+    for entry in current(entries, launched).values():
+        before = epochs.setdefault(entry.epoch, {}).get(entry.rank)
+        if before is None or (before.segment or 0) < (entry.segment or 0):
+            epochs[entry.epoch][entry.rank] = entry
+    found: dict[int, tuple[int, ...]] = {}
+    for epoch, ranks in epochs.items():
+        world = max((worlds.get(entry.attempt, 1) for entry in ranks.values()), default=1)
+        absent = tuple(islice((rank for rank in range(world) if rank not in ranks), MOST_NAMED))
+        if absent and all(entry.complete for entry in ranks.values()):
+            found[epoch] = absent
+    for absent, lacking in by_ranks(found).items():
+        yield Finding("launch-differs", f"ledger.rank-{absent[0]:04d}.jsonl", without(absent, lacking))
 
 
 def _attempt(name: str) -> int:

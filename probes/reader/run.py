@@ -19,6 +19,7 @@ from probes.reader.lazy_part import LazyPart
 from probes.reader.selection import Names, Numbers, Selection
 from probes.reader.series_index import SeriesIndex
 from probes.reader.series_set import listed_html
+from probes.run_directory.launch.absent import by_ranks, without
 from probes.run_directory.listing import Attempt, Directory, ListedFile, is_run, newest_run
 
 
@@ -84,11 +85,15 @@ class RunReader(SeriesIndex):
         shown = {(one.epoch, one.rank): one for one in self.attempts if one.current}
         found = []
         for one in self.attempts:
-            other = shown[one.epoch, one.rank]
-            if not one.current and one.captures and other.state != "complete":
+            other = shown.get((one.epoch, one.rank))
+            if other is not None and not one.current and one.captures and other.state != "complete":
                 place = f"epoch {one.epoch}: attempt {one.attempt} ({one.state}, {one.captures} captures) is not shown"
                 found.append(f"{place}, since attempt {other.attempt} holds {other.captures}")
-        return found + [f'"{name}" holds steps that are in no file' for name in self._directory.kept_journals]
+        found += [f'"{name}" holds steps that are in no file' for name in self._directory.kept_journals]
+        chosen = self._selection.has_file
+        every = self._directory.absent_ranks.items()
+        absent = {epoch: tuple(rank for rank in ranks if chosen(epoch, rank)) for epoch, ranks in every}
+        return found + [without(ranks, epochs) for ranks, epochs in by_ranks(absent).items() if ranks]
 
     @property
     def epochs(self) -> list[int]:
@@ -98,12 +103,13 @@ class RunReader(SeriesIndex):
     @property
     def state(self) -> dict[int, str]:
         """How each epoch ended: `complete`, `incomplete`, `unsealed` (still in a journal) or `unlisted` (in no ledger)."""
-        states: dict[int, str] = {}
-        order = ("complete", "unlisted", "incomplete", "unsealed")
-        for attempt in self.attempts:
-            if attempt.current and self._selection.has_file(attempt.epoch, attempt.rank):
-                states[attempt.epoch] = max(states.get(attempt.epoch, "complete"), attempt.state, key=order.index)
-        return states
+        return self._directory.states(self._selection.has_file)
+
+    @property
+    def launches(self) -> list[dict[str, Any]]:
+        """The starts of a launch, in order: attempt, number of processes, first epoch, and what started them; none for one process."""
+        names = {"attempt", "world", "next_epoch", "launcher", "restart", "started"}
+        return [one.model_dump(include=names) for one in self._directory.launches.values()]
 
     @property
     def captures_roots(self) -> dict[tuple[int, int], str]:

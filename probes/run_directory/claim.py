@@ -33,7 +33,7 @@ class Claim(NamedTuple):
         started: when the process began, in ticks since then; empty where not known.
         namespace: what its number counts in; containers have their own. Empty where not known.
         proof: how it shows that it lives, `lock` and `heartbeat`; empty in notes of releases that had neither.
-        task: `write` a run or `recover` one.
+        task: `write` a run, `recover` one, or `start` one for all ranks of a launch.
         files: names that its start is about to write; those that exist belong to that start.
     """
 
@@ -66,7 +66,7 @@ class Claim(NamedTuple):
         return not self.started or started(self.pid) in (self.started, "")
 
     def __str__(self) -> str:
-        doing = "" if self.task == "write" else f" (`probes {self.task}`)"
+        doing = f" (`probes {self.task}`)" if self.task == "recover" else ""
         return f"pid {self.pid} on host {self.host} since {self.since}{doing}" if self.host else "a run that did not start"
 
 

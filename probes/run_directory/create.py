@@ -13,33 +13,21 @@ from probes.digest import blake3_hex
 from probes.errors import StorageError
 from probes.journal.raw_file import sync_directory
 from probes.run_directory.claim import FoundClaim, claims, is_claim
-from probes.run_directory.file_name import final_name, manifest_name, temporary_name
+from probes.run_directory.file_name import final_name, manifest_files, manifest_name, temporary_name
+from probes.run_directory.launch.launch_file import is_launch_file, launches
 from probes.run_directory.ownership import Ownership, own
 from probes.run_directory.publish import publish
 
-LAUNCHERS = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")  # the same on every rank of one launch
 
-
-def new_run_id(world: int = 1) -> str:
+def new_run_id(job: str = "") -> str:
     """A name for a run: UTC time and four hex digits, which sorts by time; the ranks of one launch agree on `launch-` and twelve digits.
 
     Args:
-        world: number of processes of the launch.
+        job: what the ranks of a launch have in common; empty for one process.
     """
-    if world == 1:
+    if not job:
         return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(2)}"
-    launcher = next((os.environ[name] for name in LAUNCHERS if os.environ.get(name, "none") != "none"), "")
-    return f"launch-{blake3_hex((launcher or _parent()).encode())[:12]}"
-
-
-def _parent() -> str:
-    """What the processes of a launch without an id have in common: where they meet, and the process that started them."""
-    meeting = [os.environ.get(name, "") for name in ("MASTER_ADDR", "MASTER_PORT")]
-    try:
-        began = Path(f"/proc/{os.getppid()}").stat().st_ctime_ns
-    except OSError:
-        began = 0
-    return ":".join([*meeting, str(os.getppid()), str(began)])
+    return f"launch-{blake3_hex(job.encode())[:12]}"
 
 
 _started: list[Path] = []  # where the command was started, while a script runs that may change its working directory
@@ -71,13 +59,14 @@ def shown(directory: Path) -> str:
     return str(directory.relative_to(here)) if directory.is_relative_to(here) else str(directory)
 
 
-def claim(directory: Path, run_id: str, rank: int | None = None, *, take_over: bool = False) -> Ownership:
+def claim(directory: Path, run_id: str, rank: int | None = None, *, task: str = "write", take_over: bool = False) -> Ownership:
     """Make a directory ours that is absent, empty, or holds no more than a start that was killed before it was over.
 
     Args:
         directory: the run directory; the ranks of one launch share it.
         run_id: name of the run, the same on every rank.
         rank: rank of this process, where the launch has several.
+        task: what this process is about to do there.
         take_over: continue also where it is not known whether the process of an unfinished start still lives.
 
     Raises:
@@ -92,7 +81,7 @@ def claim(directory: Path, run_id: str, rank: int | None = None, *, take_over: b
     left = unfinished(directory)
     if not claims(directory):  # else the claim says more than the files
         _refuse_used(directory, run_id, rank, left)
-    owned = own(directory, run_id, rank, take_over=take_over, ends=lambda found: not _has_begun(found))
+    owned = own(directory, run_id, rank, task=task, take_over=take_over, ends=lambda found: not _has_begun(found))
     try:
         owned.sweep()
         _refuse_used(directory, run_id, rank, set())  # a run may have come and gone between the look and the claim
@@ -124,7 +113,9 @@ def _refuse_used(directory: Path, run_id: str, rank: int | None, left: set[str])
     there = sorted(path.name for path in directory.iterdir())
     mine = "" if rank is None else f".rank-{rank:04d}."
     launch = rank is not None and _has_launch(directory, run_id, mine)
+    nobodys = not has_begun(directory)  # the launch file of a start of which no rank came to its end
     there = [name for name in there if not is_claim(name) and name not in left and (not launch or mine in name)]
+    there = [name for name in there if not (nobodys and _is_of_launch(name))]
     if there:
         raise StorageError(
             f'run directory "{directory}" is not empty (it holds "{there[0]}"); files are never overwritten: '
@@ -132,9 +123,20 @@ def _refuse_used(directory: Path, run_id: str, rank: int | None, left: set[str])
         )
 
 
+def _is_of_launch(name: str) -> bool:
+    return is_launch_file(name) or is_launch_file(final_name(name) or "")
+
+
+def has_begun(directory: Path) -> bool:
+    """Whether a rank has begun a run in a directory: its manifest, which is written last, is there."""
+    return any(manifest_files(directory))
+
+
 def _has_launch(directory: Path, run_id: str, mine: str) -> bool:
     """Whether another rank of the launch is there, or was: it may be ahead of us."""
     if any(found.claim.run_id == run_id and mine not in found.path.name for found in claims(directory)):
+        return True
+    if any(one.run_id == run_id for one in launches(directory).values()):
         return True
     text = f'"run_id": "{run_id}"'
     return any(text in path.read_text("utf-8", "replace") for path in directory.glob("run*.json"))

@@ -108,9 +108,7 @@ def manifest_name(attempt: int = 1, rank: int | None = None) -> str:
     return f"run{again}{f'.rank-{rank:04d}' if rank else ''}.json"
 
 
-def count_starts(directory: Path, rank: int | None = None) -> int:
-    """Count the starts of a run by the manifests in its directory."""
-    attempt = 0
-    while (directory / manifest_name(attempt + 1, rank)).exists():
-        attempt += 1
-    return attempt
+def attempt_of_manifest(name: str) -> int:
+    """The attempt that the name of a manifest states."""
+    found = _MANIFEST.fullmatch(name)
+    return int(found[1] or 1) if found is not None else 0

@@ -127,18 +127,23 @@ class Ledger:
         return before.file if facts["complete"] or held >= sum(entry.captures for entry in earlier) else None
 
 
-def current(entries: Iterable[LedgerLine]) -> dict[tuple[int, int, int | None], LedgerLine]:
+def current(entries: Iterable[LedgerLine], worlds: Mapping[int, int] | None = None) -> dict[tuple[int, int, int | None], LedgerLine]:
     """For each (epoch, rank, segment) the line that counts.
 
     It is that of the highest attempt at the epoch, but an incomplete one never takes the place of a complete one, nor of one that
     holds more captures. An attempt in segments is complete where its last segment is.
+
+    Args:
+        entries: the lines.
+        worlds: the number of processes by attempt, where the ranks of a launch count together; an attempt is then complete where
+            that of every rank is.
     """
     tries: dict[tuple[int, int], dict[int, list[LedgerLine]]] = defaultdict(lambda: defaultdict(list))
     for entry in entries:
-        tries[entry.epoch, entry.rank][entry.attempt].append(entry)
+        tries[entry.epoch, 0 if worlds else entry.rank][entry.attempt].append(entry)
     chosen: dict[tuple[int, int, int | None], LedgerLine] = {}
     for attempts in tries.values():
-        best = max(attempts, key=lambda attempt: _weight(attempts[attempt]))
+        best = max(attempts, key=lambda attempt: _weight(attempts[attempt], (worlds or {}).get(attempt, 1)))
         chosen |= {(entry.epoch, entry.rank, entry.segment): entry for entry in attempts[best]}
     return chosen
 
@@ -153,9 +158,12 @@ def _of_attempt(entries: Iterable[LedgerLine], like: LedgerLine) -> list[LedgerL
     return [entry for entry in entries if (entry.epoch, entry.rank, entry.attempt) == (like.epoch, like.rank, like.attempt)]
 
 
-def _weight(entries: list[LedgerLine]) -> tuple[bool, int, int]:
+def _weight(entries: list[LedgerLine], world: int) -> tuple[bool, int, int]:
     """What decides between attempts at an epoch; of complete ones the last counts, whatever it holds."""
-    complete = max(entries, key=_segment).complete
+    last: dict[int, LedgerLine] = {}
+    for entry in sorted(entries, key=_segment):
+        last[entry.rank] = entry
+    complete = len(last) >= world and all(entry.complete for entry in last.values())
     return complete, 0 if complete else sum(entry.captures for entry in entries), entries[0].attempt
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ from probes.capture_file.unsealed import UnsealedFile
 from probes.errors import FileRefused, StorageError, UsageError
 from probes.plain_file import plain_object, read_plain, regular
 from probes.run_directory.file_name import KEPT, ledger_files, parse_stem
+from probes.run_directory.launch.launch_file import LaunchRecord, launches
 from probes.run_directory.ledger_lines import read_ledgers, require_sound
 from probes.run_directory.manifest import check_shape
 
@@ -23,6 +24,7 @@ OPEN_FILES = 64  # each takes two descriptors, of about a thousand that a proces
 KEPT_PARTS = 256
 
 UNSEALED = "unsealed"
+STATES = ("complete", "unlisted", "incomplete", UNSEALED)  # what is said of an epoch is the last of these that a rank has
 PLACE = ("epoch", "attempt", "rank", "segment")
 
 
@@ -107,10 +109,55 @@ class Directory:
     @cached_property
     def attempts(self) -> tuple[Attempt, ...]:
         """Every attempt at every epoch, superseded ones included."""
-        tries: dict[tuple[int, int], dict[int, list[ListedFile]]] = defaultdict(lambda: defaultdict(list))
+        tries: dict[tuple[int, int], dict[int, dict[int, list[ListedFile]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
         for found in sorted(self._entries()):
-            tries[found.epoch, found.rank][found.attempt].append(found)
-        return tuple(attempt for key in sorted(tries) for attempt in _ranked(*key, tries[key], self))
+            group = 0 if self.worlds else found.rank  # the ranks of a launch count together
+            tries[found.epoch, group][found.rank][found.attempt].append(found)
+        return tuple(attempt for epoch, group in sorted(tries) for attempt in _ranked(epoch, tries[epoch, group], self))
+
+    @cached_property
+    def launches(self) -> dict[int, LaunchRecord]:
+        """The starts of a launch by attempt; empty for a run of one process."""
+        return launches(self.path) if self.path.is_dir() else {}
+
+    @cached_property
+    def worlds(self) -> dict[int, int]:
+        """The number of processes by attempt, where launch files say it."""
+        return {attempt: one.world for attempt, one in self.launches.items()}
+
+    @cached_property
+    def absent_ranks(self) -> dict[int, tuple[int, ...]]:
+        """The ranks that have no file of an epoch, by epoch."""
+        there: dict[int, set[int]] = defaultdict(set)
+        worlds: dict[int, int] = {}
+        for attempt in self.attempts:
+            if attempt.current:
+                there[attempt.epoch].add(attempt.rank)
+                worlds[attempt.epoch] = max(worlds.get(attempt.epoch, 1), self._world(attempt))
+        found = {epoch: tuple(rank for rank in range(world) if rank not in there[epoch]) for epoch, world in worlds.items()}
+        return {epoch: ranks for epoch, ranks in found.items() if ranks}
+
+    def _world(self, attempt: Attempt) -> int:
+        """The number of processes of an attempt; runs of releases without launch files say it in their manifest."""
+        if self.worlds or not self.path.is_dir() or ".rank-" not in attempt.files[0]:
+            return self.worlds.get(attempt.attempt, 1)
+        environment = self.manifest.get("environment")
+        world = environment.get("world") if isinstance(environment, dict) else None
+        return min(world, 1 << 20) if isinstance(world, int) else 1
+
+    def states(self, chosen: Callable[[int, int], bool] = lambda epoch, rank: True) -> dict[int, str]:
+        """How each epoch ended, over all ranks that there must be.
+
+        Args:
+            chosen: whether an epoch and a rank are asked about.
+        """
+        states: dict[int, str] = {}
+        found = [(one.epoch, one.rank, one.state) for one in self.attempts if one.current]
+        found += [(epoch, rank, "incomplete") for epoch, ranks in self.absent_ranks.items() for rank in ranks]
+        for epoch, rank, state in found:
+            if chosen(epoch, rank):
+                states[epoch] = max(states.get(epoch, "complete"), state, key=STATES.index)
+        return states
 
     @cached_property
     def current(self) -> tuple[ListedFile, ...]:
@@ -248,22 +295,28 @@ class Directory:
         return tuple(sealed + journals) if ledgers or journals else tuple(there)
 
 
-def _ranked(epoch: int, rank: int, tries: dict[int, list[ListedFile]], directory: Directory) -> Iterator[Attempt]:
-    """The attempts at one epoch.
+def _ranked(epoch: int, group: Mapping[int, Mapping[int, list[ListedFile]]], directory: Directory) -> Iterator[Attempt]:
+    """The attempts at one epoch, of one rank or of all ranks of a launch.
 
     Current is the highest, but an incomplete one never hides a complete one, nor one that holds more captures.
     """
-    several = len(tries) > 1
-    held = {attempt: sum(map(directory.captures, files)) if several else None for attempt, files in tries.items()}
+    several = len({attempt for tries in group.values() for attempt in tries}) > 1
+    held = {
+        (rank, attempt): sum(map(directory.captures, files)) if several else None
+        for rank, tries in group.items()
+        for attempt, files in tries.items()
+    }
 
     def weight(attempt: int) -> tuple[bool, int, int]:
-        complete = several and directory.is_complete(tries[attempt][-1])
-        return complete, 0 if complete else held[attempt] or 0, attempt
+        parts = [tries[attempt] for tries in group.values() if attempt in tries]
+        whole = several and len(parts) >= directory.worlds.get(attempt, 1) and all(directory.is_complete(files[-1]) for files in parts)
+        return whole, 0 if whole else sum(count or 0 for (_, of), count in held.items() if of == attempt), attempt
 
-    best = max(tries, key=weight)
-    for attempt, entries in sorted(tries.items()):
-        names = tuple(found.name for found in entries)
-        yield Attempt(epoch, rank, attempt, names, _state(entries), attempt == best, held[attempt])
+    best = max((attempt for tries in group.values() for attempt in tries), key=weight)
+    for rank, tries in sorted(group.items()):
+        for attempt, entries in sorted(tries.items()):
+            names = tuple(found.name for found in entries)
+            yield Attempt(epoch, rank, attempt, names, _state(entries), attempt == best, held[rank, attempt])
 
 
 def _state(entries: list[ListedFile]) -> str:

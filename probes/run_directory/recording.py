@@ -12,6 +12,7 @@ from probes.errors import StorageError
 from probes.journal.writer import Journal
 from probes.run_directory.create import write_whole
 from probes.run_directory.file_name import CONTINUED, Stem
+from probes.run_directory.launch.launch_file import LaunchRecord
 from probes.run_directory.ledger import SealedFileInfo
 from probes.run_directory.ownership import Ownership
 from probes.run_directory.sealer_process import SealerProcess, SealFailure
@@ -26,6 +27,7 @@ class Recording:
         owned: the run directory.
         head: what every journal's HEAD says: run id, manifest, spec.
         rank: rank of this process, where the launch has several.
+        launch: the start that all ranks share, where there are several.
         attempt: which start of the run this is.
         durability: `process` or `power`.
         buffer_bytes: most bytes that wait in memory.
@@ -39,6 +41,7 @@ class Recording:
         head: dict[str, Any],
         *,
         rank: int | None = None,
+        launch: LaunchRecord | None = None,
         attempt: int = 1,
         durability: str = "process",
         buffer_bytes: int | None = None,
@@ -49,6 +52,7 @@ class Recording:
         self.directory = owned.directory
         self.head = head
         self.rank = rank
+        self.launch = launch if rank is not None else None
         self.attempt = attempt
         self.durability = durability
         self.buffer_bytes = buffer_bytes

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from probes.errors import FileRefused, ProbesError, StorageError
 from probes.run_directory.file_name import KEPT, Stem, final_name, ledger_files, parse_stem
+from probes.run_directory.launch.run_head import run_head
 from probes.run_directory.ledger import Ledger
-from probes.run_directory.ledger_lines import LedgerLine
+from probes.run_directory.ledger_lines import FIRST, LedgerLine
+from probes.run_directory.listing import Directory
 from probes.run_directory.ownership import own
 from probes.run_directory.seal import JournalSealer, UnprovenSteps
 
@@ -52,11 +55,18 @@ class Recovery:
         directory: the run directory.
         findings: in the order of their names; empty where all was in order.
         heads: for each ledger the hash of its last line.
+        absent: epochs that ranks have no file of, by these ranks.
     """
 
     directory: Path
     findings: tuple[RecoveryFinding, ...]
     heads: dict[str, str]
+    absent: dict[int, tuple[int, ...]] = field(default_factory=dict)
+
+    @property
+    def head(self) -> str:
+        """The head of the run, over all ledgers; empty where nothing was sealed."""
+        return run_head({name: head for name, head in self.heads.items() if head != FIRST})
 
     @property
     def damaged(self) -> bool:
@@ -93,9 +103,15 @@ def recover(directory: Path, *, take_over: bool = False, unproven: str = "keep")
     try:
         swept = tuple(RecoveryFinding(name, "swept", "a start that was never finished") for name in owned.sweep())
         found = seal_leftovers(directory, unproven=unproven)
-        return replace(found, findings=swept + found.findings)
+        return replace(found, findings=swept + found.findings, absent=_absent(directory))
     finally:
         owned.release()
+
+
+def _absent(directory: Path) -> dict[int, tuple[int, ...]]:
+    with suppress(FileRefused):  # a file that is damaged is found where it is looked at
+        return Directory(directory).absent_ranks
+    return {}
 
 
 def side_directories(directory: Path) -> list[Path]:

@@ -12,13 +12,17 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from probes.digest import canonical
 from probes.errors import ProbesError, StorageError
-from probes.run_directory.file_name import Stem, count_starts
+from probes.run_directory.file_name import Stem, attempt_of_manifest, manifest_files
+from probes.run_directory.launch.launch_file import launches
 from probes.run_directory.ownership import Ownership
 from probes.run_directory.subprocess_command import command
+
+if TYPE_CHECKING:
+    from probes.run_directory.listing import ListedFile
 
 
 @dataclass(frozen=True)
@@ -38,11 +42,16 @@ class PreviousAttempts:
     sealed: tuple[str, ...] = ()
 
 
+def last_attempt(directory: Path) -> int:
+    """The number of the last start of a run, of any rank; 0 where there was none."""
+    return max([0, *launches(directory), *(attempt_of_manifest(path.name) for path in manifest_files(directory))])
+
+
 def previous_attempts(owned: Ownership) -> PreviousAttempts:
     """Seal what is left in a directory that this process owns, and read what is in it; a child that owns it too does both.
 
     Args:
-        owned: the directory, or the part of one rank; the files of other ranks are not touched.
+        owned: the directory with all ranks, or the part of one rank; the files of other ranks are then not touched.
 
     Raises:
         StorageError: a file in it is damaged.
@@ -64,6 +73,11 @@ def previous_attempts(owned: Ownership) -> PreviousAttempts:
 def read_attempts(directory: Path, rank: int | None = None) -> PreviousAttempts:
     """Seal the journals that are left, and read the results of all earlier starts; the child's half.
 
+    Args:
+        directory: the run directory.
+        rank: whose journals are sealed, by default those of all; its steps count, and where it has no file of an epoch, those of the
+            first rank that has.
+
     Raises:
         StorageError: a file in the directory is damaged.
         FileRefused: the ledger, or a sealed file, is not what it should be.
@@ -72,22 +86,25 @@ def read_attempts(directory: Path, rank: int | None = None) -> PreviousAttempts:
     from probes.run_directory.listing import Directory
     from probes.run_directory.recover import DAMAGE, seal_leftovers
 
-    def has_our_rank(stem: Stem) -> bool:
-        return stem.rank == rank
+    def is_ours(stem: Stem) -> bool:
+        return rank is None or stem.rank == rank
 
-    recovery = seal_leftovers(directory, has_our_rank)
+    recovery = seal_leftovers(directory, is_ours)
     if recovery.damaged:
         lines = [f"{one.file}: {one.message}" for one in recovery.findings if one.action in DAMAGE]
         raise StorageError(f"{'; '.join(lines)}; `probes recover {directory}` shows details")
     files = Directory(directory)
-    steps: dict[int, dict[str, int]] = {}
-    for found in (found for found in files.current if found.rank == (rank or 0)):  # the last segment has the steps of all
-        steps[found.epoch] = dict((files.file(found.name).document("closing") or {}).get("steps") or {})
-    states = {one.epoch: one.state for one in files.attempts if one.current and one.rank == (rank or 0)}
+    counted: dict[int, ListedFile] = {}
+    for found in files.current:  # by rank and segment; the last segment has the steps of all
+        before = counted.get(found.epoch)
+        if before is None or found.rank in (before.rank, rank or 0):
+            counted[found.epoch] = found
+    steps = {epoch: dict((files.file(found.name).document("closing") or {}).get("steps") or {}) for epoch, found in counted.items()}
+    states = files.states(lambda _, of: rank is None or of == rank)
     incomplete = [epoch for epoch, state in states.items() if state != "complete"]
     next_epoch = min(incomplete, default=max(states, default=-1) + 1)
     sealed = tuple(one.file for one in recovery.findings if one.action == "sealed")
-    return PreviousAttempts(count_starts(directory, rank) + 1, next_epoch, steps, sealed)
+    return PreviousAttempts(last_attempt(directory) + 1, next_epoch, steps, sealed)
 
 
 def main(words: list[str]) -> None:

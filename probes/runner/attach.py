@@ -101,6 +101,7 @@ def _recording(plan: Plan, start: Start) -> Recording:
         start.owned,
         start.head,
         rank=part(),
+        launch=start.launch,
         attempt=start.past.attempt,
         durability=spec.durability,
         buffer_bytes=spec.limits.buffer_bytes,

@@ -28,10 +28,12 @@ from probes.hooks.capture.account import Account
 from probes.hooks.capture.model_copies import clean_copies
 from probes.plan import Plan
 from probes.provenance.forked_imports import forked_imports
+from probes.run_directory.launch.end_note import leave
 from probes.run_directory.recording import Recording
 from probes.run_directory.resume import PreviousAttempts
 from probes.runner.clock.event_counts import EventCounts
 from probes.runner.engine import Engine, Observer
+from probes.runner.launch_summary import DEFERRED, LaunchSummary, end_note
 from probes.runner.program_events import ProgramEvents
 from probes.runner.run_loops import RunLoops, reason_of
 from probes.runner.summary import RunSummary, unmet
@@ -45,6 +47,7 @@ class Run(RunLoops):
     Attributes:
         plan: what the spec means on this model.
         directory: where the files are.
+        of_all_ranks: what all ranks of a launch captured, for the rank that is the last to end.
     """
 
     def __init__(
@@ -60,6 +63,8 @@ class Run(RunLoops):
         self._entered = False
         self._over = False
         self._entered_at: tuple[int, CodeType] | None = None
+        self.of_all_ranks: LaunchSummary | None = None
+        self._ended_well = False
         _ATTACHED.add(self)
 
     # Life cycle
@@ -133,6 +138,8 @@ class Run(RunLoops):
             self._take_off()
             self.recording.release()
         if error is None:
+            self._ended_well = True
+            self._leave_launch()
             self._judge()
 
     def discard(self) -> None:
@@ -175,12 +182,22 @@ class Run(RunLoops):
         self.engine.live.remove()
         clean_copies.stop()
 
+    def _leave_launch(self) -> None:
+        """Say how this rank ended; the last one speaks for all."""
+        launch, rank = self.recording.launch, self.recording.rank
+        if launch is not None and rank is not None and self.failure is None:
+            notes = leave(self.directory, launch, rank, end_note(self.summary()))
+            self.of_all_ranks = LaunchSummary(notes, self.directory) if notes is not None else None
+
     def _judge(self) -> None:
         if self.failure is not None:
             raise self.failure
         if self.past.attempt > 1 and not self.accounts:
             return  # a job that had come to its end was started again, and had nothing left to do
         problems = [*unmet(self.plan, self.accounts, self.engine.clock.totals), *self.engine.writer.sinks.judge.problems()]
+        if self.recording.launch is not None:
+            problems = [one for one in problems if one.code != DEFERRED]
+            problems += self.of_all_ranks.problems if self.of_all_ranks is not None else ()
         if problems:
             raise RunError("\n".join(str(problem) for problem in problems))
 
@@ -195,6 +212,11 @@ class Run(RunLoops):
     def failure(self) -> ProbesError | None:
         """What went wrong: a failure that ended the captures, or what a trigger stopped the training with."""
         return self.engine.failures.first or self.events.raised or self.engine.watch.error
+
+    @property
+    def ended_well(self) -> bool:
+        """Whether the program left the run, or its own end closed it, without an error."""
+        return self._over and self._ended_well
 
     @property
     def raised(self) -> ProbesError | None:

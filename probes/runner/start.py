@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +15,10 @@ from probes.errors import StorageError, UsageError
 from probes.plan import Plan
 from probes.provenance.collect import Script, collect
 from probes.run_directory.create import claim, default_directory, new_run_id, write_start
-from probes.run_directory.file_name import manifest_name
+from probes.run_directory.file_name import manifest_files, manifest_name
+from probes.run_directory.launch.join import Newcomer, join
+from probes.run_directory.launch.launch_file import LaunchRecord, launches
+from probes.run_directory.launch.launcher import launcher
 from probes.run_directory.manifest import Manifest, written
 from probes.run_directory.ownership import Ownership, own
 from probes.run_directory.resume import PreviousAttempts, previous_attempts
@@ -54,11 +57,13 @@ class Start(NamedTuple):
         owned: its directory.
         head: what every journal says of it.
         past: what earlier starts came to.
+        launch: the start that all ranks share, where there are several.
     """
 
     owned: Ownership
     head: dict[str, Any]
     past: PreviousAttempts
+    launch: LaunchRecord | None = None
 
 
 def begin(plan: Plan, wanted: Wanted) -> Start:
@@ -70,34 +75,51 @@ def begin(plan: Plan, wanted: Wanted) -> Start:
     """
     if wanted.take_over and not wanted.resume:
         raise UsageError("taking over is for resuming: add `--resume` (`resume=True`)")
-    if wanted.resume and wanted.out is None:
+    by = launcher(world())
+    if wanted.resume and wanted.out is None and not by.id:
         raise UsageError("resuming needs the directory of the run: add `--out DIR` (`out=`)")
-    before = _begun(Path(wanted.out).absolute()) if wanted.resume and wanted.out is not None else None
-    run_id = before.run_id if before is not None else new_run_id(world())
+    run_id = new_run_id(by.job if by.id or world() > 1 else "")
     directory = (Path(wanted.out) if wanted.out is not None else default_directory(plan.loaded.spec.name, run_id)).absolute()
     DiskSpace(plan, directory).before()
-    owned = claim(directory, run_id, part(), take_over=wanted.take_over) if before is None else _claim_again(directory, run_id, wanted)
+    if by.id or world() > 1 or (wanted.resume and launches(directory)):
+        newcomer = Newcomer(directory, run_id, by, world(), part(), wanted.resume, wanted.take_over)
+        begun = _begun(directory)
+        return _published(plan, wanted, *join(newcomer if begun is None else replace(newcomer, run_id=begun.run_id)))
+    before = _begun(directory) if wanted.resume else None
+    if before is None:
+        return _published(plan, wanted, claim(directory, run_id))
+    owned = own(directory, before.run_id, take_over=wanted.take_over)
     try:
-        past = previous_attempts(owned) if before is not None else PreviousAttempts()
-        return Start(owned, _publish(plan, wanted, owned, run_id, past, before), past)
+        past = previous_attempts(owned)
+    except BaseException:
+        owned.release()
+        raise
+    return _published(plan, wanted, owned, None, past)
+
+
+def _published(
+    plan: Plan, wanted: Wanted, owned: Ownership, launch: LaunchRecord | None = None, past: PreviousAttempts | None = None
+) -> Start:
+    """The start, once its manifest is there."""
+    past = past or PreviousAttempts()
+    try:
+        before = _begun(owned.directory) if past.attempt > 1 else None
+        run_id = before.run_id if before is not None else launch.run_id if launch is not None else owned.claim.run_id
+        return Start(owned, _publish(plan, wanted, owned, run_id, past, before), past, launch)
     except BaseException:
         owned.release()
         raise
 
 
 def _begun(directory: Path) -> Manifest | None:
-    """The manifest of the run in a directory; None where no run was begun there."""
-    path = directory / manifest_name()
+    """The first manifest of the run in a directory; None where no run was begun there."""
+    path = next((path for path in (directory / manifest_name(), *manifest_files(directory)) if path.exists()), None)
+    if path is None:
+        return None
     try:
         return Manifest.model_validate_json(path.read_bytes())
-    except FileNotFoundError:
-        return None
     except (OSError, ValueError) as error:
         raise StorageError(f"'{path}' cannot be read, so the run cannot be resumed: {str(error).splitlines()[0]}") from error
-
-
-def _claim_again(directory: Path, run_id: str, wanted: Wanted) -> Ownership:
-    return own(directory, run_id, part(), take_over=wanted.take_over)
 
 
 def _publish(plan: Plan, wanted: Wanted, owned: Ownership, run_id: str, past: PreviousAttempts, before: Manifest | None) -> dict[str, Any]:
@@ -120,7 +142,7 @@ def _publish(plan: Plan, wanted: Wanted, owned: Ownership, run_id: str, past: Pr
     manifest = provenance.manifest
     if before is not None:
         _check_same(before, manifest)
-    files = {} if part() else provenance.files if past.attempt > 1 else {SPEC: plan.loaded.source, **provenance.files}
+    files = {} if part() else provenance.files if (owned.directory / SPEC).exists() else {SPEC: plan.loaded.source, **provenance.files}
     files = {**files, manifest_name(past.attempt, part()): written(manifest.model_dump(mode="json")).encode()}
     write_start(owned, files, again=before is not None)
     return {

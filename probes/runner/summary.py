@@ -92,7 +92,7 @@ class RunSummary:
         return f'<RunSummary "{self.directory}": {len(self.rows)} probes, {captures} captures, {self.epochs} epochs>'
 
     def _repr_html_(self) -> str:
-        return html_table(HEADER, self._cells()) + html_lines("\n".join(self._ending()))
+        return html_table(HEADER, self._cells()) + html_lines("\n".join(self.ending()))
 
     def _cells(self) -> list[tuple[str, ...]]:
         return [(r.probe, r.hook, str(r.targets), str(r.fired), str(r.captures), size(r.nbytes), r.note) for r in self.rows]
@@ -106,9 +106,10 @@ class RunSummary:
         Args:
             width: most characters of a line of the table, as far as names can be shortened; by default any.
         """
-        return "\n".join([*aligned(HEADER, self._cells(), RIGHT, width, kept=("note",)), *self._ending()])
+        return "\n".join([*aligned(HEADER, self._cells(), RIGHT, width, kept=("note",)), *self.ending()])
 
-    def _ending(self) -> list[str]:
+    def ending(self) -> list[str]:
+        """What follows the table: the files first, and then what is worth knowing."""
         files = f"{self.epochs} {'epoch' if self.epochs == 1 else 'epochs'} sealed in {shown(self.directory)}"
         lines = [files + (f", ledger head {self.head}" if self.head else "")]
         lines += self.sinks.values()

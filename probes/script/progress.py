@@ -71,10 +71,13 @@ class Progress:
     def finished(self, runs: Sequence[Run], models: Sequence[str]) -> None:
         """The table of what was captured, every model that the script called, and what to type next."""
         for run in runs:
-            rank = _rank(run).rstrip()
+            every = run.of_all_ranks
+            if every is None and run.recording.launch is not None and run.ended_well:
+                continue  # the last rank says it for all
+            rank = _rank(run).rstrip() if every is None else ""
             width = shutil.get_terminal_size().columns if self.stream.isatty() else None
-            lines = [*([rank] if rank else []), run.summary().text(width), *models, f"next: probes ls {shown(run.directory)}"]
-            self.say("\n".join(["", *lines]))
+            table = run.summary().text(width) if every is None else every.text(width)
+            self.say("\n".join(["", *([rank] if rank else []), table, *models, f"next: probes ls {shown(run.directory)}"]))
 
 
 def _rank(run: Run) -> str:

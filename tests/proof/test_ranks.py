@@ -70,15 +70,15 @@ def test_a_rank_whose_end_was_cut_off_is_found_by_the_head_of_the_run(rank: int,
     head, ledger = verify(tmp_path / "a").head, tmp_path / "a" / f"ledger.rank-{rank:04d}.jsonl"
     ledger.write_bytes(ledger.read_bytes().splitlines(keepends=True)[0])
     (tmp_path / "a" / f"epoch-0001.rank-{rank:04d}.h5").unlink()
-    assert codes(tmp_path / "a") == set()
-    assert codes(tmp_path / "a", anchor=head) == {"ledger-rolled-back"}
+    assert codes(tmp_path / "a") == {"launch-differs"}, "the other rank has the epoch"
+    assert codes(tmp_path / "a", anchor=head) == {"launch-differs", "ledger-rolled-back"}
 
 
 def test_a_rank_that_was_taken_out_or_put_in_place_of_another_is_found(tmp_path: Path) -> None:
     launch(tmp_path / "a")
     launch(tmp_path / "b")
     (tmp_path / "a" / "ledger.rank-0001.jsonl").unlink()
-    assert codes(tmp_path / "a") == {"file-unlisted"}
+    assert codes(tmp_path / "a") == {"file-unlisted", "launch-differs"}
     (tmp_path / "a" / "run.rank-0001.json").unlink()
     for path in (tmp_path / "a").glob("epoch-*.rank-0001.h5"):
         path.unlink()

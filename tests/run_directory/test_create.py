@@ -17,6 +17,7 @@ import probes
 from probes.errors import MissingExtra, StorageError
 from probes.record_options import RecordOptions
 from probes.run_directory.create import claim, new_run_id
+from probes.run_directory.launch.launcher import launcher
 from tests.warm import programs
 
 PROGRAM = """
@@ -48,6 +49,7 @@ def test_ranks_share_a_directory_and_write_files_of_their_own(tmp_path: Path) ->
     assert [rank.returncode for rank in launch(out, 2)] == [0, 0]
     assert sorted(path.name for path in out.iterdir() if path.suffix != ".diff") == [
         *(f"epoch-000{epoch}.rank-000{rank}.h5" for epoch in (0, 1) for rank in (0, 1)),
+        "launch.json",
         "ledger.rank-0000.jsonl",
         "ledger.rank-0001.jsonl",
         "run.json",
@@ -74,12 +76,12 @@ def test_ranks_of_another_launch_are_refused(tmp_path: Path) -> None:
 
 def test_the_ranks_of_a_launch_agree_on_the_run_id(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "job-1")
-    assert new_run_id(2) == new_run_id(2)
-    assert new_run_id(2).startswith("launch-")
-    first = new_run_id(2)
+    first = new_run_id(launcher(2).job)
+    assert first == new_run_id(launcher(2).job)
+    assert first.startswith("launch-")
     monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")
-    assert new_run_id(2) not in (first, "")
-    assert new_run_id(2) == new_run_id(2)
+    assert new_run_id(launcher(2).job) not in (first, "")
+    assert new_run_id(launcher(2).job) == new_run_id(launcher(2).job)
     assert new_run_id() != new_run_id()
 
 

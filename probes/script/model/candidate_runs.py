@@ -14,6 +14,7 @@ from probes.errors import PlanError, ProbesError, Problem
 from probes.run_directory.create import shown
 from probes.runner.attach import attach
 from probes.runner.run import Run
+from probes.runner.start import part
 from probes.script.model.choice import Candidate
 from probes.script.progress import Progress
 from probes.script.run_request import RunRequest
@@ -64,7 +65,7 @@ class CandidateRuns:
 
     def _beside(self, directory: Path, word: str) -> Path:
         """The next directory beside a run that is free; a killed script may have left some, which `probes recover` seals."""
-        while (beside := directory.with_name(f"{directory.name}.{word}-{self._opened}")).exists():
+        while (beside := directory.with_name(f"{directory.name}.{word}-{self._opened}")).exists() and part() is None:  # ranks share it
             self._opened += 1
         return beside
 

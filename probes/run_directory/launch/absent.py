@@ -1,0 +1,31 @@
+"""Sentences on ranks that have no file of an epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+MOST_NAMED = 8
+
+
+def by_ranks(absent: Mapping[int, tuple[int, ...]]) -> dict[tuple[int, ...], list[int]]:
+    """The epochs that the same ranks have no file of, by these ranks.
+
+    Args:
+        absent: the ranks by epoch.
+    """
+    found: dict[tuple[int, ...], list[int]] = {}
+    for epoch, ranks in sorted(absent.items()):
+        found.setdefault(ranks, []).append(epoch)
+    return found
+
+
+def without(ranks: Sequence[int], epochs: Sequence[int]) -> str:
+    """The sentence on some ranks and epochs."""
+    of = f"rank {ranks[0]} has" if len(ranks) == 1 else f"ranks {some(ranks)} have"
+    return f"{of} no file of {'epoch' if len(epochs) == 1 else 'epochs'} {some(epochs)}"
+
+
+def some(numbers: Sequence[int]) -> str:
+    """The first few numbers, and how many more there are."""
+    more = f" and {len(numbers) - MOST_NAMED} more" if len(numbers) > MOST_NAMED else ""
+    return ", ".join(map(str, numbers[:MOST_NAMED])) + more

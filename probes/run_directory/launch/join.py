@@ -1,0 +1,172 @@
+"""How the ranks of a launch come to one run: by files alone, whoever is first.
+
+The first rank to come owns the whole directory for a moment. It seals what earlier starts have left, of every rank, and writes the
+launch file; then each rank owns its own part. A rank that comes later finds the launch file with the token of its start.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from time import monotonic, sleep
+from typing import NamedTuple
+
+from probes.errors import FileRefused, StorageError
+from probes.run_directory.claim import PATIENCE, claims
+from probes.run_directory.create import claim, has_begun
+from probes.run_directory.file_name import manifest_name
+from probes.run_directory.launch.launch_file import LaunchRecord, is_launch_file, launches, write_launch
+from probes.run_directory.launch.launcher import Launcher
+from probes.run_directory.ownership import Ownership, own
+from probes.run_directory.resume import PreviousAttempts, last_attempt, previous_attempts
+
+LOOK_SECONDS = 0.05
+START = "start"  # what a claim says whose owner begins, or continues, the run for all ranks
+
+
+@dataclass(frozen=True)
+class Newcomer:
+    """A rank that wants to write a run.
+
+    Attributes:
+        directory: the run directory.
+        run_id: name of the run, if it is a new one.
+        launcher: what started the process.
+        world: number of processes of the launch.
+        rank: its own; None where the launch has one process.
+        resume: continue the run that is there, if there is one.
+        take_over: continue also where it is not known whether the owner of an earlier start still lives.
+    """
+
+    directory: Path
+    run_id: str
+    launcher: Launcher
+    world: int
+    rank: int | None
+    resume: bool = False
+    take_over: bool = False
+
+    def is_restarted(self, last: LaunchRecord) -> bool:
+        """Whether the launcher of an earlier start has started the processes again, which is to continue the run without further words."""
+        again = self.launcher.restart > last.restart or self.launcher.agent == last.agent
+        return bool(self.launcher.id) and self.launcher.job == last.job and again
+
+
+class Joined(NamedTuple):
+    """The part of a run that a rank owns.
+
+    Attributes:
+        owned: the part.
+        record: the start that it is of.
+        past: the results of the earlier starts.
+    """
+
+    owned: Ownership
+    record: LaunchRecord
+    past: PreviousAttempts
+
+
+def join(one: Newcomer) -> Joined:
+    """Join the start of a run, or begin it.
+
+    Raises:
+        StorageError: the directory holds another run, another process owns it, or a file in it is damaged.
+    """
+    record = _agreed(one)
+    owned = _own_part(one, record)
+    try:
+        past = previous_attempts(owned) if record.attempt > 1 else PreviousAttempts()
+    except BaseException:
+        owned.release()
+        raise
+    return Joined(owned, record, replace(past, attempt=record.attempt, next_epoch=record.next_epoch))
+
+
+def _agreed(one: Newcomer) -> LaunchRecord:
+    """The launch file of this start; the first rank to come writes it."""
+    deadline = monotonic() + PATIENCE + 15  # a heart that stopped with its machine is waited for
+    while True:
+        last = _last(one.directory)
+        if last is not None and last.token == one.launcher.token and not _is_over(one, last):
+            return last
+        restarted = last is not None and one.is_restarted(last)
+        try:
+            return _begin(one, last, again=one.resume or restarted, restarted=restarted)
+        except StorageError:
+            now = _last(one.directory)
+            other_was_faster = now is not None and now != last and now.token == one.launcher.token
+            patient = restarted and monotonic() < deadline
+            if not (other_was_faster or _is_starting(one.directory) or patient):
+                raise
+        sleep(LOOK_SECONDS)
+
+
+def _last(directory: Path) -> LaunchRecord | None:
+    with suppress(FileRefused):  # an empty file, on a file system without links, is about to be replaced
+        return next(reversed(launches(directory).values()), None)
+    return None
+
+
+def _is_over(one: Newcomer, record: LaunchRecord) -> bool:
+    """Whether this rank has joined a start before, so that the same words are those of a later one."""
+    return (one.directory / manifest_name(record.attempt, one.rank)).exists()
+
+
+def _is_starting(directory: Path) -> bool:
+    return any(found.rank is None and found.claim.task == START and found.life == "alive" for found in claims(directory))
+
+
+def _begin(one: Newcomer, last: LaunchRecord | None, *, again: bool, restarted: bool) -> LaunchRecord:
+    """Write the launch file, as the owner of the whole directory."""
+    begun = again and has_begun(one.directory)
+    if begun:
+        owned = own(one.directory, one.run_id, task=START, take_over=one.take_over or restarted)
+    else:
+        owned = claim(one.directory, one.run_id, task=START, take_over=one.take_over or restarted)
+    try:
+        found = _last(one.directory)
+        if found != last and found is not None and found.token == one.launcher.token:
+            return found
+        past = previous_attempts(owned) if begun else PreviousAttempts()
+        if not begun:
+            for path in one.directory.glob("launch*.json"):  # of a start that was killed before any rank had written its manifest
+                path.unlink() if is_launch_file(path.name) else None
+        attempt = last_attempt(one.directory) + 1 if begun else 1
+        record = _record(one, attempt, past.next_epoch)
+        write_launch(one.directory, record)
+        return record
+    except OSError as error:
+        raise StorageError(f'cannot write a launch file in "{one.directory}": {error.strerror}') from error
+    finally:
+        owned.release()
+
+
+def _record(one: Newcomer, attempt: int, next_epoch: int) -> LaunchRecord:
+    by = one.launcher
+    return LaunchRecord(
+        run_id=one.run_id,
+        attempt=attempt,
+        world=one.world,
+        next_epoch=next_epoch,
+        launcher=by.name,
+        job=by.job,
+        restart=by.restart,
+        agent=by.agent,
+        token=by.token,
+        started=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+    )
+
+
+def _own_part(one: Newcomer, record: LaunchRecord) -> Ownership:
+    """Own the part of this rank; a rank that looks whether it is the first holds the whole directory for a moment."""
+    while True:
+        try:
+            if record.attempt > 1:
+                return own(one.directory, record.run_id, one.rank, take_over=one.take_over)
+            return claim(one.directory, record.run_id, one.rank, take_over=one.take_over)
+        except StorageError:
+            if not _is_starting(one.directory):
+                raise
+        sleep(LOOK_SECONDS)

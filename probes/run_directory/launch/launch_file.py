@@ -1,0 +1,102 @@
+"""The file in which the ranks of one start agree: its attempt, the number of processes, and the epoch that all begin with."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from probes.digest import canonical
+from probes.errors import FileRefused
+from probes.plain_file import plain_object, read_plain
+from probes.run_directory.file_name import temporary_name
+from probes.run_directory.publish import publish
+
+_NAME = re.compile(r"launch(?:\.a([1-9][0-9]{0,9}))?\.json")
+
+
+class LaunchRecord(BaseModel):
+    """One start of the processes of a run."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
+
+    format: str = Field(default="launch.v1", pattern="^launch[.]v1$", description="Name and version of this format.")
+    run_id: str = Field(description="Name of the run.")
+    attempt: int = Field(ge=1, lt=1 << 32, description="Number of the start, the same on every rank.")
+    world: int = Field(ge=1, lt=1 << 32, description="Number of processes.")
+    next_epoch: int = Field(ge=0, lt=1 << 32, description="The first epoch that is not complete on every rank.")
+    launcher: str = Field(description="What started the processes; empty where it has no name here.")
+    job: str = Field(description="How the launcher calls the job, the same after a restart.")
+    restart: int = Field(ge=0, description="How often the launcher had started the processes again.")
+    agent: str = Field(description="The process that had started the first rank to come.")
+    token: str = Field(description="The same on every rank of this start, and of no other.")
+    started: str = Field(description="When the first rank came, UTC.")
+
+
+def launch_name(attempt: int = 1) -> str:
+    """The name of the launch file of one start: `launch.json`, then `launch.a2.json`."""
+    return f"launch.a{attempt}.json" if attempt > 1 else "launch.json"
+
+
+def is_launch_file(name: str) -> bool:
+    """Whether a name is exactly that of a launch file."""
+    found = _NAME.fullmatch(name)
+    return found is not None and launch_name(int(found[1] or 1)) == name
+
+
+def launches(directory: Path) -> dict[int, LaunchRecord]:
+    """The starts of a run by attempt; empty for a run of one process, and of a release that had no launch files.
+
+    Raises:
+        FileRefused: a launch file is not one.
+    """
+    names = sorted(path.name for path in directory.glob("launch*.json") if is_launch_file(path.name))
+    found = [_read(directory / name) for name in names]
+    return {one.attempt: one for one in sorted(found, key=lambda one: one.attempt)}
+
+
+def worlds(directory: Path) -> dict[int, int]:
+    """The number of processes of each start that has a launch file."""
+    return {attempt: one.world for attempt, one in launches(directory).items()}
+
+
+def _read(path: Path) -> LaunchRecord:
+    try:
+        found = LaunchRecord.model_validate(plain_object(read_plain(path)))
+    except (ValueError, ValidationError) as error:
+        raise FileRefused("launch-differs", f'"{path}" is not a launch file: {str(error).splitlines()[0]}') from error
+    if launch_name(found.attempt) != path.name:
+        raise FileRefused("launch-differs", f'"{path}" states attempt {found.attempt}, which is not the one of its name')
+    return found
+
+
+def write_launch(directory: Path, record: LaunchRecord) -> None:
+    """Put a launch file there, whole from its first moment.
+
+    Raises:
+        StorageError: there is one already.
+        OSError: the disk does not take it.
+    """
+    write_whole(directory / launch_name(record.attempt), canonical(record.model_dump()) + b"\n")
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file of a launch that has its name only when all of it is on the device.
+
+    Raises:
+        StorageError: there is one already.
+        OSError: the disk does not take it.
+    """
+    temporary = path.with_name(temporary_name(path.name))
+    try:
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        publish(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,87 @@
+"""What all ranks of a launch captured, as one table, and whether that is what the spec asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from probes.errors import Problem
+from probes.printable import aligned
+from probes.run_directory.create import shown
+from probes.run_directory.launch.run_head import head_of
+from probes.run_directory.ledger_lines import read_ledgers
+from probes.runner.summary import HEADER, RIGHT, Row, RunSummary
+from probes.signature import size
+
+DEFERRED = "captured-nothing"  # a probe that another rank has captured something of is no fault of this one
+MOST_NAMED = 8
+SUMS = ("fired", "captures", "nbytes")
+
+
+def end_note(summary: RunSummary) -> dict[str, Any]:
+    """What a rank leaves for the summary of all: plain data."""
+    return {
+        "rows": [vars(row) for row in summary.rows],
+        "lines": summary.ending()[1:],
+        "epochs": summary.epochs,
+        "nothing": {problem.path: problem.as_dict() for problem in summary.problems if problem.code == DEFERRED},
+    }
+
+
+class LaunchSummary:
+    """A table with a row for each probe, over all ranks.
+
+    Args:
+        notes: what each rank left at its end, by rank.
+        directory: the run directory.
+
+    Attributes:
+        rows: the counters of each probe.
+        ranks: how many ranks there are.
+        epochs: the most epochs that a rank has sealed.
+        head: the head of the run, over the ledgers of all ranks.
+        problems: what no rank captured anything of.
+    """
+
+    def __init__(self, notes: Sequence[Mapping[str, Any]], directory: Path) -> None:
+        self.directory = directory
+        self.ranks = len(notes)
+        self.epochs = max(note["epochs"] for note in notes)
+        self.head = head_of(read_ledgers(directory))
+        names = dict.fromkeys(row["probe"] for note in notes for row in note["rows"])
+        self.rows = [_merged([row for note in notes for row in note["rows"] if row["probe"] == name]) for name in names]
+        self.lines = [*_said([note["lines"] for note in notes])]
+        first: Mapping[str, Any] = notes[0]["nothing"]
+        silent = [path for path in first if all(path in note["nothing"] for note in notes)]
+        self.problems = [Problem(**first[path]) for path in silent]
+
+    def text(self, width: int | None = None) -> str:
+        """The table and what follows it.
+
+        Args:
+            width: most characters of a line of the table, as far as names can be shortened; by default any.
+        """
+        cells = [(r.probe, r.hook, str(r.targets), str(r.fired), str(r.captures), size(r.nbytes), r.note) for r in self.rows]
+        epochs = f"{self.epochs} {'epoch' if self.epochs == 1 else 'epochs'}"
+        files = f"{epochs} of {self.ranks} ranks sealed in {shown(self.directory)}, head of the run {self.head}"
+        return "\n".join([*aligned(HEADER, cells, RIGHT, width, kept=("note",)), files, *self.lines])
+
+    def __str__(self) -> str:
+        return self.text()
+
+
+def _merged(rows: Sequence[Mapping[str, Any]]) -> Row:
+    """The counters of a probe over the ranks; its targets are those of the rank that has most."""
+    hooks = dict.fromkeys(hook for row in rows for hook in row["hook"].split(", "))
+    notes = "; ".join(dict.fromkeys(row["note"] for row in rows if row["note"]))
+    sums = {name: sum(row[name] for row in rows) for name in SUMS}
+    return Row(rows[0]["probe"], ", ".join(hooks), max(row["targets"] for row in rows), **sums, note=notes)
+
+
+def _said(lines: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Every line once; one that not all ranks say, with the ranks that do."""
+    for line in dict.fromkeys(line for one in lines for line in one):
+        ranks = [str(rank) for rank, one in enumerate(lines) if line in one]
+        few = f"{', '.join(ranks[:MOST_NAMED])}{f' and {len(ranks) - MOST_NAMED} more' if len(ranks) > MOST_NAMED else ''}"
+        yield line if len(ranks) == len(lines) else f"{'rank' if len(ranks) == 1 else 'ranks'} {few}: {line}"
