@@ -25,6 +25,8 @@ VARIABLE = ("epoch", "microstep", "call", "backward")
 LINE_KEYS = (
     "attempt bytes captures captures_root complete epoch epoch_root file file_blake3 format index previous rank reason segment supersedes"
 )
+FORMATS = {"ledger.v1": LINE_KEYS, "ledger.v2": " ".join(sorted([*LINE_KEYS.split(), "remarks", "series"]))}
+BY_DESIGN = {"recompute", "filtered", "not reached", "no optimizer step"}
 
 
 class Bad(Exception):
@@ -153,13 +155,17 @@ def check_ledger(path: Path) -> list[dict[str, Any]]:
     previous, entries = "0" * 64, []
     for index, line in enumerate(regular(path).split(b"\n")[:-1]):
         entry = json.loads(line)
-        require(canonical(entry) == line and " ".join(sorted(entry)) == LINE_KEYS, "a line of the ledger")
-        require((entry["format"], entry["index"], entry["previous"]) == ("ledger.v1", index, previous), "the chain of the ledger")
+        require(canonical(entry) == line and " ".join(sorted(entry)) == FORMATS[entry["format"]], "a line of the ledger")
+        require((entry["index"], entry["previous"]) == (index, previous), "the chain of the ledger")
         stated = place(entry["file"])
         require(stated.pop("ledger") == path.name, "the ledger of a file")
         require({**entry, **stated, "alone": 0} == {**entry, "alone": 0}, "a line and the name of its file")
         previous = digest(line)
         entries.append(entry)
+        if type(entry.get("series")) is int:
+            require(entry["series"] < index and isinstance(entries[entry["series"]]["series"], list), "the series of a line")
+    lists = [entry.get("series") for entry in entries]
+    entries = [{**entry, "series": lists[one] if type(one) is int else one} for entry, one in zip(entries, lists, strict=True)]
     files = {entry["file"]: entry for entry in entries}
     for entry in entries:
         earlier = files.get(entry["supersedes"])
@@ -187,17 +193,45 @@ def check_file(path: Path, entry: dict[str, Any], manifests: dict[str, Any]) -> 
         rank = f".rank-{about['rank']:04d}" if about["rank"] else ""
         require(mine == manifests[f"run{start}{rank}.json"], "the manifest")
         check_texts(texts, mine)
-        rows, captures = [], 0
+        rows, captures, outlines = [], 0, []
         for probe in file["captures"]:
             for name in file["captures"][probe]:
-                row, count = check_series(file["captures"][probe][name], about["rank"])
+                row, count, outline = check_series(file["captures"][probe][name], about["rank"], about["epoch"])
                 require(row[0] == unescaped(probe) and group_name(row) == name.partition("~")[0], "the name of a series")
                 rows.append(row)
+                outlines.append(outline)
                 captures += count
         check_roots(about, texts, mine, rows, captures)
     facts = {name: about[name] for name in ("epoch", "attempt", "rank", "captures_root", "epoch_root", "reason")}
     facts |= {"complete": bool(about["complete"]), "segment": about["segment"] or None, "captures": captures}
+    if entry["format"] != "ledger.v1":
+        outlines.sort(key=lambda one: [one[name] for name in ("probe", "target", "leaf", "phase", "dtype")])
+        facts |= {"series": outlines if len(outlines) <= 2000 else None, "remarks": remarks(json.loads(texts["closing"]))}
     require(all(entry[name] == value for name, value in facts.items()), "the line of the file")
+
+
+def remarks(closing: dict[str, Any]) -> bool:
+    accounts = closing.get("accounts") or []
+    reasons = [reason for one in accounts for reason in [*(one.get("skipped") or {}), *(row[1] for row in one.get("lost") or ())]]
+    events = (closing.get("trigger") or {}).get("events")
+    return bool(set(reasons) - BY_DESIGN or closing.get("rules") or events)
+
+
+def outline_of(
+    about: dict[str, Any], key: dict[str, str], shapes: list[tuple[int, ...]], size: int, epochs: Any, epoch: int
+) -> dict[str, Any]:
+    rank, dims = max(map(len, shapes)), about.get("dims")
+    alike = all(len(shape) == rank for shape in shapes)
+    own = sorted({int(one) for one in epochs})
+    return {
+        **key,
+        "dtype": about["torch_dtype"],
+        "captures": len(shapes),
+        "shape": [axis[0] if len(set(axis)) == 1 else None for axis in zip(*shapes, strict=True)] if alike else None,
+        "dims": dims if dims and len(dims) == rank else None,
+        "bytes": size,
+        "epochs": None if own == [epoch] else own,
+    }
 
 
 def rest_of(file: Any, content: bytes) -> bytes:
@@ -245,7 +279,7 @@ def check_roots(about: dict[str, Any], texts: dict[str, bytes], manifest: dict[s
     require(digest(canonical(facts)) == about["epoch_root"], "the epoch root")
 
 
-def check_series(group: Any, rank: int) -> tuple[list[str], int]:
+def check_series(group: Any, rank: int, epoch: int) -> tuple[list[str], int, dict[str, Any]]:
     about = attributes(group)
     count = len(group["step"])
     shapes = shapes_of(group, about, count)
@@ -265,7 +299,8 @@ def check_series(group: Any, rank: int) -> tuple[list[str], int]:
     head = {**key, "dtype": about["torch_dtype"], "captures": count, "blocks": len(blocks) // 32}
     found = digest(canonical(head) + b"\n" + clocks + sizes + blocks)
     require(found == about["digest"], "the series digest")
-    return [*key.values(), about["torch_dtype"], found], count
+    outline = outline_of(about, key, shapes, sum(lengths) * width, columns["epoch"], epoch)
+    return [*key.values(), about["torch_dtype"], found], count, outline
 
 
 def digests(payload: bytes, lengths: list[int]) -> bytes:

@@ -34,7 +34,10 @@ class SealedFile:
     Attributes:
         path: where it is.
         root: its root group.
+        sealed: that it is no journal.
     """
+
+    sealed = True
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -36,7 +36,10 @@ class UnsealedFile:
     Attributes:
         path: where it is.
         attributes: run, epoch, attempt, rank and completeness, as a sealed file has them.
+        sealed: that it is a journal.
     """
+
+    sealed = False
 
     def __init__(self, path: Path) -> None:
         self.path = path

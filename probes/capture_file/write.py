@@ -12,10 +12,12 @@ from mmap import PROT_READ, mmap
 from pathlib import Path
 from typing import Any
 
+from probes.capture_file.closing.remarks import has_remarks
 from probes.capture_file.codecs import Compression
 from probes.capture_file.compressed_copy import copy_compressed
 from probes.capture_file.grouped import JournalSeries, group_by_series, steps_in_order
 from probes.capture_file.layout import FORMAT, Layout, PlacedSeries
+from probes.capture_file.outline import SeriesOutline, outline_of_journal
 from probes.capture_file.payload_copy import copy_payloads, write_all
 from probes.capture_file.roots import Gap, file_root, gaps_text, merge_gaps, root_of_epoch
 from probes.capture_file.series_name import escape
@@ -36,18 +38,20 @@ class WrittenFile:
     Attributes:
         complete: whether the journal says that its epoch came to an end.
         reason: why not.
-        series: how many series there are.
+        series: what each series is.
         captures: how many captures.
         captures_root: digest of everything captured.
         epoch_root: digest of that together with what it came from.
+        remarks: whether the closing record has anything that a list of the run shows.
     """
 
     complete: bool
     reason: str
-    series: int
+    series: tuple[SeriesOutline, ...]
     captures: int
     captures_root: str
     epoch_root: str
+    remarks: bool
 
 
 def write_capture_file(scan: Scan, path: Path, compression: Compression | None = None, passed: OnProgress = ignore_progress) -> WrittenFile:
@@ -208,8 +212,9 @@ def _built(scan: Scan, series: tuple[JournalSeries, ...], digests: list[str], ga
     complete, reason = verdict(scan)
     captures = sum(one.count for one in series)
     root = captures_root([(one.key, one.dtype, digest) for one, digest in zip(series, digests, strict=True)], gaps)
-    whole = root_of_epoch(scan.head.get("manifest") or {}, _closing(scan), root, captures, complete)
-    return WrittenFile(complete, reason, len(series), captures, root, whole)
+    closing = _closing(scan)
+    whole = root_of_epoch(scan.head.get("manifest") or {}, closing, root, captures, complete)
+    return WrittenFile(complete, reason, tuple(map(outline_of_journal, series)), captures, root, whole, has_remarks(closing))
 
 
 def _root_attributes(scan: Scan, built: WrittenFile) -> dict[str, Any]:

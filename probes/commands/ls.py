@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,13 @@ import click
 
 from probes.capture_file.closing import rule_verdicts
 from probes.capture_file.closing.missing_values import in_words
+from probes.capture_file.outline import SeriesOutline
+from probes.capture_file.series_name import SeriesAddress
 from probes.commands.rendering.numbers import numbers
 from probes.commands.rendering.table import spans, table
 from probes.printable import one_line
 from probes.reader.run import RunReader
 from probes.reader.run import open as open_run
-from probes.reader.series import Series
 from probes.run_directory.listing import run_directories
 from probes.signature import Signature, size
 
@@ -46,12 +48,13 @@ def ls(run: Path | None, epoch: Any, phase: str | None, attempts: bool, as_json:
         about["attempts"] = [attempt._asdict() for attempt in opened.attempts]
         text = _attempts_text(about["attempts"])
     else:
-        listed = opened.series  # before the rest, as each file is opened once
+        listed = opened.outlines  # before the rest, as a file that has to be opened is opened once
         about["not_shown"] = opened.not_shown
         about["events"] = opened.events
         about["verdicts"] = [one.as_dict() for one in opened.verdicts]
         about["missing"] = [one.as_dict() for one in opened.missing]
-        about["series"] = [_series(series) for every in listed for series in every.by_dtype()]
+        several = {one.key for one, after in pairwise(listed) if one.key == after.key}  # they are sorted
+        about["series"] = [_series(one, one.dtype if one.key in several else "") for one in listed]
         text = _series_text(about["series"])
     about["launches"] = opened.launches
     before = [*_launches(about["launches"]), *about.get("not_shown", ()), *_events(about), *_broken_rules(opened), *_missing(opened)]
@@ -62,17 +65,16 @@ def _run(run: RunReader) -> dict[str, Any]:
     return {"run": str(run.path), "epochs": [{"epoch": epoch, "state": state} for epoch, state in sorted(run.state.items())]}
 
 
-def _series(series: Series) -> dict[str, Any]:
-    signature = series.signature
+def _series(outline: SeriesOutline, suffix: str) -> dict[str, Any]:
     return {
-        "series": series.word,
-        **series.key._asdict(),
-        "dtype": series.dtype,
-        "captures": len(series),
-        "shape": signature.shape,
-        "dims": signature.dims,
-        "bytes": series.nbytes,
-        "epochs": sorted(set(series.clocks["epoch"].tolist())),
+        "series": str(SeriesAddress(outline.key, suffix)),
+        **outline.key._asdict(),
+        "dtype": outline.dtype,
+        "captures": outline.captures,
+        "shape": outline.shape,
+        "dims": outline.dims,
+        "bytes": outline.nbytes,
+        "epochs": list(outline.epochs),
     }
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from probes.capture_file.closing.missing_values import MissingValue, in_words
+from probes.capture_file.outline import stated
 from probes.error_codes import PROOF
 from probes.errors import FileRefused
 from probes.proof.anchor import check_anchors
@@ -20,7 +21,7 @@ from probes.run_directory.file_name import CONTINUED, manifest_name
 from probes.run_directory.launch.launch_file import worlds
 from probes.run_directory.launch.run_head import head_of
 from probes.run_directory.ledger import current
-from probes.run_directory.ledger_lines import LedgerLine, breaches, read_ledgers
+from probes.run_directory.ledger_lines import EARLIER, LedgerLine, breaches, read_ledgers, series_rows
 
 FACTS = ("epoch", "attempt", "rank", "captures_root", "epoch_root", "reason")
 MOST_NAMED = 16
@@ -40,6 +41,7 @@ class RunCheck:
         self.has_ledger = bool(self._ledgers)
         self._entries = [entry for ledger in self._ledgers for entry in ledger.entries]
         self._lines = {entry.file: entry for entry in self._entries}
+        self._rows = {entry.file: series_rows(ledger.entries, entry) for ledger in self._ledgers for entry in ledger.entries}
         self._digests = {entry.file_blake3: entry.file for entry in reversed(self._entries)}
         self._findings: list[Finding] = []
         self._manifests: dict[str, dict[str, Any]] = {}
@@ -201,11 +203,18 @@ class RunCheck:
         facts |= {"captures": found.captures, "complete": bool(found.attributes.get("complete"))}
         facts |= {"segment": found.attributes.get("segment") or None, "bytes": (self._directory / entry.file).stat().st_size}
         wrong = sorted(name for name, value in facts.items() if getattr(entry, name) != value)
+        wrong += self._outline(entry, found) if entry.format != EARLIER else []
         before = self._lines.get(entry.supersedes or "")
         if entry.supersedes is not None and (before is None or not _replaces(entry, before)):
             wrong.append("supersedes")
         if wrong:
             yield Finding("ledger-edited", entry.file, f"its line in the ledger states another {' and '.join(wrong)} than the file has")
+
+    def _outline(self, entry: LedgerLine, found: FileVerification) -> list[str]:
+        """What a line states of the series and of the closing record, where the file has others."""
+        rows = self._rows[entry.file]
+        same = (None if rows is None else [row.model_dump() for row in rows]) == stated(found.series, entry.epoch)
+        return [*([] if same else ["series"]), *([] if entry.remarks == found.remarks else ["remarks"])]
 
     def _origin(self, entry: LedgerLine | None, found: FileVerification, digest: str) -> list[Finding]:
         """Whether the manifest in a file is that of the start which wrote it."""

@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from probes.capture_file.closing.missing_values import MissingValue, missing_values
+from probes.capture_file.closing.remarks import has_remarks
 from probes.capture_file.hdf5_read import Hdf5Group
+from probes.capture_file.outline import SeriesOutline, outline_of_part
 from probes.capture_file.read import LABELS, SealedFile, SealedPart, are_gaps
 from probes.capture_file.roots import FILE_ROOT, root_of_epoch
 from probes.capture_file.series_part import sizes
@@ -49,6 +51,8 @@ class FileVerification:
         gaps: captures that were due and are missing, with reasons and counts.
         missing: what the counters of the bindings say is missing, in addition.
         sources: name and SHA-256 of the file beside it that its closing record names; None if absent.
+        series: what each series is, as its clocks and shapes give it.
+        remarks: whether the closing record has anything that a list of the run shows.
     """
 
     name: str
@@ -62,6 +66,8 @@ class FileVerification:
     gaps: list[Gap] = field(default_factory=list)
     missing: list[MissingValue] = field(default_factory=list)
     sources: tuple[str, str] | None = None
+    series: list[SeriesOutline] = field(default_factory=list)
+    remarks: bool = False
 
 
 def verify_file(path: Path, captures: int | None = None) -> FileVerification:
@@ -111,6 +117,7 @@ class _FileCheck:
         found.gaps = gaps or []
         found.missing = missing_values(closing.get("accounts"))
         found.sources = _named(closing.get("sources"))
+        found.remarks = has_remarks(closing)
         own = set() if self._proof == "proof.v1" else {FILE_ROOT, "order"}
         self._members(file.root, {"captures", *TEXTS, *own}, {"steps"})
         self._sample_ids(file)
@@ -195,6 +202,7 @@ class _FileCheck:
                 self.refused(refused, address.key)
             else:
                 self._found.captures += len(part.clocks)
+                self._found.series.append(outline_of_part(part))
                 yield group, part
 
     def _addresses(self, file: SealedFile) -> dict[Any, tuple[str, str]]:

@@ -12,9 +12,10 @@ from typing import Any
 
 from probes.capture_file.closing.missing_values import MissingValue, missing_values
 from probes.capture_file.closing.rule_verdicts import RuleVerdict, rule_verdicts
+from probes.capture_file.outline import SeriesOutline, joined
 from probes.capture_file.roots import root_of_segments
 from probes.clock import LOSS_SCALE, SeriesKey
-from probes.errors import StorageError
+from probes.errors import StorageError, UsageError
 from probes.reader.lazy_part import LazyPart
 from probes.reader.selection import Names, Numbers, Selection
 from probes.reader.series_index import SeriesIndex
@@ -134,6 +135,22 @@ class RunReader(SeriesIndex):
         return rule_verdicts(self._closings)
 
     @property
+    def outlines(self) -> list[SeriesOutline]:
+        """What each series of the selected epochs, ranks and phases is, by name and dtype; no file is opened where the ledger states it.
+
+        Raises:
+            UsageError: steps or samples were selected, which a ledger does not know.
+        """
+        if self._selection.step is not None or self._selection.id is not None:
+            raise UsageError("outlines are of whole files; a selection of steps or samples has `.series`")
+        found: dict[tuple[SeriesKey, str], list[SeriesOutline]] = {}
+        for entry in self._entries:
+            for one in self._directory.outlines(entry):
+                if self._selection.has_phase(one.key.phase) and self._selection.has_dtype(one.dtype) and one.key.leaf != LOSS_SCALE:
+                    found.setdefault(one[:2], []).append(one)
+        return [joined(found[name]) for name in sorted(found)]
+
+    @property
     def missing(self) -> list[MissingValue]:
         """The values that were due in the selected epochs and are missing, with reasons; what the schedule leaves out is not listed."""
         return [one for closing in self._closings for one in missing_values(closing.get("accounts"))]
@@ -146,8 +163,8 @@ class RunReader(SeriesIndex):
 
     @property
     def _closings(self) -> list[dict[str, Any]]:
-        """What the sealed files say of the ends of their epochs."""
-        closings = [self._directory.closing(found.name) for found in self._entries]
+        """What the files that have remarks say of the ends of their epochs."""
+        closings = [self._directory.closing(found.name) for found in self._entries if found.remarks]
         return [closing for closing in closings if isinstance(closing, dict)]
 
     def sel(

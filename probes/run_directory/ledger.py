@@ -14,7 +14,7 @@ from typing import Any
 from probes.errors import StorageError
 from probes.host import free_words
 from probes.journal.raw_file import sync_directory, write_rest
-from probes.run_directory.ledger_lines import FIRST, LedgerLine, line, read_ledger, require_sound
+from probes.run_directory.ledger_lines import FIRST, LedgerLine, line, read_ledger, require_sound, series_rows
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Ledger:
         """Add a line and wait until it is on the device; a piece of a line left by a kill is cut off first.
 
         Args:
-            facts: the fields of `LedgerLine` but `format`, `index`, `previous` and `supersedes`.
+            facts: the fields of `LedgerLine` but `format`, `index`, `previous` and `supersedes`; `series` as plain rows.
 
         Raises:
             StorageError: the file cannot be written.
@@ -100,7 +100,8 @@ class Ledger:
                 with suppress(OSError):  # a file system without locks
                     fcntl.flock(descriptor, fcntl.LOCK_EX)
                 self.refresh()
-                entry = LedgerLine(index=len(self.entries), previous=self.head, supersedes=self._superseded(facts), **facts)
+                own = {"index": len(self.entries), "previous": self.head, "supersedes": self._superseded(facts)}
+                entry = LedgerLine.model_validate({**facts, **own, "series": self._series(facts.get("series"))})
                 text = line(entry) + b"\n"
                 _write(descriptor, text, self._end)
                 os.fsync(descriptor)
@@ -113,6 +114,16 @@ class Ledger:
         self._end += len(text)
         self.entries.append(entry)
         return entry
+
+    def _series(self, rows: list[dict[str, Any]] | None) -> list[dict[str, Any]] | int | None:
+        """The rows, or the number of the line that lists the same ones, where the last line has them, too."""
+        if rows is None or not self.entries:
+            return rows
+        last = self.entries[-1]
+        before = series_rows(self.entries, last)
+        if before is None or [row.model_dump() for row in before] != rows:
+            return rows
+        return last.series if isinstance(last.series, int) else last.index
 
     def _superseded(self, facts: Mapping[str, Any]) -> str | None:
         """The current file of the same place, unless its attempt is complete and the new file does not end one."""

@@ -14,11 +14,32 @@ from probes.errors import FileRefused, UsageError
 from probes.plain_file import plain_object, read_plain
 from probes.run_directory.file_name import ledger_files, parse_stem
 
-FORMAT = "ledger.v1"
+FORMAT = "ledger.v2"
+EARLIER = "ledger.v1"
+ADDED = {"series", "remarks"}  # keys that lines of `EARLIER` do not have
 FIRST = "0" * 64
 Number = Annotated[int, Field(ge=0, lt=1 << 32)]
 Size = Annotated[int, Field(ge=0, lt=1 << 63)]
 Hex = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+
+
+class SeriesRow(BaseModel):
+    """What a line states of one series of one dtype in its file."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    probe: str = Field(description="Name of the probe.")
+    target: str = Field(description="Path of the module, parameter or buffer.")
+    leaf: str = Field(description="Path of the value.")
+    phase: str = Field(description="Name of the phase.")
+    dtype: str = Field(description="Name of the dtype.")
+    captures: Size = Field(description="How many captures there are.")
+    shape: list[Size | None] | None = Field(
+        description="Sizes of a capture, null for one that differs; null where the axes differ in number."
+    )
+    dims: list[str] | None = Field(description="Names of the axes, or null.")
+    bytes: Size = Field(description="Bytes of the captures, uncompressed.")
+    epochs: list[Number] | None = Field(description="Epochs of the captures, ascending; null where that is the epoch of the line alone.")
 
 
 class LedgerLine(BaseModel):
@@ -26,7 +47,7 @@ class LedgerLine(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    format: str = Field(default=FORMAT, pattern="^ledger[.]v1$", description="Name and version of this format.")
+    format: str = Field(default=FORMAT, pattern="^ledger[.]v[12]$", description="Name and version of this format.")
     index: Size = Field(description="Number of the line, from 0.")
     previous: Hex = Field(description="BLAKE3 of the line before, without its end; zeros for the first.")
     file: str = Field(description="Name of the sealed file.")
@@ -42,6 +63,10 @@ class LedgerLine(BaseModel):
     captures_root: Hex = Field(description="Digest of everything captured.")
     epoch_root: Hex = Field(description="Digest of that together with what it came from.")
     supersedes: str | None = Field(description="The file of an earlier attempt that this one takes the place of, or null.")
+    series: list[SeriesRow] | Size | None = Field(
+        default=None, description="The series of the file; the number of an earlier line that lists the same; null where they are too many."
+    )
+    remarks: bool = Field(default=True, description="Whether its closing record has missing values, events of triggers or broken rules.")
 
     @property
     def digest(self) -> str:
@@ -71,7 +96,18 @@ def misplaced(entry: LedgerLine, ledger: str) -> str:
 
 def line(entry: LedgerLine) -> bytes:
     """The bytes of a ledger line, without the end of the line."""
-    return canonical(entry.model_dump())
+    return canonical(entry.model_dump(exclude=ADDED if entry.format == EARLIER else None))
+
+
+def series_rows(entries: Sequence[LedgerLine], entry: LedgerLine) -> list[SeriesRow] | None:
+    """The series that a line states, by itself or by the number of an earlier line; None where it states none.
+
+    Args:
+        entries: every line of its ledger.
+        entry: one of them.
+    """
+    found = entries[entry.series].series if isinstance(entry.series, int) and entry.series < len(entries) else entry.series
+    return None if isinstance(found, int) else found
 
 
 def split(content: bytes) -> tuple[list[bytes], bytes]:
@@ -142,6 +178,7 @@ def read_ledger(path: Path) -> LedgerContents:
     heads = tuple(map(blake3_hex, texts))
     breaches += _links(path.name, lines, heads)
     breaches += _places(path.name, lines)
+    breaches += _references(path.name, lines)
     return LedgerContents(path.name, tuple(lines), heads, len(content) - len(rest), len(rest), tuple(breaches))
 
 
@@ -187,7 +224,7 @@ def require_sound(ledgers: Sequence[LedgerContents], directory: Path) -> None:
 def _line(name: str, number: int, text: bytes) -> LedgerLine | Breach:
     try:
         found = plain_object(text)
-        if str(found.get("format", FORMAT)) != FORMAT:
+        if str(found.get("format", FORMAT)) not in (FORMAT, EARLIER):
             return Breach("newer-format", name, f'line {number} has the format "{found["format"]}"; this release reads "{FORMAT}"')
         entry = LedgerLine.model_validate(found)
     except (ValueError, ValidationError):
@@ -202,6 +239,15 @@ def _places(name: str, lines: Sequence[LedgerLine | None]) -> Iterator[Breach]:
     for number, entry in enumerate(lines, 1):
         if entry is not None and (wrong := misplaced(entry, name)):
             yield Breach("ledger-misplaced", name, f"line {number}: {wrong}")
+
+
+def _references(name: str, lines: Sequence[LedgerLine | None]) -> Iterator[Breach]:
+    """Lines whose series are said to be those of a line that is not before them, or lists none."""
+    for number, entry in enumerate(lines, 1):
+        if entry is not None and isinstance(entry.series, int):
+            earlier = lines[entry.series] if entry.series < number - 1 else None
+            if earlier is None or not isinstance(earlier.series, list):
+                yield Breach("ledger-edited", name, f"line {number} names line {entry.series + 1} for its series, which lists none")
 
 
 def _links(name: str, lines: Sequence[LedgerLine | None], heads: Sequence[str]) -> list[Breach]:

@@ -7,18 +7,22 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from probes.capture_file.read import SealedFile
+from probes.capture_file.outline import SeriesOutline, outline_of_part
 from probes.capture_file.series_name import SeriesAddress
 from probes.capture_file.series_part import SeriesPart, StepIds
-from probes.capture_file.unsealed import UnsealedFile
+from probes.clock import SeriesKey
 from probes.errors import FileRefused, StorageError, UsageError
 from probes.plain_file import plain_object, read_plain, regular
 from probes.run_directory.file_name import KEPT, ledger_files, parse_stem
 from probes.run_directory.launch.launch_file import LaunchRecord, launches
-from probes.run_directory.ledger_lines import read_ledgers, require_sound
+from probes.run_directory.ledger_lines import LedgerContents, SeriesRow, read_ledgers, require_sound, series_rows
 from probes.run_directory.manifest import check_shape
+
+if TYPE_CHECKING:
+    from probes.capture_file.read import SealedFile
+    from probes.capture_file.unsealed import UnsealedFile
 
 OPEN_FILES = 64  # each takes two descriptors, of about a thousand that a process may have
 KEPT_PARTS = 256
@@ -39,6 +43,8 @@ class ListedFile(NamedTuple):
         name: name of the file.
         complete: whether the run says so; None for a file that no ledger names.
         captures: how many it holds; None for a file that no ledger names.
+        series: what its ledger states of each series; None where it states none.
+        remarks: whether its closing record has something to show; True where nobody knows.
     """
 
     epoch: int
@@ -48,6 +54,8 @@ class ListedFile(NamedTuple):
     name: str
     complete: bool | None
     captures: int | None = None
+    series: list[SeriesRow] | None = None
+    remarks: bool = True
 
     @property
     def sealed(self) -> bool:
@@ -84,6 +92,14 @@ def entry(name: str, complete: bool | None = None, captures: int | None = None) 
     except UsageError:
         return None
     return ListedFile(stem.epoch, stem.rank or 0, stem.attempt, stem.segment, name, complete, captures)
+
+
+def _listed_by(ledger: LedgerContents) -> Iterator[ListedFile]:
+    """The files that a ledger lists."""
+    for one in ledger.entries:
+        found = entry(one.file, one.complete, one.captures)
+        if found is not None:
+            yield found._replace(series=series_rows(ledger.entries, one), remarks=one.remarks)
 
 
 def is_run(path: Path) -> bool:
@@ -182,6 +198,9 @@ class Directory:
         Raises:
             FileRefused: it is a link, which a run never has, or states another place.
         """
+        from probes.capture_file.read import SealedFile  # h5py, which takes longer to import than a list of a run takes
+        from probes.capture_file.unsealed import UnsealedFile
+
         if not path.name.endswith(".h5"):
             try:
                 return UnsealedFile(self._regular(path))
@@ -219,6 +238,12 @@ class Directory:
         if name not in self._closings:
             self._closings[name] = self.file(name).document("closing")
         return self._closings[name]
+
+    def outlines(self, found: ListedFile) -> tuple[SeriesOutline, ...]:
+        """What each series of a file is: as its ledger states it, else as the file itself does."""
+        if found.series is None:
+            return tuple(outline_of_part(self.part(found.name, address)) for address in self.addresses(found.name))
+        return tuple(_outline(row, found.epoch) for row in found.series)
 
     def ids(self, name: str, phase: str) -> StepIds | None:
         """The sample ids of the steps of a phase of a file, where the run has them."""
@@ -276,7 +301,7 @@ class Directory:
         file = self.file(self.path.name)
         found = file.attributes
         epoch, rank, attempt, segment = (int(found.get(name) or 0) for name in ("epoch", "rank", "attempt", "segment"))
-        complete = bool(found.get("complete")) if isinstance(file, SealedFile) else None
+        complete = bool(found.get("complete")) if file.sealed else None
         return (ListedFile(epoch, rank, attempt, segment, self.path.name, complete),)
 
     @cached_property
@@ -286,9 +311,7 @@ class Directory:
         names = sorted(path.name for path in self._root.glob("epoch-*"))
         ledgers = read_ledgers(self._root)
         require_sound(ledgers, self._root)
-        sealed = [
-            found for ledger in ledgers for one in ledger.entries if (found := entry(one.file, one.complete, one.captures)) is not None
-        ]
+        sealed = [found for ledger in ledgers for found in _listed_by(ledger)]
         done = {found[:4] for found in sealed}
         there = [found for name in names if (found := entry(name)) is not None]
         journals = [found for found in there if not found.sealed and found[:4] not in done]
@@ -348,6 +371,12 @@ def _of_its_shape(manifest: dict[str, Any], path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise FileRefused("bad-manifest", f'the manifest of "{path}" cannot be used: {error}') from error
     return manifest
+
+
+def _outline(row: SeriesRow, epoch: int) -> SeriesOutline:
+    shape, dims = None if row.shape is None else tuple(row.shape), None if row.dims is None else tuple(row.dims)
+    key = SeriesKey(row.probe, row.target, row.leaf, row.phase)
+    return SeriesOutline(key, row.dtype, row.captures, shape, dims, row.bytes, (epoch,) if row.epochs is None else tuple(row.epochs))
 
 
 def run_directories(path: Path) -> Iterator[Path]:

@@ -14,7 +14,7 @@ from probes.digest import Proof, blake3_hex, canonical
 class ManifestRecord(BaseModel):
     """A part of the manifest: immutable, and strict about its keys."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)  # most readers look at no manifest
 
 
 class FileRecord(ManifestRecord):

@@ -20,6 +20,7 @@ from typing import Any
 
 from probes.capture_file.codecs import Compression, compression
 from probes.capture_file.hdf5_read import open_file
+from probes.capture_file.outline import stated
 from probes.capture_file.write import OnProgress, WrittenFile, ignore_progress, write_capture_file
 from probes.digest import canonical, file_hex
 from probes.errors import FileRefused, ProbesError, StorageError
@@ -238,6 +239,8 @@ def _facts(path: Path, scanned: Scan, built: WrittenFile) -> dict[str, Any]:
         "captures": built.captures,
         "captures_root": built.captures_root,
         "epoch_root": built.epoch_root,
+        "series": stated(built.series, int(head["epoch"])),
+        "remarks": built.remarks,
     }
 
 

@@ -51,6 +51,15 @@ def listed(run: Path, name: str, like: int = -1, ledger: str = LEDGER, **changes
     chained(run, [*entries, about], ledger)
 
 
+def earlier(run: Path, ledger: str = LEDGER) -> None:
+    """Write the lines as release 0.1 did."""
+    chained(
+        run,
+        [{**{key: line[key] for key in line.keys() - {"series", "remarks"}}, "format": "ledger.v1"} for line in lines(run, ledger)],
+        ledger,
+    )
+
+
 def attempt(run: Path, number: int = 2, epochs: int = 1, **options: Any) -> None:
     """A later attempt with other numbers, as an honest run would have written it."""
     write_run(run, epochs=epochs, source=small, attempt=number, change=OTHER, **options)

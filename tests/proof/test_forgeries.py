@@ -17,7 +17,7 @@ from probes.commands.verify import verify as command
 from probes.errors import ProbesError
 from probes.proof.verify import verify
 from tests import independent_verifier
-from tests.proof.forger import attempt, chained, lines, listed, other, restated, stated
+from tests.proof.forger import attempt, chained, earlier, lines, listed, other, restated, stated
 from tests.proof.runs import small, write_run
 
 ONE, LAUNCH = "one", "launch"
@@ -75,6 +75,11 @@ def _renamed(run: Path) -> None:
 def _copied(run: Path, name: str, **changes: Any) -> None:
     shutil.copy(run / FILE, run / name)
     listed(run, name, 0, **changes)
+
+
+def _rows(run: Path, **changes: Any) -> None:
+    """Change what the first line states of its series."""
+    stated(run, at=0, series=[row | changes for row in lines(run)[0]["series"]])
 
 
 def _linked(run: Path, name: str) -> None:
@@ -153,6 +158,16 @@ FORGERIES: dict[str, Forgery] = {
     "an epoch that is said to replace another": Forgery(ONE, lambda run: stated(run, supersedes=FILE)),
     "more captures in the line": Forgery(ONE, lambda run: stated(run, captures=99)),
     "another captures root in the line": Forgery(ONE, lambda run: stated(run, captures_root="0" * 64)),
+    "other captures of a series in the line": Forgery(ONE, lambda run: _rows(run, captures=99)),
+    "another shape of a series in the line": Forgery(ONE, lambda run: _rows(run, shape=[1])),
+    "a series more in the line": Forgery(ONE, lambda run: stated(run, at=0, series=lines(run)[0]["series"] * 2)),
+    "no series in the line": Forgery(ONE, lambda run: stated(run, series=None)),
+    "the series of a line to come": Forgery(ONE, lambda run: stated(run, series=1)),
+    "the series of a line that is not there": Forgery(ONE, lambda run: stated(run, series=10**15)),
+    "a series with a size below 0": Forgery(ONE, lambda run: _rows(run, shape=[-1])),
+    "remarks in the line that the file does not have": Forgery(ONE, lambda run: stated(run, remarks=True)),
+    "a line of an earlier release": Forgery(ONE, lambda run: earlier(run), 0, 1),
+    "a line of an earlier release with series": Forgery(ONE, lambda run: stated(run, format="ledger.v1")),
     "a path in the line": Forgery(ONE, lambda run: stated(run, file=f"../run/{LAST}")),
     "an unfinished epoch": Forgery(ONE, lambda run: write_run(run, epochs=3, first=2, source=small, seals=False)),
     "a file without a line": Forgery(ONE, lambda run: shutil.copy(run / FILE, run / "epoch-0009.h5")),

@@ -13,7 +13,7 @@ from blake3 import blake3
 from probes.digest import canonical
 from probes.errors import FileRefused, StorageError
 from probes.run_directory.ledger import Ledger, current
-from probes.run_directory.ledger_lines import FIRST, read_ledger
+from probes.run_directory.ledger_lines import FIRST, read_ledger, series_rows
 
 
 def facts(epoch: int, attempt: int = 1, complete: bool = True, segment: int | None = None, rank: int = 0) -> dict[str, Any]:
@@ -46,15 +46,16 @@ def test_the_chain_follows_from_the_definition(ledger: Ledger) -> None:
     for index, line in enumerate(ledger.path.read_bytes().splitlines()):
         entry = json.loads(line)
         assert line == json.dumps(entry, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
-        assert (entry["format"], entry["index"], entry["previous"]) == ("ledger.v1", index, previous)
+        assert (entry["format"], entry["index"], entry["previous"]) == ("ledger.v2", index, previous)
         previous = blake3(line).hexdigest()
     assert ledger.head == previous
 
 
 def test_the_first_line_of_the_documented_example_has_the_documented_hash(tmp_path: Path) -> None:
-    text = (Path(__file__).parents[2] / "schemas" / "proof.v1.md").read_text("utf-8")
+    text = (Path(__file__).parents[2] / "schemas" / "run-directory.v1.md").read_text("utf-8")
     made = Ledger(tmp_path / "ledger.jsonl")
-    made.append(facts(0))
+    row = {"probe": "acts", "target": "features.0", "leaf": "output", "phase": "train", "dtype": "float32", "captures": 7}
+    made.append({**facts(1), "series": [{**row, "shape": [None, 3], "dims": None, "bytes": 1200, "epochs": [0, 1]}], "remarks": False})
     line = made.path.read_text("utf-8").rstrip("\n")
     assert line in text
     assert made.head in text
@@ -142,6 +143,51 @@ def test_a_line_agrees_with_the_name_of_its_file_and_its_ledger(ledger: Ledger, 
     with ledger.path.open("ab") as file:
         file.write(canonical(made) + b"\n")
     with pytest.raises(FileRefused, match=re.escape(message)):
+        Ledger(ledger.path)
+
+
+ROW = {
+    "probe": "a",
+    "target": "",
+    "leaf": "output",
+    "phase": "train",
+    "dtype": "int8",
+    "captures": 1,
+    "shape": [],
+    "dims": None,
+    "bytes": 1,
+}
+
+
+def test_lines_that_list_the_same_series_name_the_first_one(tmp_path: Path) -> None:
+    made = Ledger(tmp_path / "ledger.jsonl")
+    one, other = [{**ROW, "epochs": None}], [{**ROW, "captures": 2, "epochs": None}]
+    for epoch, rows in enumerate([one, one, one, other, other, one, None, one]):
+        made.append({**facts(epoch), "series": rows})
+    read = Ledger(made.path).entries
+    assert [len(line.series) if isinstance(line.series, list) else line.series for line in read] == [1, 0, 0, 1, 3, 1, None, 1]
+    listed = [series_rows(read, line) for line in read]
+    assert [rows and rows[0].captures for rows in listed] == [1, 1, 1, 2, 2, 1, None, 1]
+
+
+def test_a_ledger_of_an_earlier_release_is_continued(tmp_path: Path) -> None:
+    old = {"format": "ledger.v1", "index": 0, "previous": FIRST, "supersedes": None, **facts(0)}
+    (tmp_path / "ledger.jsonl").write_bytes(canonical(old) + b"\n")
+    continued = Ledger(tmp_path / "ledger.jsonl")
+    continued.append({**facts(1), "series": [{**ROW, "epochs": None}], "remarks": False})
+    read = Ledger(continued.path).entries
+    assert [(line.format, line.remarks, series_rows(read, line) is None) for line in read] == [
+        ("ledger.v1", True, True),
+        ("ledger.v2", False, False),
+    ]
+
+
+@pytest.mark.parametrize("series", [4, 5, 3, 1 << 62])
+def test_the_series_of_a_line_are_those_of_a_line_before_that_lists_them(ledger: Ledger, series: int) -> None:
+    made = {"format": "ledger.v2", "index": 4, "previous": ledger.head, "supersedes": None, **facts(4), "series": series, "remarks": False}
+    with ledger.path.open("ab") as file:
+        file.write(canonical(made) + b"\n")
+    with pytest.raises(FileRefused, match=f"line 5 names line {series + 1} for its series, which lists none"):
         Ledger(ledger.path)
 
 

@@ -35,13 +35,14 @@ export function checkFile(bytes) {
   const json = (name) => parse(new TextDecoder('utf8', { fatal: true }).decode(texts[name]));
   const manifest = json('manifest');
   checkOrigin(texts, manifest, json('resolved'));
-  const rows = [], payloads = [];
+  const rows = [], payloads = [], outlines = [];
   let captures = 0;
   for (const [probe, group] of root.child('captures').children) {
     for (const [name, series] of group.children) {
-      const [row, count] = checkSeries(series, number(about, 'rank'), form);
+      const [row, count, outline] = checkSeries(series, number(about, 'rank'), form, number(about, 'epoch'));
       require(row[0] === unescaped(probe) && groupName(row) === name.split('~')[0], 'the name of a series');
       rows.push(row);
+      outlines.push(outline);
       captures += count;
       payloads.push(series.child('values'));
     }
@@ -49,7 +50,35 @@ export function checkFile(bytes) {
   if (proof !== 'proof.v1') checkFileRoot(bytes, root.child('file_root'), payloads);
   const closing = json('closing');
   checkRoots(about, json('gaps'), closing, manifest, rows, captures);
-  return { about, manifest, captures, sources: closing.get('sources') ?? null };
+  return { about, manifest, captures, sources: closing.get('sources') ?? null, series: statedSeries(outlines), remarks: hasRemarks(closing) };
+}
+
+// What a line of `ledger.v2` states of the series of its file, and of its closing record.
+function statedSeries(outlines) {
+  const order = [...KEY, 'dtype'];
+  const compare = (a, b) => order.reduce((found, name) => found || points(a[name], b[name]), 0);
+  return outlines.length > 2000 ? null : [...outlines].sort(compare);
+}
+
+const BY_DESIGN = ['recompute', 'filtered', 'not reached', 'no optimizer step'];
+
+function hasRemarks(closing) {
+  const reasons = (account) => [...(account.get('skipped') ?? new Map()).keys(), ...(account.get('lost') ?? []).map((row) => row[1])];
+  const missing = (closing.get('accounts') ?? []).flatMap(reasons).some((reason) => !BY_DESIGN.includes(reason));
+  const events = closing.get('trigger')?.get('events') ?? [];
+  return missing || (closing.get('rules') ?? []).length > 0 || events.length > 0;
+}
+
+function outlineOf(about, key, dtype, count, shapes, lengths, epochs, epoch) {
+  const rank = Math.max(...shapes.map((shape) => shape.length)), named = about.get('dims') ?? [];
+  const alike = shapes.every((shape) => shape.length === rank);
+  const shape = alike ? shapes[0].map((size, axis) => (shapes.every((one) => one[axis] === size) ? size : null)) : null;
+  const others = [...new Set(epochs.map(Number))].sort((a, b) => a - b);
+  return {
+    ...Object.fromEntries(KEY.map((name, i) => [name, key[i]])), dtype, captures: count, shape,
+    dims: named.length === rank && rank ? named : null, bytes: lengths.reduce((all, one) => all + one, 0),
+    epochs: others.length === 1 && others[0] === epoch ? null : others,
+  };
 }
 
 export const number = (about, name) => Number(about.get(name));
@@ -132,7 +161,7 @@ function checkRoots(about, gaps, closing, manifest, rows, captures) {
   require(hex(form(facts)) === about.get('epoch_root'), 'the epoch root');
 }
 
-function checkSeries(group, rank, form) {
+function checkSeries(group, rank, form, epoch) {
   const about = described(group, form), dtype = about.get('torch_dtype'), lanes = LANES[dtype] ?? 1;
   const steps = group.child('step').numbers, count = steps.length, values = group.child('values');
   const column = (name) => {
@@ -156,7 +185,7 @@ function checkSeries(group, rank, form) {
   const head = canonical['proof.v1']({ ...Object.fromEntries(KEY.map((name, i) => [name, key[i]])), dtype, captures: count, blocks: blocks.length / 32 });
   const found = hex(Buffer.concat([Buffer.from(`${head}\n`), clocks, table, blocks]));
   require(found === about.get('digest'), 'the series digest');
-  return [[...key, dtype, found], count];
+  return [[...key, dtype, found], count, outlineOf(about, key, dtype, count, shapes, lengths, columns.epoch, epoch)];
 }
 
 // Columns that are in the file for other readers.

@@ -9,8 +9,11 @@ import { hex } from './blake3.mjs';
 import { Bad, checkFile, number, require, same, sha256 } from './file.mjs';
 import { canonical, manifestText, parse } from './json.mjs';
 
-const KEYS =
-  'attempt bytes captures captures_root complete epoch epoch_root file file_blake3 format index previous rank reason segment supersedes';
+const KEYS = {
+  'ledger.v1': 'attempt bytes captures captures_root complete epoch epoch_root file file_blake3 format index previous rank reason segment supersedes',
+  'ledger.v2':
+    'attempt bytes captures captures_root complete epoch epoch_root file file_blake3 format index previous rank reason remarks segment series supersedes',
+};
 const DIGESTS = ['previous', 'file_blake3', 'captures_root', 'epoch_root'];
 const LARGEST_TEXT = 1 << 28;
 const FIRST = '0'.repeat(64);
@@ -85,8 +88,8 @@ function readLedger(run, name) {
   let previous = FIRST;
   const entries = lines.map((latin, index) => {
     const line = Buffer.from(latin, 'latin1'), entry = parse(utf8(line)), facts = Object.fromEntries(entry);
-    require(canonicalText(entry) === utf8(line) && [...entry.keys()].join(' ') === KEYS, 'a line of the ledger');
-    require(facts.format === 'ledger.v1' && String(facts.index?.text) === String(index) && facts.previous === previous, 'the chain of the ledger');
+    require(canonicalText(entry) === utf8(line) && [...entry.keys()].join(' ') === KEYS[facts.format], 'a line of the ledger');
+    require(String(facts.index?.text) === String(index) && facts.previous === previous, 'the chain of the ledger');
     require(DIGESTS.every((key) => /^[0-9a-f]{64}$/.test(facts[key])), 'a digest');
     require(typeof facts.complete === 'boolean' && typeof facts.reason === 'string' && typeof facts.file === 'string', 'a type');
     for (const key of ['epoch', 'attempt', 'rank', 'segment']) {
@@ -99,6 +102,11 @@ function readLedger(run, name) {
     require(['epoch', 'attempt', 'segment', 'rank'].every((key) => stated[key] === facts[key]), 'a line and the name of its file');
     previous = hex(line);
     return { ...facts, head: previous };
+  });
+  entries.forEach((entry, index) => {
+    if (!entry.series?.integer) return;
+    require(Number(entry.series) < index && Array.isArray(entries[Number(entry.series)].series), 'the series of a line');
+    entry.listed = entries[Number(entry.series)].series;
   });
   const files = new Map(entries.map((entry) => [entry.file, entry]));
   for (const entry of entries.filter((one) => one.supersedes !== null)) {
@@ -211,8 +219,10 @@ function checkAnchors(ledgers, anchors) {
 function checkLine(run, entry, manifests) {
   const bytes = regular(join(run, entry.file), 2 ** 40);
   require(String(bytes.length) === entry.bytes.text && hex(bytes) === entry.file_blake3, 'the bytes of the file');
-  const { about, manifest, captures, sources } = checkFile(bytes);
+  const { about, manifest, captures, sources, series, remarks } = checkFile(bytes);
   if (sources !== null) checkNamed(run, sources);
+  const listed = entry.listed ?? entry.series ?? null;
+  require(entry.format === 'ledger.v1' || (same(listed, series) && entry.remarks === remarks), 'the line of the file');
   require(String(captures) === entry.captures.text && (number(about, 'segment') || null) === entry.segment, 'the line of the file');
   require(['epoch', 'attempt', 'rank'].every((key) => number(about, key) === entry[key]), 'the line of the file');
   require(['captures_root', 'epoch_root', 'reason'].every((key) => about.get(key) === entry[key]), 'the line of the file');
