@@ -41,7 +41,8 @@ class RunCheck:
         self.has_ledger = bool(self._ledgers)
         self._entries = [entry for ledger in self._ledgers for entry in ledger.entries]
         self._lines = {entry.file: entry for entry in self._entries}
-        self._rows = {entry.file: series_rows(ledger.entries, entry) for ledger in self._ledgers for entry in ledger.entries}
+        sound = [ledger for ledger in self._ledgers if not ledger.breaches]
+        self._rows = {entry.file: series_rows(ledger.entries, entry) for ledger in sound for entry in ledger.entries}
         self._digests = {entry.file_blake3: entry.file for entry in reversed(self._entries)}
         self._findings: list[Finding] = []
         self._manifests: dict[str, dict[str, Any]] = {}
@@ -203,7 +204,7 @@ class RunCheck:
         facts |= {"captures": found.captures, "complete": bool(found.attributes.get("complete"))}
         facts |= {"segment": found.attributes.get("segment") or None, "bytes": (self._directory / entry.file).stat().st_size}
         wrong = sorted(name for name, value in facts.items() if getattr(entry, name) != value)
-        wrong += self._outline(entry, found) if entry.format != EARLIER else []
+        wrong += self._outline(entry, found) if entry.format != EARLIER and entry.file in self._rows else []
         before = self._lines.get(entry.supersedes or "")
         if entry.supersedes is not None and (before is None or not _replaces(entry, before)):
             wrong.append("supersedes")

@@ -178,7 +178,8 @@ def read_ledger(path: Path) -> LedgerContents:
     heads = tuple(map(blake3_hex, texts))
     breaches += _links(path.name, lines, heads)
     breaches += _places(path.name, lines)
-    breaches += _references(path.name, lines)
+    if not breaches:
+        breaches += _references(path.name, lines)
     return LedgerContents(path.name, tuple(lines), heads, len(content) - len(rest), len(rest), tuple(breaches))
 
 

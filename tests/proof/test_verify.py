@@ -309,7 +309,7 @@ LEDGER: dict[str, tuple[Callable[[list[dict[str, Any]]], list[dict[str, Any]]], 
     "an edited size": (_ledger_edit("bytes", 1), {"ledger-edited"}),
     "an edited hash": (_ledger_edit("file_blake3", "0" * 64), {"ledger-edited", "file-changed"}),
     "an unknown key": (_ledger_edit("extra", 1), {"ledger-edited"}),
-    "another format": (_ledger_edit("format", "ledger.v2"), {"newer-format", "ledger-edited"}),
+    "another format": (_ledger_edit("format", "ledger.v9"), {"newer-format", "ledger-edited"}),
 }
 
 

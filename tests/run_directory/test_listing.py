@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import probes
+from probes.capture_file import read
 from probes.clock import SeriesKey
 from probes.errors import FileRefused, SeriesNotFound, StorageError
 from probes.run_directory import listing as directory_module
@@ -172,8 +173,8 @@ def test_an_epoch_without_captures_is_an_epoch(tmp_path: Path) -> None:
 
 def test_opening_a_run_opens_no_file_of_captures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = []
-    sealed_file = directory_module.SealedFile
-    monkeypatch.setattr(directory_module, "SealedFile", lambda path: opened.append(path.name) or sealed_file(path))
+    sealed_file = read.SealedFile
+    monkeypatch.setattr(read, "SealedFile", lambda path: opened.append(path.name) or sealed_file(path))
     run = probes.open(counted(tmp_path, 3))
     assert run.epochs == [0, 1, 2]
     assert opened == []
