@@ -296,16 +296,20 @@ def _quantized(tensor: Tensor) -> Composite:
     return Composite("quantized", {"int_repr": tensor.int_repr(), "scale": scales, "zero_point": zeros, "axis": axis})
 
 
-def placement(tensor: Tensor) -> dict[str, object]:
-    """What has to be known of a DTensor besides its local shard; empty for any other tensor."""
-    if type(tensor) is Tensor or not hasattr(tensor, "placements"):
-        return {}
-    mesh = getattr(tensor, "device_mesh", None)
-    return {
-        "placements": [str(item) for item in tensor.placements],
-        "global_shape": list(tensor.shape),
-        "mesh_shape": list(getattr(mesh, "shape", ())),
-    }
+def of_this_rank(tensor: Tensor) -> Tensor:
+    """The part of a DTensor that this rank holds, and what a collective that is still running brings, once it is there.
+
+    Nothing is communicated; other tensors are returned as they are.
+
+    Args:
+        tensor: any shape, dtype and device, owned by the model.
+    """
+    with torch.no_grad():
+        if hasattr(tensor, "to_local"):
+            tensor = tensor.to_local()
+        if hasattr(tensor, "trigger_wait"):  # torch's AsyncCollectiveTensor, of which there is no public name
+            tensor = tensor.trigger_wait()
+    return tensor
 
 
 def local(tensor: Tensor) -> Tensor:
@@ -322,8 +326,8 @@ def local(tensor: Tensor) -> Tensor:
         Composite: they are in several pieces.
     """
     tensor = unwrapped(tensor)
-    if type(tensor) is not Tensor and hasattr(tensor, "to_local"):
-        tensor = tensor.to_local()
+    if type(tensor) is not Tensor:
+        tensor = of_this_rank(tensor)
     if tensor.is_meta:
         raise NotCapturable("no data", "the tensor is on the meta device, where there is no memory")
     if tensor.is_mkldnn:

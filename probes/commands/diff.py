@@ -21,6 +21,7 @@ from probes.report.difference_text import markdown, text
 @click.option(
     "--map", "mapping", multiple=True, metavar="OLD=NEW", help="Map a module path (or path:leaf) of A to its name in B; repeatable."
 )
+@click.option("--concat", type=click.Choice(["batch"]), help="Join the batches of all ranks, by sample ids if the runs have them.")
 @click.option("--read-all", is_flag=True, help="Read every value, even if the digests in the files agree.")
 @click.option(
     "--markdown", "markdown_file", type=click.Path(path_type=Path, dir_okay=False), help="Write a Markdown report, for a pull request."
@@ -35,12 +36,17 @@ def diff(
     atol: float | None,
     bitwise: bool,
     mapping: tuple[str, ...],
+    concat: str | None,
     read_all: bool,
     markdown_file: Path | None,
     as_json: bool,
 ) -> None:
-    """Compare the captures of two runs or files, matched by series and clock; exit 1 if they differ."""
-    found = compare(a, b, rtol=rtol, atol=atol, mapping=mapping, bitwise=bitwise, by_digest=not read_all)
+    """Compare the captures of two runs or files, matched by series and clock; exit 1 if they differ.
+
+    If the runs have different numbers of ranks, the ranks of each run are merged: shards are joined, replicas compared, gradients of one
+    rank's batch averaged, and with `--concat batch` the values of a batch are joined.
+    """
+    found = compare(a, b, rtol=rtol, atol=atol, mapping=mapping, bitwise=bitwise, by_digest=not read_all, concat=concat or "")
     report(context, found, markdown_file, as_json)
 
 

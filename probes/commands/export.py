@@ -29,6 +29,7 @@ from probes.reader.series_set import SeriesSet
 @click.option("--epoch", callback=numbers, help="Select epochs: 3 or 0,5 or 10:20.")
 @click.option("--step", callback=numbers, help="Select steps: 3 or 0,5 or 10:20.")
 @click.option("--phase", help="Select a phase.")
+@click.option("--rank", callback=numbers, help="Select ranks: 3 or 0,5 or 10:20.")
 def export(
     run: Path,
     series: Sequence[str],
@@ -39,6 +40,7 @@ def export(
     epoch: Any,
     step: Any,
     phase: str | None,
+    rank: Any,
 ) -> None:
     """Export SERIES of RUN; default: all series. SERIES is a name from `probes ls`, or a pattern such as 'gradnorm/encoder.**'.
 
@@ -49,7 +51,7 @@ def export(
     number of rows, the rows are concatenated and NAME.row_sizes holds the number of rows of each capture. safetensors holds the
     same with the exact dtypes, such as bfloat16. jsonl holds one capture per line.
     """
-    opened = open_run(run).sel(epoch=epoch, step=step, phase=phase)
+    opened = open_run(run).sel(epoch=epoch, step=step, phase=phase, rank=rank)
     if manifest:
         click.echo(json.dumps(dict(opened.manifest), indent=2))
         return

@@ -33,15 +33,16 @@ BEYOND = f"{{number}} ({{bounds}}) for `{{leaf}}` of `{{target}}` ({{kind}}), {W
 @click.argument("run", required=False, type=click.Path(path_type=Path))
 @click.option("--epoch", callback=numbers, help="Select epochs: 3 or 0,5 or 10:20.")
 @click.option("--phase", help="Select a phase.")
+@click.option("--rank", callback=numbers, help="Select ranks: 3 or 0,5 or 10:20.")
 @click.option("--attempts", is_flag=True, help="List the attempts of each epoch instead of the series.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def ls(run: Path | None, epoch: Any, phase: str | None, attempts: bool, as_json: bool) -> None:
+def ls(run: Path | None, epoch: Any, phase: str | None, rank: Any, attempts: bool, as_json: bool) -> None:
     """List the series of RUN; without RUN, list the runs in ./runs."""
     if run is None:
         found = [_run(open_run(path)) for path in run_directories(RUNS)]
         click.echo(json.dumps(found, indent=2) if as_json else _runs_text(found))
         return
-    opened = open_run(run).sel(epoch=epoch, phase=phase)
+    opened = open_run(run).sel(epoch=epoch, phase=phase, rank=rank)
     opened.read_ahead()
     about = _run(opened)
     if attempts:

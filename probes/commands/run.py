@@ -17,7 +17,7 @@ from probes.provenance.modules import KEEP
 from probes.provenance.own_code import with_functions
 from probes.script.program import Program, program_of, unknown_to
 from probes.script.progress import Progress
-from probes.script.run_request import RunRequest
+from probes.script.run_request import Command, RunRequest
 from probes.script.session import Session
 from probes.spec import load_spec
 
@@ -77,6 +77,7 @@ def run(
         resume=resume,
         take_over=take_over,
         first_epoch=first_epoch,
+        command=_command(target),
     )
     progress = Progress(quiet=quiet)
     for line in _misplaced(target, spec):
@@ -85,6 +86,14 @@ def run(
     if outcome.failure is not None:
         answer(outcome.failure)
     sys.exit(outcome.code)
+
+
+def _command(target: Program) -> Command | None:
+    """Return how this process was started, if the program is at the end of its command line."""
+    words = tuple(sys.orig_argv)
+    before = words[: len(words) - len(target.words)]
+    program = target.words[: 2 if target.is_module else 1]
+    return Command((sys.executable, *before[1:]), program) if words[len(before) :] == target.words and "run" in before else None
 
 
 def _misplaced(target: Program, spec: str) -> list[str]:

@@ -34,6 +34,7 @@ CLOCK = ("epoch", "step", "microstep", "call", "backward", "rank")
 @click.option("--epoch", callback=numbers, help="Select epochs: 3 or 0,5 or 10:20.")
 @click.option("--step", callback=numbers, help="Select steps: 3 or 0,5 or 10:20.")
 @click.option("--phase", help="Select a phase.")
+@click.option("--rank", callback=numbers, help="Select ranks: 3 or 0,5 or 10:20.")
 @click.option("--limit", type=click.IntRange(min=0), default=20, show_default=True, help="Number of captures to list.")
 @click.option("--sort", type=click.Choice(SORTS), default="name", show_default=True, help="Order of the rows of a pattern.")
 @click.option(
@@ -46,6 +47,7 @@ def show(
     epoch: Any,
     step: Any,
     phase: str | None,
+    rank: Any,
     limit: int,
     sort: str,
     picture: Path | None,
@@ -57,7 +59,7 @@ def show(
     and the mean over time. `--sort max` begins with the series that has the largest number; `--plot` draws a heat map of layers over
     steps. Put a pattern in quotes.
     """
-    selected = open_run(run).sel(epoch=epoch, step=step, phase=phase)
+    selected = open_run(run).sel(epoch=epoch, step=step, phase=phase, rank=rank)
     if picture is not None:
         draw(selected, series, picture)
         click.echo(f"picture -> {picture}", err=True)

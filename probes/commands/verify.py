@@ -21,6 +21,7 @@ from probes.report.verdict_text import text
     help="Ledger head printed at the end of the run, or where `probes anchor` keeps it; detects removed or replaced ledger lines.",
 )
 @click.option("--sha256", is_flag=True, help="Also compute the SHA-256 of every file.")
+@click.option("--replicas", is_flag=True, help="Also compare parameters, gradients in use and optimizer state between ranks.")
 @click.option("--untrusted", is_flag=True, help="Read the files in a child process with memory and time limits.")
 @click.option("--in-toto", is_flag=True, help="Print an in-toto Statement v1, for signing with another tool.")
 @click.option(
@@ -36,6 +37,7 @@ def verify(
     path: Path,
     anchor: tuple[str, ...],
     sha256: bool,
+    replicas: bool,
     untrusted: bool,
     in_toto: bool,
     report: Path | None,
@@ -44,7 +46,9 @@ def verify(
     """Check every byte of RUN, FILE or all runs in RUNS against digests, ledger and manifest; exit 1 if one does not verify."""
     if report is not None and report.suffix not in (".html", ".md"):
         raise UsageError(f'`--report` takes a file that ends in `.html` or `.md`, not "{report}"')
-    verdict = _check(path, _anchors(path, anchor), sha256 or in_toto, untrusted)
+    if replicas and untrusted:
+        raise UsageError("`--replicas` reads values in this process; leave out `--untrusted`")
+    verdict = _check(path, _anchors(path, anchor), sha256 or in_toto, untrusted, replicas)
     if report is not None:
         _write(report, verdict, untrusted)
     if in_toto and verdict.ok:
@@ -76,11 +80,11 @@ def _anchors(path: Path, given: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(one for place in given for one in found(place, run, Path.cwd()))
 
 
-def _check(path: Path, anchor: tuple[str, ...], sha256: bool, untrusted: bool) -> Verdict:
+def _check(path: Path, anchor: tuple[str, ...], sha256: bool, untrusted: bool, replicas: bool) -> Verdict:
     if untrusted:
         from probes.proof.untrusted import verify_untrusted
 
         return verify_untrusted(path, anchor=anchor, sha256=sha256)
     from probes.proof.verify import verify as check
 
-    return check(path, anchor=anchor, sha256=sha256)
+    return check(path, anchor=anchor, sha256=sha256, replicas=replicas)

@@ -47,6 +47,7 @@ PROOF: dict[str, Code] = {
         "A line of the ledger is of another ledger, or states another epoch, attempt, segment or rank than its file name."
     ),
     "launch-differs": Code("Ranks of manifests and files do not fit the number of processes that the manifests state."),
+    "replicas-differ": Code("With `--replicas`: a parameter, its gradient or its state differs between ranks that must have the same."),
     "not-regular": Code("A link, a directory, a device or a pipe has the name of a file of the run."),
     "oversized": Code("A ledger, a manifest or a text is larger than any that a run writes."),
     "anchor-replaced": Code(

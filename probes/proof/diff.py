@@ -16,6 +16,7 @@ from probes.proof.comparison.compare import ToleranceBounds
 from probes.proof.comparison.compared_run import ComparedRun
 from probes.proof.comparison.difference import Difference, GapDifference, SeriesDifference
 from probes.proof.comparison.execution_order import ExecutionOrder
+from probes.proof.comparison.merged_run import MergedRun
 from probes.proof.comparison.pairing import PlanOrder, canonical, pair, parse_rename
 from probes.proof.comparison.provenance_diff import provenance_differences
 from probes.run_directory.listing import Directory, is_run, newest_run
@@ -32,6 +33,7 @@ def diff(
     mapping: Sequence[str] = (),
     bitwise: bool = False,
     by_digest: bool = True,
+    concat: str = "",
 ) -> Difference:
     """Compare two runs, or two files, by series and clock.
 
@@ -44,6 +46,7 @@ def diff(
         bitwise: compare bit for bit, whatever tolerances the spec names.
         by_digest: take captures whose stored block digests agree as equal, without reading them; `verify` checks that the
             digests are true.
+        concat: `batch` joins the values of a batch over ranks, where the runs have another number of ranks, or lie on them in another way.
 
     Returns:
         What differs; nothing is printed.
@@ -61,7 +64,8 @@ def diff(
     left, right = _directory(a), _directory(b)
     tolerances = {} if bitwise else _tolerances(left, rtol, atol)
     order = PlanOrder(left.manifest)
-    found = dict(_compare(left, right, mapping, tolerances, order, by_digest))
+    sides = _sides(left, right, concat)
+    found = dict(_compare(*sides, mapping, tolerances, order, by_digest))
     series = tuple(found[key] for key in sorted(found, key=lambda named: (order.series(named[0]), named[1])))
     firsts = [one.first for one in series if one.first is not None]
     return Difference(
@@ -80,6 +84,16 @@ def _directory(path: str | Path) -> Directory:
     if not found.exists():
         raise StorageError(f'"{found}" does not exist; `probes ls` lists the runs under runs/')
     return Directory(newest_run(found) if found.is_dir() and not is_run(found) else found)
+
+
+def _sides(left: Directory, right: Directory, concat: str) -> tuple[ComparedRun, ComparedRun]:
+    """The runs rank by rank, or with merged ranks where they have another number of them."""
+    if concat not in ("", "batch"):
+        raise UsageError(f'`concat` is "batch" or nothing, not `{concat}`')
+    worlds = [{found.rank for found in side.current} for side in (left, right)]
+    if worlds[0] == worlds[1] and not concat:
+        return ComparedRun(left), ComparedRun(right)
+    return MergedRun(left, concat=bool(concat)), MergedRun(right, concat=bool(concat))
 
 
 def _tolerances(side: Directory, rtol: float | None, atol: float | None) -> dict[str, ToleranceBounds]:
@@ -152,10 +166,9 @@ def _lacking(side: Directory) -> Counter[tuple[int, SeriesKey, str]]:
 
 
 def _compare(
-    left: Directory, right: Directory, mapping: Sequence[str], tolerances: Tolerances, order: PlanOrder, by_digest: bool
+    ours: ComparedRun, theirs: ComparedRun, mapping: Sequence[str], tolerances: Tolerances, order: PlanOrder, by_digest: bool
 ) -> Iterator[tuple[tuple[SeriesKey, int], SeriesDifference]]:
     """Every series of either side; an extra one is marked so that it does not fall together with one of the first side."""
-    ours, theirs = ComparedRun(left), ComparedRun(right)
     pairs = pair(ours.keys, theirs.keys, [parse_rename(text) for text in mapping])
     for key in sorted(ours.keys, key=order.series):
         other = pairs.get(key)

@@ -9,12 +9,13 @@ from pathlib import Path
 
 from probes.errors import StorageError, UsageError
 from probes.proof.anchor import checked
+from probes.proof.comparison.replicas import replica_findings
 from probes.proof.finding import Finding, Verdict
 from probes.proof.run_check import RunCheck
 from probes.run_directory.listing import is_run, run_directories
 
 
-def verify(path: str | Path, *, anchor: str | Sequence[str] | None = None, sha256: bool = False) -> Verdict:
+def verify(path: str | Path, *, anchor: str | Sequence[str] | None = None, sha256: bool = False, replicas: bool = False) -> Verdict:
     """Check every byte of a run, or of one file, against its digests, the ledger and the manifest.
 
     Needs no torch and no network, writes nothing, and trusts nothing in the files.
@@ -25,6 +26,7 @@ def verify(path: str | Path, *, anchor: str | Sequence[str] | None = None, sha25
         anchor: the head of the ledger that was printed at the end of the run, or at least its first 32 digits; of a run of several
             ranks the head of the run, or the heads of the ledgers.
         sha256: take the SHA-256 of the files too.
+        replicas: also compare parameters, their gradients as the optimizer uses them, and their state between the ranks of a launch.
 
     Returns:
         What was found; nothing is printed.
@@ -36,9 +38,20 @@ def verify(path: str | Path, *, anchor: str | Sequence[str] | None = None, sha25
     found, anchors = Path(path), checked(anchor)
     if not found.exists():
         raise StorageError(f'"{found}" does not exist; `probes ls` lists the runs under runs/')
-    if found.is_dir() and not is_run(found):
-        return _every_run(found, anchors, sha256)
-    return _one_run(found, anchors, sha256)
+    verdict = _every_run(found, anchors, sha256) if found.is_dir() and not is_run(found) else _one_run(found, anchors, sha256)
+    return _with_replicas(verdict, found) if replicas else verdict
+
+
+def _with_replicas(verdict: Verdict, path: Path) -> Verdict:
+    """The verdict, and how the ranks of each run differ; runs that do not verify are not looked at."""
+    runs = [path] if is_run(path) or not path.is_dir() else sorted(run_directories(path))
+    if not verdict.ok:
+        return verdict
+    found: list[Finding] = []
+    for run in runs:
+        name = "" if len(runs) == 1 else f"{run.relative_to(path)}/"
+        found += [replace(one, file=name + one.file) for one in replica_findings(run)]
+    return replace(verdict, findings=(*verdict.findings, *found))
 
 
 def _one_run(path: Path, anchors: Sequence[str], sha256: bool) -> Verdict:

@@ -22,6 +22,8 @@ from probes.reader.lazy_part import LazyPart
 from probes.reader.loss_scales import divided, loss_scales, nonlinear
 from probes.reader.padded import filled, side_by_side
 from probes.reader.plot.series_plot import plot_series
+from probes.reader.ranks.by_rank import SeriesOfRanks
+from probes.reader.ranks.full import full_captures
 from probes.reader.selected import Capture, Chosen, SelectedCaptures
 from probes.reader.selection import Names, Numbers, Samples, Selection
 from probes.signature import Signature, size
@@ -109,6 +111,28 @@ class Series:
         if odd and (self.loss_scale != 1).any():
             raise UsageError(f"`{self.key}` went through {', '.join(f'`{kind}`' for kind in odd)}, whose result does not follow the scale")
         return divided(self.numpy(), self.loss_scale)
+
+    def by_rank(self) -> SeriesOfRanks[Series]:
+        """The series of each rank that has captures, whose `numpy` and `xarray` have ranks along an axis of their own."""
+        ranks = dict.fromkeys(sorted(self.clocks["rank"].tolist()))
+        return SeriesOfRanks({rank: self.sel(rank=rank) for rank in ranks}, str(self.key))
+
+    def full(self) -> NDArray[Any]:
+        """All captures of a distributed tensor (DTensor), each put together from the parts of all ranks, as one array.
+
+        Shards are joined, replicas are compared bit by bit, and partial values are summed, in double precision.
+
+        Returns:
+            (captures, *global shape), in clock order.
+
+        Raises:
+            UsageError: the tensor is not distributed, a rank is missing, replicas differ, or transforms were applied to the parts.
+            RaggedSeries: the captures differ in shape.
+        """
+        found = [one.value for one in full_captures(self.key, self._whole.chosen)]
+        if len({value.shape for value in found}) > 1:
+            raise RaggedSeries(f"the captures of `{self.key}` differ in shape; choose a step with `.sel(step=...)`")
+        return np.stack(found)
 
     def rows(self, mask: Series | None = None) -> NDArray[Any]:
         """All captures joined along their first axis, whatever their number of rows.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from probes.errors import PlanError, ProbesError, RunError
 from probes.runner.clock.answers import Answer, EpochEnded, SeveralUpdates, StepEnded, StepPaused
 from probes.runner.run import Run
+from probes.runner.start import world
 from probes.runner.watch.loader_watch import loader_watch
 from probes.script.model.candidate_runs import CandidateRuns
 from probes.script.model.choice import Candidate, choice_for
@@ -12,6 +13,7 @@ from probes.script.model.finder import ModelFinder
 from probes.script.progress import Progress
 from probes.script.run_request import RunRequest
 from probes.script.spawned_children import SpawnedChildren
+from probes.script.started_programs import StartedPrograms
 
 PATIENCE = 50  # steps until the user is told that the spec captures none of them
 
@@ -19,26 +21,36 @@ PATIENCE = 50  # steps until the user is told that the spec captures none of the
 class Probing:
     """The live side of a session.
 
+    Args:
+        request: what the user asks of the run.
+        progress: tells the user.
+        child: index of this process among those that `torch.multiprocessing.spawn` started; None for the script's own process.
+
     Attributes:
         runs: the runs, from the first call of a model that fits.
         failure: what we stopped the program with, if we did.
     """
 
-    def __init__(self, request: RunRequest, progress: Progress) -> None:
+    def __init__(self, request: RunRequest, progress: Progress, child: int | None = None) -> None:
         self.progress = progress
         self.runs = CandidateRuns(request, progress)
         self.failure: Exception | None = None
         self.finder = ModelFinder(choice_for(request.loaded), self)
-        self.children = SpawnedChildren(progress.say)
+        self.children = SpawnedChildren(request, progress.say, self.stop_watching, type(self))
+        self.programs = StartedPrograms(request.command)
+        self.child = child
+        self._without_rank = False
 
     def start(self) -> None:
         """Watch for the model and for loaders."""
         loader_watch.add(self)
         self.finder.start()
         self.children.start()
+        self.programs.start()
 
     def stop_watching(self) -> None:
         """Watch no more; the run, if there is one, is still to be closed."""
+        self.programs.stop()
         self.children.stop()
         self.finder.stop()
         loader_watch.remove(self)
@@ -65,7 +77,8 @@ class Probing:
                 return refusal
         failure = self.runs.close(error)
         self.finder.census.capture(tree.model for run in self.runs.open_runs for tree in run.plan.trees.values())
-        return failure if self.runs.open_runs or error is not None else self._unbound()
+        failure = failure or self.children.failure()
+        return failure if self.runs.open_runs or error is not None or self.children.joined or self._without_rank else self._unbound()
 
     def lines(self) -> list[str]:
         """Every model that the program called, and what to write where more of them were trained than are captured."""
@@ -90,6 +103,9 @@ class Probing:
 
     def candidate_called(self, candidate: Candidate) -> None:
         """Begin to capture a candidate."""
+        if self.child and world() == 1:
+            self._leave_out()
+            return
         try:
             run = self.runs.open(candidate)
         except Exception as error:  # it ends the program, and is remembered, to distinguish it from the program's own
@@ -99,11 +115,22 @@ class Probing:
 
     def candidate_chosen(self, candidate: Candidate) -> None:
         """Keep the run of a candidate."""
+        if self._without_rank:
+            return
         try:
             self.runs.keep(candidate)
         except Exception as error:  # it ends the program, and is remembered, to distinguish it from the program's own
             self.failure = error
             raise
+
+    def _leave_out(self) -> None:
+        """Say that a child without a rank is not captured; its files would be those of the first."""
+        if not self._without_rank:
+            self._without_rank = True
+            self.progress.say(
+                f"process {self.child} of `torch.multiprocessing.spawn` is not captured: its model is called before "
+                "`torch.distributed.init_process_group`, so its rank is not known; process 0 is captured"
+            )
 
     def refused(self, error: PlanError) -> None:
         """Remember what the program is stopped with."""

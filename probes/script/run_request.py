@@ -4,10 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from probes.spec import LoadedSpec
+
+
+class Command(NamedTuple):
+    """How a process was started.
+
+    Attributes:
+        before: the words before the program: interpreter, `probes run`, options and spec.
+        program: the script, or `-m` and a module, as it was named.
+    """
+
+    before: tuple[str, ...]
+    program: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -22,6 +34,7 @@ class RunRequest:
         resume: go on with the run in `out`, where there is one.
         take_over: resume although a dead process has left its claim.
         first_epoch: number of the first epoch; by default 0, or of a run that is resumed the first that did not come to its end.
+        command: how the process was started, so that a trainer's other processes can be started in the same way.
     """
 
     loaded: LoadedSpec
@@ -31,3 +44,4 @@ class RunRequest:
     resume: bool = False
     take_over: bool = False
     first_epoch: int | None = None
+    command: Command | None = None

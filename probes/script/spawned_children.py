@@ -1,27 +1,42 @@
-"""Telling the user at once that processes which a script starts for its training are not captured."""
+"""Capturing in the processes that a script starts for its training with `torch.multiprocessing.spawn`."""
 
 from __future__ import annotations
 
 import os
+import pickle
+import tempfile
 from collections.abc import Callable
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import Any
+
+from probes.errors import RunError
+from probes.script.progress import Progress
+from probes.script.run_request import RunRequest
 
 SPAWN = "torch.multiprocessing.spawn"
 
 
 class SpawnedChildren:
-    """Watches for children of `torch.multiprocessing.spawn`, which Lightning's `ddp_spawn` and notebook launchers use too.
+    """Brings children of `torch.multiprocessing.spawn`, which `ddp_spawn` and notebook launchers use too, into the run.
 
     Args:
+        request: what the user asks of the run.
         notice: called once, with what to say.
+        leave: called in a forked child, which shall not go on watching as its parent did.
+        watch: makes what watches a program, from a request, a progress and the index of the child.
     """
 
-    def __init__(self, notice: Callable[[str], None]) -> None:
+    def __init__(self, request: RunRequest, notice: Callable[[str], None], leave: Callable[[], None], watch: Callable[..., Any]) -> None:
+        self.request = request
+        self.watch = watch
         self.notice = notice
+        self.leave = leave
+        self.joined = 0
         self._noticed = False
         self._pid = os.getpid()
         self._replaced: tuple[Any, Any] | None = None
+        self._failures = ""
 
     def start(self) -> None:
         """Begin to watch."""
@@ -41,13 +56,90 @@ class SpawnedChildren:
             BaseProcess.start = self._replaced[0]  # type: ignore[method-assign]  # the very function found there
         self._replaced = None
 
+    def failure(self) -> RunError | None:
+        """What the children say against their runs, now that they have ended."""
+        if not self._failures:
+            return None
+        path = Path(self._failures)
+        lines = list(dict.fromkeys(path.read_text("utf-8", "replace").splitlines())) if path.exists() else []
+        path.unlink(missing_ok=True)
+        return RunError("\n".join(lines)) if lines else None
+
     def _starts(self, process: BaseProcess) -> None:
         target = getattr(process, "_target", None)
-        if self._noticed or os.getpid() != self._pid or getattr(target, "__module__", "") != SPAWN:
+        arguments: tuple[Any, ...] = getattr(process, "_args", ())
+        if os.getpid() != self._pid or getattr(target, "__module__", "") != SPAWN or len(arguments) < 2:
             return
-        self._noticed = True
-        self.notice(
-            "the script starts processes with `torch.multiprocessing.spawn`; `probes run` does not capture what they do: "
-            "call `probes.attach` in the function that they run, or start the script with "
-            "`torchrun --nproc-per-node N -m probes run SPEC SCRIPT`"
-        )
+        if not self._failures:
+            handle, self._failures = tempfile.mkstemp(prefix="probes-")
+            os.close(handle)
+        child = CapturedChild(arguments[0], self.request, self._failures, self.watch, self.leave)
+        forked = getattr(process, "_start_method", None) == "fork"
+        if forked or _is_picklable(child):
+            process._args = (child, *arguments[1:])  # type: ignore[attr-defined]  # multiprocessing keeps it there in every release
+            self.joined += 1
+        elif not self._noticed:
+            self._noticed = True
+            self.notice(
+                "the script starts processes with `torch.multiprocessing.spawn`; what the spec needs cannot be sent to them, so "
+                "`probes run` does not capture what they do: call `probes.attach` in the function that they run, or start the script with "
+                "`torchrun --nproc-per-node N -m probes run SPEC SCRIPT`"
+            )
+
+
+def _is_picklable(child: CapturedChild) -> bool:
+    try:
+        pickle.dumps(child)
+    except Exception:  # whatever a class of the user raises there
+        return False
+    return True
+
+
+class CapturedChild:
+    """The function that a child runs, with probes around it.
+
+    Args:
+        function: what the script gave: it takes the index of the child and further arguments.
+        request: what the user asks of the run.
+        failures: a file that takes what is to be said against the run.
+        watch: makes what watches a program.
+        leave: stops what a forked child has inherited.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., object],
+        request: RunRequest,
+        failures: str,
+        watch: Callable[..., Any],
+        leave: Callable[[], None] | None,
+    ) -> None:
+        self.function = function
+        self.watch = watch
+        self.request = request
+        self.failures = failures
+        self.leave = leave
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "leave": None}
+
+    def __call__(self, index: int, *arguments: Any) -> None:
+        """Run the function; an error of the program goes on as it is."""
+        if self.leave is not None:
+            self.leave()
+        probing = self.watch(self.request, Progress(), child=index)
+        probing.start()
+        try:
+            self.function(index, *arguments)
+        except BaseException as error:
+            self._end(probing, error)
+            raise
+        self._end(probing, None)
+
+    def _end(self, probing: Any, error: BaseException | None) -> None:
+        probing.stop_watching()
+        failure = probing.finish(error)
+        probing.progress.finished(probing.runs.open_runs, probing.lines())
+        if failure is not None and error is None and probing.runs.open_runs:
+            with Path(self.failures).open("a", encoding="utf-8") as file:
+                file.write(f"{failure}\n")

@@ -200,17 +200,3 @@ def test_without_out_the_run_is_where_the_user_started_and_the_printed_path_exis
     assert printed.startswith("runs/t/")
     assert len(probes.open(started / printed)["acts", "fc"]) == 4
     assert not list(elsewhere.iterdir())
-
-
-def test_processes_that_the_script_spawns_are_told_of_at_once_with_the_way_out(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(
-        "import sys, torch, torch.multiprocessing as mp\n"
-        "def work(rank): pass\n"
-        "if __name__ == '__main__':\n"
-        "    mp.spawn(work, nprocs=1)\n"
-        "    print('spawned', file=sys.stderr)\n"
-    )
-    (tmp_path / "p.yaml").write_text("version: 1\nprobes: {acts: {hook: forward, modules: [fc]}}\n")
-    said = programs.run("-m", "probes", "run", "p.yaml", "train.py", cwd=tmp_path).stderr
-    assert "`torchrun --nproc-per-node N -m probes run SPEC SCRIPT`" in said.partition("spawned")[0]
-    assert said.count("torch.multiprocessing.spawn") == 1

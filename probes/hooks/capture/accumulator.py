@@ -13,7 +13,7 @@ from probes.clock import SeriesKey
 from probes.component import Accumulation, Transform
 from probes.hooks.capture.account import Account
 from probes.hooks.capture.pipeline import Pipeline
-from probes.hooks.capture.recorder import CaptureClock, Recorder
+from probes.hooks.capture.recorder import PLAIN, CaptureClock, Recorder
 from probes.hooks.capture.run_state import RunState, StepState
 from probes.signature import Signature
 from probes.tensors import unwrapped
@@ -100,6 +100,8 @@ class Accumulator(Recorder):
             call: call of the module within the outermost call.
             backward: how often this arming has fired before.
         """
+        if type(tensor) not in PLAIN:
+            tensor = self.part(tensor)
         tensor = unwrapped(tensor)
         self.refuse_composite(tensor)
         value, signature = self.before(tensor)

@@ -14,10 +14,12 @@ from probes.hooks.capture.account import Account
 from probes.hooks.capture.condition_check import ConditionCheck
 from probes.hooks.capture.pipeline import Pipeline
 from probes.hooks.capture.run_state import CaptureWriter, Gate, RunState, StepState
+from probes.hooks.capture.shard import sharding
 from probes.signature import Signature
-from probes.tensors import DTYPE_NAMES, Composite, NotCapturable, components, local, placement, unwrapped
+from probes.tensors import DTYPE_NAMES, Composite, NotCapturable, components, local, of_this_rank, unwrapped
 
 STRIDED = torch.strided
+PLAIN = (Tensor, torch.nn.Parameter)
 LATE = 1  # journal flag: the capture's step was committed before it arrived
 
 
@@ -121,6 +123,8 @@ class Recorder:
 
     def offer_where(self, tensor: Tensor, at: CaptureClock, call: int, backward: int) -> None:
         """Put a capture if the condition holds for it, and count it if not."""
+        if type(tensor) not in PLAIN:
+            tensor = self.part(tensor)
         if self.where is None or self.where.find(tensor, at.phase) is not None:
             self.put(tensor, at, call, backward)
         else:
@@ -135,6 +139,8 @@ class Recorder:
             call: call of the module within the outermost call.
             backward: how often this arming has fired before.
         """
+        if type(tensor) not in PLAIN:
+            tensor = self.part(tensor)
         origin = tensor
         if self.pipeline is not None:
             origin = unwrapped(tensor)
@@ -179,6 +185,13 @@ class Recorder:
             account.written += 1
             account.nbytes += self.nbytes
 
+    def part(self, tensor: Tensor) -> Tensor:
+        """What this rank holds of a tensor: transforms and conditions see it alone, so that they never communicate."""
+        found = sharding(tensor)
+        if found:
+            self.attrs.update(found if self.pipeline is None else {**found, "transforms_of": "local part"})
+        return of_this_rank(tensor)
+
     def transformed(self, tensor: Tensor, pipeline: Pipeline) -> Tensor:
         """The result of the transforms, which may share the tensor's memory.
 
@@ -220,7 +233,6 @@ class Recorder:
             and not (tensor.is_quantized or tensor.is_neg() or tensor.is_conj())
         ):
             return tensor
-        self.attrs.update(placement(tensor))
         tensor = local(tensor)
         return tensor if tensor.device.type == "cpu" else tensor.cpu()
 
@@ -242,7 +254,7 @@ class Recorder:
             self.writer = writer
             self.add = self.writer_for(writer).add
         late_epoch = at.epoch if at.epoch != self.state.epoch else None
-        name = (at.phase, tensor.dtype, tensor.shape, late_epoch)
+        name = (at.phase, tensor.dtype, tensor.shape, late_epoch, str(self.attrs.get("placements", "")))
         if name not in self.known:
             self.known[name] = self.writer_for(writer).descriptor(
                 self.key._replace(phase=at.phase),

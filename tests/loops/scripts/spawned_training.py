@@ -1,18 +1,19 @@
-"""All training happens in children of `torch.multiprocessing.spawn`.
+"""All training happens in a child that `multiprocessing` starts anew.
 ---
 group: tools
 captured: null
 exit: 1
-says: [spawn]
+says: [other processes]
 table:
   step: none; the program trains in processes that are not captured
   epoch: none
   phase: none
-why: Children that are started anew are not captured; that is said, with the way out, and a run that captured nothing ends with 1.
+why: Only children of `torch.multiprocessing.spawn` join the run; of others that is said, and a run that captured nothing ends with 1.
 """
 
+import multiprocessing
+
 import torch
-import torch.multiprocessing as mp
 from torch import nn
 
 
@@ -37,5 +38,7 @@ def work(rank, steps):
 
 
 if __name__ == "__main__":
-    mp.spawn(work, args=(2,), nprocs=1)
+    child = multiprocessing.get_context("spawn").Process(target=work, args=(0, 2))
+    child.start()
+    child.join()
     print("done")

@@ -1,0 +1,1 @@
+"""What the ranks of a launch captured of one tensor, as one."""

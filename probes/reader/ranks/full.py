@@ -1,0 +1,160 @@
+"""The whole of a distributed tensor, put together from what each rank captured of it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from probes.clock import SeriesKey
+from probes.errors import UsageError
+from probes.reader.selected import Chosen, SelectedCaptures
+
+Coordinate = tuple[int, ...]
+Blocks = Mapping[Coordinate, NDArray[Any]]
+
+_SHARD = re.compile(r"S\((\d+)(?:, (\d+))?\)")
+_PARTIAL = re.compile(r"P\((\w+)\)")
+REDUCTIONS: Mapping[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
+    "sum": lambda parts: parts.sum(axis=0),
+    "avg": lambda parts: parts.mean(axis=0),
+    "max": lambda parts: parts.max(axis=0),
+    "min": lambda parts: parts.min(axis=0),
+    "product": lambda parts: parts.prod(axis=0),
+}
+
+
+class Sharding(NamedTuple):
+    """How a distributed tensor lies on the ranks, as one of them recorded it.
+
+    Attributes:
+        placements: one for each dimension of the mesh: `S(0)`, `S(0, 2)` (strided), `R` or `P(sum)`.
+        mesh_shape: sizes of the mesh.
+        coordinate: of the rank in it.
+        global_shape: of the tensor; of the first capture of the series.
+    """
+
+    placements: tuple[str, ...]
+    mesh_shape: tuple[int, ...]
+    coordinate: Coordinate
+    global_shape: tuple[int, ...]
+
+
+class FullCapture(NamedTuple):
+    """A distributed tensor, put together.
+
+    Attributes:
+        value: the whole; owned by the caller.
+        clock: (epoch, step, microstep, call, backward).
+    """
+
+    value: NDArray[Any]
+    clock: tuple[int, ...]
+
+
+def sharding_of(attrs: Mapping[str, Any]) -> Sharding | None:
+    """How the tensors of a series lie on the ranks; None for a tensor that is not distributed.
+
+    Raises:
+        UsageError: the file says so in a way that cannot be read.
+    """
+    text = attrs.get("sharding")
+    if text is None:
+        return None
+    try:
+        found = json.loads(text) if isinstance(text, str) else dict(text)
+        sizes = {name: tuple(map(int, found[name])) for name in ("mesh_shape", "coordinate", "global_shape")}
+        result = Sharding(tuple(map(str, found["placements"])), **sizes)
+    except (ValueError, TypeError, KeyError) as error:
+        raise UsageError(f"the attribute `sharding` of a series cannot be read: {error}") from error
+    if not len(result.placements) == len(result.mesh_shape) == len(result.coordinate):
+        raise UsageError("the attribute `sharding` of a series has another number of placements than its mesh has dimensions")
+    return result
+
+
+def full_captures(key: SeriesKey, chosen: Sequence[Chosen]) -> Iterator[FullCapture]:
+    """Every distributed tensor of a series, put together; memory is that of one.
+
+    Args:
+        key: name of the series.
+        chosen: the captures of all ranks.
+
+    Raises:
+        UsageError: the tensors are not distributed, a rank is missing, or replicas differ.
+    """
+    places: dict[tuple[int, ...], dict[Coordinate, tuple[int, int]]] = {}
+    shardings: dict[int, Sharding] = {}
+    for number, (lazy, positions) in enumerate(chosen):
+        part = lazy.part()
+        if "transforms_of" in part.attrs:
+            raise UsageError(f"`{key}` has the results of transforms on the local parts of a tensor, which are not parts of one")
+        found = sharding_of(part.attrs)
+        if found is None:
+            raise UsageError(f"`{key}` is not distributed over ranks; `.sel(rank=...)` reads the captures of one rank")
+        shardings[number] = found
+        for position, clock in zip(positions.tolist(), part.clocks[positions].tolist(), strict=True):
+            epoch, step, _, microstep, call, backward, _ = clock
+            places.setdefault((epoch, step, microstep, call, backward), {})[found.coordinate] = (number, position)
+    for clock, blocks in sorted(places.items()):
+        first = shardings[next(iter(blocks.values()))[0]]
+        where = f"`{key}` at epoch {clock[0]}, step {clock[1]}"
+        missing = [at for at in product(*map(range, first.mesh_shape)) if at not in blocks]
+        if missing:
+            raise UsageError(f"{where} has no capture of the rank at {missing[0]} of the mesh {first.mesh_shape}")
+        values = {at: _value(key, chosen[number], position) for at, (number, position) in blocks.items()}
+        yield FullCapture(put_together(values, first.placements, where), clock)
+
+
+def _value(key: SeriesKey, chosen: Chosen, position: int) -> NDArray[Any]:
+    return SelectedCaptures(key, [(chosen[0], np.array([position], np.intp))])[0].value
+
+
+def put_together(blocks: Blocks, placements: Sequence[str], where: str) -> NDArray[Any]:
+    """Put the blocks of one tensor together, one dimension of the mesh after the other.
+
+    A tensor is cut along the first dimension of the mesh first, so the last is put together first; a strided shard was cut last.
+
+    Args:
+        blocks: what each rank has, by its coordinate in the mesh.
+        placements: one for each dimension of the mesh.
+        where: what the tensor is, for messages.
+
+    Raises:
+        UsageError: replicas differ, or a placement is not known.
+    """
+    axes = list(range(len(placements)))
+    strided = [axis for axis in axes if (found := _SHARD.fullmatch(placements[axis])) and found[2]]
+    left = list(axes)
+    for axis in [*reversed(strided), *reversed([axis for axis in axes if axis not in strided])]:
+        place = left.index(axis)
+        groups: dict[Coordinate, dict[int, NDArray[Any]]] = {}
+        for at, block in blocks.items():
+            groups.setdefault((*at[:place], *at[place + 1 :]), {})[at[place]] = block
+        blocks = {at: _joined([group[index] for index in sorted(group)], placements[axis], where) for at, group in groups.items()}
+        left.remove(axis)
+    return blocks[()]
+
+
+def _joined(blocks: Sequence[NDArray[Any]], placement: str, where: str) -> NDArray[Any]:
+    shard, partial = _SHARD.fullmatch(placement), _PARTIAL.fullmatch(placement)
+    if shard is not None:
+        return np.concatenate(blocks, axis=int(shard[1]))
+    if partial is not None and partial[1] in REDUCTIONS:
+        return _reduced(np.stack(blocks), partial[1])
+    if placement != "R":
+        raise UsageError(f"{where} has the placement `{placement}`, which cannot be put together")
+    for index, block in enumerate(blocks):
+        if block.shape != blocks[0].shape or block.tobytes() != blocks[0].tobytes():
+            raise UsageError(f"{where} is replicated, but its replicas 0 and {index} differ; `.sel(rank=...)` reads each")
+    return blocks[0]
+
+
+def _reduced(parts: NDArray[Any], name: str) -> NDArray[Any]:
+    """Reduce partial values; floats in double precision, so that the order of ranks does not matter as far as that reaches."""
+    wide = parts.astype(np.complex128 if parts.dtype.kind == "c" else np.float64) if parts.dtype.kind in "fc" else parts
+    return REDUCTIONS[name](wide).astype(parts.dtype)

@@ -1,0 +1,115 @@
+"""Training in processes that the script starts itself: they join the run, each as a rank."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import pytest
+
+import probes
+from probes.script.run_request import Command
+from probes.script.started_programs import StartedPrograms
+from tests.warm import programs
+
+pytest.importorskip("torch.distributed", reason="this PyTorch is built without distributed")
+
+SCRIPT = """
+import os, sys
+import torch
+import torch.multiprocessing as mp
+from torch import distributed, nn
+from torch.nn.parallel import DistributedDataParallel
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(3, 1)
+    def forward(self, x):
+        return self.fc(x)
+
+def work(index, world, group):
+    if group:
+        distributed.init_process_group("gloo", store=distributed.FileStore("store", world), rank=index, world_size=world)
+    torch.manual_seed(index)
+    net = DistributedDataParallel(Net()) if group else Net()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    seen = []
+    for _ in range(3):
+        optimizer.zero_grad()
+        y = net(torch.randn(2, 3))
+        seen.append(y.detach().clone())
+        y.square().mean().backward()
+        optimizer.step()
+    torch.save(torch.stack(seen), f"seen.{index}")
+    if group:
+        distributed.destroy_process_group()
+
+if __name__ == "__main__":
+    mp.start_processes(work, args=(2, "group" in sys.argv), nprocs=2, start_method=sys.argv[1])
+    print("trained")
+"""
+
+
+def trained(folder: Path, *words: str, target: str = "fc") -> CompletedProcess[str]:
+    (folder / "train.py").write_text(SCRIPT)
+    (folder / "p.yaml").write_text(f"version: 1\nprobes: {{acts: {{hook: forward, modules: [{target}]}}}}\n")
+    about = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    return programs.run("-m", "probes", "run", "--out", "r", "p.yaml", "train.py", *words, cwd=folder, env=about)
+
+
+@pytest.mark.parametrize("way", ["fork", pytest.param("spawn", marks=pytest.mark.torture)])
+def test_children_of_a_process_group_are_the_ranks_of_one_run(way: str, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    done = trained(tmp_path, way, "group")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "trained\n"
+    run = probes.open(tmp_path / "r")
+    for rank in (0, 1):
+        seen = torch.load(tmp_path / f"seen.{rank}", weights_only=True)
+        assert torch.equal(run["acts", "fc"].sel(rank=rank).torch(), seen)
+    assert probes.verify(tmp_path / "r").ok
+    assert done.stderr.count("head of the run") == 1
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("way", ["fork", "spawn"])
+def test_of_children_without_a_process_group_the_first_is_captured_and_the_others_say_that_they_are_not(way: str, tmp_path: Path) -> None:
+    done = trained(tmp_path, way)
+    assert done.returncode == 0, done.stderr
+    assert len(probes.open(tmp_path / "r")["acts", "fc"]) == 3
+    assert "process 1 of `torch.multiprocessing.spawn` is not captured" in done.stderr
+    assert (tmp_path / "seen.1").exists()
+
+
+@pytest.mark.torture
+def test_what_children_did_not_capture_fails_the_run_and_not_their_training(tmp_path: Path) -> None:
+    done = trained(tmp_path, "spawn", "group", target="fc")
+    assert done.returncode == 0
+    (tmp_path / "p.yaml").write_text("version: 1\nprobes: {acts: {hook: forward, modules: [fc], when: {steps: {at: [99]}}}}\n")
+    for path in tmp_path.glob("s*"):
+        path.unlink()
+    about = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
+    done = programs.run("-m", "probes", "run", "--out", "other", "p.yaml", "train.py", "spawn", "group", cwd=tmp_path, env=about)
+    assert (done.returncode, done.stdout) == (1, "trained\n")
+    assert "captured-nothing" in done.stderr
+
+
+def rewritten(words: list[str], **variables: str) -> list[str]:
+    command = Command((sys.executable, "-m", "probes", "run", "--out", "r", "p.yaml"), ("train.py",))
+    return StartedPrograms(command)._words(words, variables or None)  # type: ignore[no-any-return]  # a command line has any type
+
+
+def test_a_script_that_a_trainer_starts_for_another_local_rank_gets_the_probes_of_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    ours = [sys.executable, str(Path("train.py").absolute()), "--lr", "1"]
+    before = [sys.executable, "-m", "probes", "run", "--out", "r", "p.yaml"]
+    assert rewritten(ours, LOCAL_RANK="1", WORLD_SIZE="2") == [*before, *ours[1:]]
+    for words in ([sys.executable, "other.py"], ["git", "status"], [sys.executable]):
+        assert rewritten(words, LOCAL_RANK="1", WORLD_SIZE="2") == words
+    assert rewritten(ours) == ours
+    assert rewritten(ours, LOCAL_RANK="1") == ours
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert rewritten(ours, LOCAL_RANK="1", WORLD_SIZE="2") == ours, "a worker of that rank, not another rank"
