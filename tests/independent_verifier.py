@@ -125,6 +125,7 @@ def check_run(run: Path) -> None:
     listed: set[str] = set()
     places: set[tuple[Any, ...]] = set()
     cut: dict[Any, bool] = {}
+    ends: dict[Any, int] = {}
     for ledger in sorted(path for path in run.glob("ledger*.jsonl") if re.fullmatch(r"ledger(\.rank-\d{4,})?\.jsonl", path.name)):
         for entry in check_ledger(ledger):
             require(entry["file"] not in listed, "two lines for one file")
@@ -133,11 +134,26 @@ def check_run(run: Path) -> None:
             require((*attempt, entry["segment"]) not in places, "two files of one place")
             places.add((*attempt, entry["segment"]))
             require(cut.setdefault(attempt, entry["segment"] is None) == (entry["segment"] is None), "segments and a whole epoch")
+            if entry["segment"] and entry["complete"]:
+                ends.setdefault(attempt, entry["segment"])
             check_file(run / entry["file"], entry, manifests)
+    check_segments(places, ends)
     require(listed, "no file was sealed")
     check_launches(manifests, listed)
     require({path.name for path in run.glob("epoch-*.h5")} == listed, "files and ledger differ")
     require(not list(run.glob("epoch-*.journal")), "an epoch is not sealed")
+
+
+def check_segments(places: set[tuple[Any, ...]], ends: dict[Any, int]) -> None:
+    """No segment is missing in the attempt that counts, and none is behind the end of an epoch."""
+    cut: dict[Any, set[int]] = {}
+    for *attempt, segment in places:
+        if segment is not None:
+            cut.setdefault(tuple(attempt), set()).add(segment)
+    for at, numbers in cut.items():
+        require(max(numbers) <= ends.get(at, max(numbers)), "a segment behind the end of the epoch")
+        later = [other for other in cut if other[:2] == at[:2] and other[2] > at[2]]
+        require(later or numbers == {*range(1, max(numbers) + 1)}, "a segment is missing")
 
 
 def manifest_of(path: Path) -> dict[str, Any]:
@@ -156,6 +172,8 @@ def check_ledger(path: Path) -> list[dict[str, Any]]:
     for index, line in enumerate(regular(path).split(b"\n")[:-1]):
         entry = json.loads(line)
         require(canonical(entry) == line and " ".join(sorted(entry)) == FORMATS[entry["format"]], "a line of the ledger")
+        require(all(type(entry[name]) is int for name in ("epoch", "attempt", "rank", "bytes", "captures", "index")), "a number")
+        require(type(entry["complete"]) is bool, "a truth value")
         require((entry["index"], entry["previous"]) == (index, previous), "the chain of the ledger")
         stated = place(entry["file"])
         require(stated.pop("ledger") == path.name, "the ledger of a file")

@@ -10,7 +10,7 @@ import click
 
 from probes.commands.options.chosen_specs import SKIP_OTHERS, chosen
 from probes.errors import StorageError
-from probes.spec.compose import file_bytes
+from probes.spec.compose import first_bytes
 from probes.spec.format import formatted
 
 
@@ -41,7 +41,9 @@ def _done(name: str, check: bool) -> bool:
         path = Path(name)
         if not path.is_file():
             raise StorageError(f"spec '{name}' does not exist")
-        before = file_bytes(path)
+        if path.is_symlink() and not check:
+            raise StorageError(f'"{path}" is a link, and a file is not changed through a link; format the file that it leads to')
+        before = first_bytes(path)
         after = formatted(before, name)
         if before != after and not check:
             path.write_bytes(after)

@@ -47,6 +47,7 @@ class RunCheck:
         self._findings: list[Finding] = []
         self._manifests: dict[str, dict[str, Any]] = {}
         self._worlds = self._read_worlds()
+        self._copied = False
         self._thread = ThreadPoolExecutor(1)
 
     def _read_worlds(self) -> dict[int, int]:
@@ -69,6 +70,8 @@ class RunCheck:
         if anchors and single and anchored.lines and not anchored.covers(self._ledgers, self._path.name):
             self._find("anchor-uncovered", self._path.name, "no anchor covers the line that lists it")
         checked = [self._file(name) for name in names]
+        if "run.json" in self._manifests and checked and not self._copied:
+            self._find("manifest-uncovered", "run.json", "no file has a copy of it, so no digest covers it")
         if not names and not self._findings:
             self._find("nothing", self._directory.name, "no file was sealed")
         run_id = self._manifests.get("run.json", {}).get("run_id") or next((one.run_id for one in checked if one.run_id), "")
@@ -222,6 +225,7 @@ class RunCheck:
         if not self._manifests or not found.manifest:
             return []
         name = manifest_name(int(found.attributes.get("attempt") or 1), int(found.attributes.get("rank") or 0))
+        self._copied |= name == "run.json"
         if self._manifests.get(name) == found.manifest:
             return []
         if entry is None or digest != entry.file_blake3:

@@ -16,6 +16,7 @@ from probes.spec import LoadedSpec
 from probes.spec.compose import file_bytes
 from probes.transforms.python import PythonFunction
 
+LARGEST_CODE = 16 << 20
 Functions = Mapping[str, Callable[[Any], Any]]
 
 
@@ -104,7 +105,7 @@ class _OwnCode:
         if file in self.modules:
             return self.modules[file]
         path = self.path(file)
-        source = file_bytes(path)
+        source = file_bytes(path, LARGEST_CODE)
         self.files[file] = sha256(source).hexdigest()
         module = ModuleType(f"probes_code_{path.stem}_{self.files[file][:12]}")
         module.__file__ = str(path.resolve())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import re
 import socket
@@ -11,11 +10,14 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from probes.errors import FileRefused, StorageError
 from probes.host import boot_id, is_local, process_namespace, started
+from probes.plain_file import plain_object, read_plain
 from probes.run_directory.file_name import final_name, temporary_name
 from probes.run_directory.heartbeat import BEAT_SECONDS
 
 PATIENCE = 60.0  # seconds without a heartbeat after which an owner is dead
+LARGEST_NOTE = 1 << 20
 LOCK, HEARTBEAT = "lock", "heartbeat"
 
 _NAME = re.compile(r"claim(?:\.rank-(\d{4,}))?(?:\.(\d+))?\.json")
@@ -155,19 +157,19 @@ def claim_of(directory: Path, rank: int | None = None) -> FoundClaim | None:
 def _read(path: Path) -> Claim | None:
     """A note; None if it is gone. One that cannot be read is nobody's."""
     try:
-        note = json.loads(path.read_bytes())
+        note = plain_object(read_plain(path, LARGEST_NOTE))
         known = {key: str(note[key]) for key in ("run_id", "boot_id", "started", "namespace", "proof", "task") if key in note}
         return Claim(int(note["pid"]), str(note["host"]), str(note["since"]), **known, files=tuple(map(str, note.get("files", ()))))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except StorageError as error:
+        return None if isinstance(error.__cause__, FileNotFoundError) else Claim(0, "", "an unknown time")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, FileRefused):
         return Claim(0, "", "an unknown time")
 
 
 def _lock_of(path: Path) -> str:
     """`held`, `free`, `none` where the file system has no locks, or `gone`."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)  # a pipe is not waited for
     except FileNotFoundError:
         return "gone"
     except OSError:

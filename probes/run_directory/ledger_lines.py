@@ -210,6 +210,19 @@ def breaches(ledgers: Sequence[LedgerContents]) -> Iterator[Breach]:
             )
         if cut.setdefault(attempt, entry.segment is not None) != (entry.segment is not None):
             yield Breach("ledger-misplaced", entry.file, "its attempt has segments and also a file of the whole epoch")
+    yield from _behind_the_end(entries)
+
+
+def _behind_the_end(entries: Sequence[LedgerLine]) -> Iterator[Breach]:
+    """Segments behind the one with which their epoch was complete: a run never writes them, and they would add captures to the epoch."""
+    ends: dict[tuple[int, int, int], LedgerLine] = {}
+    for entry in entries:
+        if entry.segment is not None and entry.complete:
+            ends.setdefault((entry.epoch, entry.rank, entry.attempt), entry)
+    for entry in entries:
+        end = ends.get((entry.epoch, entry.rank, entry.attempt), entry)
+        if (entry.segment or 0) > (end.segment or 0):
+            yield Breach("ledger-misplaced", entry.file, f'is a segment behind "{end.file}", with which the epoch was complete')
 
 
 def require_sound(ledgers: Sequence[LedgerContents], directory: Path) -> None:

@@ -15,6 +15,7 @@ from probes.capture_file.series_part import SeriesPart, StepIds
 from probes.clock import SeriesKey
 from probes.errors import FileRefused, StorageError, UsageError
 from probes.plain_file import plain_object, read_plain, regular
+from probes.printable import shortened
 from probes.run_directory.file_name import KEPT, ledger_files, parse_stem
 from probes.run_directory.launch.launch_file import LaunchRecord, launches
 from probes.run_directory.ledger_lines import LedgerContents, SeriesRow, read_ledgers, require_sound, series_rows
@@ -380,15 +381,21 @@ def _outline(row: SeriesRow, epoch: int) -> SeriesOutline:
 
 
 def run_directories(path: Path) -> Iterator[Path]:
-    """The run directories at or below a path; a run holds no other runs."""
-    if not path.is_dir():
-        return
-    if is_run(path):
-        yield path
-        return
-    for below in sorted(path.iterdir()):
-        if below.is_dir() and not below.is_symlink():
-            yield from run_directories(below)
+    """The run directories at or below a path; a run holds no other runs.
+
+    Raises:
+        StorageError: a directory cannot be read, or its path is too long, so that there may be runs in it.
+    """
+    waiting = [path]
+    while waiting:
+        found = waiting.pop()
+        try:
+            if found.is_dir() and is_run(found):
+                yield found
+            elif found.is_dir():
+                waiting += sorted((below for below in found.iterdir() if below.is_dir() and not below.is_symlink()), reverse=True)
+        except OSError as error:
+            raise StorageError(f'"{shortened(str(found), 200)}" cannot be searched for runs: {error.strerror}') from error
 
 
 def newest_run(path: Path) -> Path:

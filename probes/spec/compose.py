@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Iterator
 from difflib import get_close_matches
@@ -10,8 +11,10 @@ from os.path import normpath
 from pathlib import Path as FilePath
 from typing import Any
 
-from probes.errors import Problem, SpecError, StorageError, nearest
-from probes.spec.yaml.reader import Document, Mark, Path, read_partly
+from probes.errors import FileRefused, Problem, SpecError, StorageError, nearest
+from probes.plain_file import regular
+from probes.spec.recognition import is_spec
+from probes.spec.yaml.reader import MAX_BYTES, Document, Mark, Path, read_partly, too_large
 from probes.spec.yaml.scalars import kind_of
 
 Files = list[tuple[str, str]]
@@ -31,16 +34,43 @@ def problem(document: Document, path: Path, code: str, message: str, hint: str =
     return Problem(code, message, hint, mark.file, mark.line, mark.column, mark.width, mark.source, dotted)
 
 
-def file_bytes(path: FilePath) -> bytes:
-    """The bytes of a spec file.
+def file_bytes(path: FilePath, most: int = MAX_BYTES) -> bytes:
+    """The bytes of a spec file, or of another small file of a person.
+
+    Args:
+        path: a regular file, a link to one, or what the shell passes on below `/dev`.
+        most: a larger file is not read.
 
     Raises:
-        StorageError: it cannot be read.
+        StorageError: it cannot be read, or is of another kind.
+        SpecError: it is too large.
     """
     try:
-        return path.read_bytes()
-    except OSError as error:
-        raise StorageError(f'cannot read spec "{path}": {error.strerror}') from error
+        passed_on = path.parent in (FilePath("/dev"), FilePath("/dev/fd"))
+        with os.fdopen(os.open(path, os.O_RDONLY) if passed_on else regular(path, follow=True), "rb") as file:
+            text = file.read(most + 1)
+            size = max(len(text), os.fstat(file.fileno()).st_size)
+    except FileRefused as error:
+        raise StorageError(f'cannot read spec "{path}": it is not a regular file') from error
+    except (StorageError, OSError) as error:
+        cause = error.__cause__ if isinstance(error, StorageError) else error
+        raise StorageError(f'cannot read spec "{path}": {getattr(cause, "strerror", None) or error}') from error
+    if size > most:
+        raise SpecError([too_large(size, str(path), most)])
+    return text
+
+
+def first_bytes(path: FilePath) -> bytes:
+    """The bytes of the file that a person names as a spec; through a link, only those of a spec, because messages show its lines.
+
+    Raises:
+        StorageError: it cannot be read, or is a link to a file that is no spec.
+        SpecError: it is too large.
+    """
+    text = file_bytes(path)
+    if path.is_symlink() and not _is_spec(text):
+        raise StorageError(f'"{path}" is a link to a file that is not a spec: it has no key of a spec at its top level')
+    return text
 
 
 def gather(text: bytes, name: str, folder: FilePath | None, files: Files) -> Document:
@@ -85,15 +115,11 @@ def _base(
         raise SpecError(
             [problem(document, at, "extends-without-file", f'"{base}" is relative to the folder of a file, and this spec is not in a file')]
         )
-    path = preset_path(base) if base.startswith("preset:") else (folder or FilePath()) / base
-    if FilePath(base).is_absolute():
-        raise SpecError([problem(document, at, "absolute-path", f'"{base}" is absolute; write a path relative to the folder of this file')])
-    if root is not None and path is not None and not base.startswith("preset:") and (refused := _outside(path, root)):
-        raise SpecError([problem(document, at, "extends-outside", f'"{base}" {refused}', "copy the file to the folder of this one")])
-    if path is None or not path.is_file():
-        hint = nearest(base, preset_names()) if path is None else _similar_file(base, path)
-        raise SpecError([problem(document, at, "missing-file", f'"{base}" does not exist', hint)])
-    real = path.resolve()
+    try:
+        path = _path_of(document, base, at, folder, root)
+        real = path.resolve()
+    except OSError as error:  # a name that no file can have
+        raise SpecError([problem(document, at, "missing-file", f'"{base}" cannot be a file: {error.strerror}')]) from error
     if real in above:
         chain = " -> ".join(file.name for file in (*above[above.index(real) :], real))
         raise SpecError(
@@ -112,8 +138,23 @@ def _base(
     return _gather(text, shown, path.parent, files, (*above, real), root)
 
 
+def _path_of(document: Document, base: str, at: Path, folder: FilePath | None, root: FilePath | None) -> FilePath:
+    """The path of an extended file, which is there and may be read."""
+    path = preset_path(base) if base.startswith("preset:") else (folder or FilePath()) / base
+    if FilePath(base).is_absolute():
+        raise SpecError([problem(document, at, "absolute-path", f'"{base}" is absolute; write a path relative to the folder of this file')])
+    if root is not None and path is not None and not base.startswith("preset:") and (refused := _outside(path, root)):
+        raise SpecError([problem(document, at, "extends-outside", f'"{base}" {refused}', "copy the file to the folder of this one")])
+    if path is None or not path.is_file():
+        hint = nearest(base, preset_names()) if path is None else _similar_file(base, path)
+        raise SpecError([problem(document, at, "missing-file", f'"{base}" does not exist', hint)])
+    return path
+
+
 def _is_spec(text: bytes) -> bool:
     """Whether a text has a key at its top level that only specs have, or none but those that specs have."""
+    if is_spec(text):
+        return True
     keys = {key.decode(errors="replace") for key in _TOP.findall(text)}
     return _SPEC_KEY.search(text) is not None or (bool(keys) and keys <= _NAMES)
 

@@ -48,6 +48,8 @@ def formatted(text: bytes, name: str) -> bytes:
         MissingExtra: the package that writes YAML is not installed.
     """
     document = read(text, name)
+    if not isinstance(document.data, dict):
+        raise _refused(name, "it is not a spec: its top level is not a mapping")
     before, after = "", text.decode().replace("\r\n", "\n")
     for _ in range(MOST_PASSES):
         before, after = after, _tidied(after, _rewritten(after, name), name)

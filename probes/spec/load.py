@@ -13,7 +13,7 @@ from typing import Any
 from probes.digest import PROOF, canonical, spec_identity
 from probes.errors import Problem, SpecError, StorageError, UsageError, nearest
 from probes.plugins import granted
-from probes.spec.compose import file_bytes, gather, lay_defaults, preset_names, preset_path, problem
+from probes.spec.compose import file_bytes, first_bytes, gather, lay_defaults, preset_names, preset_path, problem
 from probes.spec.cross_checks import faults_of
 from probes.spec.key_hints import meant_key
 from probes.spec.models import VERSION, Spec
@@ -132,7 +132,7 @@ def _loaded(spec: Any, overrides: Sequence[str]) -> LoadedSpec:
     path = FilePath(name)
     if not path.exists():
         raise StorageError(f'spec "{name}" does not exist')
-    return load_text(file_bytes(path), name, path.parent, overrides)
+    return load_text(first_bytes(path), name, path.parent, overrides)
 
 
 def _from_mapping(data: dict[str, Any], name: str, overrides: Sequence[str]) -> LoadedSpec:

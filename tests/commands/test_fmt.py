@@ -58,3 +58,15 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     result = fmt(str(tmp_path / "none.yaml"))
     assert result.exit_code == 3
     assert "none.yaml' does not exist" in result.stderr
+
+
+def test_nothing_is_written_through_a_link_and_what_is_no_spec_stays(tmp_path: Path) -> None:
+    """A link of a stranger leads anywhere, and a text without a colon is YAML, too."""
+    for name, text in {"real.yaml": WRITTEN, "passwd": "root:x:0:0\nada:x:1:1\n"}.items():
+        (tmp_path / name).write_text(text, "utf-8")
+        (tmp_path / f"{name}.link").symlink_to(tmp_path / name)
+        assert "is a link" in fmt(str(tmp_path / f"{name}.link")).stderr
+        assert (tmp_path / name).read_text("utf-8") == text
+    assert fmt("--check", str(tmp_path / "real.yaml.link")).exit_code == 1
+    assert "its top level is not a mapping" in fmt(str(tmp_path / "passwd")).stderr
+    assert (tmp_path / "passwd").read_text("utf-8").startswith("root:x:0:0\nada")

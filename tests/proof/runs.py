@@ -17,7 +17,7 @@ from torch import nn
 from probes.clock import SeriesKey
 from probes.journal.writer import Journal
 from probes.provenance.collect import Script, collect
-from probes.run_directory.file_name import manifest_name
+from probes.run_directory.file_name import CONTINUED, manifest_name
 from probes.run_directory.ledger import Ledger
 from probes.run_directory.manifest import Manifest, identity
 from probes.run_directory.seal import seal
@@ -97,6 +97,7 @@ def write_run(
     first: int = 0,
     rank: int | None = None,
     world: int = 2,
+    segment: int = 0,
 ) -> str:
     """Write and seal a run, or the part of one rank; returns the head of its ledger."""
     path.mkdir(parents=True, exist_ok=True)
@@ -106,15 +107,18 @@ def write_run(
     for epoch in range(first, epochs):
         suffix = f".a{attempt}" if attempt > 1 else ""
         of_rank = "" if rank is None else f".rank-{rank:04d}"
-        name = path / f"epoch-{epoch:04d}{suffix}{of_rank}.journal"
-        _journal(name, epoch, attempt, [changed for one in source(epoch) if (changed := change(one, epoch))], found, gaps, complete)
+        cut = f".s{segment:04d}" if segment else ""
+        name = path / f"epoch-{epoch:04d}{suffix}{cut}{of_rank}.journal"
+        _journal(
+            name, epoch, attempt, segment, [changed for one in source(epoch) if (changed := change(one, epoch))], found, gaps, complete
+        )
         if seals:
             seal(name, path, {"compression": compression})
     ledger = "ledger.jsonl" if rank is None else f"ledger.rank-{rank:04d}.jsonl"
     return Ledger(path / ledger).head if seals else ""
 
 
-def _journal(path: Path, epoch: int, attempt: int, ones: list[One], origin: Manifest, gaps: bool, complete: bool) -> None:
+def _journal(path: Path, epoch: int, attempt: int, segment: int, ones: list[One], origin: Manifest, gaps: bool, complete: bool) -> None:
     head = {
         "run_id": origin.run_id,
         "epoch": epoch,
@@ -123,6 +127,7 @@ def _journal(path: Path, epoch: int, attempt: int, ones: list[One], origin: Mani
         "global_step_start": {"train": 4 * epoch, "eval": epoch},
     }
     head |= {"manifest": json.loads(origin.text()), "spec": SPEC.decode(), "resolved": RESOLVED.decode()}
+    head |= {"segment": segment} if segment else {}
     journal = Journal.create(path, head)
     numbers: dict[Any, int] = {}
     steps = sorted({(one.key.phase != "train", one.key.phase, one.step) for one in ones})
@@ -134,7 +139,8 @@ def _journal(path: Path, epoch: int, attempt: int, ones: list[One], origin: Mani
         if gaps and step == 1:
             annex["gaps"] = [["acts", "fc9", "output", phase, "never called", 1]]
         journal.commit(phase, step, (4 * epoch if phase == "train" else epoch) + step, annex)
-    journal.end(complete, "" if complete else "interrupted", {"steps": {"train": 4}})
+    reason = CONTINUED if segment else "interrupted"
+    journal.end(complete, "" if complete else reason, {"steps": {"train": 4}})
     journal.close()
 
 

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import h5py
 import pytest
 from click.testing import CliRunner
 
 import probes
 from probes.commands.verify import verify as command
+from probes.digest import blake3_hex
 from probes.errors import ProbesError
 from probes.proof.verify import verify
 from tests import independent_verifier
 from tests.proof.forger import attempt, chained, earlier, lines, listed, other, restated, stated
 from tests.proof.runs import small, write_run
 
-ONE, LAUNCH = "one", "launch"
+ONE, LAUNCH, SEGMENTS = "one", "launch", "segments"
 FILE, LAST = "epoch-0000.h5", "epoch-0001.h5"
 RANKS = ("ledger.rank-0000.jsonl", "ledger.rank-0001.jsonl")
 
@@ -123,6 +127,37 @@ def _rank_forged(run: Path) -> None:
     write_run(run, epochs=2, source=small, change=other, rank=1)
 
 
+def _manifest(run: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    found = json.loads((run / "run.json").read_text())
+    change(found)
+    (run / "run.json").write_text(json.dumps(found, indent=1, ensure_ascii=False, sort_keys=True) + "\n")
+
+
+def _in_file(run: Path, change: Callable[[h5py.File], object]) -> None:
+    """Change the last file by means of HDF5, and repair its line."""
+    with h5py.File(run / LAST, "r+") as file:
+        change(file)
+    data = (run / LAST).read_bytes()
+    stated(run, bytes=len(data), file_blake3=blake3_hex(data))
+
+
+def _further_segment(run: Path) -> None:
+    with suppress(ProbesError):  # sealed and listed; the ledger is refused when it is read again
+        write_run(run, epochs=1, source=small, segment=3)
+
+
+def _less(entry: dict[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in entry.items() if name != key}
+
+
+def _series(file: h5py.File) -> h5py.Group:
+    return next(iter(file["captures/acts"].values()))
+
+
+def _added(dataset: h5py.Dataset, number: int) -> None:
+    dataset[...] = dataset[()] + number
+
+
 def _other_manifest(run: Path) -> None:
     write_run(run.parent / f"{run.name}-other", epochs=1, source=small, attempt=2)
     shutil.copy(run.parent / f"{run.name}-other" / "run.a2.json", run / "run.a2.json")
@@ -193,12 +228,44 @@ FORGERIES: dict[str, Forgery] = {
     "lines with carriage returns": Forgery(ONE, lambda run: _rewritten(run, lambda text: text.replace(b"\n", b"\r\n"))),
     "a byte order mark": Forgery(ONE, lambda run: _rewritten(run, lambda text: b"\xef\xbb\xbf" + text)),
     "a last line that looks torn": Forgery(ONE, lambda run: _rewritten(run, lambda text: text[:-5] + b"\0" + text[-4:])),
+    "captures that are a truth value": Forgery(ONE, lambda run: stated(run, captures=True)),
+    "an epoch that is a truth value": Forgery(ONE, lambda run: stated(run, at=0, epoch=False)),
+    "an end that is a number": Forgery(ONE, lambda run: stated(run, complete=1)),
+    "a size with a fraction": Forgery(ONE, lambda run: stated(run, bytes=float(lines(run)[-1]["bytes"]))),
+    "a segment 0": Forgery(ONE, lambda run: stated(run, segment=0)),
+    "a line with one more key": Forgery(ONE, lambda run: stated(run, note="x")),
+    "a line with one key less": Forgery(
+        ONE, lambda run: chained(run, [{k: v for k, v in one.items() if k != "reason"} for one in lines(run)])
+    ),
+    "a file that replaces itself": Forgery(ONE, lambda run: stated(run, supersedes=LAST)),
+    "digests in capitals": Forgery(ONE, lambda run: stated(run, captures_root=lines(run)[-1]["captures_root"].upper())),
+    "a manifest whose numbers are texts": Forgery(ONE, lambda run: _manifest(run, lambda it: it["environment"].update(threads="4"))),
+    "a manifest with another start time": Forgery(ONE, lambda run: _manifest(run, lambda it: it.update(started="1999"))),
+    "a manifest taken out": Forgery(ONE, lambda run: (run / "run.json").unlink()),
+    "a spec taken out": Forgery(ONE, lambda run: (run / "spec.yaml").unlink()),
+    "a name with digits of another script": Forgery(ONE, lambda run: _copied(run, "epoch-000\u0665.h5", epoch=5)),
+    "a journal of a sealed epoch": Forgery(ONE, lambda run: (run / "epoch-0000.journal").write_bytes(b"x")),
+    "the lines in the other order, chained": Forgery(ONE, lambda run: chained(run, lines(run)[::-1]), 0, 1),
+    "a payload with its line": Forgery(
+        ONE, lambda run: _in_file(run, lambda file: _added(next(iter(file["captures/acts"].values()))["values"], 1))
+    ),
+    "sample ids with their line": Forgery(ONE, lambda run: _in_file(run, lambda file: _added(file["steps/train/sample_id"], 1))),
     "a rank taken out": Forgery(LAUNCH, _rank_gone),
     "the ledgers of two ranks exchanged": Forgery(LAUNCH, _ledgers_exchanged),
     "a rank forged": Forgery(LAUNCH, _rank_forged, 0, 1),
     "a third rank of two": Forgery(LAUNCH, lambda run: write_run(run, epochs=2, source=small, rank=2)),
     "the last epoch of one rank taken out": Forgery(LAUNCH, lambda run: _cut(run, RANKS[1]), 0, 1),
     "an attempt of one rank of two": Forgery(LAUNCH, lambda run: attempt(run, rank=1)),
+    "a line of another rank": Forgery(
+        LAUNCH, lambda run: chained(run, [*lines(run, RANKS[0]), lines(run, RANKS[1])[-1] | {"epoch": 7}], RANKS[0])
+    ),
+    "a manifest of one rank taken out": Forgery(LAUNCH, lambda run: (run / "run.rank-0001.json").unlink()),
+    "the last epoch of all ranks taken out": Forgery(LAUNCH, lambda run: [_cut(run, name) for name in RANKS], 0, 1),
+    "a segment behind the end of a complete epoch": Forgery(SEGMENTS, _further_segment),
+    "the first segment taken out": Forgery(SEGMENTS, lambda run: ((run / "epoch-0000.s0001.h5").unlink(), chained(run, lines(run)[1:]))),
+    "the last segment taken out": Forgery(
+        SEGMENTS, lambda run: ((run / "epoch-0000.s0002.h5").unlink(), chained(run, lines(run)[:-1])), 0, 1
+    ),
     "an attempt of a launch of one": Forgery(LAUNCH, attempt, 0, 1),
 }
 
@@ -209,7 +276,9 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     write_run(path / ONE, epochs=2, source=small)
     for rank in range(2):
         write_run(path / LAUNCH, epochs=2, source=small, rank=rank)
-    return {name: path / name for name in (ONE, LAUNCH)}
+    for segment in (1, 2):
+        write_run(path / SEGMENTS, epochs=1, source=small, segment=segment, complete=segment == 2)
+    return {name: path / name for name in (ONE, LAUNCH, SEGMENTS)}
 
 
 def answer(path: Path, *words: str) -> tuple[int, str]:

@@ -18,7 +18,7 @@ import probes
 from probes.commands.verify import text as verdict_text
 from probes.commands.verify import verify as command
 from probes.digest import blake3_hex, canonical
-from probes.errors import UsageError
+from probes.errors import FileRefused, UsageError
 from probes.proof.finding import CODES, NOTES, Verdict
 from probes.proof.in_toto import statement
 from probes.proof.untrusted import verify_untrusted
@@ -454,3 +454,25 @@ def test_a_verdict_says_whether_the_run_is_anchored(run: Path) -> None:
     head = verify(run).head
     assert verdict_text(verify(run)).endswith(", not anchored")
     assert verdict_text(verify(run, anchor=head)).endswith(", as anchored")
+
+
+def test_a_manifest_that_no_file_has_a_copy_of_is_noted(tmp_path: Path) -> None:
+    """Its start was killed before it sealed a file; who edits it meets no digest."""
+    run = tmp_path / "run"
+    write_run(run, epochs=1, source=small)
+    (run / "epoch-0000.h5").unlink()
+    (run / "ledger.jsonl").unlink()
+    write_run(run, epochs=1, source=small, attempt=2)
+    verdict = verify(run)
+    assert verdict.ok
+    assert [(one.code, one.file) for one in verdict.findings] == [("manifest-uncovered", "run.json")]
+
+
+def test_a_statement_reads_regular_files_of_the_run_only(run: Path) -> None:
+    (run / "run.bak.json").symlink_to("/dev/zero")
+    subjects = [one["name"] for one in statement(verify(run, sha256=True))["subject"]]
+    assert "run.json" in subjects
+    assert "run.bak.json" not in subjects
+    (run / "sources.old.zip").symlink_to("/dev/zero")
+    with pytest.raises(FileRefused, match="is a link"):
+        statement(verify(run, sha256=True))

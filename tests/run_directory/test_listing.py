@@ -1,3 +1,5 @@
+import os
+import subprocess
 from pathlib import Path
 
 import h5py
@@ -9,6 +11,7 @@ from probes.capture_file import read
 from probes.clock import SeriesKey
 from probes.errors import FileRefused, SeriesNotFound, StorageError
 from probes.run_directory import listing as directory_module
+from probes.run_directory.listing import run_directories
 from tests.journal import handmade
 from tests.reader.recorded import Recording, counted
 
@@ -105,7 +108,7 @@ def test_ranks_stand_one_after_the_other_and_can_be_chosen(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("left", ["sealed", "left"])
 def test_segments_of_an_epoch_are_joined(left: str, tmp_path: Path) -> None:
-    Recording(tmp_path, 0, segment=1).take(np.full(1, 1, "<f4"), step=0).sealed()
+    Recording(tmp_path, 0, segment=1).take(np.full(1, 1, "<f4"), step=0).sealed(complete=False)
     getattr(Recording(tmp_path, 0, segment=2).take(np.full(1, 2, "<f4"), step=1), left)()
     run = probes.open(tmp_path)
     assert run["acts", "fc1"].rows().tolist() == [1, 2]
@@ -206,3 +209,27 @@ def test_h5py_and_xarray_may_have_the_same_file_open(tmp_path: Path) -> None:
         np.testing.assert_array_equal(again.numpy(), file["captures/acts/fc1:output/values"])
     np.testing.assert_array_equal(run["acts", "fc1"].sel(step=1).numpy(), before[1:2])
     assert run.sel(phase="train")["acts", "fc1"].attrs == {}
+
+
+def test_runs_are_found_however_deep_the_folders_are(tmp_path: Path) -> None:
+    here = Path.cwd()
+    try:
+        os.chdir(tmp_path)
+        for _ in range(1200):
+            Path("a").mkdir()
+            os.chdir("a")
+        Path("run.json").touch()
+        os.chdir(tmp_path)
+        assert len([*run_directories(Path())]) == 1
+        for _ in range(1200):
+            os.chdir("a")
+        Path("run.json").unlink()
+        for _ in range(900):
+            Path("a").mkdir()
+            os.chdir("a")
+        os.chdir(tmp_path)
+        with pytest.raises(StorageError, match="cannot be searched for runs: File name too long"):
+            list(run_directories(tmp_path))
+    finally:
+        os.chdir(here)
+        subprocess.run(["find", str(tmp_path), "-mindepth", "1", "-delete"], check=True)

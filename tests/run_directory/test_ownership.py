@@ -279,3 +279,15 @@ def test_a_run_on_a_file_system_without_locks_is_sealed_and_read(tmp_path: Path)
     about = {**os.environ, "LD_PRELOAD": str(shim.build(tmp_path)), "TORTURE_NO_LOCKS": "1"}
     done = subprocess.run([sys.executable, "-c", program, str(place)], env=about, capture_output=True, text=True, check=False)
     assert done.stdout == "1 []\n", done.stderr
+
+
+@pytest.mark.parametrize("note", [b"[" * 100_000, b'{"pid": 1e400, "host": "", "since": ""}', b"null", b'{"pid":' + b"9" * 5000 + b"}"])
+def test_a_claim_that_no_process_wrote_is_nobodys(note: bytes, tmp_path: Path) -> None:
+    (tmp_path / "claim.json").write_bytes(note)
+    assert [found.claim.pid for found in claims(tmp_path)] == [0]
+
+
+def test_a_claim_that_is_a_pipe_or_has_no_end_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "claim.json")
+    (tmp_path / "claim.2.json").symlink_to("/dev/zero")
+    assert [(found.claim.pid, found.life) for found in claims(tmp_path)]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -231,3 +232,33 @@ def test_extends_reaches_everything_in_the_repository(tmp_path: Path) -> None:
     (tmp_path / "common.yaml").write_text(spec(ACTS), "utf-8")
     (tmp_path / "specs" / "a.yaml").write_text("version: 1\nextends: [../common.yaml]\n", "utf-8")
     assert load_spec(tmp_path / "specs" / "a.yaml").files[1][0].endswith("common.yaml")
+
+
+def test_a_spec_is_a_regular_file_of_bounded_size(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.yaml")
+    with (tmp_path / "sparse.yaml").open("wb") as file:
+        file.truncate(1 << 40)
+    (tmp_path / "zero.yaml").symlink_to("/dev/zero")
+    for name, what in {"pipe": "not a regular file", "sparse": "too-large", "zero": "not a regular file"}.items():
+        with pytest.raises((StorageError, SpecError), match=what):
+            load_spec(tmp_path / f"{name}.yaml")
+    (tmp_path / "a.yaml").write_text("version: 1\nextends: [sparse.yaml]\n", "utf-8")
+    with pytest.raises(SpecError, match="too-large"):
+        load_spec(tmp_path / "a.yaml")
+
+
+def test_a_link_shows_lines_of_specs_only(tmp_path: Path) -> None:
+    (tmp_path / "credentials").write_text("machine example.org password hunter2\n", "utf-8")
+    (tmp_path / "link.yaml").symlink_to(tmp_path / "credentials")
+    with pytest.raises(StorageError, match="is a link to a file that is not a spec") as refused:
+        load_spec(tmp_path / "link.yaml")
+    assert "hunter2" not in str(refused.value)
+    (tmp_path / "real.yaml").write_text(spec(ACTS), "utf-8")
+    (tmp_path / "good.yaml").symlink_to(tmp_path / "real.yaml")
+    assert load_spec(tmp_path / "good.yaml").spec.probes
+
+
+def test_a_name_that_no_file_can_have_is_a_missing_file(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(f"version: 1\nextends: [{'x' * 400}.yaml]\n", "utf-8")
+    with pytest.raises(SpecError, match="missing-file"):
+        load_spec(tmp_path / "a.yaml")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from probes.spec.compose import file_bytes
 from probes.spec.recognition import is_spec
 
 SKIP_OTHERS = "Skip files that are not specs by their content; for hooks that get every YAML file."
@@ -12,4 +13,4 @@ SKIP_OTHERS = "Skip files that are not specs by their content; for hooks that ge
 
 def chosen(names: Sequence[str], skip_others: bool) -> list[str]:
     """The names of a command line without the files that are no specs, where that is asked for; a missing file stays."""
-    return [name for name in names if not (skip_others and Path(name).is_file() and not is_spec(Path(name).read_bytes()))]
+    return [name for name in names if not (skip_others and Path(name).is_file() and not is_spec(file_bytes(Path(name))))]

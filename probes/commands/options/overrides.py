@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from probes.errors import StorageError
+from probes.spec.compose import file_bytes
 
 
 def changes(files: Sequence[str], overrides: Sequence[str]) -> tuple[str, ...]:
@@ -24,9 +25,7 @@ def lines(file: str) -> list[str]:
         StorageError: the file cannot be read.
     """
     try:
-        text = Path(file).read_text(encoding="utf-8")
-    except OSError as error:
-        raise StorageError(f'cannot read "{file}": {error.strerror}') from error
+        text = file_bytes(Path(file)).decode()
     except UnicodeDecodeError:
         raise StorageError(f'"{file}" is not UTF-8; save it as UTF-8') from None
     stripped = (line.strip() for line in text.splitlines())

@@ -123,6 +123,11 @@ def read_partly(text: bytes, file: str) -> Document:
         raise SpecError([refusal.problem]) from None
 
 
+def too_large(size: int, file: str, most: int = MAX_BYTES) -> Problem:
+    """The problem of a file of so many bytes."""
+    return Problem("too-large", f"the file has {size / (1 << 20):.1f} MiB; a spec has at most {most >> 20} MiB", file=file)
+
+
 def decode(text: bytes, file: str) -> str:
     """The text of a file: UTF-8, of limited size, without control characters.
 
@@ -130,7 +135,7 @@ def decode(text: bytes, file: str) -> str:
         Refusal: it is not.
     """
     if len(text) > MAX_BYTES:
-        raise Refusal(Problem("too-large", f"the file has {len(text) / MAX_BYTES:.1f} MiB; a spec has at most 1 MiB", file=file))
+        raise Refusal(too_large(len(text), file))
     try:
         decoded = text.decode("utf-8")
     except UnicodeDecodeError as error:
