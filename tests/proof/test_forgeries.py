@@ -245,7 +245,7 @@ FORGERIES: dict[str, Forgery] = {
     "a spec taken out": Forgery(ONE, lambda run: (run / "spec.yaml").unlink()),
     "a name with digits of another script": Forgery(ONE, lambda run: _copied(run, "epoch-000\u0665.h5", epoch=5)),
     "a journal of a sealed epoch": Forgery(ONE, lambda run: (run / "epoch-0000.journal").write_bytes(b"x")),
-    "the lines in the other order, chained": Forgery(ONE, lambda run: chained(run, lines(run)[::-1]), 0, 1),
+    "the lines in the other order, chained": Forgery(ONE, lambda run: chained(run, lines(run)[::-1])),
     "a payload with its line": Forgery(
         ONE, lambda run: _in_file(run, lambda file: _added(next(iter(file["captures/acts"].values()))["values"], 1))
     ),

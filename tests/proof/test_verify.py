@@ -432,7 +432,7 @@ def test_an_in_toto_statement_names_every_file_and_is_not_made_of_damage(run: Pa
 def test_every_code_is_described_and_notes_are_marked() -> None:
     assert all(CODES.values())
     of_runs = {"gaps", "superseded", "incomplete", "ledger-grown", "ledger-torn"}
-    assert {*of_runs, "anchor-partial", "anchor-resumed", "proof-v1", "unconfined"} == NOTES
+    assert {*of_runs, "anchor-partial", "anchor-resumed", "manifest-uncovered", "proof-v1", "unconfined"} == NOTES
 
 
 def test_a_copy_of_the_ledger_under_another_name_is_not_a_ledger(run: Path) -> None:
