@@ -153,6 +153,13 @@ SPEC: dict[str, Code] = {
             '{hook: forward, modules: [fc1], transforms: [{kind: norm}, {kind: python, function: "m.py:f"}]}',
         ),
     ),
+    "gather-on-some-ranks": Code(
+        "A probe with `gather: full`, which needs all ranks, has a schedule that names ranks.",
+        *_acts(
+            "{modules: [fc1], gather: full, when: {ranks: {at: [0]}}}",
+            "{modules: [fc1], gather: full}",
+        ),
+    ),
     "unknown-function": Code("The file has no function with this name."),
     "code-differs": Code("The file is not the one whose `sha256` the spec names."),
     "operation-name": Code(

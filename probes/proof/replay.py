@@ -13,6 +13,7 @@ from probes.optional_package import require_torch
 from probes.proof.comparison.difference import Difference
 from probes.proof.diff import diff
 from probes.proof.replay_plan import Change, ReplayPlan, changes, command, plan_replay, write_spec
+from probes.run_directory.launch.launch_file import launches
 from probes.run_directory.ledger_lines import read_ledgers
 from probes.run_directory.listing import is_run, newest_run
 
@@ -98,7 +99,8 @@ def replay(
         listed = "\n".join(f"  {change}" for change in changed)
         raise RunError(f"not everything is as it was recorded; give --anyway to go on:\n{listed}")
     with TemporaryDirectory() as room:
-        words = command(plan.manifest, write_spec(run, plan.manifest, Path(room)), Path(out), plan.directory)
+        launcher = next((one.launcher for one in launches(run).values()), "") if run.is_dir() else ""
+        words = command(plan.manifest, write_spec(run, plan.manifest, Path(room)), Path(out), plan.directory, launcher)
         done = subprocess.run(words, cwd=plan.directory, stdout=STDERR, check=False)
     if done.returncode:
         raise RunError(f"the replayed command ended with {done.returncode}: {' '.join(words)}")

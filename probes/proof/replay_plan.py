@@ -228,7 +228,7 @@ def script_file(script: str, directory: Path) -> Path | None:
     return None
 
 
-def command(manifest: Manifest, spec: Path, out: Path, directory: Path) -> list[str]:
+def command(manifest: Manifest, spec: Path, out: Path, directory: Path, launcher: str = "") -> list[str]:
     """The command that runs a recorded run again; it may import the plug-ins that the recorded one imported.
 
     Args:
@@ -236,6 +236,7 @@ def command(manifest: Manifest, spec: Path, out: Path, directory: Path) -> list[
         spec: a file with its spec.
         out: directory of the new run.
         directory: where the command will be run.
+        launcher: what started the processes of the recorded run, where they were several; `torchrun` starts as many here.
 
     Raises:
         UsageError: what was recorded is not enough to run it again; the message says what is missing.
@@ -249,12 +250,14 @@ def command(manifest: Manifest, spec: Path, out: Path, directory: Path) -> list[
         raise UsageError(f'"{code.script}" attaches its probes itself; {by_hand}')
     if any(REDACTED in argument for argument in code.argv):
         raise UsageError(f"a secret argument was not recorded: {' '.join(code.argv)}; {by_hand}")
-    if manifest.environment.world > 1:
-        raise UsageError(f"the run had {manifest.environment.world} processes; {by_hand}")
+    world = manifest.environment.world
+    if world > 1 and launcher != "torchrun":
+        raise UsageError(f"the run had {world} processes, which {f'`{launcher}`' if launcher else 'not torchrun'} started; {by_hand}")
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(world)] if world > 1 else []
     script = code.script.split(" ") if code.script.startswith("-m ") else [with_home(code.script)]
     words = [*script, *(with_home(argument) for argument in code.argv)]
     allowed = [word for plugin in manifest.spec.plugins for word in ("--allow-plugin", plugin.kind)]
-    return [sys.executable, "-m", "probes", "run", "--out", str(out.resolve()), *allowed, str(spec.resolve()), *words]
+    return [sys.executable, *torchrun, "-m", "probes", "run", "--out", str(out.resolve()), *allowed, str(spec.resolve()), *words]
 
 
 def write_spec(run: Path, manifest: Manifest, room: Path) -> Path:

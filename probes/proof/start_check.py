@@ -131,12 +131,12 @@ def _launches(manifests: dict[str, dict[str, Any]], entries: Sequence[LedgerLine
             yield Finding("launch-differs", name, f"states rank {rank}, which is not the one of its name")
         elif world != worlds.setdefault(attempt, world) or not 0 <= rank < world:
             yield Finding("launch-differs", name, f"rank {rank} of {world} processes does not fit the manifests of the same start")
-    sealed = {entry.attempt for entry in entries}
+    counting = {entry.attempt for entry in current(entries, launched).values()}
     for attempt, world in sorted(worlds.items()):
         if world != launched.get(attempt, world):
             yield Finding("launch-differs", launch_name(attempt), f"states {launched[attempt]} processes; the manifests state {world}")
         missing = [rank for rank in range(min(world, len(manifests) + 1)) if manifest_name(attempt, rank) not in manifests]
-        if missing and (attempt in sealed or not launched):  # else a start that was killed before all ranks had come, and left no file
+        if missing and (attempt in counting or not launched):  # else a start was killed before all ranks had come
             yield Finding("launch-differs", manifest_name(attempt, missing[0]), f"is missing: the launch had {world} processes")
     for entry in entries:
         world = worlds.get(entry.attempt)

@@ -94,6 +94,12 @@ class Probe(SpecPart):
     dims: Annotated[Dims | None, Field(description="names of the axes of the value, before the transforms")] = None
     when: Annotated[When, Field(description="schedule: which steps and calls")] = When()
     where: Annotated[Condition | None, Field(description="condition; only captures for which it holds are kept")] = None
+    gather: Annotated[
+        Literal["full"] | None,
+        Field(
+            description="full: put a DTensor together before the transforms, by a collective on all ranks; default: each rank's local part"
+        ),
+    ] = None
     transforms: Annotated[Transforms, Field(description="transforms of the value, in order")] = ()
     sinks: Annotated[Sinks, Field(description="names of sinks; default: all sinks of the spec")] = ()
     expect: Annotated[Expect | None, Field(description="conditions; the run fails if one does not hold")] = None

@@ -121,6 +121,10 @@ def test_what_cannot_be_run_again_says_why(project: Path) -> None:
     many = base.model_copy(update={"environment": base.environment.model_copy(update={"world": 2})})
     with pytest.raises(UsageError, match="2 processes"):
         command(many, spec, out, project)
+    with pytest.raises(UsageError, match="which `slurm` started"):
+        command(many, spec, out, project, "slurm")
+    again = command(many, spec, out, project, "torchrun")
+    assert again[1:9] == ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "probes", "run"]
     with pytest.raises(StorageError, match=r"run\.json"):
         recorded(project)
 

@@ -36,6 +36,7 @@ BEYOND = {
     "einops-reduction": LANGUAGE,
     "function-name": LANGUAGE,
     "not-last": SEVERAL_KEYS,
+    "gather-on-some-ranks": SEVERAL_KEYS,
     "empty-range": ARITHMETIC,
     "all-disabled": SEVERAL_KEYS,
     "data-of-value": SEVERAL_KEYS,

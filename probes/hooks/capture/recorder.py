@@ -63,6 +63,7 @@ class Recorder:
         owner: the binding that this is a recorder of.
         offer: takes a tensor, and puts it where the probe's `where` says so.
         where: the condition of the probe; None without one.
+        gather: whether a DTensor is put together on all ranks, by a collective.
     """
 
     counts = True  # whether a capture that the writer has taken counts as written
@@ -75,6 +76,7 @@ class Recorder:
         "descriptor",
         "dims",
         "dtype",
+        "gather",
         "key",
         "known",
         "nbytes",
@@ -113,6 +115,7 @@ class Recorder:
         self.descriptor = -1
         self.nbytes = 0
         self.known: dict[tuple[object, ...], int] = {}
+        self.gather = False
         self.where: ConditionCheck | None = None
         self.offer: Callable[[Tensor, CaptureClock, int, int], None] = self.put
 
@@ -186,7 +189,11 @@ class Recorder:
             account.nbytes += self.nbytes
 
     def part(self, tensor: Tensor) -> Tensor:
-        """What this rank holds of a tensor: transforms and conditions see it alone, so that they never communicate."""
+        """What this rank holds of a tensor; transforms and conditions see it alone, so that they never communicate by themselves."""
+        if self.gather and hasattr(tensor, "full_tensor"):
+            self.attrs["gathered"] = "full"
+            with torch.no_grad():
+                return of_this_rank(tensor.full_tensor())
         found = sharding(tensor)
         if found:
             self.attrs.update(found if self.pipeline is None else {**found, "transforms_of": "local part"})

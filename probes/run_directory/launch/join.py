@@ -23,6 +23,7 @@ from probes.run_directory.ownership import Ownership, own
 from probes.run_directory.resume import PreviousAttempts, last_attempt, previous_attempts
 
 LOOK_SECONDS = 0.05
+TRIES = 3
 START = "start"  # what a claim says whose owner begins, or continues, the run for all ranks
 
 
@@ -87,6 +88,7 @@ def join(one: Newcomer) -> Joined:
 def _agreed(one: Newcomer) -> LaunchRecord:
     """The launch file of this start; the first rank to come writes it."""
     deadline = monotonic() + PATIENCE + 15  # a heart that stopped with its machine is waited for
+    refused = 0
     while True:
         last = _last(one.directory)
         if last is not None and last.token == one.launcher.token and not _is_over(one, last):
@@ -95,10 +97,13 @@ def _agreed(one: Newcomer) -> LaunchRecord:
         try:
             return _begin(one, last, again=one.resume or restarted, restarted=restarted)
         except StorageError:
+            starting = _is_starting(one.directory)  # before the next look: who starts writes the launch file first, and then lets go
             now = _last(one.directory)
             other_was_faster = now is not None and now != last and now.token == one.launcher.token
             patient = restarted and monotonic() < deadline
-            if not (other_was_faster or _is_starting(one.directory) or patient):
+            # The owner that refused this rank may have let go between its refusal and these looks; so the last word is the third refusal.
+            refused = 0 if starting else refused + 1
+            if not (other_was_faster or patient or refused < TRIES):
                 raise
         sleep(LOOK_SECONDS)
 
@@ -161,12 +166,14 @@ def _record(one: Newcomer, attempt: int, next_epoch: int) -> LaunchRecord:
 
 def _own_part(one: Newcomer, record: LaunchRecord) -> Ownership:
     """Own the part of this rank; a rank that looks whether it is the first holds the whole directory for a moment."""
+    refused = 0
     while True:
         try:
             if record.attempt > 1:
                 return own(one.directory, record.run_id, one.rank, take_over=one.take_over)
             return claim(one.directory, record.run_id, one.rank, take_over=one.take_over)
         except StorageError:
-            if not _is_starting(one.directory):
+            refused = 0 if _is_starting(one.directory) else refused + 1
+            if refused >= TRIES:  # before that, it may have let go since it refused this rank
                 raise
         sleep(LOOK_SECONDS)

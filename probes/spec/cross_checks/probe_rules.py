@@ -272,7 +272,16 @@ def _mask_of_a_call(probe: Probe) -> Faults:
             yield Fault("mask-without-call", message, ("transforms", index, "mask"), "remove it, or capture `input` or `output`", key=True)
 
 
+def _gather_on_some_ranks(probe: Probe) -> Faults:
+    if is_given(probe, "gather") and is_given(probe.when, "ranks"):
+        message = (
+            "`gather: full` is a collective, in which all ranks take part, and `ranks` leaves some out: they would wait for each other"
+        )
+        yield Fault("gather-on-some-ranks", message, ("when", "ranks"), "remove it, and read one rank with `.sel(rank=0)`", key=True)
+
+
 PROBE_RULES: Rules = (
+    _gather_on_some_ranks,
     _mask_of_a_call,
     _place,
     _hook_missing,
@@ -299,6 +308,7 @@ PROBE_RULES: Rules = (
     _with_edit("sinks"),
     _with_edit("sees"),
     _with_edit("where"),
+    _with_edit("gather"),
     _function_not_last,
     _second_accumulation,
     _trigger_and_edit,

@@ -75,7 +75,7 @@ kind, out, store, truth = sys.argv[1:]
 world, rank = int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
 distributed.init_process_group("gloo", store=distributed.FileStore(store, world), rank=rank, world_size=world)
 torch.manual_seed(3)
-model = nn.Sequential(nn.Linear(3, 6), nn.Tanh(), nn.Linear(6, 5))
+model = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 5))
 plan = {"0": ColwiseParallel(), "2": RowwiseParallel()}
 if kind == "fsdp":
     mesh = init_device_mesh("cpu", (world,), mesh_dim_names=("dp",))
@@ -93,6 +93,7 @@ spec = {"version": 1, "name": "s", "probes": {
     "w": {"hook": "tensor", "tensors": ["**"], "values": ["data"]},
     "g": {"hook": "tensor", "tensors": ["**"], "stage": "final"},
     "n": {"hook": "tensor", "tensors": ["**"], "values": ["data"], "transforms": [{"kind": "norm"}]},
+    "f": {"hook": "tensor", "tensors": ["**"], "values": ["data"], "gather": "full", "transforms": [{"kind": "norm"}]},
     "o": {"modules": ["2"], "values": ["output"]},
 }}
 saved, outputs, norms = {}, [], []
@@ -138,6 +139,9 @@ def test_parts_of_every_rank_make_the_tensors_that_torch_gathers(tmp_path: Path,
             want = torch.stack([truth[0][0][probe, step, name] for step in (0, 1)])
             found = series.full() if "sharding" in series.attrs else series.sel(rank=0).numpy()
             assert torch.equal(torch.from_numpy(found), want), (probe, name)
+        whole = [truth[0][0]["w", step, name].norm().item() for step in (0, 1)]
+        for rank in range(world):
+            assert run["f", name].sel(rank=rank).numpy().tolist() == pytest.approx(whole, rel=1e-6), "gathered before the transform"
     for rank in range(world):
         assert torch.equal(run["o", "2", "output"].sel(rank=rank).torch(), torch.stack(truth[rank][1]))
         norms = [run["n", name].sel(rank=rank, step=step).numpy().item() for step in (0, 1) for name in run_order(run)]
