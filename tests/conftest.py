@@ -28,6 +28,10 @@ def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     config.option.randomly_reset_seed = False  # it orders the tests; their numbers come from SEED
+    if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
+        from tests.warm import programs
+
+        programs.share()
     if SEED and config.getoption("--hypothesis-seed") is None:
         config.option.hypothesis_seed = str(SEED)
 
@@ -44,7 +48,26 @@ LONG_MODULES = (
 )
 
 
-SEALED_HERE = ("conformance", "hooks", "plan", "proof", "provenance", "runner", "script", "transforms", "test_presets", "test_questions")
+SEALED_HERE = (
+    "commands",
+    "conformance",
+    "edits",
+    "hooks",
+    "integrations",
+    "plan",
+    "proof",
+    "provenance",
+    "report",
+    "runner",
+    "script",
+    "testing",
+    "transforms",
+    "test_edits_page",
+    "test_inside_page",
+    "test_presets",
+    "test_questions",
+    "test_sinks_page",
+)
 WITH_A_SEALER = (
     "test_disk_space",
     "test_ending",

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +27,8 @@ def sealing_here() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SealerProcess, "submit", submit)
+        patch.setattr(os, "fsync", lambda descriptor: None)  # no power is lost here, and a test would wait for hundreds of them
+        patch.setattr(os, "fdatasync", lambda descriptor: None)
         yield
 
 

@@ -20,7 +20,7 @@ from tests.loops.truth import Truth
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # jit.trace warns
 
-FEW, MANY, SCRIPTS = (settings(max_examples=count, suppress_health_check=list(HealthCheck)) for count in (250, 3000, 400))
+FEW, MANY, SCRIPTS = (settings(max_examples=count, suppress_health_check=list(HealthCheck)) for count in (150, 3000, 400))
 
 
 @pytest.fixture(scope="module")

@@ -76,7 +76,7 @@ def steps(count: int, path: Path) -> tuple[list[int], int]:
             loss = model(x).sum()
             if index % 20 == 0 or index % 10:
                 loss.backward()
-            if index % (count // 10) == 0:
+            if index % (count // 5) == 0:
                 most = max(most, ours_alive())
                 seen.append(resident())
     return seen, most
@@ -95,10 +95,10 @@ def memory_disk(tmp_path: Path) -> Iterator[Path]:
         yield Path(folder)
 
 
-def test_100_attachments_leave_nothing(memory_disk: Path) -> None:
+def test_40_attachments_leave_nothing(memory_disk: Path) -> None:
     cycles(10, memory_disk / "run")
     before = ours_alive()
-    cycles(100, memory_disk / "run")
+    cycles(40, memory_disk / "run")
     assert ours_alive() == before
 
 

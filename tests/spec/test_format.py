@@ -168,7 +168,7 @@ def test_without_its_package_one_sentence_says_how_to_install_it(monkeypatch: py
 INSERTED = ["# note", "\n", "\n\n# note\n", "  # note\n", " ", "    ", "\n# a: b\n", " # 'x\n"]
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=120, suppress_health_check=[HealthCheck.too_slow])
 @given(path=st.sampled_from([*VALID, *OURS]), places=st.lists(st.tuples(st.integers(0, 10**6), st.sampled_from(INSERTED)), max_size=6))
 def test_whatever_spaces_and_comments_a_file_has_nothing_is_lost(path: Path, places: list[tuple[int, str]]) -> None:
     lines = path.read_text("utf-8").split("\n")

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from subprocess import CompletedProcess
 from threading import Lock
+from time import monotonic, sleep
 from typing import IO, Any
 
 ROOT = Path(__file__).parents[2]
@@ -40,8 +41,12 @@ os._exit(code)
 """
 
 
+SHARED = "WARM_PROGRAMS"
+"""The variable with the socket of a server that another process has started."""
+
+
 class _Server:
-    """The server of this process, started when it is first asked."""
+    """The server of this process, started when it is first asked, or the one that it shares with others."""
 
     def __init__(self) -> None:
         self.process: subprocess.Popen[str] | None = None
@@ -50,19 +55,20 @@ class _Server:
 
     def place(self) -> str:
         """The path of its socket."""
+        if shared := os.environ.get(SHARED):
+            return shared
         with self.lock:
-            self._start()
+            self.begin()
         return f"{self.folder}/socket"
 
-    def _start(self) -> None:
+    def begin(self) -> None:
+        """Start it, and do not wait until it is ready."""
         if self.process is None:
             self.folder = tempfile.mkdtemp(prefix="warm-")
             command = [PYTHON, "-m", "tests.warm.server", f"{self.folder}/socket"]
             path = os.pathsep.join([str(ROOT), *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
             about = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-            self.process = subprocess.Popen(command, cwd=ROOT, env=about, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-            assert self.process.stdout is not None
-            assert self.process.stdout.readline() == "ready\n"
+            self.process = subprocess.Popen(command, cwd=ROOT, env=about, stdin=subprocess.PIPE)
 
     def close(self) -> None:
         """End it; it also ends with this process."""
@@ -77,6 +83,28 @@ _server = _Server()
 close = _server.close
 
 
+def share() -> None:
+    """Start one server for all processes that this one starts."""
+    _server.begin()
+    os.environ[SHARED] = f"{_server.folder}/socket"
+
+
+def _connected(place: str) -> socket.socket:
+    """A connection to a server, which may still import what it needs."""
+    deadline = monotonic() + 300
+    while True:
+        made = socket.socket(socket.AF_UNIX)
+        try:
+            made.connect(place)
+        except (FileNotFoundError, ConnectionRefusedError):
+            made.close()
+            if monotonic() > deadline:
+                raise
+            sleep(0.05)
+        else:
+            return made
+
+
 class Program:
     """A program that runs.
 
@@ -86,8 +114,7 @@ class Program:
     """
 
     def __init__(self, words: tuple[str | Path, ...], cwd: Path | str | None, env: Mapping[str, str] | None, files: list[int]) -> None:
-        self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.connect(_server.place())
+        self._socket = _connected(_server.place())
         request = {"words": list(map(str, words)), "cwd": str(cwd or Path.cwd()), "env": dict(os.environ if env is None else env)}
         text = json.dumps(request).encode() + b"\n"
         sent = socket.send_fds(self._socket, [text], files)
@@ -182,11 +209,14 @@ def run(
 
 def commands() -> Path:
     """A folder for the front of a PATH: `python` and `probes` in it begin in a fork too."""
-    folder = Path(_server.place()).parent / "bin"
+    place = Path(_server.place())
+    folder = place.parent / f"bin-{os.getpid()}"
+    while not place.exists():  # its server still imports
+        sleep(0.05)
     if not folder.exists():
         folder.mkdir()
         for name, words in (("python", []), ("probes", [str(Path(PYTHON).with_name("probes"))])):
             shim = folder / name
-            shim.write_text(SHIM.format(python=PYTHON, place=_server.place(), words=words))
+            shim.write_text(SHIM.format(python=PYTHON, place=str(place), words=words))
             shim.chmod(0o755)
     return folder

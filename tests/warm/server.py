@@ -196,7 +196,6 @@ def main() -> None:
     packages()  # found once for all programs
     torch.set_num_threads(1)
     server = Server(sys.argv[1])
-    print("ready", flush=True)
     gc.collect()
     gc.freeze()  # or the end of each child looks through all of torch, which takes a second
     request, files = server.serve()

@@ -81,9 +81,16 @@ def compile_with(**options: Any) -> Any:
     return lambda model: torch.compile(model, **options)
 
 
-@pytest.mark.parametrize("fullgraph", [False, True])
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 @pytest.mark.parametrize("before", [0, 2])
+@pytest.mark.parametrize(
+    ("backend", "fullgraph"),
+    [
+        ("eager", True),
+        ("aot_eager", False),
+        pytest.param("eager", False, marks=pytest.mark.torture),
+        pytest.param("aot_eager", True, marks=pytest.mark.torture),
+    ],
+)
 def test_values_of_a_compiled_model_are_those_of_the_plain_one(tmp_path: Path, backend: str, fullgraph: bool, before: int) -> None:
     spec = {"p": VALUES, "q": {"modules": ["b", ""], "values": ["input", "output"]}}
     plain, _ = record(tmp_path / "plain", lambda model: model, spec, before=before)
@@ -219,8 +226,15 @@ def test_a_compiled_function_that_calls_the_model_is_captured(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("named", [False, True], ids=["optimizer", "named"])
-@pytest.mark.parametrize("more", [{}, {"p": VALUES}], ids=["gradients", "values too"])
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize(
+    ("more", "backend"),
+    [
+        pytest.param({}, "eager", id="gradients"),
+        pytest.param({"p": VALUES}, "aot_eager", id="values too"),
+        pytest.param({}, "aot_eager", id="gradients-aot", marks=pytest.mark.torture),
+        pytest.param({"p": VALUES}, "eager", id="values too-eager", marks=pytest.mark.torture),
+    ],
+)
 def test_parameter_gradients_under_a_compiled_function_are_in_their_own_steps(
     tmp_path: Path, backend: str, more: dict[str, Any], named: bool
 ) -> None:
