@@ -54,7 +54,9 @@ def verify_untrusted(path: str | Path, *, anchor: str | Sequence[str] | None = N
     words = command("probes.proof.untrusted", json.dumps(request))
     patience = limits.seconds + STARTING
     try:
-        done = subprocess.run(words, capture_output=True, check=False, stdin=subprocess.DEVNULL, timeout=patience)
+        done = subprocess.run(
+            words, capture_output=True, check=False, stdin=subprocess.DEVNULL, timeout=patience, start_new_session=True
+        )  # a session of its own has no terminal that it could type into
     except subprocess.TimeoutExpired:
         return _crashed(place, f"the process that read it did not end within {patience} seconds")
     if done.returncode == 0:

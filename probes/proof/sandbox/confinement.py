@@ -1,6 +1,7 @@
 """Have the kernel keep this process from writing files, running programs and using the network, for as long as it lives.
 
-Landlock (Linux 5.13) refuses to write, create, remove or run any file; a seccomp filter refuses sockets, new programs and io_uring.
+Landlock (Linux 5.13) refuses to write, create, remove or run any file. A seccomp filter refuses what Landlock does not know: mode, owner,
+times and attributes of files, sockets, new processes and programs, io_uring, and memory, signals and limits of other processes.
 Both are called through ctypes: no package is needed, and where one is missing the caller hears of it.
 """
 
@@ -21,14 +22,34 @@ _RIGHTS_SINCE = {2: 1 << 13, 3: 1 << 14}  # moving files between directories, tr
 _TCP = 0b11  # bind and connect, since version 4
 _SCOPES = 0b11  # abstract sockets and signals, since version 6
 
-# socket socketpair bind listen accept accept4 connect sendto sendmsg execve execveat (fork vfork) ptrace kill bpf process_vm_writev
-# io_uring_setup
-_REFUSED = {
-    "x86_64": (0xC000003E, (41, 53, 49, 50, 43, 288, 42, 44, 46, 59, 322, 57, 58, 101, 62, 321, 311, 425)),
-    "aarch64": (0xC00000B7, (198, 199, 200, 201, 202, 242, 203, 206, 211, 221, 281, 117, 129, 280, 271, 425)),
-}
-_LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
-_ALLOW, _REFUSE = 0x7FFF0000, 0x00050001  # the second is EPERM
+
+# The numbers of a system call on x86_64 and on aarch64, which lacks some.
+_REFUSED: dict[str, tuple[int, int | None]] = {
+    "socket": (41, 198), "socketpair": (53, 199), "bind": (49, 200), "listen": (50, 201), "accept": (43, 202),
+    "accept4": (288, 242), "connect": (42, 203), "sendto": (44, 206), "sendmsg": (46, 211), "execve": (59, 221),
+    "execveat": (322, 281), "fork": (57, None), "vfork": (58, None), "ptrace": (101, 117), "kill": (62, 129), "tkill": (200, 130),
+    "tgkill": (234, 131), "rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240), "process_vm_readv": (310, 270),
+    "process_vm_writev": (311, 271), "kcmp": (312, 272), "setpriority": (141, 140), "sched_setscheduler": (144, 119),
+    "sched_setparam": (142, 118), "sched_setaffinity": (203, 122), "bpf": (321, 280), "perf_event_open": (298, 241),
+    "userfaultfd": (323, 282), "add_key": (248, 217), "request_key": (249, 218), "keyctl": (250, 219), "unshare": (272, 97),
+    "setns": (308, 268), "chroot": (161, 51), "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41),
+    "chmod": (90, None), "fchmod": (91, 52), "fchmodat": (268, 53), "chown": (92, None), "fchown": (93, 55), "lchown": (94, None),
+    "fchownat": (260, 54), "utime": (132, None), "utimes": (235, None), "futimesat": (261, None), "utimensat": (280, 88),
+    "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7), "removexattr": (197, 14), "lremovexattr": (198, 15),
+    "fremovexattr": (199, 16), "shmget": (29, 194), "semget": (64, 190), "msgget": (68, 186), "mq_open": (240, 180),
+}  # fmt: skip
+_REFUSED_EVERYWHERE = {  # those of later kernels have one number on all architectures
+    "pidfd_send_signal": 424, "io_uring_setup": 425, "open_tree": 428, "move_mount": 429, "fsopen": 430, "fsconfig": 431, "fsmount": 432,
+    "fspick": 433, "pidfd_open": 434, "pidfd_getfd": 438, "mount_setattr": 442, "fchmodat2": 452, "setxattrat": 463, "removexattrat": 466,
+    "file_setattr": 469,
+}  # fmt: skip
+_ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # as a filter names them, in the order of the numbers
+_CLONE, _PRLIMIT = (56, 220), (302, 261)  # refused but for threads, and for this process itself
+_CLONE3 = 435  # its flags are in memory, where a filter cannot look; glibc uses `clone` if a kernel does not know it
+_LOAD, _EQUAL, _AT_LEAST, _HAS_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16  # where a filter finds them; of the argument the lower half
+_ALLOW, _REFUSE, _UNKNOWN = 0x7FFF0000, 0x00050001, 0x00050026  # the second is EPERM, the third ENOSYS
+_THREAD = 0x10000  # CLONE_THREAD
 _OTHER_NUMBERING = 0x40000000  # of the x32 calls of x86_64
 
 
@@ -62,18 +83,32 @@ def _no_files(libc: ctypes.CDLL) -> bool:
 
 
 def _no_network(libc: ctypes.CDLL) -> bool:
-    if platform.machine() not in _REFUSED:
+    if platform.machine() not in _ARCHITECTURES:
         return False
-    program = _program(*_REFUSED[platform.machine()])
+    program = _program(platform.machine())
     code = ctypes.create_string_buffer(program, len(program))
     head = pack("@HP", len(program) // 8, ctypes.addressof(code))
     return bool(libc.prctl(_SET_SECCOMP, _FILTER, head, 0, 0) == 0)
 
 
-def _program(architecture: int, refused: tuple[int, ...]) -> bytes:
-    """The filter: instructions of code, steps ahead if true, steps ahead if false, and a number."""
-    last = len(refused) + 3
-    lines = [(_LOAD, 0, 0, 4), (_EQUAL, 0, last, architecture), (_LOAD, 0, 0, 0), (_AT_LEAST, last - 2, 0, _OTHER_NUMBERING)]
-    lines += [(_EQUAL, len(refused) - index, 0, number) for index, number in enumerate(refused)]
-    lines += [(_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _REFUSE)]
-    return b"".join(pack("=HBBI", *line) for line in lines)
+def _program(machine: str) -> bytes:
+    """The filter: each line has a code, labels of the lines that follow if it is true and if not (empty: the next), and a number."""
+    column = [*_ARCHITECTURES].index(machine)
+    numbers = [number for row in _REFUSED.values() if (number := row[column]) is not None]
+    refused = [(_EQUAL, "refuse", "", number) for number in (*numbers, *_REFUSED_EVERYWHERE.values())]
+    head = [(_LOAD, "", "", _ARCHITECTURE), (_EQUAL, "", "refuse", _ARCHITECTURES[machine]), (_LOAD, "", "", _NUMBER)]
+    head += [(_AT_LEAST, "refuse", "", _OTHER_NUMBERING), *refused, (_EQUAL, "unknown", "", _CLONE3)]
+    head += [(_EQUAL, "clone", "", _CLONE[column]), (_EQUAL, "prlimit", "", _PRLIMIT[column]), (_RETURN, "", "", _ALLOW)]
+    labelled = {
+        "clone": [(_LOAD, "", "", _FIRST_ARGUMENT), (_HAS_BIT, "allow", "refuse", _THREAD)],
+        "prlimit": [(_LOAD, "", "", _FIRST_ARGUMENT), (_EQUAL, "allow", "refuse", 0)],
+        "allow": [(_RETURN, "", "", _ALLOW)],
+        "refuse": [(_RETURN, "", "", _REFUSE)],
+        "unknown": [(_RETURN, "", "", _UNKNOWN)],
+    }
+    lines, places = list(head), {}
+    for label, more in labelled.items():
+        places[label] = len(lines)
+        lines += more
+    steps = [tuple(places[label] - at - 1 if label else 0 for label in line[1:3]) for at, line in enumerate(lines)]
+    return b"".join(pack("=HBBI", line[0], *ahead, line[3]) for line, ahead in zip(lines, steps, strict=True))

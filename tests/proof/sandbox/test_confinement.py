@@ -13,7 +13,7 @@ from probes.proof.untrusted import verify_untrusted
 from tests.proof.runs import small, write_run
 
 TRIES = """
-import ctypes, json, os, pathlib, socket, subprocess, sys, threading
+import ctypes, json, os, pathlib, resource, socket, subprocess, sys, threading
 from probes.proof.sandbox.confinement import confine
 folder = pathlib.Path(sys.argv[1])
 held = confine()
@@ -30,6 +30,15 @@ tries = {
     "datagram": lambda: socket.socket(type=socket.SOCK_DGRAM),
     "local": lambda: socket.socket(socket.AF_UNIX),
     "kill": lambda: os.kill(os.getppid(), 0),
+    "mode": lambda: (folder / "old").chmod(0o600),
+    "mode of an open file": lambda: os.fchmod(os.open(folder / "old", os.O_RDONLY), 0o600),
+    "times": lambda: os.utime(folder / "old", (0, 0)),
+    "owner": lambda: os.chown(folder / "old", os.getuid(), os.getgid()),
+    "attribute": lambda: os.setxattr(folder / "old", "user.a", b"x"),
+    "fork": lambda: os.fork() or os._exit(0),
+    "spawn": lambda: os.posix_spawn(sys.executable, [sys.executable, "-V"], {}),
+    "priority": lambda: os.setpriority(os.PRIO_PROCESS, os.getppid(), 0),
+    "limits": lambda: resource.prlimit(os.getppid(), resource.RLIMIT_CORE),
 }
 done = {}
 for name, work in tries.items():
@@ -62,7 +71,10 @@ def test_a_confined_process_reads_and_starts_threads(tried: tuple[list[str], dic
 @pytest.mark.parametrize(
     ("protection", "what"),
     [("files", name) for name in ("write", "append", "truncate", "remove", "rename", "folder", "link", "run")]
-    + [("network", name) for name in ("internet", "datagram", "local", "run", "kill")],
+    + [("network", name) for name in ("internet", "datagram", "local", "run", "kill")]
+    + [
+        ("network", name) for name in ("mode", "mode of an open file", "times", "owner", "attribute", "fork", "spawn", "priority", "limits")
+    ],
 )
 def test_what_the_kernel_can_refuse_is_refused(tried: tuple[list[str], dict[str, str], Path], protection: str, what: str) -> None:
     held, found, _ = tried
