@@ -23,7 +23,7 @@ import torch
 from benchmarks.row import Row
 from benchmarks.table import FIGURES, section, write
 
-TOPICS = ("hooks", "operations", "rivals", "gradient", "journal", "stats", "job", "seal", "reader", "growth", "start")
+TOPICS = ("hooks", "operations", "inside", "rivals", "gradient", "journal", "stats", "job", "seal", "reader", "growth", "start")
 
 
 def machine() -> dict[str, str]:

@@ -25,6 +25,7 @@ SHOWN = {
     "layer-outputs": "show runs/layer-outputs outputs/head",
     "weight-and-grad-norms": "show runs/weight-and-grad-norms weights/head.weight --limit 4",
     "update-ratio": "show runs/update-ratio updates/head.weight --limit 4",
+    "gradient-noise-scale": "show runs/gradient-noise-scale parts/head.weight --limit 4",
     "save-values": "show runs/save-values values/act:grad_output",
     "attention-entropy": "show runs/attention-entropy entropy/attention:output.1 --limit 4",
 }

@@ -22,6 +22,7 @@ from probes.component import Component
 from probes.error_codes import FILES, MODEL, PROOF, SPEC, YAML, Code
 from probes.errors import SpecError
 from probes.spec import load_text
+from probes.spec.against import Against
 from probes.spec.models import Defaults, Expect, Limits, ModelSelector, Probe, Provenance, Spec, StepRule, Tolerance
 from probes.spec.rules import Rule
 from probes.spec.schema import spec_schema
@@ -55,6 +56,7 @@ PARTS: dict[str, tuple[type[BaseModel], str]] = {
     "A probe": (Probe, "`probes: {NAME: ...}`"),
     "A schedule": (When, "`when` of a probe and of `defaults`"),
     "A range": (Range, "each coordinate of `when`"),
+    "A second tensor": (Against, "`against` of a probe"),
     "A condition": (Condition, "`where` of a probe"),
     "A trigger": (Trigger, "`when.trigger`"),
     "Expect": (Expect, "`expect` of a probe and of `defaults`"),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from probes.clock import Clock, SeriesKey
-from probes.signature import Signature
+from probes.signature import Signature, SignatureError
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -82,11 +82,35 @@ class Transform(Component):
         raise NotImplementedError
 
 
+class StepSamples(NamedTuple):
+    """What is known of the samples of a step when it is committed.
+
+    Attributes:
+        step: its number.
+        first_row: how many samples the microsteps before had.
+        ids: ids of all samples of the step, where the loop gave them.
+        logged: what the program has logged in the step, by name: rows of all its samples.
+    """
+
+    step: int
+    first_row: int
+    ids: Sequence[int | str]
+    logged: Mapping[str, Tensor]
+
+
 class Accumulation(Transform):
     """A transform whose results are merged over an epoch; the merged result is stored at the epoch's end, once for each phase.
 
     The transforms before it in `transforms` get every value, the transforms after it get the merged result.
     """
+
+    def placed(self, result: Tensor, samples: StepSamples) -> Tensor:
+        """A result of the transform once its step is committed, before it is merged; the result itself if samples do not matter.
+
+        Raises:
+            ValueError: what is known of the samples does not fit the result.
+        """
+        return result
 
     def merge(self, earlier: Tensor, later: Tensor) -> Tensor:
         """Merge two results into the result for all values of both.
@@ -100,6 +124,37 @@ class Accumulation(Transform):
 
         Raises:
             ValueError: the two cannot be merged.
+        """
+        raise NotImplementedError
+
+
+CompareFn = Callable[["Tensor", "Tensor"], "Tensor"]
+"""What a comparison does to a value and the tensor that it is compared with: both detached, not to be changed, on the same device."""
+
+
+class TensorComparison(Transform):
+    """A transform of two tensors: the value, and the one that `against` of the probe names.
+
+    The transforms before it in `transforms` are applied to both tensors (to a capture of another run they were applied already), those
+    after it to the result. `begin` has no use, since it has one tensor.
+    """
+
+    def begin(self, signature: Signature) -> TransformFn:
+        """Refuse: a comparison takes two tensors.
+
+        Raises:
+            SignatureError: always.
+        """
+        raise SignatureError(f"`{self.kind}` compares two tensors: add `against` to the probe, such as `against: {{step: previous}}`")
+
+    def compare(self, signature: Signature) -> CompareFn:
+        """Take every decision that the signature allows and return the function that is called for each pair.
+
+        Args:
+            signature: that of the value; the other tensor has the same dtype and number of axes.
+
+        Returns:
+            A function of the value and the other tensor. It raises ValueError if their sizes do not fit.
         """
         raise NotImplementedError
 
@@ -198,10 +253,14 @@ class EditContext:
     Attributes:
         signature: dtype, rank and names of the axes of the value; sizes are those of the first value.
         source: the tensor that `from` names, on the host; None where the edit has no `from`.
+        given: the other tensors that the program gives, on the host, by name; it may give others between two calls.
+        input_of: gives the input of the call at a path, such as `input.attention_mask`; None where there is no call.
     """
 
     signature: Signature
     source: Tensor | None = None
+    given: Mapping[str, Tensor] = field(default_factory=dict)
+    input_of: Callable[[str], Tensor] | None = None
 
 
 EditFn = Callable[["Tensor", "Generator"], tuple["Tensor", dict[str, "Tensor"]]]
@@ -214,6 +273,14 @@ class Edit(Component):
     family: ClassVar[str] = "edit"
     random: ClassVar[bool] = False  # whether it draws from its generator
     gradients_only: ClassVar[bool] = False
+
+    def given_names(self) -> tuple[str, ...]:
+        """The names of the tensors that the program gives, but for that of `from`."""
+        return ()
+
+    def input_paths(self) -> tuple[str, ...]:
+        """The inputs of the call that the edit needs."""
+        return ()
 
     def begin(self, context: EditContext) -> EditFn:
         """Take every decision that the context allows and return the function that is called for each value.

@@ -12,6 +12,9 @@ KINDS: dict[str, dict[str, str]] = {
         "abs": "probes.transforms.abs:Abs",
         "accumulate": "probes.transforms.accumulate:Accumulate",
         "cast": "probes.transforms.cast:Cast",
+        "cka": "probes.transforms.cka:Cka",
+        "cosine": "probes.transforms.cosine:Cosine",
+        "difference": "probes.transforms.difference:Subtraction",
         "einops": "probes.transforms.einops:Einops",
         "entropy": "probes.transforms.entropy:Entropy",
         "fingerprint": "probes.transforms.fingerprint:Fingerprint",
@@ -22,6 +25,7 @@ KINDS: dict[str, dict[str, str]] = {
         "quantile": "probes.transforms.quantile:Quantile",
         "quantize": "probes.transforms.quantize:Quantize",
         "reduce": "probes.transforms.reduce:Reduce",
+        "relative_error": "probes.transforms.relative_error:RelativeError",
         "sample": "probes.transforms.sample:Sample",
         "select": "probes.transforms.select:Select",
         "stats": "probes.transforms.stats:Stats",
@@ -51,6 +55,10 @@ KINDS: dict[str, dict[str, str]] = {
 def kinds(family: str) -> tuple[str, ...]:
     """The known kinds of a family, sorted."""
     return tuple(sorted(KINDS[family]))
+
+
+COMPARISONS = ("cka", "cosine", "difference", "relative_error")
+"""The transforms that compare two tensors."""
 
 
 def component(family: str, kind: str) -> type[Component]:

@@ -136,6 +136,24 @@ def test_attention_entropy_holds_one_number_for_each_head(net: Net, tmp_path: Pa
     assert (entropy <= math.log(16) * (1 + after(16 + means + 2))).all(), "a softmax adds up to 1 but for 16 roundings"
 
 
+def test_gradient_noise_scale_holds_what_the_estimate_needs(net: Net, tmp_path: Path) -> None:
+    """The estimate for one step of 4 passes, from the file and from gradients by hand."""
+    images = [torch.randn(2, 1, 9, 9) for _ in range(4)]
+    parts, summed = [], [torch.zeros_like(parameter, dtype=torch.float64) for parameter in net.parameters()]
+    with probes.attach(net, "preset:gradient-noise-scale", out=tmp_path / "run") as run:
+        for image in run.steps(images, accumulate=4):
+            before = [torch.zeros_like(one) if one.grad is None else one.grad.clone() for one in net.parameters()]
+            (net(image).square().mean() / 4).backward()
+            own = [one.grad.double() - old.double() for one, old in zip(net.parameters(), before, strict=True) if one.grad is not None]
+            parts.append(sum(float(one.square().sum()) for one in own))
+            summed = [total + one for total, one in zip(summed, own, strict=True)]
+    found = probes.open(tmp_path / "run")
+    small = sum((4 * one.numpy()) ** 2 for one in found.match("parts/**").series).mean()
+    large = sum(one.numpy()[-1] ** 2 for one in found.match("whole/**").series)
+    assert small == pytest.approx(16 * sum(parts) / 4, rel=1e-4)
+    assert large == pytest.approx(sum(float(one.square().sum()) for one in summed), rel=1e-4)
+
+
 @pytest.mark.parametrize("preset", PRESETS)
 def test_a_preset_opens_with_the_question_it_answers(preset: str) -> None:
     text = (preset_folder() / f"{preset}.yaml").read_text(encoding="utf-8")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -263,3 +264,170 @@ def test_what_does_the_model_say_with_a_direction_of_mine_added() -> None:
         handle = (other := gpt2()).get_submodule(f"{BLOCK}.mlp").register_forward_hook(lambda module, args, output: output + direction)
         assert torch.equal(found, other(**CALL).logits)
         handle.remove()
+
+
+IDS_OF_SAMPLES = [40, 41, 42, 43, 44, 45, 46, 47]
+SAMPLES = torch.arange(8 * 7).reshape(8, 7) * 5 % 30
+CLASSES = torch.tensor([0, 1, 1, 0, 2, 2, 0, 1])
+
+
+def batches() -> list[Tensor]:
+    return list(torch.arange(8).split(4))
+
+
+def pooled(model: nn.Module, samples: Tensor) -> Tensor:
+    """The mean over tokens of what a block returns, by a hook by hand."""
+    seen: list[Tensor] = []
+    handle = model.get_submodule(f"{BLOCK}.mlp").register_forward_hook(lambda module, args, output: seen.append(output.detach()))
+    model(samples)
+    handle.remove()
+    return seen[0].double().mean(dim=1)
+
+
+def test_how_far_have_weights_moved_since_the_start_and_in_which_direction_does_a_step_go() -> None:
+    """Two questions: the distance to the first step, and whether consecutive updates point the same way."""
+    weight = f"{BLOCK}.mlp.c_fc.weight"
+    keys = {"hook": "tensor", "tensors": [weight]}
+    spec = {
+        "version": 1,
+        "probes": {
+            "moved": {**keys, "values": ["data"], "against": {"step": "first"}, "transforms": [{"kind": "relative_error"}]},
+            "turned": {**keys, "values": ["update"], "against": {"step": "previous"}, "transforms": [{"kind": "cosine"}]},
+        },
+    }
+    model = gpt2().train()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    weights = []
+    with in_memory(model, spec) as run, run.epoch(0):
+        for _ in run.steps(range(4)):
+            weights.append(model.get_parameter(weight).detach().clone())
+            optimizer.zero_grad()
+            model(**CALL).loss.backward()
+            optimizer.step()
+    weights.append(model.get_parameter(weight).detach().clone())
+    moved = [(later - weights[0]).norm() / weights[0].norm() for later in weights[1:4]]
+    torch.testing.assert_close(run.found["moved", weight].torch(), torch.stack(moved), rtol=1e-5, atol=0)
+    updates = [(later - earlier).flatten() for earlier, later in itertools.pairwise(weights)]
+    turned = [torch.cosine_similarity(later, earlier, dim=0) for earlier, later in itertools.pairwise(updates)]
+    torch.testing.assert_close(run.found["turned", weight].torch(), torch.stack(turned), rtol=1e-4, atol=0)
+
+
+def test_where_does_a_changed_model_part_from_the_original(tmp_path: Path) -> None:
+    blocks = {"hook": "forward", "modules": ["transformer.wte", "transformer.h.*", "lm_head"], "values": ["output"]}
+    original, changed = gpt2(), gpt2()
+    with torch.no_grad():
+        changed.get_parameter("transformer.h.1.mlp.c_proj.bias").add_(0.1)
+    spec = {"version": 1, "probes": {"blocks": {**blocks, "when": {"phases": ["eval"]}}}}
+    with probes.attach(original, spec, out=tmp_path / "original"), torch.no_grad():
+        original(**CALL)
+    compared = {**blocks, "against": {"run": str(tmp_path / "original")}, "transforms": [{"kind": "relative_error"}]}
+    spec["probes"]["blocks"] = {**compared, "when": {"phases": ["eval"]}}
+    with torch.no_grad(), in_memory(changed, spec) as run, run.epoch(0):
+        changed(**CALL)
+    found = {one.key.target: float(one.numpy()[0]) for one in run.found.series}
+    assert [target for target, error in found.items() if error == 0] == ["transformer.h.0", "transformer.wte"]
+    one, other = (model(**CALL).logits.detach() for model in (changed, original))
+    assert found["lm_head"] == pytest.approx(float((one - other).norm() / other.norm()), rel=1e-5)
+
+
+def test_which_samples_excite_a_unit_most_and_what_is_the_mean_of_each_class() -> None:
+    """Two questions in one pass: the ids of the strongest samples of each unit, and class means."""
+    keys = {
+        "hook": "forward",
+        "modules": [f"{BLOCK}.mlp"],
+        "dims": ["batch", "token", "unit"],
+        "when": {"phases": ["eval"]},
+    }
+    mean = [{"kind": "cast", "dtype": "float64"}, {"kind": "reduce", "op": "mean", "dims": ["token"]}]
+    spec = {
+        "version": 1,
+        "probes": {
+            "strongest": {**keys, "transforms": [*mean, {"kind": "accumulate", "what": "topk", "size": 3}]},
+            "classes": {**keys, "transforms": [*mean, {"kind": "accumulate", "what": "sums", "by": "loop.labels", "labels": 3}]},
+        },
+    }
+    model = gpt2()
+    with torch.no_grad(), in_memory(model, spec) as run, run.epoch(0):
+        for rows in run.steps(batches(), ids=lambda rows: [IDS_OF_SAMPLES[row] for row in rows]):
+            model(SAMPLES[rows])
+            run.log(labels=CLASSES[rows])
+    values = pooled(gpt2(), SAMPLES)
+    strongest = run.found["strongest", f"{BLOCK}.mlp"].torch()[0]
+    assert torch.equal(strongest[1].long(), torch.tensor(IDS_OF_SAMPLES)[values.sort(dim=0, descending=True).indices[:3]])
+    sums = run.found["classes", f"{BLOCK}.mlp"].torch()[0]
+    means = torch.stack([values[label == CLASSES].mean(dim=0) for label in range(3)])
+    torch.testing.assert_close(sums[2] / sums[0], means, rtol=1e-6, atol=1e-9)
+
+
+def test_which_blocks_say_the_same() -> None:
+    module = "transformer.h.{0,1}"
+    keys = {"hook": "forward", "modules": [module], "when": {"phases": ["eval"]}}
+    spec = {"version": 1, "probes": {"alike": {**keys, "against": {"series": "alike", "target": "**"}, "transforms": [{"kind": "cka"}]}}}
+    model = gpt2()
+    with torch.no_grad(), in_memory(model, spec) as run, run.epoch(0):
+        for rows in run.steps(batches()):
+            model(SAMPLES[rows])
+    alike = float(run.found["alike", "transformer.h.1"].numpy()[0, 0])
+    states = [gpt2()(SAMPLES[rows], output_hidden_states=True).hidden_states for rows in batches()]
+    sums = np.zeros(3)
+    for rows, state in zip(batches(), states, strict=True):
+        last = outputs_of(gpt2(), "transformer.h.1", SAMPLES[rows])
+        sums += [hsic(state[1], last), hsic(state[1], state[1]), hsic(last, last)]
+    assert alike == pytest.approx(sums[0] / np.sqrt(sums[1] * sums[2]), rel=1e-6)
+
+
+def outputs_of(model: nn.Module, path: str, samples: Tensor) -> Tensor:
+    seen: list[Tensor] = []
+
+    def hook(module: nn.Module, args: Any, output: Any) -> None:
+        seen.append((output[0] if isinstance(output, tuple) else output).detach())
+
+    handle = model.get_submodule(path).register_forward_hook(hook)
+    model(samples)
+    handle.remove()
+    return seen[0]
+
+
+def hsic(first: Tensor, second: Tensor) -> float:
+    """The unbiased estimate, by the formula with a matrix of ones."""
+    k, m = (one.detach().double().flatten(1) @ one.detach().double().flatten(1).T for one in (first, second))
+    k, m = (one - one.diag().diag() for one in (k, m))
+    count, ones = len(k), torch.ones(len(k), 1, dtype=torch.float64)
+    sums = (ones.T @ k @ ones) * (ones.T @ m @ ones) / ((count - 1) * (count - 2))
+    total = (k @ m).trace() + sums - 2 / (count - 2) * (ones.T @ k @ m @ ones)
+    return float(total / (count * (count - 3)))
+
+
+def test_what_does_the_model_say_if_the_last_token_of_each_sample_is_steered() -> None:
+    mask = torch.tensor([[1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0, 0]])
+    direction = torch.linspace(-2, 2, 16)
+    edit = {"kind": "add", "from": {"given": "direction"}, "scale": {"given": "strength"}, "at": {"token": "last_of mask"}}
+    probe = {"hook": "forward", "modules": [f"{BLOCK}.mlp"], "dims": ["batch", "token", "unit"], "edit": edit, "when": {"phases": ["eval"]}}
+    given = {"direction": direction, "strength": 0.5, "mask": mask}
+    model = gpt2()
+    with torch.no_grad(), in_memory(model, {"version": 1, "allow_edits": True, "probes": {"steer": probe}}, given):
+        found = model(**CALL).logits
+
+    def steered(module: nn.Module, args: Any, output: Tensor) -> Tensor:
+        result = output.clone()
+        for sample, last in enumerate((6, 3)):
+            result[sample, last] += 0.5 * direction
+        return result
+
+    handle = (other := gpt2()).get_submodule(f"{BLOCK}.mlp").register_forward_hook(steered)
+    assert torch.equal(found, other(**CALL).logits)
+    handle.remove()
+
+
+def test_which_activations_come_with_a_large_loss() -> None:
+    losses = [float(gpt2()(SAMPLES[row : row + 1], labels=SAMPLES[row : row + 1]).loss.detach()) for row in range(8)]
+    bound = float(np.median(losses))
+    keys = {"hook": "forward", "modules": [f"{BLOCK}.mlp"], "when": {"phases": ["eval"]}, "where": {"loop": "loss", "above": bound}}
+    model = gpt2()
+    with torch.no_grad(), in_memory(model, {"version": 1, "probes": {"large": keys}}) as run, run.epoch(0):
+        for row in run.steps(range(8)):
+            loss = model(SAMPLES[row : row + 1], labels=SAMPLES[row : row + 1]).loss
+            run.log(loss=loss)
+    values = [outputs_of(gpt2(), f"{BLOCK}.mlp", SAMPLES[row : row + 1]) for row, loss in enumerate(losses) if loss > bound]
+    assert len(values) == 4
+    assert torch.equal(run.found["large", f"{BLOCK}.mlp"].torch(), torch.stack(values))

@@ -138,7 +138,7 @@ def text(plan: Plan, predicted: Sequence[Predicted], *, folded: bool) -> str:
         for name, paths in plan.dropped.items()
     ]
     lines += [f"note[{note.code}]: {note.message}" for note in plan.notes]
-    return "\n".join([*lines, _prediction(plan, predicted), *_ring(plan, predicted)])
+    return "\n".join([*lines, _prediction(plan, predicted), *_ring(plan, predicted), *_copies(plan)])
 
 
 def _folded(row: tuple[str, ...], one: Fold) -> tuple[str, ...]:
@@ -165,6 +165,8 @@ def _notes(binding: Binding, shared: list[str]) -> list[str]:
         notes.append("also " + ", ".join(f"`{alias}`" for alias in binding.aliases))
     if binding.raw != binding.module:
         notes.append(f"path in the model: `{binding.raw}`")
+    if binding.second is not None:
+        notes.append(f"against {binding.second}")
     if shared:
         notes.append("shares its hook with " + ", ".join(f"`{name}`" for name in shared))
     return notes
@@ -202,6 +204,19 @@ def _ring(plan: Plan, predicted: Sequence[Predicted]) -> list[str]:
     room = plan.spec.limits.buffer_bytes
     bound = "" if room is None else f" of {size(room)} (`limits.buffer_bytes`)"
     return [f"nothing is written before a trigger fires; until then {size(sum(held.values()))}{bound} are kept in memory"] if held else []
+
+
+def _copies(plan: Plan) -> list[str]:
+    """Return lines on the copies of values that comparisons and conditions keep in memory."""
+    seconds = [binding.second for binding in plan.bindings if binding.second is not None]
+    steps, series = sum(bool(one.step) for one in seconds), sum(one.series is not None for one in seconds)
+    lines = [f"{counted(steps, 'value')} compared with another step: a copy of each is kept in memory"] if steps else []
+    lines += [f"{counted(series, 'value')} compared with another series: copies are kept in memory until the step ends"] if series else []
+    held = sum(binding.probe.where is not None and binding.probe.where.is_elsewhere for binding in plan.bindings)
+    return [
+        *lines,
+        *([f"{counted(held, 'value')} kept in memory until a number elsewhere decides, at most until the step ends"] if held else []),
+    ]
 
 
 def _captures(predicted: Sequence[Predicted]) -> int:

@@ -71,6 +71,7 @@ def _show(plan: ReplayPlan) -> bool:
         f"script        {plan.script}",
         f"  SHA-256     {plan.script_sha256} ({changed})",
         f"plug-ins      {', '.join(plan.plugins) or 'none'}",
+        *([f"functions     {', '.join(plan.functions)}"] if plan.functions else []),
     ]
     click.echo("\n".join(map(one_line, lines)), err=True)
     return True

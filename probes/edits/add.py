@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from probes.component import Edit, EditContext, EditFn
+from probes.component import EditContext, EditFn
 from probes.edits.kernels.dtypes import require_numbers
-from probes.edits.kernels.position import At, index, put, take
+from probes.edits.kernels.factor import Factor, number_of
+from probes.edits.kernels.position import At, PlacedEdit, index, put, take
 from probes.edits.kernels.source import EditSource
 from probes.signature import SignatureError
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from torch import Generator, Tensor
 
 
-class Add(Edit):
+class Add(PlacedEdit):
     """Adds a number or a tensor, times `scale`; the tensor must broadcast to the value."""
 
     kind: Literal["add"] = "add"
@@ -26,7 +27,7 @@ class Add(Edit):
         EditSource | None,
         Field(alias="from", description="source of the tensor: {file: x.npy}, {given: NAME} or {run: DIR, probe: NAME}"),
     ] = None
-    scale: Annotated[float, Field(description="factor of the added number or tensor")] = 1.0
+    scale: Annotated[Factor, Field(description="factor of the added number or tensor: a number, or {given: NAME}")] = 1.0
     at: At = None
 
     @model_validator(mode="after")
@@ -42,14 +43,15 @@ class Add(Edit):
             SignatureError: the value is of another dtype, or has no axes of these names.
         """
         require_numbers(context.signature)
-        place = index(self.at, context.signature)
+        place = index(self.at, context)
         source = context.source
 
         def apply(value: Tensor, _generator: Generator) -> tuple[Tensor, dict[str, Tensor]]:
             part = take(value, place)
+            scale = number_of(self.scale, context.given)
             if source is None:
-                return put(value, place, part + (self.value or 0.0) * self.scale), {}
-            added = source.to(part) * self.scale
+                return put(value, place, part + (self.value or 0.0) * scale), {}
+            added = source.to(part) * scale
             try:
                 added = added.expand(part.shape)
             except RuntimeError:

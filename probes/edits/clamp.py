@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from probes.component import Edit, EditContext, EditFn
+from probes.component import EditContext, EditFn
 from probes.edits.kernels.dtypes import require_floats
-from probes.edits.kernels.position import At, index, put, take
+from probes.edits.kernels.position import At, PlacedEdit, index, put, take
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
 
 
-class Clamp(Edit):
+class Clamp(PlacedEdit):
     """Replaces elements outside the bounds by the nearer bound."""
 
     kind: Literal["clamp"] = "clamp"
@@ -38,7 +38,7 @@ class Clamp(Edit):
             SignatureError: the value is of another dtype, or has no axes of these names.
         """
         require_floats(context.signature)
-        place = index(self.at, context.signature)
+        place = index(self.at, context)
 
         def apply(value: Tensor, _generator: Generator) -> tuple[Tensor, dict[str, Tensor]]:
             return put(value, place, take(value, place).clamp(self.min, self.max)), {}

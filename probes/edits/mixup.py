@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from probes.component import Edit, EditContext, EditFn
+from probes.component import EditContext, EditFn
 from probes.edits.kernels.dtypes import require_floats
+from probes.edits.kernels.factor import GivenTensor
+from probes.edits.kernels.position import PlacedEdit
 from probes.signature import SignatureError
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
 
 
-class Mixup(Edit):
+class Mixup(PlacedEdit):
     """Replaces x by lam * x + (1 - lam) * x[permutation] along the batch axis.
 
     The weight is given, or drawn per call from Beta(alpha, alpha). Weight and permutation are recorded, and the loss can
@@ -27,6 +29,9 @@ class Mixup(Edit):
     kind: Literal["mixup"] = "mixup"
     lam: Annotated[float | None, Field(ge=0, le=1, description="weight of each sample; 1 - lam is the weight of its partner")] = None
     alpha: Annotated[float | None, Field(gt=0, description="parameter of the Beta distribution of the weight")] = None
+    permutation: Annotated[
+        GivenTensor | None, Field(description="the partner of each sample, {given: NAME}: a permutation of the batch; default: drawn")
+    ] = None
     seed: Annotated[int, Field(ge=0, description="seed of the generator of this edit")] = 0
 
     @model_validator(mode="after")
@@ -49,9 +54,18 @@ class Mixup(Edit):
         require_floats(signature)
         axis = signature.axis("batch") if signature.dims and "batch" in signature.dims else 0
 
+        def partners(count: int, generator: Generator) -> Tensor:
+            if self.permutation is None:
+                return torch.randperm(count, generator=generator)
+            found = context.given[self.permutation["given"]]
+            whole = not (found.is_floating_point() or found.is_complex() or found.dtype is torch.bool)
+            if not whole or not torch.equal(found.flatten().sort().values.long(), torch.arange(count)):
+                raise SignatureError(f"`{self.permutation['given']}` is no permutation of the {count} samples of the batch")
+            return found.long()
+
         def apply(value: Tensor, generator: Generator) -> tuple[Tensor, dict[str, Tensor]]:
             lam = self.lam if self.lam is not None else _beta(self.alpha or 1.0, generator)
-            permutation = torch.randperm(value.shape[axis], generator=generator)
+            permutation = partners(value.shape[axis], generator)
             other = value.index_select(axis, permutation.to(value.device))
             drawn = {"permutation": permutation, "lam": torch.tensor(lam, dtype=torch.float64)}
             return lam * value + (1.0 - lam) * other, drawn

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from probes.component import Edit, EditContext, EditFn
+from probes.component import EditContext, EditFn
 from probes.edits.kernels.dtypes import require_floats
-from probes.edits.kernels.position import At, index, put, take
+from probes.edits.kernels.position import At, PlacedEdit, index, put, take
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
 
 
-class Noise(Edit):
+class Noise(PlacedEdit):
     """Adds normal noise with mean 0; drawn on the host in float32, so that every device gets the same numbers."""
 
     random: ClassVar[bool] = True
@@ -33,7 +33,7 @@ class Noise(Edit):
         import torch
 
         require_floats(context.signature)
-        place = index(self.at, context.signature)
+        place = index(self.at, context)
 
         def apply(value: Tensor, generator: Generator) -> tuple[Tensor, dict[str, Tensor]]:
             part = take(value, place)

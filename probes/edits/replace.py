@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from probes.component import Edit, EditContext, EditFn
-from probes.edits.kernels.position import At, index, put, take
+from probes.component import EditContext, EditFn
+from probes.edits.kernels.position import At, PlacedEdit, index, put, take
 from probes.edits.kernels.source import EditSource
 from probes.signature import SignatureError
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torch import Generator, Tensor
 
 
-class Replace(Edit):
+class Replace(PlacedEdit):
     """Replaces the value, or a part of it, by the same part of the source."""
 
     kind: Literal["replace"] = "replace"
@@ -24,7 +24,7 @@ class Replace(Edit):
 
     def begin(self, context: EditContext) -> EditFn:
         """Find the position and the part of the source."""
-        place = index(self.at, context.signature)
+        place = index(self.at, context)
         source = context.source
         if source is None:
             raise AssertionError("BUG: `replace` began without its source")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from probes.component import Edit, EditContext, EditFn
-from probes.edits.kernels.position import At, index, put, take
+from probes.component import EditContext, EditFn
+from probes.edits.kernels.position import At, PlacedEdit, index, put, take
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
 
 
-class Zero(Edit):
+class Zero(PlacedEdit):
     """Sets the value, or a part of it, to zero; the gradient of that part is zero too."""
 
     kind: Literal["zero"] = "zero"
@@ -19,7 +19,7 @@ class Zero(Edit):
 
     def begin(self, context: EditContext) -> EditFn:
         """Find the position."""
-        place = index(self.at, context.signature)
+        place = index(self.at, context)
 
         def apply(value: Tensor, _generator: Generator) -> tuple[Tensor, dict[str, Tensor]]:
             part = take(value, place)

@@ -109,6 +109,16 @@ MODEL: dict[str, Code] = {
         ),
     ),
     "edit-source": Code("The source of an edit, a capture or a file, cannot be read."),
+    "no-second-tensor": Code(
+        "A value has no tensor to compare with: the other probe or run has no such target, or the run cannot be read.",
+        *_probe(
+            "{modules: [frozen], values: [output], against: {series: q}, transforms: [{kind: cosine}]}\n"
+            "  q: {modules: [classifier, unused], values: [output]}",
+            "{modules: [classifier], values: [output], against: {series: q}, transforms: [{kind: cosine}]}\n"
+            "  q: {modules: [classifier], values: [output], transforms: [{kind: norm}]}",
+        ),
+    ),
+    "other-schedule": Code("note: a probe and the one that it is compared with are due in different steps."),
     "edit-of-data": Code(
         "An edit cannot change a parameter, only its gradient.",
         *_edited(

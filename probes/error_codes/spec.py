@@ -11,6 +11,12 @@ def _acts(wrong: str, right: str) -> tuple[str, str]:
     return head + wrong, head + right
 
 
+def _changed(wrong: str, right: str) -> tuple[str, str]:
+    """Two specs of one edit."""
+    head = "version: 1\nallow_edits: true\nprobes:\n  acts: "
+    return head + wrong, head + right
+
+
 def _with(wrong: str, right: str) -> tuple[str, str]:
     """Two specs of one sound probe and more lines."""
     tail = "\nprobes:\n  acts: {hook: forward, modules: [fc1]}"
@@ -182,6 +188,13 @@ SPEC: dict[str, Code] = {
             "{hook: forward, modules: [fc1], where: {of: {kind: norm}, above: 1}}",
         ),
     ),
+    "wrong-comparison": Code(
+        "A comparison needs `against` with one of `step`, `series` and `run`, and one transform that compares two tensors.",
+        *_acts(
+            "{hook: forward, modules: [fc1], against: {step: previous}}",
+            "{hook: forward, modules: [fc1], against: {step: previous}, transforms: [{kind: cosine}]}",
+        ),
+    ),
     "range": Code(
         "A range of `when`, or the bounds of a condition, select nothing, or combine keys that contradict each other.",
         *_acts(
@@ -242,7 +255,7 @@ SPEC: dict[str, Code] = {
         ),
     ),
     "unknown-probe": Code(
-        "A rule names a probe that the spec does not have.",
+        "A rule, or `against`, names a probe that the spec does not have.",
         *_ruled("{probe: act, above: 6}", "{probe: acts, above: 6}"),
     ),
     "rule-bounds": Code(
@@ -340,6 +353,20 @@ SPEC: dict[str, Code] = {
         *_acts(
             "{hook: forward, modules: [fc1], edit: {kind: add}}\nallow_edits: true",
             "{hook: forward, modules: [fc1], edit: {kind: add, value: 1.0}}\nallow_edits: true",
+        ),
+    ),
+    "position": Code(
+        "A position along an axis is a number, a list, a range, `{given: NAME}`, or `last_of NAME`.",
+        *_changed(
+            "{hook: forward, modules: [fc1], dims: [batch, token], edit: {kind: zero, at: {token: last}}}",
+            "{hook: forward, modules: [fc1], dims: [batch, token], edit: {kind: zero, at: {token: -1}}}",
+        ),
+    ),
+    "factor": Code(
+        "A factor of an edit is a number or `{given: NAME}`; a permutation is `{given: NAME}`.",
+        *_changed(
+            "{hook: forward, modules: [fc1], edit: {kind: scale, by: half}}",
+            "{hook: forward, modules: [fc1], edit: {kind: scale, by: 0.5}}",
         ),
     ),
     "mixup": Code(

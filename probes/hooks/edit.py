@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -15,6 +15,7 @@ from probes.hooks.capture.recorder import CaptureClock
 from probes.hooks.capture.tap import Tap
 from probes.signature import Signature, SignatureError
 from probes.tensors import DTYPE_NAMES, LeafNotFound, children, leaves, with_members
+from probes.transforms.kernels.mask import MaskAbsent, input_of
 from probes.value_path import quoted
 
 Change = Callable[[Tensor], Tensor]
@@ -28,9 +29,18 @@ class Editor:
         source: gives the tensor its `from` names, on the host; None without. The program may give another between two calls.
         dims: names of the value's axes.
         where: the probe and its target, for messages.
+        given: the other tensors that the program gives now, by name.
     """
 
-    def __init__(self, edit: Edit, source: Callable[[], Tensor | None], dims: tuple[str, ...] | None, where: str) -> None:
+    def __init__(
+        self,
+        edit: Edit,
+        source: Callable[[], Tensor | None],
+        dims: tuple[str, ...] | None,
+        where: str,
+        given: Mapping[str, Tensor] | None = None,
+    ) -> None:
+        self.given = {} if given is None else given
         self.edit = edit
         self.source = source
         self.dims = dims
@@ -55,9 +65,9 @@ class Editor:
                 if self.dims is not None and len(self.dims) != value.ndim:
                     raise SignatureError(f"`dims` names {len(self.dims)} axes ({', '.join(self.dims)}), but the value has {value.ndim}")
                 signature = Signature(DTYPE_NAMES[value.dtype], tuple(value.shape), self.dims)
-                self.begun[key] = self.edit.begin(EditContext(signature, source))
+                self.begun[key] = self.edit.begin(EditContext(signature, source, self.given, input_of))
             result, self.drawn = self.begun[key](value, self.generator(at, call))
-        except (SignatureError, RuntimeError, ValueError, TypeError) as error:
+        except (SignatureError, MaskAbsent, RuntimeError, ValueError, TypeError) as error:
             raise EditError(f"{self.where}: edit `{self.edit.kind}` in epoch {at.epoch} step {at.step}: {error}") from error
         return self.checked(value, result, at)
 

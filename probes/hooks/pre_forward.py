@@ -63,7 +63,8 @@ class PreForwardHook(ModuleHook):
         changed = False
         for edit in self.edits:
             if edit.gate.due if recompute else edit.wants(at, call):
-                inputs = edit.changed(inputs, at, call, recompute)
+                with given(masks_of(self.masks, self.named, inputs) if edit.masks else {}):
+                    inputs = edit.changed(inputs, at, call, recompute)
                 changed = True
         if changed:
             args, kwargs = self.unbind(inputs, args, kwargs)

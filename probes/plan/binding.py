@@ -12,9 +12,35 @@ from probes.clock import SeriesKey
 from probes.errors import Problem
 from probes.plan.tree import Tree
 from probes.printable import html_lines, html_table
+from probes.reader.run import RunReader
 from probes.signature import Signature, size
 from probes.spec import LoadedSpec, Probe, Spec
-from probes.value_path import HOOK_OF, value_text
+from probes.value_path import HOOK_OF, quoted, value_text
+
+
+@dataclass(frozen=True)
+class SecondTensor:
+    """What the values of a binding are compared with.
+
+    Attributes:
+        step: `previous` or `first`; empty where it is not the value of another step.
+        series: probe, target and value of the binding whose value it is.
+        suffix: its target, where the binding is compared with several; None otherwise.
+        run: the run that holds it, with the probe, the target and a digest of its captures roots.
+    """
+
+    step: str = ""
+    series: tuple[str, str, str] | None = None
+    suffix: str | None = None
+    run: RunReader | None = None
+    probe: str = ""
+    target: str = ""
+    digest: str = ""
+
+    def __str__(self) -> str:
+        if self.series is not None:
+            return f"series {self.series[0]}/{self.series[1]}:{self.series[2]}"
+        return f"step {self.step}" if self.step else f"run with captures {self.digest[:16]}, {self.probe}/{self.target}"
 
 
 @dataclass(frozen=True)
@@ -37,6 +63,8 @@ class Binding:
         op: the operation of the module whose value it is; empty for a value of the module itself.
         source: the tensor that an edit's `from` names, on the host.
         source_blake3: BLAKE3 of its bytes.
+        given: further tensors that the program gives to the edit, by name, on the host.
+        second: what the values are compared with.
     """
 
     index: int
@@ -54,6 +82,8 @@ class Binding:
     op: str = ""
     source: Tensor | None = None
     source_blake3: str = ""
+    given: Mapping[str, Tensor] = field(default_factory=dict)
+    second: SecondTensor | None = None
 
     @property
     def model(self) -> str:
@@ -82,9 +112,19 @@ class Binding:
         return self.root != "grad_input" and self.probe.edit is None
 
     @property
-    def value(self) -> str:
-        """The value path as text."""
+    def seen(self) -> str:
+        """The value path that the hook sees, as text."""
         return value_text(self.root, self.keys, self.op)
+
+    @property
+    def value(self) -> str:
+        """The value path as text, with the target that it is compared with where there are several."""
+        return self.seen + self.suffix
+
+    @property
+    def suffix(self) -> str:
+        """What the leaves of the binding end with: the target that they are compared with, where there are several."""
+        return f".vs.{quoted(self.second.suffix)}" if self.second is not None and self.second.suffix is not None else ""
 
     def when_covers(self, epoch: int, rank: int) -> bool:
         """Whether anything of the binding can be due in an epoch and process."""
@@ -92,7 +132,7 @@ class Binding:
 
     def key(self, leaf: str, phase: str = "train") -> SeriesKey:
         """The key of the series of one leaf."""
-        return SeriesKey(self.name, self.target, leaf, phase)
+        return SeriesKey(self.name, self.target, leaf + self.suffix, phase)
 
     def as_dict(self) -> dict[str, object]:
         """Plain data for `probes plan --json` and the manifest."""
@@ -109,6 +149,8 @@ class Binding:
             "bytes": self.stored.nbytes,
             **({"edit": self.probe.edit.model_dump(mode="json", by_alias=True, exclude_none=True)} if self.probe.edit else {}),
             **({"source_blake3": self.source_blake3} if self.source_blake3 else {}),
+            **({"against": str(self.second)} if self.second else {}),
+            **({"against_blake3": self.second.digest} if self.second and self.second.digest else {}),
             **({"stage": self.stage} if self.stage else {}),
             **({"aliases": list(self.aliases)} if self.aliases else {}),
             **({"raw": self.raw} if self.raw != self.module else {}),

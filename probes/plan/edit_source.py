@@ -50,19 +50,32 @@ def given_name(edit: Edit | None) -> str:
     return (source.given or "") if source is not None else ""
 
 
-def _given(draft: ProbeDraft, name: str) -> tuple[Tensor | None, str]:
+def given_names(edit: Edit | None) -> tuple[str, ...]:
+    """The names of all tensors that the program gives to an edit."""
+    source = given_name(edit)
+    return () if edit is None else tuple(dict.fromkeys([*([source] if source else []), *edit.given_names()]))
+
+
+def given_of(draft: ProbeDraft) -> dict[str, Tensor]:
+    """The tensors that the program gives to an edit, but for that of `from`."""
+    names = draft.probe.edit.given_names() if draft.probe.edit is not None else ()
+    found = {name: _given(draft, name, ("edit",))[0] for name in dict.fromkeys(names)}
+    return {name: tensor for name, tensor in found.items() if tensor is not None}
+
+
+def _given(draft: ProbeDraft, name: str, place: tuple[str, ...] = ("edit", "from")) -> tuple[Tensor | None, str]:
     """What the program gives; where no program is there, as for `probes plan`, it is noted that it will have to."""
     if draft.given is None:
-        draft.note("edit-source", f'`{name}` is given by the program: `attach(..., given={{"{name}": tensor}})`', "edit", "from")
+        draft.note("edit-source", f'`{name}` is given by the program: `attach(..., given={{"{name}": tensor}})`', *place)
         return None, ""
     if name not in draft.given:
         hint = nearest(name, draft.given) or f'attach with `given={{"{name}": tensor}}`'
-        draft.refuse("edit-source", f"the program does not give `{name}`", hint, "edit", "from")
+        draft.refuse("edit-source", f"the program does not give `{name}`", hint, *place)
         return None, ""
     try:
         found = tensor_of(draft.given[name])
     except (TypeError, ValueError, RuntimeError) as error:
-        draft.refuse("edit-source", f"`{name}` is no tensor: {error}", "give a tensor, an array or a number", "edit", "from")
+        draft.refuse("edit-source", f"`{name}` is no tensor: {error}", "give a tensor, an array or a number", *place)
         return None, ""
     return found, digest_of(found)
 

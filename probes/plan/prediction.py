@@ -92,6 +92,7 @@ def _of(plan: Plan, binding: Binding, values: Values | None) -> Iterator[Predict
         yield Predicted(binding, binding.value, binding.stored, 0, f"`{binding.value}` has no tensor; the call has {known}")
     for leaf, one in leaves:
         lost = binding.root == "grad_input" and not one.shared
+        leaf = leaf + binding.suffix
         yield Predicted(binding, leaf, Signature(), 0, NO_SHARE) if lost else _stored(binding, leaf, one.signature, calls)
 
 

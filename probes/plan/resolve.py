@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from torch.nn import Module
 
+from probes.component import TensorComparison, Transform
 from probes.errors import PlanError, Problem, nearest
 from probes.plan.binding import Binding, Plan
 from probes.plan.checks.bindings import check, rule_problems
 from probes.plan.checks.conditions import check_conditions
 from probes.plan.checks.operations import check_operation_of, check_operations
 from probes.plan.draft import MatchedValue, ProbeDraft
-from probes.plan.edit_source import source_of
+from probes.plan.edit_source import given_of, source_of
 from probes.plan.match_modules import module_values
 from probes.plan.match_tensors import tensor_values
 from probes.plan.tree import Tree
@@ -41,6 +42,10 @@ def resolve(spec: Any, model: Module | Mapping[str, Module], given: Mapping[str,
     fitting = {name: probe for name, probe in chosen.items() if (probe.model or "") in trees}
     drafts = [ProbeDraft(name, probe, trees[probe.model or ""], loaded, given) for name, probe in fitting.items()]
     bound = [(draft, list(_bindings(draft))) for draft in drafts]
+    if any(draft.probe.against is not None for draft in drafts):
+        from probes.plan.second_tensor import with_second_tensors
+
+        bound = with_second_tensors(bound)
     check(bound)
     missing = [_no_model(loaded, name, probe, trees) for name, probe in chosen.items() if (probe.model or "") not in trees]
     found = [*missing, *(problem for draft in drafts for problem in draft.problems), *rule_problems(loaded, bound)]
@@ -102,8 +107,13 @@ def _binding(draft: ProbeDraft, target: MatchedValue) -> Binding:
     probe, node = draft.probe, target.node
     source, digest = source_of(draft, target)
     seen = target.seen if target.seen.dtype else Signature(dims=probe.dims)
-    stored = _transformed(draft, seen)
-    check_conditions(draft, target.value, seen, stored)
+    stored = _transformed(draft, seen, draft.probe.transforms)
+    first = (
+        seen
+        if draft.probe.against is None or draft.problems
+        else _transformed(draft, seen, draft.probe.transforms[: _compared(draft.probe)])
+    )
+    check_conditions(draft, target.value, first, stored)
     return Binding(
         index=0,
         name=draft.name,
@@ -120,11 +130,17 @@ def _binding(draft: ProbeDraft, target: MatchedValue) -> Binding:
         op=target.op,
         source=source,
         source_blake3=digest,
+        given=given_of(draft),
     )
 
 
-def _transformed(draft: ProbeDraft, signature: Signature) -> Signature:
-    for index, transform in enumerate(draft.probe.transforms):
+def _compared(probe: Probe) -> int:
+    """How many transforms of a probe there are up to the comparison, with it; 0 without one."""
+    return next((index + 1 for index, one in enumerate(probe.transforms) if isinstance(one, TensorComparison)), 0)
+
+
+def _transformed(draft: ProbeDraft, signature: Signature, transforms: Sequence[Transform]) -> Signature:
+    for index, transform in enumerate(transforms):
         try:
             signature = transform.out(signature)
         except SignatureError as error:

@@ -12,6 +12,7 @@ from probes.errors import RunError, UsageError
 from probes.optional_package import require_torch
 from probes.proof.comparison.difference import Difference
 from probes.proof.diff import diff
+from probes.proof.replay_files import lay_files
 from probes.proof.replay_plan import Change, ReplayPlan, changes, command, plan_replay, write_spec
 from probes.run_directory.launch.launch_file import launches
 from probes.run_directory.ledger_lines import read_ledgers
@@ -100,7 +101,8 @@ def replay(
         raise RunError(f"not everything is as it was recorded; give --anyway to go on:\n{listed}")
     with TemporaryDirectory() as room:
         launcher = next((one.launcher for one in launches(run).values()), "") if run.is_dir() else ""
-        words = command(plan.manifest, write_spec(run, plan.manifest, Path(room)), Path(out), plan.directory, launcher)
+        folder = lay_files(run, plan.manifest, plan.directory, Path(room))
+        words = command(plan.manifest, write_spec(run, plan.manifest, folder), Path(out), plan.directory, launcher)
         done = subprocess.run(words, cwd=plan.directory, stdout=STDERR, check=False)
     if done.returncode:
         raise RunError(f"the replayed command ended with {done.returncode}: {' '.join(words)}")

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from probes.capture_file.read import SealedFile
 from probes.errors import FileRefused, StorageError, UsageError
 from probes.plain_file import read_plain, regular
+from probes.proof.replay_files import code_files
 from probes.proof.verify import verify
 from probes.provenance.code import GitUnknown, repository, with_home
 from probes.provenance.packages import packages, python_version
@@ -56,6 +57,7 @@ class ReplayPlan(NamedTuple):
         recorded_sha256: SHA-256 of the script when it was recorded.
         words: the command, with the name of the spec instead of a path to it.
         plugins: the plug-ins that it would be allowed to import.
+        functions: the files of the spec whose functions it would be allowed to run, with their recorded digests.
         anchored_by: head of the ledger that the recorded run has; empty where only its manifest and spec are there.
         imported: SHA-256 of the files of modules that were imported while the recorded run went on, by name.
     """
@@ -67,6 +69,7 @@ class ReplayPlan(NamedTuple):
     recorded_sha256: str
     words: tuple[str, ...]
     plugins: tuple[str, ...]
+    functions: tuple[str, ...]
     anchored_by: str
     imported: Mapping[str, str]
 
@@ -99,6 +102,7 @@ def plan_replay(run: Path, out: Path, directory: Path | None, roots_only: bool =
         recorded_sha256=manifest.code.sha256 or "",
         words=tuple(words),
         plugins=tuple(f"{plugin.kind} ({plugin.distribution} {plugin.version})" for plugin in manifest.spec.plugins),
+        functions=tuple(f"{one.name} (SHA-256 {one.sha256[:12]})" for one in code_files(manifest)),
         anchored_by=head,
         imported=_imported(run) if head else {},
     )
@@ -257,6 +261,7 @@ def command(manifest: Manifest, spec: Path, out: Path, directory: Path, launcher
     script = code.script.split(" ") if code.script.startswith("-m ") else [with_home(code.script)]
     words = [*script, *(with_home(argument) for argument in code.argv)]
     allowed = [word for plugin in manifest.spec.plugins for word in ("--allow-plugin", plugin.kind)]
+    allowed += [word for one in code_files(manifest) for word in ("--allow-code", one.name)]
     return [sys.executable, *torchrun, "-m", "probes", "run", "--out", str(out.resolve()), *allowed, str(spec.resolve()), *words]
 
 
@@ -265,7 +270,7 @@ def write_spec(run: Path, manifest: Manifest, room: Path) -> Path:
     if not NAME.fullmatch(manifest.spec.name):
         raise UsageError(f'"{run}" names its spec `{manifest.spec.name}`, which is not the name of a file')
     written = room / f"{manifest.spec.name}.yaml"  # without a key `name` a spec is called as its file
-    if len(manifest.spec.files) <= 1 and not manifest.spec.overrides:
+    if len(manifest.spec.files) - len(code_files(manifest)) <= 1 and not manifest.spec.overrides:
         written.write_bytes(read_plain(run / "spec.yaml"))
         return written
     for path in sorted(run.glob("epoch-*.h5")):

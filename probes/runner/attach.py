@@ -12,7 +12,7 @@ from torch.nn import Module
 
 from probes.errors import UsageError, nearest
 from probes.plan import Plan, resolve
-from probes.plan.edit_source import given_name
+from probes.plan.edit_source import given_names
 from probes.provenance.collect import Script
 from probes.provenance.own_code import Functions, with_functions
 from probes.run_directory.recording import Recording
@@ -81,10 +81,10 @@ def attach(
 
 
 def _refuse_unused(plan: Plan, given: Mapping[str, Any]) -> None:
-    wanted = {given_name(probe.edit) for probe in plan.spec.probes.values()} - {""}
+    wanted = {name for probe in plan.spec.probes.values() for name in given_names(probe.edit)}
     for name in given:
         if name not in wanted:
-            raise UsageError(f"the spec takes no tensor `{name}`; {nearest(name, wanted) or 'an edit takes one by `from: {given: NAME}`'}")
+            raise UsageError(f"the spec takes no tensor `{name}`; {nearest(name, wanted) or 'an edit takes one by `{given: NAME}`'}")
 
 
 def _text(value: object) -> str:

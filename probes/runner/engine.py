@@ -31,9 +31,18 @@ from probes.runner.failures import Failures
 from probes.runner.watch.loop_values import LoopValues
 from probes.runner.watch.loss_scale import watch_losses
 
+LOGGED = "loop."  # what labels of samples begin with that the program logs
 Observer = Callable[[Answer], None]
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+def labels_of(plan: Plan) -> frozenset[str]:
+    """The names of logged values that the spec uses as labels of samples, or in conditions."""
+    probes = {binding.name: binding.probe for binding in plan.bindings}.values()
+    used = [str(getattr(one, "by", "")) for probe in probes for one in probe.transforms]
+    compared = [one.loop for probe in probes for one in (probe.where, probe.when.trigger) if one is not None and one.loop is not None]
+    return frozenset([*(name.removeprefix(LOGGED) for name in used if name.startswith(LOGGED)), *compared])
 
 
 def _guarded(event: Callable[Concatenate[Engine, P], R]) -> Callable[Concatenate[Engine, P], R | None]:
@@ -88,6 +97,7 @@ class Engine:
         self.watch = self.live.watch
         self._call_kind = self.live.call_kind
         self.logged = LoopValues(self.live.loops, self.live.trees, self.moment, self.clock, lambda text: self.failures.say(text))
+        self.logged.labels = labels_of(plan)
         self.observers: list[Observer] = []
         self.epoch_listeners: list[Callable[[], None]] = []
         self.collect: Callable[[], None] | None = None

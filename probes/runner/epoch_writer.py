@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from probes.component import Accumulation
 from probes.errors import RunError, StorageError
 from probes.hooks.capture.account import LOSSES, Account
-from probes.hooks.capture.accumulator import Accumulator
+from probes.hooks.capture.accumulator import Accumulator, LastClock
 from probes.hooks.capture.run_state import CaptureWriter, RunState, StepState
 from probes.plan import Plan
 from probes.provenance.collect import generators, weights_digest
@@ -178,12 +178,18 @@ class EpochWriter:
             nested: whether a step around it goes on, so that the file is not cut here.
             overlaps: whether calls of other steps ran at the same time; they are not dropped with it.
         """
+        if self.live.compared is not None:
+            self.live.compared.end_step(state, keep=ended.keep)
+        logged = self.moment.logged.pop(state, {}) if self.moment.logged else {}
+        if self.live.numbers is not None:
+            at = LastClock(self.moment.epoch, ended.phase, ended.step, self.moment.microstep, state)
+            self.live.numbers.end_step(state, at, logged, keep=ended.keep)
         for binding, reason in self.live.end_step(state, whole=ended.keep and not overlaps):
             if binding.in_each_step and reason not in QUIET:
                 self.failures.missing(binding, reason, ended.phase, ended.step)
         if self._merged:
             for accumulator in self._accumulators():
-                accumulator.end_step(ended.phase, ended.step, ended.keep)
+                accumulator.end_step(ended.phase, ended.step, ended.keep, ended.ids, logged)
         gaps = self.failures.gaps_of(state) if self.failures.gaps else []
         if self._is_idle(ended, gaps):
             return

@@ -210,7 +210,7 @@ class ProgramEvents:
     @property
     def _logs_by_itself(self) -> bool:
         """Whether loss and optimizer settings are logged without the program saying so: it does not know of the run."""
-        return self.clock.automatic and bool(self.engine.logged.taps)
+        return self.clock.automatic and bool(self.engine.logged.taps or self.engine.logged.labels)
 
     def backward_begins(self, loss: Tensor) -> None:
         """The program calls `backward` on a scalar."""

@@ -104,6 +104,7 @@ def _published(
     past = past or PreviousAttempts()
     try:
         before = _begun(owned.directory) if past.attempt > 1 else None
+        _check_comparisons(plan, past)
         run_id = before.run_id if before is not None else launch.run_id if launch is not None else owned.claim.run_id
         return Start(owned, _publish(plan, wanted, owned, run_id, past, before), past, launch)
     except BaseException:
@@ -152,6 +153,16 @@ def _publish(plan: Plan, wanted: Wanted, owned: Ownership, run_id: str, past: Pr
         "spec": plan.loaded.source.decode(),
         "resolved": plan.loaded.resolved.decode(),
     }
+
+
+def _check_comparisons(plan: Plan, past: PreviousAttempts) -> None:
+    """Refuse to go on where values are compared with the first step: its value is in no file."""
+    found = next((one for one in plan.bindings if one.second is not None and one.second.step == "first"), None)
+    if found is not None and past.attempt > 1:
+        raise UsageError(
+            f"probe `{found.name}` compares with the first step of the run, whose value is not stored, so the run cannot be resumed; "
+            "compare with a run that holds it: `against: {run: DIR}`"
+        )
 
 
 def _check_same(before: Manifest, now: Manifest) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from probes.errors import PlanError, ProbesError, RunError
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from probes.errors import PlanError, ProbesError, RunError, UsageError
 from probes.runner.clock.answers import Answer, EpochEnded, SeveralUpdates, StepEnded, StepPaused
 from probes.runner.run import Run
 from probes.runner.start import world
@@ -14,6 +18,10 @@ from probes.script.progress import Progress
 from probes.script.run_request import RunRequest
 from probes.script.spawned_children import SpawnedChildren
 from probes.script.started_programs import StartedPrograms
+from probes.spec import Spec
+
+if TYPE_CHECKING:
+    from probes.script.framework_logs import FrameworkLogs
 
 PATIENCE = 50  # steps until the user is told that the spec captures none of them
 
@@ -40,6 +48,7 @@ class Probing:
         self.programs = StartedPrograms(request.command)
         self.child = child
         self._without_rank = False
+        self.logs = framework_logs(request, self.runs)
 
     def start(self) -> None:
         """Watch for the model and for loaders."""
@@ -47,9 +56,13 @@ class Probing:
         self.finder.start()
         self.children.start()
         self.programs.start()
+        if self.logs is not None:
+            self.logs.start()
 
     def stop_watching(self) -> None:
         """Watch no more; the run, if there is one, is still to be closed."""
+        if self.logs is not None:
+            self.logs.stop()
         self.programs.stop()
         self.children.stop()
         self.finder.stop()
@@ -152,6 +165,27 @@ class Probing:
 
     def loader_gone(self, loader: object) -> None:
         """Nothing follows."""
+
+
+def framework_logs(request: RunRequest, runs: CandidateRuns) -> FrameworkLogs | None:
+    """What hands values that trainers log to the runs; None, without an import, for a spec that asks for no value of the loop."""
+    if not asks_for_loop(request.loaded.spec):
+        return None
+    from probes.script.framework_logs import FrameworkLogs
+
+    def log(values: Mapping[str, Any]) -> None:
+        for run in runs.open_runs:
+            wanted = {name: value for name, value in values.items() if run.engine.logged.asks_for(name)}
+            with suppress(UsageError):  # outside of any epoch, as the last values of a Trainer are
+                run.engine.log(wanted)
+
+    return FrameworkLogs(log)
+
+
+def asks_for_loop(spec: Spec) -> bool:
+    """Whether a spec captures values of the loop, or compares them."""
+    conditions = [one for probe in spec.probes.values() for one in (probe.where, probe.when.trigger) if one is not None]
+    return any(probe.of_loop for probe in spec.probes.values()) or any(one.loop is not None for one in conditions)
 
 
 class RunObserver:

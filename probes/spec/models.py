@@ -8,6 +8,7 @@ from pydantic import Discriminator, Field, Tag
 
 from probes.component import Edit, Sink, Transform
 from probes.record_options import RecordOptions
+from probes.spec.against import Against
 from probes.spec.kinds import KindOf
 from probes.spec.rules import Rule
 from probes.spec.texts import DTYPED, NAMED, Amount, Class, Dims, Dtype, Name, Operations, Patterns, Sinks, Tensors, Types, Values
@@ -99,6 +100,9 @@ class Probe(SpecPart):
         Field(
             description="full: put a DTensor together before the transforms, by a collective on all ranks; default: each rank's local part"
         ),
+    ] = None
+    against: Annotated[
+        Against | None, Field(description="second tensor for the transform that compares: of another step, series or run")
     ] = None
     transforms: Annotated[Transforms, Field(description="transforms of the value, in order")] = ()
     sinks: Annotated[Sinks, Field(description="names of sinks; default: all sinks of the spec")] = ()

@@ -20,6 +20,9 @@ WINDOW = 20
 """Numbers that a running mean is made of, where the spec does not say how many."""
 
 
+PlainName = Annotated[str, Field(min_length=1)]
+
+
 class SpecPart(BaseModel):
     """A part of a spec: frozen, strict, without unknown keys."""
 
@@ -80,6 +83,12 @@ class Range(SpecPart):
 class Condition(SpecPart):
     """Bounds of a number: all that are given must hold."""
 
+    series: Annotated[
+        PlainName | None, Field(description="a probe whose value has the number, in the same step; default: the value itself")
+    ] = None
+    loop: Annotated[
+        PlainName | None, Field(description="a value of the loop that is the number, in the same step, such as loss; see run.log")
+    ] = None
     of: Annotated[
         Annotated[Transform, KindOf("transform")] | None,
         Field(description="transform that makes a number of the value before its transforms; default: the stored value is the number"),
@@ -100,6 +109,11 @@ class Condition(SpecPart):
     window: Annotated[
         int | None, Field(ge=2, description=f"numbers of the running mean, the last of the series before this one; default: {WINDOW}")
     ] = None
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the number is that of another series, or of the loop."""
+        return self.series is not None or self.loop is not None
 
     @property
     def bounds(self) -> list[str]:

@@ -9,7 +9,7 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from probes.component import Accumulation, Transform
+from probes.component import Accumulation, TensorComparison, Transform, TransformFn
 from probes.signature import Signature
 from probes.testing.component import check_component
 from probes.testing.values import DTYPES, SHAPES, bits, example, generators, names_of_axes, refusal
@@ -53,6 +53,14 @@ def check_transform(
     return tuple(taken)
 
 
+def begun(transform: Transform, signature: Signature) -> TransformFn:
+    """The function of a transform; that of a comparison compares with an example of the same shape."""
+    if not isinstance(transform, TensorComparison):
+        return transform.begin(signature)
+    compare = transform.compare(signature)
+    return lambda value: compare(value, example(signature.replace(shape=tuple(value.shape)), seed=99))
+
+
 def signature_of(tensor: Tensor, predicted: Signature) -> Signature:
     """The signature of a result; a tensor has no names and labels, so they are the predicted ones."""
     return Signature(str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape), predicted.dims, predicted.coords)
@@ -73,9 +81,9 @@ def _check_value(transform: Transform, signature: Signature) -> None:
     real = signature_of(result, predicted)
     assert real == predicted, f"`{transform.kind}` of {signature} was predicted to be {predicted}, but is {real}"
     _check_unknown(transform, signature, real)
-    again = transform.begin(signature)(value)
+    again = begun(transform, signature)(value)
     with torch.inference_mode():
-        inferred = transform.begin(signature)(value.clone())
+        inferred = begun(transform, signature)(value.clone())
     for other, when in ((again, "the second time"), (inferred, "in inference mode")):
         assert bits(other) == bits(result), f"`{transform.kind}` of {signature} differs {when}"
     assert not result.requires_grad, f"the result of `{transform.kind}` requires grad"
@@ -86,7 +94,7 @@ def _check_value(transform: Transform, signature: Signature) -> None:
 
 def _check_merge(transform: Accumulation, signature: Signature) -> None:
     """Merging keeps dtype and shape, repeats, does not depend on the grouping, and does not write to its arguments."""
-    work = transform.begin(signature)
+    work = begun(transform, signature)
     parts = [work(example(signature, seed)).clone() for seed in range(3)]
     before = [bits(part) for part in parts]
     left = transform.merge(transform.merge(parts[0], parts[1]), parts[2])
@@ -104,7 +112,7 @@ def _check_merge(transform: Accumulation, signature: Signature) -> None:
 def _untouched(transform: Transform, value: Tensor, signature: Signature) -> Tensor:
     """The result, after a check of what must not have changed."""
     before, version, state = bits(value), value._version, generators()
-    result = transform.begin(signature)(value)
+    result = begun(transform, signature)(value)
     assert generators() == state, f"`{transform.kind}` draws from a global random generator"
     assert value._version == version, f"`{transform.kind}` writes to its input"
     assert bits(value) == before, f"`{transform.kind}` writes to its input"
@@ -141,7 +149,7 @@ def _fits(predicted: Signature, real: Signature) -> bool:
 
 def _check_other_sizes(transform: Transform, signature: Signature) -> None:
     """The function that was begun for one size takes another, as in the last batch of an epoch."""
-    work = transform.begin(signature)
+    work = begun(transform, signature)
     shape = tuple(size and size * 2 for size in signature.shape or ())
     larger = signature.replace(shape=shape)
     if _takes(transform, larger):

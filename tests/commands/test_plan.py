@@ -244,3 +244,24 @@ def test_a_script_that_fails_before_its_model_is_called_shows_why(invoke: Invoke
     assert invoke(plan, "probe.yaml", "--watch", "train.py").code == 7
     written("train.py", "import torch\n")
     assert "the program called no model" in invoke(plan, "probe.yaml", "--watch", "train.py").err
+
+
+def test_what_is_compared_is_a_note_and_the_copies_that_are_kept_are_counted(invoke: Invoke, written: Written) -> None:
+    written(
+        "probe.yaml",
+        """
+        version: 1
+        probes:
+          moved: {hook: tensor, tensors: [fc1.weight], values: [data], against: {step: first}, transforms: [{kind: relative_error}]}
+          near: {hook: forward, modules: [fc1], against: {series: acts}, transforms: [{kind: cosine}]}
+          acts: {hook: forward, modules: [h.1.attn], where: {loop: loss, above: 1}}
+        """,
+    )
+    lines = squeezed(invoke(plan, "--model", "model:Net", "probe.yaml").out)
+    assert "moved tensor fc1.weight data Linear float32[] 4 B also `fc2`; against step first" in lines
+    assert "near forward fc1 output Linear unknown[] ? also `fc2`; against series acts/h.1.attn:output" in lines
+    assert lines[-3:] == [
+        "1 value compared with another step: a copy of each is kept in memory",
+        "1 value compared with another series: copies are kept in memory until the step ends",
+        "1 value kept in memory until a number elsewhere decides, at most until the step ends",
+    ]

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pickle
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -333,6 +334,44 @@ def test_operations_of_a_compiled_module_are_refused() -> None:
     with pytest.raises(PlanError, match="is compiled, and the operations of a graph cannot be seen"):
         probes.resolve(spec(hook="forward", ops=["softmax"]), torch.compile(net(), backend="eager"))
     torch._dynamo.reset()
+
+
+class Generating(nn.Module):
+    def forward(self, x: Tensor) -> Iterator[Tensor]:
+        yield x.softmax(-1)
+
+
+def test_operations_of_a_forward_that_is_a_generator_are_refused() -> None:
+    wanted = {"version": 1, "probes": {"p": {"hook": "forward", "modules": ["0"], "ops": ["softmax"]}}}
+    with pytest.raises(PlanError, match="the forward of `0` is a generator, whose body runs after the module has returned"):
+        probes.resolve(wanted, nn.Sequential(Generating()))
+
+
+class Softmax(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x.softmax(-1)
+
+
+class InParallel(nn.Module):
+    """Calls replicas of its part in threads, as DataParallel does on several devices."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.part = Softmax()
+
+    def forward(self, x: Tensor) -> Tensor:
+        replicas = [self.part._replicate_for_data_parallel() for _ in range(2)]
+        with ThreadPoolExecutor(2) as pool:
+            return torch.cat([*pool.map(lambda replica, half: replica(half), replicas, x.chunk(2))])
+
+
+def test_operations_of_replicas_in_threads_are_captured() -> None:
+    x = torch.randn(4, 3)
+    wanted = {"version": 1, "probes": {"p": {"hook": "forward", "modules": ["part"], "ops": ["softmax"], "expect": {"fires": "some"}}}}
+    look = probes.look(InParallel(), wanted, x)
+    captures = look["p", "part"].torch()
+    halves = {tuple(half.flatten().tolist()) for half in x.softmax(-1).chunk(2)}
+    assert {tuple(capture.flatten().tolist()) for capture in captures} == halves
 
 
 def test_a_failing_edit_stops_the_program() -> None:

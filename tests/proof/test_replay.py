@@ -4,6 +4,7 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
@@ -162,3 +163,40 @@ def test_a_spec_is_never_written_to_a_place_that_a_manifest_names(project: Path,
     base = recorded(project / "base")
     with pytest.raises(UsageError, match="is not the name of a file"):
         write_spec(project / "base", base.model_copy(update={"spec": base.spec.model_copy(update={"name": name})}), tmp_path)
+
+
+METRICS = "def largest(value):\n    return value.abs().max()\n"
+OWN = """version: 1
+allow_edits: true
+probes:
+  own: {hook: forward, modules: ["0"], transforms: [{kind: python, function: "code/metrics.py:largest"}]}
+  steer: {hook: forward, modules: ["0"], edit: {kind: add, from: {file: ../direction.npy}}}
+  moved:
+    hook: forward
+    modules: ["1"]
+    against: {run: ../reference}
+    transforms: [{kind: relative_error}]
+"""
+
+
+def test_a_spec_with_files_beside_it_replays_with_its_functions_tensors_and_reference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PROBES_KEEP_SOURCES", "1")
+    (tmp_path / "specs" / "code").mkdir(parents=True)
+    (tmp_path / "train.py").write_text(SCRIPT)
+    (tmp_path / "specs" / "code" / "metrics.py").write_text(METRICS)
+    (tmp_path / "specs" / "own.yaml").write_text(OWN)
+    (tmp_path / "specs" / "reference.yaml").write_text('version: 1\nprobes:\n  moved: {hook: forward, modules: ["1"]}\n')
+    np.save(tmp_path / "direction.npy", np.arange(3, dtype=np.float32))
+    run = ("-m", "probes", "run", "--out")
+    programs.run(*run, "reference", "specs/reference.yaml", "train.py", "7", cwd=tmp_path, check=True)
+    programs.run(*run, "base", "--allow-code", "specs/code/metrics.py", "specs/own.yaml", "train.py", "7", cwd=tmp_path, check=True)
+    shown: list[tuple[str, ...]] = []
+    found = replay(tmp_path / "base", tmp_path / "again", bitwise=True, agreed=lambda plan: not shown.append(plan.functions))
+    assert found.same
+    assert shown[0][0].startswith("code/metrics.py (SHA-256 ")
+    (tmp_path / "specs" / "code" / "metrics.py").write_text(METRICS.replace("abs()", "neg()"))
+    with pytest.raises(RunError, match=r"specs/code/metrics.py: recorded .*, now "):
+        replay(tmp_path / "base", tmp_path / "other")
+    assert replay(tmp_path / "base", tmp_path / "third", anyway=True).same  # with the code that is kept beside the run

@@ -66,3 +66,16 @@ def test_its_loss_scale_is_stored_beside_each_gradient(tmp_path: Path) -> None:
         folder.mkdir()
         runs.append(run(folder, script, scaled.SPEC.format("net.0", "net.0.weight")))
     scaled.check(*runs, "net.0", "net.0.weight")
+
+
+@pytest.mark.skipif(find_spec("pytorch_lightning") is None, reason="pytorch-lightning is not installed; no extra brings it")
+def test_what_it_logs_is_a_value_of_the_loop(tmp_path: Path) -> None:
+    computed = "nn.functional.mse_loss(self.net(batch[0]), batch[1])"
+    logged = SCRIPT.replace(f"return {computed}", f"loss = {computed}\n        self.log('train_loss', loss)\n        return loss")
+    validated = logged.replace("        self.net(batch[0])\n", "        self.log('mean', self.net(batch[0]).mean())\n")
+    logs = "  logs: {values: [loop.train_loss, loop.loss]}\n  evaluated: {values: [loop.mean], when: {phases: [eval]}}\n"
+    found = run(tmp_path, validated, SPEC + logs)
+    losses = found["logs", "", "loop.loss"]
+    assert found["logs", "", "loop.train_loss"].numpy().tolist() == losses.numpy().tolist()
+    assert found["logs", "", "loop.train_loss"].clocks.tolist() == losses.clocks.tolist()
+    assert len(found.sel(phase="eval")["evaluated", "", "loop.mean"]) == 6

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -34,8 +35,23 @@ probes:
 """
 
 
-def test_a_step_is_the_optimizers_and_each_batch_a_microstep_of_it(tmp_path: Path) -> None:
-    found = run(tmp_path, SCRIPT, SPEC)
+LOGGED = """  logs: {values: [loop.learning_rate, loop.grad_norm, loop.logged_loss]}
+  evaluated: {values: [loop.eval_loss], when: {phases: [eval]}}
+  steep: {hook: forward, modules: [classifier], where: {loop: grad_norm, above: 0.0}}
+"""
+
+
+def test_a_step_is_the_optimizers_and_each_batch_a_microstep_of_it_and_what_is_logged_belongs_to_it(tmp_path: Path) -> None:
+    logging = SCRIPT.replace('"report_to"', '"logging_steps": 1, "report_to"').replace("Trainer(model", "trainer = Trainer(model")
+    history = "trainer.train()\nimport json; json.dump(trainer.state.log_history, open('history.json', 'w'))\n"
+    found = run(tmp_path, logging.replace(".train()\n", f"\n{history}"), SPEC + LOGGED)
+    rows = json.loads((tmp_path / "history.json").read_text())
+    for name, logged in (("learning_rate", "learning_rate"), ("grad_norm", "grad_norm"), ("loss", "logged_loss")):
+        series = found["logs", "", f"loop.{logged}"]
+        assert series.numpy().tolist() == [row[name] for row in rows if name in row]
+        assert series.clocks["step"].tolist() == [0, 1, 2, 0, 1, 2]
+    assert found["evaluated", "", "loop.eval_loss"].numpy().tolist() == [row["eval_loss"] for row in rows if "eval_loss" in row]
+    assert len(found["steep", "classifier"]) == 12
     places = [(epoch, step, microstep) for epoch in range(2) for step in range(3) for microstep in range(2)]
     for probe in ("acts", "grads"):
         clocks = found.sel(phase="train")[probe, "bert.encoder.layer.0"].clocks

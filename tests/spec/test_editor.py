@@ -48,6 +48,7 @@ BEYOND = {
     "no-model": SEVERAL_KEYS,
     "no-place": SEVERAL_KEYS,
     "one-selection": SEVERAL_KEYS,
+    "wrong-comparison": SEVERAL_KEYS,
     "range": SEVERAL_KEYS,
     "two-places": SEVERAL_KEYS,
     "value-and-place": SEVERAL_KEYS,

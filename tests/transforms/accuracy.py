@@ -18,7 +18,7 @@ from torch import Tensor
 from probes.transforms.kernels.stats import on_device
 from probes.transforms.project import directions
 from tests.transforms.hard_inputs import Exact, ExactComplex, inputs, root, two
-from tests.transforms.made import applied, made
+from tests.transforms.made import applied, compared, made
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 COMPLEX = ("complex64", "complex128")
@@ -260,6 +260,30 @@ def _other_rows() -> Iterator[Row]:
     yield Row("entropy", "of n logits", FLOATS, "2^-41 and (n + 760) 2^-53 of itself and 1", _of_logits)
 
 
+def _of_pair(kind: str, true: Callable[[Fraction, Fraction, Fraction], Fraction | None], relative: bool) -> Compute:
+    """A comparison of the two halves of the input, from the exact sums of products."""
+
+    def compute(values: Tensor, exact: Exact) -> Check | None:
+        count = exact.count // 2
+        pair = values[: 2 * count].view(2, count)
+        one, other = Exact(pair[0]), Exact(pair[1])
+        products = sum(a * b for a, b in zip(one.whole, other.whole, strict=True)) * one.unit * other.unit
+        right = true(one.squares, other.squares, Fraction(products)) if count and one.squares and other.squares else None
+        if right is None:
+            return None
+        found = float(compared(made(kind), pair[0], pair[1]))
+        return Check(found, right, _stored(_widened(values), right, two(-39) * (right if relative else 1)), _widened(values))
+
+    return compute
+
+
+def _rows_of_pairs() -> Iterator[Row]:
+    cosine = _of_pair("cosine", lambda one, other, both: both / root(one * other), relative=False)
+    error = _of_pair("relative_error", lambda one, other, both: root((one + other - 2 * both) / other), relative=True)
+    yield Row("cosine", "of two tensors", FLOATS, "2^-39", cosine)
+    yield Row("relative_error", "of two tensors", FLOATS, "2^-39 of itself", error)
+
+
 def _rows_of_torch() -> Iterator[Row]:
     """What torch computes, in float32, or in float64 for float64."""
     share = "of the {} of magnitudes"
@@ -296,7 +320,7 @@ def _of_abs(values: Tensor, exact: ExactComplex) -> Check:
 
 def rows() -> list[Row]:
     """Every number with a bound, without figures."""
-    return [*_stats_rows(), *_norm_rows(), *_complex_rows(), *_reduce_rows(), *_other_rows(), *_rows_of_torch()]
+    return [*_stats_rows(), *_norm_rows(), *_complex_rows(), *_reduce_rows(), *_other_rows(), *_rows_of_pairs(), *_rows_of_torch()]
 
 
 def measured(seed: int, repeats: int) -> list[Row]:

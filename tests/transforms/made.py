@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from probes.component import Transform
+from probes.component import TensorComparison, Transform
 from probes.registry import component
 from probes.signature import Signature
 
@@ -28,6 +28,12 @@ def seen(value: Tensor, *dims: str) -> Signature:
 def applied(transform: Transform, value: Tensor, *dims: str) -> Tensor:
     """The result of one begun transform."""
     return transform.begin(seen(value, *dims))(value)
+
+
+def compared(transform: Transform, value: Tensor, other: Tensor, *dims: str) -> Tensor:
+    """The result of a comparison of two tensors."""
+    assert isinstance(transform, TensorComparison)
+    return transform.compare(seen(value, *dims))(value, other)
 
 
 def same_bits(left: Tensor, right: Tensor) -> bool:

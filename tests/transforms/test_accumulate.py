@@ -13,7 +13,7 @@ from probes.component import Accumulation
 from probes.signature import Signature, SignatureError
 from probes.testing import check_transform
 from probes.transforms.accumulate import MOMENTS
-from probes.transforms.kernels import accumulation
+from probes.transforms.kernels import accumulation, samples
 from probes.transforms.kernels.accumulation import moments
 from probes.transforms.kernels.summation import device_sum
 from tests.conftest import SEED
@@ -170,3 +170,27 @@ def test_over_time_alone_every_element_has_its_own_statistics() -> None:
 def test_means_beyond_the_range_of_sums_are_right() -> None:
     found = applied(accumulate(), torch.full((4,), 1.7e308, dtype=torch.float64))
     assert (found[2].item(), found[3].item()) == (1.7e308, 0.0)
+
+
+def test_the_largest_values_and_the_sums_by_label_pass_the_conformance_kit() -> None:
+    check_transform(accumulate(what="topk", size=3))
+
+
+@pytest.mark.parametrize(
+    ("keys", "reason"),
+    [
+        ({"size": 3}, "`size` has no effect with `what: moments`"),
+        ({"what": "topk"}, "`what: topk` needs `size`"),
+        ({"what": "sums", "by": "loop.labels"}, "`what: sums` needs `labels`"),
+        ({"what": "sums", "by": "output.x", "labels": 3}, "`by` must be an input of the same call"),
+        ({"what": "topk", "size": 3, "dims": [0]}, "`dims` has no effect"),
+    ],
+)
+def test_options_without_effect_and_options_that_are_missing_are_refused(keys: dict[str, object], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        accumulate(**keys)
+
+
+def test_sums_need_one_integer_for_each_sample() -> None:
+    with pytest.raises(ValueError, match=r"one integer for each of the 3 samples, and the labels are float32\[3\]"):
+        samples.sums_by_label(torch.zeros(3, 2), torch.zeros(3), 4)

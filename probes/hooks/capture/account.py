@@ -23,6 +23,7 @@ REASONS = {
     "no share": "the input is in a container that cannot be rebuilt, so the share of its gradient cannot be separated from the total",
     "absent": "the value path led to nothing in that call, or to None",
     "filtered": "the schedule excludes this call, or `where` the capture, or no trigger wrote it",
+    "no second tensor": "there was no tensor to compare with: no step before, no such capture of the other run, or no value of the series",
     "limit": "the epoch's byte limit had been reached",
     "ring full": "the capture waited for a trigger and was dropped for later ones (`limits.buffer_bytes`)",
     "no optimizer step": "no optimizer stepped the parameter in that step; a GradScaler skips steps with overflows",

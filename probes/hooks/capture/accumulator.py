@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -10,9 +11,9 @@ import torch
 from torch import Tensor
 
 from probes.clock import SeriesKey
-from probes.component import Accumulation, Transform
+from probes.component import Accumulation, StepSamples, Transform
 from probes.hooks.capture.account import Account
-from probes.hooks.capture.pipeline import Pipeline
+from probes.hooks.capture.pipeline import LaterTransforms, Pipeline
 from probes.hooks.capture.recorder import PLAIN, CaptureClock, Recorder
 from probes.hooks.capture.run_state import RunState, StepState
 from probes.signature import Signature
@@ -42,26 +43,14 @@ class StepResult(NamedTuple):
         at: the last step that it includes.
         value: on the host, owned.
         signature: its names and labels.
+        rows: size of the first axis of the value.
     """
 
     order: tuple[str, int, int, int, int]
     at: LastClock
     value: Tensor
     signature: Signature
-
-
-class _LaterTransforms(Pipeline):
-    """The transforms behind the accumulation, which begin with names and labels that it gave."""
-
-    __slots__ = ("start",)
-
-    def __init__(self, transforms: Sequence[Transform]) -> None:
-        super().__init__(transforms, None)
-        self.start = Signature()
-
-    def first(self, tensor: Tensor) -> Signature:
-        """The signature of a merged result."""
-        return self.start
+    rows: int
 
 
 class Accumulator(Recorder):
@@ -87,7 +76,7 @@ class Accumulator(Recorder):
         super().__init__(key, state, account, (), None, attrs)
         self.accumulation = accumulation
         self.before = Pipeline(transforms[: place + 1], dims)
-        self.pipeline = self.behind = _LaterTransforms(transforms[place + 1 :])
+        self.pipeline = self.behind = LaterTransforms(transforms[place + 1 :])
         self.waiting: list[StepResult] = []
         self.merged: dict[str, StepResult] = {}
 
@@ -105,22 +94,38 @@ class Accumulator(Recorder):
         tensor = unwrapped(tensor)
         self.refuse_composite(tensor)
         value, signature = self.before(tensor)
+        rows = tensor.shape[0] if tensor.ndim else 1
         order = (at.phase, at.step, at.microstep, call, backward)
         self.waiting.append(
-            StepResult(order, LastClock(self.state.epoch, at.phase, at.step, 0, StepState()), torch.clone(value).cpu(), signature)
+            StepResult(order, LastClock(self.state.epoch, at.phase, at.step, 0, StepState()), torch.clone(value).cpu(), signature, rows)
         )
 
-    def end_step(self, phase: str, step: int, keep: bool) -> None:
-        """Merge what the committed step gave, or drop it; the results of a step around it keep waiting."""
+    def end_step(
+        self, phase: str, step: int, keep: bool, ids: Sequence[int | str] = (), logged: Mapping[str, Tensor] | None = None
+    ) -> None:
+        """Merge what the committed step gave, or drop it; the results of a step around it keep waiting.
+
+        Args:
+            phase: its phase.
+            step: its number.
+            keep: whether it was committed.
+            ids: ids of its samples.
+            logged: what the program has logged in it for transforms.
+        """
         parts = [part for part in self.waiting if part.at.phase == phase]
         self.waiting = [part for part in self.waiting if part.at.phase != phase]
-        self._merge(part for part in parts if keep or part.at.step != step)
+        self._merge((part for part in parts if keep or part.at.step != step), ids, logged or {})
 
-    def _merge(self, parts: Iterable[StepResult]) -> None:
+    def _merge(self, parts: Iterable[StepResult], ids: Sequence[int | str] = (), logged: Mapping[str, Tensor] | None = None) -> None:
+        rows: Counter[tuple[int, ...]] = Counter()  # samples of the microsteps before, by step, call and backward
         for part in sorted(parts, key=lambda part: part.order):
             known = self.merged.get(part.at.phase)
+            name = (part.at.step, *part.order[3:])
+            samples = StepSamples(part.at.step, rows[name], ids, logged or {})
+            rows[name] += part.rows
             try:
-                value = part.value if known is None else self.accumulation.merge(known.value, part.value)
+                value = self.accumulation.placed(part.value, samples)
+                value = value if known is None else self.accumulation.merge(known.value, value)
             except Exception as error:  # as in a hook: the values before and after it are merged
                 self.owner.failed(error, self.key.leaf, part.at)
             else:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from probes.component import Transform
-from probes.hooks.capture.pipeline import Pipeline
+from probes.hooks.capture.pipeline import LaterTransforms, Pipeline
 from probes.spec.when import WINDOW, Condition
 from probes.tensors import NotCapturable, components, unwrapped
 
@@ -41,9 +41,14 @@ class ConditionCheck:
 
     def __init__(self, condition: Condition, transforms: Sequence[Transform], dims: tuple[str, ...] | None) -> None:
         self.condition = condition
-        self.pipeline = Pipeline((condition.of,) if condition.of is not None else transforms, dims)
+        self.pipeline: Pipeline = Pipeline((condition.of,) if condition.of is not None else transforms, dims)
         window = condition.window or WINDOW
         self.numbers: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=window))
+
+    def follow(self) -> LaterTransforms:
+        """Have the condition compare results of a comparison from now on; names and labels of a result go to what is returned."""
+        self.pipeline = later = LaterTransforms(self.pipeline.transforms)
+        return later
 
     def find(self, tensor: Tensor, phase: str) -> UnusualNumber | None:
         """The number of a value, if the condition holds; with `deviations` not before the window is full.

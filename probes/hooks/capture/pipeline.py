@@ -58,3 +58,21 @@ class Pipeline:
             for step in work:
                 value = step(value)
         return value, self.signatures[key]
+
+
+class LaterTransforms(Pipeline):
+    """The transforms behind an accumulation or a comparison, which begin with names and labels that it gave.
+
+    Attributes:
+        start: the signature of its result.
+    """
+
+    __slots__ = ("start",)
+
+    def __init__(self, transforms: Sequence[Transform]) -> None:
+        super().__init__(transforms, None)
+        self.start = Signature()
+
+    def first(self, tensor: Tensor) -> Signature:
+        """The signature of a result."""
+        return self.start

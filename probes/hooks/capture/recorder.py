@@ -62,7 +62,8 @@ class Recorder:
         nbytes: bytes of each.
         owner: the binding that this is a recorder of.
         offer: takes a tensor, and puts it where the probe's `where` says so.
-        where: the condition of the probe; None without one.
+        where: the condition of the probe; None without one, or where its number is elsewhere.
+        heard: conditions of other probes on its values.
         gather: whether a DTensor is put together on all ranks, by a collective.
     """
 
@@ -77,6 +78,7 @@ class Recorder:
         "dims",
         "dtype",
         "gather",
+        "heard",
         "key",
         "known",
         "nbytes",
@@ -117,12 +119,22 @@ class Recorder:
         self.known: dict[tuple[object, ...], int] = {}
         self.gather = False
         self.where: ConditionCheck | None = None
+        self.heard: list[ConditionCheck] = []
         self.offer: Callable[[Tensor, CaptureClock, int, int], None] = self.put
 
     def keep_where(self, where: ConditionCheck) -> None:
         """Put only captures for which a condition holds."""
         self.where = where
         self.offer = self.offer_where
+
+    @property
+    def checks(self) -> list[ConditionCheck]:
+        """The conditions that are applied to its values."""
+        return self.heard if self.where is None else [self.where, *self.heard]
+
+    def filter_by(self, offer: Callable[[Tensor, CaptureClock, int, int], None]) -> None:
+        """Let what is given decide which captures are put."""
+        self.offer = offer
 
     def offer_where(self, tensor: Tensor, at: CaptureClock, call: int, backward: int) -> None:
         """Put a capture if the condition holds for it, and count it if not."""

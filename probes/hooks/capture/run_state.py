@@ -136,6 +136,7 @@ class RunState:
         collect: opens the step of what a compiled function has left, where anything may be compiled; a gradient may be the first
             that is seen of it.
         aside: the threads whose calls do not concern the run, for a while.
+        logged: what the program has logged for transforms in each open step, by name.
     """
 
     __slots__ = (
@@ -143,6 +144,7 @@ class RunState:
         "calls",
         "collect",
         "epoch",
+        "logged",
         "microstep",
         "open",
         "opened",
@@ -172,6 +174,7 @@ class RunState:
         self.pinned = PinnedBuffer()
         self.collect: Callable[[], None] | None = None
         self.aside: set[int] = set()
+        self.logged: dict[StepState, dict[str, Any]] = {}
 
     def here(self) -> OutermostCall | None:
         """The outermost call that this thread is in; a thread that works for the only one there is, such as for a replica, is in that."""

@@ -34,7 +34,7 @@ def check_conditions(draft: ProbeDraft, value: str, seen: Signature, stored: Sig
 
 def _conditions(draft: ProbeDraft) -> Iterator[tuple[Condition, tuple[str, ...]]]:
     trigger = draft.probe.when.trigger
-    if draft.probe.where is not None:
+    if draft.probe.where is not None and not draft.probe.where.is_elsewhere:
         yield draft.probe.where, ("where",)
-    if trigger is not None and trigger.kind == "threshold":
+    if trigger is not None and trigger.kind == "threshold" and not trigger.is_elsewhere:
         yield trigger, ("when", "trigger")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import isgeneratorfunction
 from typing import Any
 
 import torch
@@ -63,6 +64,9 @@ def check_operation_of(draft: ProbeDraft, target: MatchedValue) -> None:
     if region is not None:
         message = f"`{target.path}` is compiled, and the operations of a graph cannot be seen"
         draft.refuse("operation-not-seen", message, "attach before `torch.compile`, or capture `output` of a module", "ops")
+    if isgeneratorfunction(target.node.module.forward):
+        message = f"the forward of `{target.path}` is a generator, whose body runs after the module has returned"
+        draft.refuse("operation-not-seen", message, "list the modules that it calls under `modules`", "ops")
     name = OperationName.parse(target.op).name
     if draft.probe.edit is not None and target.root == "output" and name.endswith("_"):
         message = f"`{name}` writes to its input, and what it returns is mostly not used"

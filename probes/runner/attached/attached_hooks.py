@@ -42,6 +42,8 @@ class Live:
         scales: loss scales beside gradients.
         editors: probe -> target -> its editor.
         given: the tensors that the program gives to edits.
+        compared: what is compared with second tensors; None where nothing is.
+        numbers: conditions on numbers of other series or of the loop; None without any.
         optimized: what optimizers do to parameters, for the taps on it.
         watch: what waits for a trigger.
         standing: hooks on what the roots are called with, which stay from the first epoch to the last: an epoch of a script
@@ -60,7 +62,7 @@ class Live:
         self.watch = TriggerWatch(plan, moment, self.trees)
         made = Taps(plan, moment, schedule, self.trees, self.watch, on_loss)
         self.taps, self.grads, self.armed, self.scales, self.editors = made.taps, made.grads, made.armed, made.scales, made.editors
-        self.given = made.given
+        self.given, self.compared, self.numbers = made.given, made.compared, made.numbers
         self.tensors = [tap for tap in self.taps if isinstance(tap, TensorTap)]
         self.finals = [tap for tap in self.tensors if tap.root == "grad" and tap.stage == "final"]
         self.data = [tap for tap in self.tensors if tap.root == "data"]

@@ -29,6 +29,7 @@ class GivenTensors:
             name = given_name(binding.probe.edit)
             if name and binding.source is not None:
                 self.tensors[name] = binding.source
+            self.tensors.update(binding.given)
         self._known = {name: _row(tensor) for name, tensor in self.tensors.items()}
         self._set: list[dict[str, Any]] = []
 

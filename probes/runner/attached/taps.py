@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from probes.clock import LOSS_SCALE, SeriesKey
-from probes.component import Accumulation
+from probes.component import Accumulation, Transform
 from probes.hooks.backward import ArmedHooks, GradTap
 from probes.hooks.capture.account import Account
 from probes.hooks.capture.accumulator import Accumulator
@@ -34,6 +34,10 @@ from probes.runner.triggers.trigger import TriggeredRecorder, TriggerWatch
 from probes.runner.watch.loss_scale import nonlinear
 from probes.value_path import LOOP, OF_OPTIMIZER, PARAMETER_ROOTS, OperationName
 
+if TYPE_CHECKING:
+    from probes.hooks.capture.other_number import OtherNumbers
+    from probes.runner.attached.second_tensors import SecondTensors
+
 
 class Taps:
     """The taps of a plan.
@@ -53,6 +57,8 @@ class Taps:
         scales: loss scales beside gradients.
         editors: probe -> target -> its editor.
         given: the tensors that the program gives to edits.
+        compared: what is compared with second tensors; None where nothing is.
+        numbers: conditions on numbers of other series or of the loop; None without any.
     """
 
     def __init__(
@@ -74,6 +80,8 @@ class Taps:
         self.scales = LossScales(self._scale_recorder)
         self.editors: dict[str, dict[str, Editor]] = {}
         self.given = GivenTensors(plan.bindings)
+        self.compared = _second_tensors(plan)
+        self.numbers = _other_numbers(plan, watch)
         self._meters: dict[Any, MemoryMeter] = {}
         self.taps: list[Tap] = [self._tap(binding) for binding in plan.bindings]
         self.grads = [tap for tap in self.taps if isinstance(tap, GradTap)]
@@ -92,7 +100,7 @@ class Taps:
             self.on_loss,
         )
         tap.original = binding.probe.sees == "original"
-        tap.masks = tuple(mask for one in binding.probe.transforms if (mask := getattr(one, "mask", None)))
+        tap.masks = tuple(mask for one in binding.probe.transforms for mask in masks_of(one))
         if isinstance(tap, OperationTap):
             operation = OperationName.parse(binding.op)
             tap.begin(operation, named_function(operation), partial(self._call_of, binding, tap))
@@ -140,7 +148,8 @@ class Taps:
         where = f"probe `{binding.name}` on `{binding.target}`"
         name = given_name(binding.probe.edit)
         source = partial(self.given.tensors.get, name) if name else partial(_same, binding.source)
-        editor = Editor(binding.probe.edit, source, binding.probe.dims, where)
+        editor = Editor(binding.probe.edit, source, binding.probe.dims, where, self.given.tensors)
+        tap.masks = (*tap.masks, *binding.probe.edit.input_paths())
         self.editors.setdefault(binding.name, {})[binding.target] = editor
         if isinstance(tap, EditTap):
             tap.begin(editor)
@@ -155,14 +164,26 @@ class Taps:
         dims = binding.probe.dims if binding.probe.edit is None else None
         known: dict[str, object] = {name: value for name, value in attrs.items() if value}
         transforms, where = binding.probe.transforms, binding.probe.where
+        compared = self.compared if binding.second is not None else None
+        if compared is not None:
+            transforms, dims = compared.later(binding), None
+            known["against"] = str(binding.second)
         if binding.probe.when.trigger is not None:
             recorder: Recorder = TriggeredRecorder(self.watch, binding, leaf, tap.account, transforms, dims, known)
         else:
             kind = Accumulator if any(isinstance(transform, Accumulation) for transform in transforms) else Recorder
             recorder = kind(binding.key(leaf), self.moment, tap.account, transforms, dims, known)
         recorder.gather = binding.probe.gather is not None
-        if where is not None:
+        if where is not None and not where.is_elsewhere:
             recorder.keep_where(ConditionCheck(where, transforms, dims))
+        if self.numbers is not None:
+            if binding.name in self.numbers.filters:
+                self.numbers.filters[binding.name].filter(recorder)
+            self.numbers.listen(recorder, transforms, dims)
+        if compared is not None:
+            compared.add(recorder, binding)
+        if self.compared is not None:
+            self.compared.share(recorder, binding.index)
         return recorder
 
     def _scale_recorder(self, probe: str) -> Recorder:
@@ -180,6 +201,36 @@ class Taps:
 
     def _node(self, binding: Binding) -> Node:
         return self.trees[binding.model].nodes[binding.module]
+
+
+def _second_tensors(plan: Plan) -> SecondTensors | None:
+    """What compares; None, without an import, for a spec that compares nothing."""
+    if not any(binding.second is not None for binding in plan.bindings):
+        return None
+    from probes.runner.attached.second_tensors import SecondTensors
+
+    return SecondTensors(plan.bindings)
+
+
+def _other_numbers(plan: Plan, watch: TriggerWatch) -> OtherNumbers | None:
+    """The conditions on numbers elsewhere; None, without an import, for a spec without any."""
+    used = {binding.name: binding.probe for binding in plan.bindings}
+    where = {name: one.where for name, one in used.items() if one.where is not None and one.where.is_elsewhere}
+    triggers = {name: one.when.trigger for name, one in used.items() if one.when.trigger is not None and one.when.trigger.is_elsewhere}
+    if not (where or triggers):
+        return None
+    from probes.hooks.capture.other_number import OtherNumber, OtherNumbers
+
+    found = OtherNumbers()
+    found.filters = {name: OtherNumber(condition) for name, condition in where.items()}
+    found.triggers = {name: OtherNumber(condition, partial(watch.found_elsewhere, name)) for name, condition in triggers.items()}
+    return found
+
+
+def masks_of(transform: Transform) -> list[str]:
+    """The inputs of the call that a transform needs: a mask, or labels."""
+    named = [getattr(transform, key, None) for key in ("mask", "by")]
+    return [path for path in named if path and path.startswith("input.")]
 
 
 def _same(source: Tensor | None) -> Tensor | None:

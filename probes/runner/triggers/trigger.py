@@ -10,10 +10,11 @@ from torch import Tensor
 from torch.amp.grad_scaler import GradScaler
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from probes.clock import SeriesKey
 from probes.component import Transform
 from probes.errors import Stopped
 from probes.hooks.capture.account import Account
-from probes.hooks.capture.condition_check import ConditionCheck
+from probes.hooks.capture.condition_check import ConditionCheck, UnusualNumber
 from probes.hooks.capture.recorder import CaptureClock, Recorder
 from probes.hooks.capture.run_state import CaptureWriter, RunState
 from probes.plan import Binding, Plan, Tree
@@ -118,7 +119,29 @@ class TriggerWatch:
         else:
             self.found = finding
 
-    def _fields(self, binding: Binding, at: CaptureClock, place: Place) -> dict[str, Any]:
+    def found_elsewhere(
+        self, probe: str, number: UnusualNumber, recorder: Recorder | None, at: CaptureClock, call: int, backward: int
+    ) -> None:
+        """A number of another series, or of the loop, fires the trigger of a probe.
+
+        Args:
+            probe: the probe.
+            number: the number.
+            recorder: that of the series; None for a value of the loop.
+            at: the clock of the number.
+            call: its call.
+            backward: its backward.
+        """
+        trigger = self.triggers[probe]
+        key = recorder.key if recorder is not None else SeriesKey(probe, "", f"loop.{trigger.loop}", at.phase)
+        source = next((one for one in self.plan.bindings if (one.name, one.target) == (key.probe, key.target)), None)
+        binding = source or next(one for one in self.plan.bindings if one.name == probe)
+        fields = {**self._fields(binding, at, Place(key.leaf, call, backward), trigger.then), "probe": probe, "target": key.target}
+        mean, deviation = ("" if one is None else f"{one:.6g}" for one in (number.mean, number.deviation))
+        event = ThresholdEvent(**fields, number=f"{number.number:.6g}", bounds=" and ".join(trigger.bounds), mean=mean, deviation=deviation)
+        self.look(binding, lambda _: event, at, Place(key.leaf, call, backward))
+
+    def _fields(self, binding: Binding, at: CaptureClock, place: Place, then: str = "") -> dict[str, Any]:
         """The fields that events of every kind have."""
         return {
             "probe": binding.name,
@@ -133,7 +156,7 @@ class TriggerWatch:
             "call": place.call,
             "backward": place.backward,
             "rank": self.moment.rank,
-            "then": self.triggers[binding.name].then,
+            "then": then or self.triggers[binding.name].then,
         }
 
     def settled(self, binding: Binding) -> bool:
@@ -232,7 +255,7 @@ class TriggerWatch:
 class TriggeredRecorder(Recorder):
     """A recorder whose captures wait for a trigger."""
 
-    __slots__ = ("binding", "check", "waiting_writer", "watch")
+    __slots__ = ("binding", "check", "elsewhere", "filtered", "waiting_writer", "watch")
 
     counts = False  # a capture is counted when the trigger writes it
 
@@ -251,8 +274,19 @@ class TriggeredRecorder(Recorder):
         self.binding = binding
         self.waiting_writer = TriggerWriter(watch.buffer, self)
         self.offer = self.offer_where
+        self.filtered: Callable[[Tensor, CaptureClock, int, int], None] = super().offer_where
         trigger = watch.triggers[binding.name]
-        self.check = ConditionCheck(trigger, transforms, dims) if trigger.kind == "threshold" else None
+        self.elsewhere = trigger.is_elsewhere
+        self.check = ConditionCheck(trigger, transforms, dims) if trigger.kind == "threshold" and not trigger.is_elsewhere else None
+
+    @property
+    def checks(self) -> list[ConditionCheck]:
+        """The conditions that are applied to its values: that of the trigger, and `where`."""
+        return [one for one in (self.check, self.where) if one is not None] + self.heard
+
+    def filter_by(self, offer: Callable[[Tensor, CaptureClock, int, int], None]) -> None:
+        """Let what is given decide which captures are put; each value is checked for the trigger before."""
+        self.filtered = offer
 
     def writer_for(self, writer: CaptureWriter) -> CaptureWriter:
         """The buffer of the trigger in place of the journal."""
@@ -260,9 +294,12 @@ class TriggeredRecorder(Recorder):
 
     def offer_where(self, tensor: Tensor, at: CaptureClock, call: int, backward: int) -> None:
         """Check whether a value fires the trigger, whatever `where` says of it, and buffer it."""
+        if self.elsewhere:
+            self.filtered(tensor, at, call, backward)
+            return
         make = partial(self._beyond, tensor, at.phase, self.check) if self.check is not None else partial(self._nonfinite, tensor, at)
         self.watch.look(self.binding, make, at, Place(self.key.leaf, call, backward))
-        super().offer_where(tensor, at, call, backward)
+        self.filtered(tensor, at, call, backward)
 
     def _nonfinite(self, tensor: Tensor, at: CaptureClock, fields: CommonFields) -> TriggerEvent | None:
         watch = self.watch

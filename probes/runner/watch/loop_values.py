@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
@@ -34,6 +35,7 @@ class LoopValues:
 
     Attributes:
         held: what waits for the first call of its item.
+        labels: the names of logged values that are used as labels of samples, or in conditions.
     """
 
     def __init__(
@@ -50,13 +52,14 @@ class LoopValues:
         self.clock = clock
         self.say = say
         self.held: list[tuple[OpenStep, str, Any]] = []
+        self.labels: frozenset[str] = frozenset()
         self._unasked: set[str] = set()
         self._numbered: dict[str, WeakKeyDictionary[Optimizer, int]] = {}
         self._owned: dict[str, set[int]] = {}
 
     def asks_for(self, name: str) -> bool:
-        """Whether a probe captures a value of this name."""
-        return any(tap.asks_for(name) for _, tap in self.taps)
+        """Whether a probe captures a value of this name, or uses it."""
+        return name in self.labels or any(tap.asks_for(name) for _, tap in self.taps)
 
     def log(self, values: Mapping[str, Any]) -> None:
         """The program logs values.
@@ -93,7 +96,7 @@ class LoopValues:
 
     def stepped(self, optimizer: Optimizer) -> None:
         """An optimizer has stepped: the numbers of its parameter groups, such as learning rates, are logged by their names."""
-        for model in {binding.model for binding, _ in self.taps}:
+        for model in {binding.model for binding, _ in self.taps} if self.taps else self.trees:
             if self._owns(optimizer, model):
                 self._log_groups(optimizer, model)
 
@@ -104,6 +107,9 @@ class LoopValues:
         groups = {str(start + index): group for index, group in enumerate(optimizer.param_groups)}
         for name in dict.fromkeys(key for group in groups.values() for key in group if key != "params"):
             numbers = {index: group[name] for index, group in groups.items() if _is_number(group.get(name))}
+            for index, number in numbers.items():
+                if f"{name}.{index}" in self.labels and not isinstance(number, tuple | list):
+                    self._keep_labels(f"{name}.{index}", as_tensors(name, number))
             asking = [tap for binding, tap in self.taps if binding.model == model and tap.asks_for(name)] if numbers else []
             for tap in asking:
                 tap.log(name, as_tensors(name, numbers), self.moment)
@@ -114,9 +120,20 @@ class LoopValues:
             self._give(LOSS, loss)
 
     def _give(self, name: str, tensors: Any) -> None:
+        if name in self.labels and self.moment.open:
+            self._keep_labels(name, tensors)
         for _, tap in self.taps:
             if tap.asks_for(name):
                 tap.log(name, tensors, self.moment)
+
+    def _keep_labels(self, name: str, tensors: Any) -> None:
+        """Keep labels until the step is over; those of several calls one after the other."""
+        found = self.moment.logged.setdefault(self.moment.opened, {})
+        members = tensors if isinstance(tensors, list) else [tensors]
+        if not all(isinstance(one, Tensor) for one in members):
+            raise UsageError(f"`{name}` is used as labels or in a condition of the spec: log a number, a tensor, or a list of numbers")
+        rows = torch.cat([one.detach().cpu().clone().reshape(-1) for one in members])
+        found[name] = torch.cat([found[name], rows]) if name in found else rows
 
     def _owns(self, optimizer: Optimizer, model: str) -> bool:
         if model not in self._owned:

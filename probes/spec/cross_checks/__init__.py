@@ -6,7 +6,8 @@ cannot be read (`probes.spec.partial`), and stops at such a place.
 
 from __future__ import annotations
 
-from probes.spec.cross_checks.condition_rules import CONDITION_RULES, WHERE_RULES
+from probes.spec.cross_checks.against_rules import AGAINST_IN_SPEC_RULES, AGAINST_RULES
+from probes.spec.cross_checks.condition_rules import CONDITION_IN_SPEC_RULES, CONDITION_RULES, WHERE_RULES
 from probes.spec.cross_checks.fault import Fault, Faults, checked
 from probes.spec.cross_checks.probe_rules import PROBE_RULES
 from probes.spec.cross_checks.rule_rules import RULE_IN_SPEC_RULES, RULE_RULES
@@ -28,8 +29,8 @@ def faults_of(spec: Spec) -> Faults:
 def _of_probes(spec: Spec) -> Faults:
     for name, probe in readable_items(spec.probes):
         at = ("probes", name)
-        yield from checked(PROBE_RULES, at, probe)
-        yield from checked(PROBE_IN_SPEC_RULES, at, spec, probe)
+        yield from checked((*PROBE_RULES, *AGAINST_RULES), at, probe)
+        yield from checked((*PROBE_IN_SPEC_RULES, *AGAINST_IN_SPEC_RULES, *CONDITION_IN_SPEC_RULES), at, spec, probe)
         yield from checked((_of_schedule, _of_where), at, probe)
 
 

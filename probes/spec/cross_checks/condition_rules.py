@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from probes.component import Accumulation
+from probes.component import Accumulation, TensorComparison
+from probes.errors import closest, nearest
 from probes.spec.cross_checks.fault import Fault, Faults, Rules
-from probes.spec.models import Probe
+from probes.spec.models import Probe, Spec
 from probes.spec.partial import is_given, readable
 from probes.spec.when import Condition, Trigger
 
 BOUNDS = ("above", "below", "outside")
-KEYS = ("of", *BOUNDS, "deviations", "window")
+KEYS = ("series", "loop", "of", *BOUNDS, "deviations", "window")
 
 
 def _bounded(condition: Condition) -> Faults:
@@ -48,6 +49,15 @@ def _window_of_deviations(condition: Condition) -> Faults:
         yield Fault("no-effect", message, ("window",), "add `deviations: true`, or remove it", key=True)
 
 
+def _one_place(condition: Condition) -> Faults:
+    if is_given(condition, "series") and is_given(condition, "loop"):
+        message = "`series` and `loop` both say which number is compared"
+        yield Fault("wrong-condition", message, ("loop",), "remove one of the two", key=True)
+    elif is_given(condition, "loop") and is_given(condition, "of"):
+        message = "`of` has no effect with `loop`: a logged value is the number"
+        yield Fault("no-effect", message, ("of",), "remove it", key=True)
+
+
 def _one_number(condition: Condition) -> Faults:
     of = condition.of
     if of is None:
@@ -55,6 +65,9 @@ def _one_number(condition: Condition) -> Faults:
     if isinstance(of, Accumulation):
         message = f"`{of.kind}` has one value for each epoch, and a condition needs the number of each capture"
         yield Fault("wrong-condition", message, ("of",), "write a transform such as `{kind: norm}`")
+    elif isinstance(of, TensorComparison):
+        message = f"`{of.kind}` compares two tensors, and `of` has one"
+        yield Fault("wrong-condition", message, ("of",), "write it under `transforms` with `against`: conditions compare its result")
     elif of.kind == "python":
         message = "`python` cannot make the number of a condition"
         yield Fault("wrong-condition", message, ("of",), "write it under `transforms`, and remove `of`: then its result is the number")
@@ -65,7 +78,7 @@ def _is_nonfinite(condition: Condition) -> bool:
 
 
 def _where_and_accumulation(probe: Probe) -> Faults:
-    if probe.where is None or is_given(probe.where, "of"):
+    if probe.where is None or any(is_given(probe.where, key) for key in ("of", "series", "loop")):
         return
     merged = next((transform.kind for _, transform in readable(probe.transforms) if isinstance(transform, Accumulation)), None)
     if merged is not None:
@@ -73,5 +86,34 @@ def _where_and_accumulation(probe: Probe) -> Faults:
         yield Fault("wrong-condition", message, ("where",), "add `of`, such as `of: {kind: norm}`", key=True)
 
 
-CONDITION_RULES: Rules = (_bounded, _no_bounds_of_nonfinite, _possible_bounds, _window_of_deviations, _one_number)
+def _known_series_of_where(spec: Spec, probe: Probe) -> Faults:
+    if probe.where is not None:
+        yield from _known_series(spec, probe.where, ("where",))
+
+
+def _known_series_of_trigger(spec: Spec, probe: Probe) -> Faults:
+    if probe.when.trigger is not None:
+        yield from _known_series(spec, probe.when.trigger, ("when", "trigger"))
+
+
+def _known_series(spec: Spec, condition: Condition, at: tuple[str, ...]) -> Faults:
+    """The probe whose number is compared must exist, capture, and have one number for each value."""
+    name = condition.series
+    if name is None:
+        return
+    if name not in spec.probes:
+        message = f"probe `{name}` does not exist; the nearest are {closest(name, spec.probes)}"
+        yield Fault("unknown-probe", message, (*at, "series"), nearest(name, spec.probes))
+        return
+    other = spec.probes[name]
+    reason = "is disabled" if not other.enabled else "has an `edit`, and captures nothing" if is_given(other, "edit") else ""
+    if reason:
+        yield Fault("no-effect", f"probe `{name}` {reason}, so it has no number", (*at, "series"), "name another probe")
+    elif not is_given(condition, "of") and any(isinstance(one, Accumulation) for _, one in readable(other.transforms)):
+        message = f"probe `{name}` has one value for each epoch, and a condition needs a number in each step"
+        yield Fault("wrong-condition", message, (*at, "series"), "add `of`, such as `of: {kind: norm}`, or name another probe")
+
+
+CONDITION_RULES: Rules = (_bounded, _no_bounds_of_nonfinite, _possible_bounds, _window_of_deviations, _one_place, _one_number)
 WHERE_RULES: Rules = (_where_and_accumulation,)
+CONDITION_IN_SPEC_RULES: Rules = (_known_series_of_where, _known_series_of_trigger)

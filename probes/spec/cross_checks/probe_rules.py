@@ -280,8 +280,20 @@ def _gather_on_some_ranks(probe: Probe) -> Faults:
         yield Fault("gather-on-some-ranks", message, ("when", "ranks"), "remove it, and read one rank with `.sel(rank=0)`", key=True)
 
 
+def _mask_of_an_edit(probe: Probe) -> Faults:
+    if not is_given(probe, "edit") or probe.edit is None:
+        return
+    roots = {path.root for path in probe.value_paths}
+    paths = probe.edit.input_paths()
+    if paths and (probe.ops or probe.tensors or roots - {"input", "output"}):
+        other = "`ops`" if probe.ops else "`tensors`" if probe.tensors else f"`{sorted(roots - {'input', 'output'})[0]}`"
+        message = f"`{paths[0]}` is an input of a call of the module, and the value of {other} does not come with its inputs"
+        yield Fault("mask-without-call", message, ("edit", "at"), "give the mask: `last_of NAME`, and `attach(..., given={NAME: mask})`")
+
+
 PROBE_RULES: Rules = (
     _gather_on_some_ranks,
+    _mask_of_an_edit,
     _mask_of_a_call,
     _place,
     _hook_missing,
@@ -309,6 +321,7 @@ PROBE_RULES: Rules = (
     _with_edit("sees"),
     _with_edit("where"),
     _with_edit("gather"),
+    _with_edit("against"),
     _function_not_last,
     _second_accumulation,
     _trigger_and_edit,

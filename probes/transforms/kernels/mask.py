@@ -97,12 +97,32 @@ def masked(work: TransformFn, mask: str | None, axes: Collection[int] | None = N
     return apply
 
 
-def _mask_of(path: str) -> Tensor:
+def input_of(path: str) -> Tensor:
+    """An input of the call, for an edit.
+
+    Raises:
+        MaskAbsent: the call has no such tensor.
+    """
+    return _mask_of(path, "mask")
+
+
+def labels_of(path: str) -> Tensor:
+    """The labels of the samples of the call, an input of it.
+
+    Raises:
+        MaskAbsent: the call has no such tensor.
+    """
+    return _mask_of(path, "labels")
+
+
+def _mask_of(path: str, what: str = "mask") -> Tensor:
     from torch import Tensor
 
     found = _given.masks.get(path)
     if not isinstance(found, Tensor):
-        raise MaskAbsent(f"the mask `{path}` is {'not there' if found is None else f'a {type(found).__name__}, not a tensor'} in this call")
+        raise MaskAbsent(
+            f"the {what} `{path}` is {'not there' if found is None else f'a {type(found).__name__}, not a tensor'} in this call"
+        )
     return found
 
 

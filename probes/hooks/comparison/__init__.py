@@ -1,0 +1,1 @@
+"""Comparisons: each value of a binding with a second tensor, of another step, series or run."""

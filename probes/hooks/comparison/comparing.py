@@ -1,0 +1,102 @@
+"""What stands before the recorder of a comparison: finds the second tensor of each value, and gives the recorder the result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from probes.component import CompareFn, TensorComparison, Transform
+from probes.hooks.capture.accumulator import Accumulator, LastClock
+from probes.hooks.capture.pipeline import LaterTransforms, Pipeline
+from probes.hooks.capture.recorder import PLAIN, CaptureClock, Recorder
+from probes.hooks.capture.run_state import StepState
+from probes.signature import Signature
+from probes.tensors import DTYPE_NAMES, unwrapped
+
+Place = tuple[int, int, int]
+"""Where in a step a value is: microstep, call, backward."""
+
+
+class Comparing:
+    """Compares the values of one leaf with second tensors.
+
+    Args:
+        recorder: stores the results; it has the transforms after the comparison.
+        transforms: all transforms of the probe.
+        dims: names of the axes of the value.
+
+    Attributes:
+        before: the transforms before the comparison.
+    """
+
+    def __init__(self, recorder: Recorder, transforms: Sequence[Transform], dims: tuple[str, ...] | None) -> None:
+        place = next(index for index, transform in enumerate(transforms) if isinstance(transform, TensorComparison))
+        comparison = transforms[place]
+        assert isinstance(comparison, TensorComparison)
+        self.comparison = comparison
+        self.before = Pipeline(transforms[:place], dims)
+        self.begun: dict[tuple[torch.dtype, int], tuple[CompareFn, Signature]] = {}
+        self.recorder = recorder
+        self.later = [later_of(recorder, transforms[place + 1 :])]
+        self.later += [check.follow() for check in recorder.checks]
+        self.store = recorder.offer
+        recorder.offer = self.offer
+
+    def offer(self, tensor: Tensor, at: CaptureClock, call: int, backward: int) -> None:
+        """Compare a value, and store the result where there is a second tensor.
+
+        Args:
+            tensor: any shape, dtype and device, owned by the model; no reference is kept.
+            at: the clock of the value.
+            call: call of the module within the outermost call.
+            backward: how often this arming has fired before.
+        """
+        value, signature = self.prepared(tensor)
+        self.meet(value, signature, at, (at.microstep, call, backward))
+
+    def prepared(self, tensor: Tensor) -> tuple[Tensor, Signature]:
+        """A value after the transforms before the comparison; it may share the memory of the tensor."""
+        if type(tensor) not in PLAIN:
+            tensor = self.recorder.part(tensor)
+        tensor = unwrapped(tensor)
+        self.recorder.refuse_composite(tensor)
+        return self.before(tensor)
+
+    def meet(self, value: Tensor, signature: Signature, at: CaptureClock, place: Place) -> None:
+        """Find the second tensor of a value."""
+        raise NotImplementedError
+
+    def end_step(self, step: StepState, *, keep: bool) -> None:
+        """A step is over."""
+
+    def compare(self, value: Tensor, signature: Signature, other: Tensor | None, at: CaptureClock, place: Place) -> None:
+        """Store the result of a comparison; without a second tensor the value is counted as skipped."""
+        if other is None:
+            self.recorder.account.skip("no second tensor")
+            return
+        name = (value.dtype, value.ndim)
+        known = self.begun.get(name)
+        if known is None:
+            signature = signature.replace(dtype=DTYPE_NAMES[value.dtype], shape=tuple(value.shape))
+            known = self.begun[name] = (self.comparison.compare(signature), self.comparison.out(signature))
+        with torch.autocast(value.device.type, enabled=False):
+            result = known[0](value, other.to(value.device))
+        for later in self.later:
+            later.start = known[1]
+        self.store(result, at, place[1], place[2])
+
+
+def later_of(recorder: Recorder, transforms: Sequence[Transform]) -> LaterTransforms:
+    """The transforms that a recorder applies to the results; an accumulation merges them first."""
+    if isinstance(recorder, Accumulator):
+        recorder.before = later = LaterTransforms(())
+    else:
+        recorder.pipeline = later = LaterTransforms(transforms)
+    return later
+
+
+def clock_of(at: CaptureClock) -> LastClock:
+    """A clock that stays as it is when the run goes on."""
+    return LastClock(at.epoch, at.phase, at.step, at.microstep, at.opened)

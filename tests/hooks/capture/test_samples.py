@@ -1,0 +1,115 @@
+"""The largest values of each unit with their samples, and sums by label, beside loops over samples."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.runner.in_memory import in_memory
+
+GENERATOR = torch.Generator().manual_seed(3)
+IMAGES = torch.randn(23, 4, generator=GENERATOR)
+LABELS = torch.randint(0, 3, (23,), generator=GENERATOR)
+IDS = [1000 + 7 * index for index in range(23)]
+BATCHES = [list(range(start, min(start + 5, 23))) for start in range(0, 23, 5)]
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.units = nn.Linear(4, 6)
+
+    def forward(self, x: Tensor, labels: Tensor | None = None) -> Tensor:
+        return self.units(x)
+
+
+class WithLabels(nn.Module):
+    """A model whose probed module gets the labels, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = Net()
+
+    def forward(self, x: Tensor, labels: Tensor) -> Tensor:
+        return self.net(x, labels=labels)
+
+
+def spec(module: str, **keys: Any) -> dict[str, Any]:
+    transforms = [{"kind": "accumulate", **keys}]
+    return {"version": 1, "probes": {"p": {"hook": "forward", "modules": [module], "transforms": transforms}}}
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_the_largest_values_of_each_unit_are_kept_with_the_ids_of_their_samples(accumulate: int) -> None:
+    model = Net()
+    with in_memory(model, spec("units", what="topk", size=4)) as run, run.epoch(0):
+        for batch in run.steps(BATCHES, accumulate=accumulate, ids=lambda batch: [IDS[index] for index in batch]):
+            model(IMAGES[batch])
+    found = run.found["p", "units"].torch()[0]
+    values = model(IMAGES).detach().double()
+    order = values.sort(dim=0, descending=True).indices[:4]
+    torch.testing.assert_close(found[0], values.gather(0, order))
+    assert torch.equal(found[1].long(), torch.tensor(IDS)[order])
+    assert torch.equal(found[2].long(), order // 5 // accumulate)
+    assert torch.equal(found[3].long(), order - (order // 5 // accumulate) * 5 * accumulate)
+    assert run.found["p", "units"].dims == ("stat", "top", "dim_0")
+
+
+def test_without_ids_the_step_and_the_row_name_the_sample_and_what_is_missing_has_row_minus_one() -> None:
+    model = Net()
+    with in_memory(model, spec("units", what="topk", size=9)) as run, run.epoch(0):
+        for batch in run.steps(BATCHES[:1]):
+            model(IMAGES[batch])
+    found = run.found["p", "units"].torch()[0]
+    assert found[1].isnan().all()
+    assert (found[3, 5:] == -1).all()
+    assert (found[0, 5:] == -torch.inf).all()
+
+
+def sums_by_hand(values: Tensor) -> list[list[float]]:
+    return [[sum(float(values[row, unit]) for row in range(23) if LABELS[row] == label) for unit in range(6)] for label in range(3)]
+
+
+@pytest.mark.parametrize("when", ["before the call", "after the call"])
+def test_sums_by_a_label_that_the_program_logs_are_those_of_a_loop_over_samples(when: str) -> None:
+    model = Net()
+    with in_memory(model, spec("units", what="sums", by="loop.labels", labels=3)) as run, run.epoch(0):
+        for batch in run.steps(BATCHES, accumulate=2):
+            if when == "before the call":
+                run.log(labels=LABELS[batch])
+            model(IMAGES[batch])
+            if when == "after the call":
+                run.log(labels=LABELS[batch])
+    found = run.found["p", "units"].torch()[0]
+    torch.testing.assert_close(
+        found[2], torch.tensor(sums_by_hand(model(IMAGES).detach().double()), dtype=torch.float64), rtol=0, atol=1e-5
+    )
+    assert found[0, :, 0].tolist() == torch.bincount(LABELS).tolist()
+    assert found[1].sum() == 0
+
+
+def test_sums_by_a_label_that_is_an_input_of_the_module_need_no_log() -> None:
+    model = WithLabels()
+    with in_memory(model, spec("net", what="sums", by="input.labels", labels=2)) as run, run.epoch(0):
+        for batch in run.steps(BATCHES):
+            model(IMAGES[batch], LABELS[batch])
+    found = run.found["p", "net"].torch()[0]
+    expected = torch.tensor(sums_by_hand(model.net(IMAGES).detach().double())[:2], dtype=torch.float64)
+    torch.testing.assert_close(found[2], expected, rtol=0, atol=1e-5)  # what has label 2 is left out
+
+
+def test_a_step_without_labels_is_skipped_and_said(capsys: pytest.CaptureFixture[str]) -> None:
+    model = Net()
+    probe = spec("units", what="sums", by="loop.labels", labels=3)
+    probe["probes"]["p"]["expect"] = {"fires": "some"}
+    with in_memory(model, probe) as run, run.epoch(0):
+        for batch in run.steps(BATCHES):
+            model(IMAGES[batch])
+            if batch[0]:
+                run.log(labels=LABELS[batch])
+    assert run.found["p", "units"].torch()[0, 0, :, 0].sum() == 18
+    assert "the program logged no `loop.labels` in the step: `run.log(labels=...)`" in capsys.readouterr().err
