@@ -14,7 +14,7 @@ from probes.hooks.capture.account import Account
 from probes.hooks.capture.condition_check import ConditionCheck
 from probes.hooks.capture.pipeline import Pipeline
 from probes.hooks.capture.run_state import CaptureWriter, Gate, RunState, StepState
-from probes.hooks.capture.shard import sharding
+from probes.hooks.capture.shard import of_parts, sharding
 from probes.signature import Signature
 from probes.tensors import DTYPE_NAMES, Composite, NotCapturable, components, local, of_this_rank, unwrapped
 
@@ -208,7 +208,7 @@ class Recorder:
                 return of_this_rank(tensor.full_tensor())
         found = sharding(tensor)
         if found:
-            self.attrs.update(found if self.pipeline is None else {**found, "transforms_of": "local part"})
+            self.attrs.update(found if self.pipeline is None else {**found, **of_parts(self.pipeline.transforms)})
         return of_this_rank(tensor)
 
     def transformed(self, tensor: Tensor, pipeline: Pipeline) -> Tensor:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 from torch import Tensor
+
+from probes.component import Transform
+
+MERGED = ("stats", "norm", "histogram")  # whose results over all axes of some parts make that of the whole
 
 
 def sharding(tensor: Tensor) -> dict[str, Any]:
@@ -30,6 +35,19 @@ def sharding(tensor: Tensor) -> dict[str, Any]:
         **_place(tensor, mesh),
     }
     return {"placements": placements, "global_shape": shape, "sharding": found}
+
+
+def of_parts(transforms: Sequence[Transform]) -> dict[str, str]:
+    """The attributes of a series of results of transforms on local parts; `merges` is how those of all parts make that of the whole.
+
+    Args:
+        transforms: those of the probe.
+    """
+    found = {"transforms_of": "local part"}
+    settings = transforms[0].model_dump() if len(transforms) == 1 else {}
+    if settings.get("kind") in MERGED and settings.get("dims") is None and settings.get("mask") is None:
+        found["merges"] = " ".join(filter(None, (settings["kind"], settings.get("order"))))
+    return found
 
 
 def _named(placement: Any) -> str:

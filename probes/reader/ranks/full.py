@@ -13,10 +13,14 @@ from numpy.typing import NDArray
 
 from probes.clock import SeriesKey
 from probes.errors import UsageError
+from probes.reader.ranks.merged_numbers import MERGES
 from probes.reader.selected import Chosen, SelectedCaptures
 
 Coordinate = tuple[int, ...]
 Blocks = Mapping[Coordinate, NDArray[Any]]
+Merge = Callable[[Sequence[NDArray[Any]]], NDArray[Any]]
+
+WHOLE = "the parts themselves"
 
 _SHARD = re.compile(r"S\((\d+)(?:, (\d+))?\)")
 _PARTIAL = re.compile(r"P\((\w+)\)")
@@ -89,10 +93,10 @@ def full_captures(key: SeriesKey, chosen: Sequence[Chosen]) -> Iterator[FullCapt
     """
     places: dict[tuple[int, ...], dict[Coordinate, tuple[int, int]]] = {}
     shardings: dict[int, Sharding] = {}
+    merges: set[str] = set()
     for number, (lazy, positions) in enumerate(chosen):
         part = lazy.part()
-        if "transforms_of" in part.attrs:
-            raise UsageError(f"`{key}` has the results of transforms on the local parts of a tensor, which are not parts of one")
+        merges.add(str(part.attrs.get("merges", "")) if "transforms_of" in part.attrs else WHOLE)
         found = sharding_of(part.attrs)
         if found is None:
             raise UsageError(f"`{key}` is not distributed over ranks; `.sel(rank=...)` reads the captures of one rank")
@@ -100,6 +104,7 @@ def full_captures(key: SeriesKey, chosen: Sequence[Chosen]) -> Iterator[FullCapt
         for position, clock in zip(positions.tolist(), part.clocks[positions].tolist(), strict=True):
             epoch, step, _, microstep, call, backward, _ = clock
             places.setdefault((epoch, step, microstep, call, backward), {})[found.coordinate] = (number, position)
+    merge = _merge(key, merges)
     for clock, blocks in sorted(places.items()):
         first = shardings[next(iter(blocks.values()))[0]]
         where = f"`{key}` at epoch {clock[0]}, step {clock[1]}"
@@ -107,14 +112,32 @@ def full_captures(key: SeriesKey, chosen: Sequence[Chosen]) -> Iterator[FullCapt
         if missing:
             raise UsageError(f"{where} has no capture of the rank at {missing[0]} of the mesh {first.mesh_shape}")
         values = {at: _value(key, chosen[number], position) for at, (number, position) in blocks.items()}
-        yield FullCapture(put_together(values, first.placements, where), clock)
+        yield FullCapture(put_together(values, first.placements, where, merge), clock)
+
+
+def _merge(key: SeriesKey, kinds: set[str]) -> Merge | None:
+    """What makes one of the results of transforms on parts; None for the parts themselves.
+
+    Raises:
+        UsageError: these results cannot be merged.
+    """
+    if kinds <= {WHOLE}:
+        return None
+    kind = kinds.pop() if len(kinds) == 1 else ""
+    if kind not in MERGES:
+        known = ", ".join(f"`{name}`" for name in MERGES)
+        raise UsageError(
+            f"`{key}` has the results of transforms on the local parts of a tensor; those of {known} can be merged, where they are the "
+            "only transform, over all axes and without `mask`; `gather: full` transforms the whole tensor"
+        )
+    return MERGES[kind]
 
 
 def _value(key: SeriesKey, chosen: Chosen, position: int) -> NDArray[Any]:
     return SelectedCaptures(key, [(chosen[0], np.array([position], np.intp))])[0].value
 
 
-def put_together(blocks: Blocks, placements: Sequence[str], where: str) -> NDArray[Any]:
+def put_together(blocks: Blocks, placements: Sequence[str], where: str, merge: Merge | None = None) -> NDArray[Any]:
     """Put the blocks of one tensor together, one dimension of the mesh after the other.
 
     A tensor is cut along the first dimension of the mesh first, so the last is put together first; a strided shard was cut last.
@@ -123,6 +146,7 @@ def put_together(blocks: Blocks, placements: Sequence[str], where: str) -> NDArr
         blocks: what each rank has, by its coordinate in the mesh.
         placements: one for each dimension of the mesh.
         where: what the tensor is, for messages.
+        merge: what makes one of the numbers of shards; by default they are shards themselves, and are joined.
 
     Raises:
         UsageError: replicas differ, or a placement is not known.
@@ -135,15 +159,17 @@ def put_together(blocks: Blocks, placements: Sequence[str], where: str) -> NDArr
         groups: dict[Coordinate, dict[int, NDArray[Any]]] = {}
         for at, block in blocks.items():
             groups.setdefault((*at[:place], *at[place + 1 :]), {})[at[place]] = block
-        blocks = {at: _joined([group[index] for index in sorted(group)], placements[axis], where) for at, group in groups.items()}
+        blocks = {at: _joined([group[index] for index in sorted(group)], placements[axis], where, merge) for at, group in groups.items()}
         left.remove(axis)
     return blocks[()]
 
 
-def _joined(blocks: Sequence[NDArray[Any]], placement: str, where: str) -> NDArray[Any]:
+def _joined(blocks: Sequence[NDArray[Any]], placement: str, where: str, merge: Merge | None) -> NDArray[Any]:
     shard, partial = _SHARD.fullmatch(placement), _PARTIAL.fullmatch(placement)
     if shard is not None:
-        return np.concatenate(blocks, axis=int(shard[1]))
+        return np.concatenate(blocks, axis=int(shard[1])) if merge is None else merge(blocks)
+    if partial is not None and merge is not None:
+        raise UsageError(f"{where} has numbers of partial values (`{placement}`), which do not make those of their sum")
     if partial is not None and partial[1] in REDUCTIONS:
         return _reduced(np.stack(blocks), partial[1])
     if placement != "R":

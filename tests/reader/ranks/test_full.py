@@ -15,6 +15,8 @@ import torch
 import probes
 from probes.errors import UsageError
 from probes.reader.ranks.full import put_together
+from probes.reader.ranks.merged_numbers import MERGES
+from tests.transforms.made import applied, made
 from tests.warm import programs
 
 cutting = pytest.importorskip("torch.distributed.tensor._utils", reason="this PyTorch is built without distributed")
@@ -61,6 +63,22 @@ def test_partial_values_are_summed_and_replicas_are_compared() -> None:
         put_together(blocks, ["R"], "w")
 
 
+def stats_of(tensor: torch.Tensor) -> list[float]:
+    """The ten numbers of `stats`, by numpy."""
+    x = tensor.double().numpy()
+    return [x.size, x.mean(), x.std(), x.min(), x.max(), float(np.sqrt((x * x).sum())), int((x == 0).sum()), 0, 0, 0]
+
+
+@pytest.mark.parametrize("cuts", [[4], [1, 6], [0, 3], [2, 2, 5]])
+def test_the_numbers_of_parts_make_those_of_the_whole(cuts: list[int]) -> None:
+    x = torch.tensor([3.0, -1.0, 0.0, float("nan"), 2.5, float("inf"), -7.0, 0.0, 4.0], dtype=torch.float64)
+    for transform in ({"kind": "stats"}, {"kind": "norm", "order": "l1"}, {"kind": "histogram", "bins": 3, "range": [-4, 4]}):
+        kind, value = made(**transform), torch.nan_to_num(x) if transform["kind"] == "norm" else x
+        parts = [applied(kind, part).numpy() for part in torch.tensor_split(value, cuts)]
+        merged = MERGES[" ".join([str(transform["kind"]), *([str(transform["order"])] if "order" in transform else [])])](parts)
+        assert np.allclose(merged, applied(kind, value).numpy(), rtol=1e-12, equal_nan=True), transform
+
+
 PROGRAM = """
 import os, sys, warnings
 warnings.filterwarnings("ignore")
@@ -93,6 +111,7 @@ spec = {"version": 1, "name": "s", "probes": {
     "w": {"hook": "tensor", "tensors": ["**"], "values": ["data"]},
     "g": {"hook": "tensor", "tensors": ["**"], "stage": "final"},
     "n": {"hook": "tensor", "tensors": ["**"], "values": ["data"], "transforms": [{"kind": "norm"}]},
+    "t": {"hook": "tensor", "tensors": ["**"], "values": ["data"], "transforms": [{"kind": "stats"}]},
     "f": {"hook": "tensor", "tensors": ["**"], "values": ["data"], "gather": "full", "transforms": [{"kind": "norm"}]},
     "o": {"modules": ["2"], "values": ["output"]},
 }}
@@ -140,6 +159,10 @@ def test_parts_of_every_rank_make_the_tensors_that_torch_gathers(tmp_path: Path,
             found = series.full() if "sharding" in series.attrs else series.sel(rank=0).numpy()
             assert torch.equal(torch.from_numpy(found), want), (probe, name)
         whole = [truth[0][0]["w", step, name].norm().item() for step in (0, 1)]
+        if "sharding" in run["n", name].attrs:
+            assert run["n", name].full().tolist() == pytest.approx(whole, rel=1e-6), "merged after the transform"
+            want = [stats_of(truth[0][0]["w", step, name]) for step in (0, 1)]
+            assert np.allclose(run["t", name].full(), want, rtol=1e-6, atol=1e-9)
         for rank in range(world):
             assert run["f", name].sel(rank=rank).numpy().tolist() == pytest.approx(whole, rel=1e-6), "gathered before the transform"
     for rank in range(world):
