@@ -192,6 +192,7 @@ class SinkContext:
         tags: what is known of the run at its start, to be kept beside its metrics: `probes.run_id`, `probes.spec`, `probes.directory`.
         closing: gives what is known when the session is closed: `probes.ledger_head`, for `probes verify --anchor`, and
             `probes.captures_roots`.
+        directory: the run directory, absolute; at the end of the run it has manifest, spec, ledger and sealed files. None in memory.
     """
 
     rank: int
@@ -199,6 +200,7 @@ class SinkContext:
     name: str = ""
     tags: Mapping[str, str] = field(default_factory=dict)
     closing: Callable[[], Mapping[str, str]] = dict
+    directory: Path | None = None
 
 
 class SinkSession(Protocol):

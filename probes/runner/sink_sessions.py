@@ -97,7 +97,7 @@ class SinkSessions:
         with _SinkGuard(self, name):
             files = tuple(self.directory / on_rank(file, self.rank) for file in sink.files())
             tags = {"probes.spec": self.identity, "probes.directory": str(self.directory), **self.facts.tags}
-            return sink.open(SinkContext(self.rank, files, self.name, tags, self.facts.closing))
+            return sink.open(SinkContext(self.rank, files, self.name, tags, self.facts.closing, self.directory.absolute()))
         return None
 
     def end_step(self, keep: bool) -> RunError | None:

@@ -13,6 +13,7 @@ from probes.component import Reading, Sink, SinkContext, SinkSession
 from probes.optional_package import import_optional
 from probes.sinks.kernels.background import BackgroundSession
 from probes.sinks.kernels.metrics import step_metrics
+from probes.sinks.kernels.run_evidence import ABOUT, Artifacts, evidence, verify_command
 
 MOST_METRICS = 1000  # that the server takes at once
 
@@ -21,7 +22,8 @@ class Mlflow(Sink):
     """Sends small captures to MLflow as metrics named `probe/target/leaf/label`, with `global_step` as step.
 
     They go to the active run of the program, if there is one, else to a run with the name of the spec. Run ID, spec digest, run directory,
-    ledger head and captures roots are tags. Sending is done in a thread; a server that fails or is slow does not delay the training.
+    ledger head, captures roots and the command that verifies them are tags; manifest, spec and ledger are artifacts. Sending is done in a
+    thread; a server that fails or is slow does not delay the training.
     """
 
     kind: Literal["mlflow"] = "mlflow"
@@ -30,6 +32,7 @@ class Mlflow(Sink):
     )
     uri: Annotated[str | None, Field(description="Address of the server or database; by default that of MLflow.")] = None
     experiment: str = Field(default="probes", description="Name of the experiment, which is created if it does not exist.")
+    artifacts: Annotated[Artifacts, Field(description=ABOUT)] = "proof"
     wait: Annotated[float, Field(gt=0, description="Seconds to wait at the end of the run for what is still to be sent.")] = 30.0
 
     def most_elements(self) -> int:
@@ -55,6 +58,8 @@ class _MlflowRun:
         self.package = import_optional("mlflow", "mlflow", "the sink `mlflow`")
         self.client: Any = self.package.MlflowClient(tracking_uri=sink.uri)
         self.rank = context.rank
+        self.tags = context.tags
+        self.directory, self.artifacts = context.directory, sink.artifacts
         self.own = active is None
         self.run = active or self._begun(sink.experiment, context)
         self._tag(context.tags)
@@ -80,8 +85,10 @@ class _MlflowRun:
             self.client.log_batch(self.run, metrics=metrics[first : first + MOST_METRICS])
 
     def end(self, tags: Mapping[str, str]) -> None:
-        """Send the tags, and end the run unless it is that of the program."""
-        self._tag(tags)
+        """Send the tags and files, and end the run unless it is that of the program."""
+        self._tag({**tags, **verify_command(self.tags, tags)})
+        for path in evidence(self.directory, self.artifacts):
+            self.client.log_artifact(self.run, str(path), artifact_path=f"probes/rank-{self.rank}" if self.rank else "probes")
         if self.own:
             self.client.set_terminated(self.run)
 

@@ -7,7 +7,6 @@ import re
 import struct
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -16,17 +15,20 @@ from probes.component import Number, Reading, Sink, SinkContext, SinkSession
 from probes.optional_package import import_optional
 from probes.sinks.kernels.background import BackgroundSession
 from probes.sinks.kernels.metrics import series_name, step_metrics
+from probes.sinks.kernels.run_evidence import evidence, verify_command
 from probes.sinks.kernels.run_file import open_to_append
 
 INTERVAL = re.compile(r"\[(\S+), (\S+)[\])]")
 HEAD = struct.Struct("<QI")
+LONGEST_TEXT = 100_000
 
 
 class Tensorboard(Sink):
     """Appends small captures to an event file in the run directory, which TensorBoard shows: `tensorboard --logdir runs`.
 
     Numbers are scalars named `probe/target/leaf/label`, for other phases than `train` behind the phase. A `histogram` is a
-    histogram. Spec, ledger head and captures roots are the text `probes/run`. The x axis is `global_step`.
+    histogram. Ledger head, captures roots and the command that verifies them are the text `probes/run`, the spec is `probes/spec`.
+    The x axis is `global_step`.
     """
 
     kind: Literal["tensorboard"] = "tensorboard"
@@ -50,16 +52,16 @@ class Tensorboard(Sink):
             MissingExtra: the package tensorboard is not installed.
             OSError: the file cannot be opened, is a link, or is not a plain file.
         """
-        events = _EventFile(context.files[0], context.rank, context.tags)
+        events = _EventFile(context)
         return BackgroundSession(lambda: events, context.closing, self.wait)
 
 
 class _EventFile:
     """Appends records to an event file."""
 
-    def __init__(self, path: Path, rank: int, tags: Mapping[str, str]) -> None:
-        self.rank = rank
-        self.tags = tags
+    def __init__(self, context: SinkContext) -> None:
+        path, self.rank = context.files[0], context.rank
+        self.tags, self.directory = context.tags, context.directory
         self.event = import_optional("tensorboard.compat.proto.event_pb2", "tensorboard", "the sink `tensorboard`")
         self.summary = import_optional("tensorboard.compat.proto.summary_pb2", "tensorboard", "the sink `tensorboard`")
         writer = import_optional("tensorboard.summary.writer.record_writer", "tensorboard", "the sink `tensorboard`").RecordWriter
@@ -74,11 +76,22 @@ class _EventFile:
 
     def end(self, tags: Mapping[str, str]) -> None:
         """Append what the run is, and close the file."""
-        text = "\n".join(f"    {name}: {value}" for name, value in {**self.tags, **tags}.items())
-        tensor = import_optional("tensorboard.util.tensor_util", "tensorboard", "the sink `tensorboard`").make_tensor_proto(text.encode())
-        about = self.summary.SummaryMetadata(plugin_data=self.summary.SummaryMetadata.PluginData(plugin_name="text"))
-        self._write([self._event(0, [self.summary.Summary.Value(tag="probes/run/text_summary", metadata=about, tensor=tensor)])])
+        known = {**self.tags, **tags, **verify_command(self.tags, tags)}
+        texts = {"run": "\n".join(f"{name}: {value}" for name, value in known.items())}
+        for path in evidence(self.directory, "proof"):
+            if path.name == "spec.yaml":
+                texts["spec"] = path.read_text(encoding="utf-8", errors="replace")[:LONGEST_TEXT]
+        self._write([self._text(name, text) for name, text in texts.items()])
         self.file.close()
+
+    def _text(self, name: str, text: str) -> Any:
+        """The event of a text that TensorBoard shows as it is; lines that begin with four spaces are code in its Markdown."""
+        indented = "\n".join(f"    {line}" for line in text.splitlines())
+        tensor = import_optional("tensorboard.util.tensor_util", "tensorboard", "the sink `tensorboard`").make_tensor_proto(
+            indented.encode()
+        )
+        about = self.summary.SummaryMetadata(plugin_data=self.summary.SummaryMetadata.PluginData(plugin_name="text"))
+        return self._event(0, [self.summary.Summary.Value(tag=f"probes/{name}/text_summary", metadata=about, tensor=tensor)])
 
     def _write(self, events: Sequence[Any]) -> None:
         for event in events:

@@ -11,6 +11,7 @@ from probes.component import Reading, Sink, SinkContext, SinkSession
 from probes.optional_package import import_optional
 from probes.sinks.kernels.background import BackgroundSession
 from probes.sinks.kernels.metrics import step_metrics
+from probes.sinks.kernels.run_evidence import ABOUT, Artifacts, evidence, verify_command
 
 STEP = "global_step"
 
@@ -19,7 +20,8 @@ class Wandb(Sink):
     """Sends small captures to Weights & Biases as metrics named `probe/target/leaf/label`; the x axis is `global_step`.
 
     They go to a run with the ID of the probes run, beside that of the program, whose steps stay what they are. Run ID, spec digest, run
-    directory, ledger head and captures roots are its config and summary. Sending is done in a thread.
+    directory, ledger head, captures roots and the command that verifies them are its config and summary; manifest, spec and ledger are an
+    artifact. Sending is done in a thread.
     """
 
     kind: Literal["wandb"] = "wandb"
@@ -29,6 +31,7 @@ class Wandb(Sink):
     project: str = Field(default="probes", min_length=1, description="Name of the project.")
     mode: Literal["online", "offline"] = Field(default="online", description="`offline` writes into the folder `wandb`, for `wandb sync`.")
     dir: Annotated[str | None, Field(description="Where the folder `wandb` is; by default the working directory.")] = None
+    artifacts: Annotated[Artifacts, Field(description=ABOUT)] = "proof"
     wait: Annotated[float, Field(gt=0, description="Seconds to wait at the end of the run for what is still to be sent.")] = 30.0
 
     def most_elements(self) -> int:
@@ -49,6 +52,8 @@ class _WandbRun:
 
     def __init__(self, sink: Wandb, context: SinkContext) -> None:
         package = import_optional("wandb", "wandb", "the sink `wandb`")
+        self.package, self.tags = package, context.tags
+        self.directory, self.artifacts = context.directory, sink.artifacts
         identity = context.tags.get("probes.run_id", "")
         settings = package.Settings(console="off", silent=True, x_disable_stats=True, x_disable_meta=True)
         self.rank = context.rank
@@ -73,6 +78,12 @@ class _WandbRun:
                 self.run.log({STEP: step.global_step, "epoch": step.epoch, **step.values})
 
     def end(self, tags: Mapping[str, str]) -> None:
-        """Send the tags, and end the run."""
-        self.run.summary.update(dict(tags))
+        """Send the tags and files, and end the run."""
+        self.run.summary.update({**tags, **verify_command(self.tags, tags)})
+        files = evidence(self.directory, self.artifacts)
+        if files:
+            artifact = self.package.Artifact(f"probes-{self.run.id}", type="probes-run", metadata={**self.tags, **tags})
+            for path in files:
+                artifact.add_file(str(path), name=path.name)
+            self.run.log_artifact(artifact)
         self.run.finish()

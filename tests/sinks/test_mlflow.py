@@ -16,6 +16,8 @@ from tests.sinks.recorded import expected, trained
 mlflow = pytest.importorskip("mlflow", reason="mlflow is not installed; the extra `mlflow` brings it")
 pytestmark = pytest.mark.filterwarnings("ignore")  # of its own packages
 
+PROOF = {"run.json", "spec.yaml", "ledger.jsonl"}
+
 
 @pytest.fixture(scope="module")
 def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
@@ -47,6 +49,25 @@ def test_mlflow_has_the_numbers_of_the_capture_files_and_leads_back_to_them(tmp_
     assert probes.verify(tmp_path / "run", anchor=run.data.tags["probes.ledger_head"]).ok
     assert run.data.tags["probes.run_id"] == probes.open(tmp_path / "run").manifest["run_id"]
     assert (run.info.run_name, run.info.status) == ("digits", "FINISHED")
+    # There and back: the command of the tag verifies, and the run ID of the files finds the run of the tracker.
+    assert run.data.tags["probes.verify"] == f"probes verify {tmp_path / 'run'} --anchor {run.data.tags['probes.ledger_head']}"
+    identity = probes.open(tmp_path / "run").manifest["run_id"]
+    (found_again,) = client.search_runs([run.info.experiment_id], f"tags.`probes.run_id` = '{identity}'")
+    assert found_again.info.run_id == run.info.run_id
+
+
+@pytest.mark.parametrize(("artifacts", "wanted"), [("proof", PROOF), ("all", {*PROOF, "epoch-0000.h5", "epoch-0001.h5"}), ("none", set())])
+def test_what_verifies_a_run_is_an_artifact_of_it(tmp_path: Path, uri: str, artifacts: str, wanted: set[str]) -> None:
+    client = mlflow.MlflowClient(tracking_uri=uri)
+    place = client.create_experiment(f"files-{artifacts}", artifact_location=str(tmp_path / "store"))
+    trained(tmp_path / "run", {"kind": "mlflow", "uri": uri, "experiment": f"files-{artifacts}", "wait": 60, "artifacts": artifacts})
+    (run,) = client.search_runs([place])
+    assert {Path(one.path).name for one in client.list_artifacts(run.info.run_id, "probes")} == wanted
+    if artifacts == "all":
+        copy = tmp_path / "copy"
+        client.download_artifacts(run.info.run_id, "probes", str(tmp_path))
+        (tmp_path / "probes").rename(copy)
+        assert probes.verify(copy, anchor=run.data.tags["probes.ledger_head"]).ok
 
 
 def test_the_active_run_of_the_program_gets_the_metrics_and_goes_on(tmp_path: Path, uri: str) -> None:
