@@ -1,0 +1,57 @@
+"""Handlers for Ignite: `IgniteProbes("probe.yaml", out="runs/a").attach(trainer, model)`."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from torch.nn import Module
+
+from probes.integrations.followed_epochs import FollowedEpochs
+from probes.optional_package import import_optional
+from probes.runner.run import Run
+
+_EVENTS: Any = import_optional("ignite.engine", "ignite", "`IgniteProbes`").Events
+
+
+class IgniteProbes:
+    """Captures while an engine of Ignite trains: each of its epochs is an epoch of the run, with the evaluation that follows it.
+
+    An evaluator that the trainer starts at the end of an epoch belongs to that epoch. Ignite counts epochs from 1, the run from 0. When the
+    trainer goes on from a checkpoint (`trainer.load_state_dict`), give `resume=True`: the run goes on with the epoch of the trainer.
+
+    Args:
+        spec: path of a spec, `preset:NAME`, a mapping or a Spec.
+        out: the run directory; by default `runs/<name>/<run-id>`.
+        options: further arguments of `probes.attach`: `resume`, `overrides`, `vars`, `tags`, `allow_plugins` and others.
+    """
+
+    def __init__(self, spec: Any, out: str | os.PathLike[str] | None = None, **options: Any) -> None:
+        self.epochs = FollowedEpochs(spec, out, options)
+
+    @property
+    def run(self) -> Run | None:
+        """The run, once the training has begun; `run.directory` and `run.summary()` are there after it, too."""
+        return self.epochs.run
+
+    def attach(self, trainer: Any, model: Module) -> IgniteProbes:
+        """Follow a trainer; the probes are attached to the model when it starts.
+
+        Args:
+            trainer: the `ignite.engine.Engine` that trains.
+            model: the model, whose paths are as in its `named_modules()`.
+        """
+        trainer.add_event_handler(_EVENTS.STARTED, lambda: self.epochs.begin(model))
+        trainer.add_event_handler(_EVENTS.EPOCH_STARTED, lambda engine: self.epochs.enter(engine.state.epoch - 1))
+        trainer.add_event_handler(_EVENTS.COMPLETED, lambda: self.epochs.end())
+        trainer.add_event_handler(_EVENTS.EXCEPTION_RAISED, self._raised)
+        return self
+
+    def _raised(self, error: BaseException) -> None:
+        """Close the run; its open epoch is not complete.
+
+        Raises:
+            BaseException: the error itself: Ignite drops an exception that has a handler.
+        """
+        self.epochs.end(error)
+        raise error

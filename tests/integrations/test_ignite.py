@@ -1,0 +1,85 @@
+"""The handlers for Ignite capture what `probes run` captures of the same script."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import probes
+from tests.integrations.trainings import roots
+
+pytest.importorskip("ignite", reason="Ignite is not installed; the extra `ignite` brings it")
+pytestmark = pytest.mark.filterwarnings("ignore")  # of its own packages
+
+from probes.integrations.ignite import IgniteProbes  # noqa: E402  # it imports Ignite
+
+SPEC = {
+    "version": 1,
+    "defaults": {"when": {"phases": ["train", "eval"]}},
+    "probes": {
+        "acts": {"hook": "forward", "modules": ["0"]},
+        "grads": {"hook": "tensor", "tensors": ["2.weight"], "values": ["grad"], "stage": "final", "when": {"phases": ["train"]}},
+    },
+}
+SCRIPT = """
+import torch
+from ignite.engine import Events, create_supervised_evaluator, create_supervised_trainer
+from probes.integrations.ignite import IgniteProbes
+torch.manual_seed(0)
+model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+rows = [(torch.randn(3), torch.tensor(number % 2)) for number in range(12)]
+train = torch.utils.data.DataLoader(rows, batch_size=4)
+held = torch.utils.data.DataLoader(rows[:6], batch_size=3)
+trainer = create_supervised_trainer(model, optimizer, torch.nn.functional.cross_entropy)
+evaluator = create_supervised_evaluator(model)
+trainer.add_event_handler(Events.EPOCH_COMPLETED, lambda: evaluator.run(held))
+for callback in CALLBACKS:
+    callback.attach(trainer, model)
+trainer.run(train, max_epochs=3)
+"""
+
+
+def test_they_capture_what_probes_run_captures(tmp_path: Path) -> None:
+    by_script, by_callback = roots(tmp_path, SCRIPT, SPEC, "IgniteProbes")
+    assert by_callback == by_script
+    assert len(by_callback) == 3
+
+
+def trained(out: Path, epochs: int, state: dict[str, int] | None = None, fails_at: int = 0, **options: object) -> dict[str, int]:
+    from ignite.engine import Engine
+
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+    def update(engine: Engine, x: torch.Tensor) -> None:
+        if fails_at and engine.state.iteration == fails_at:
+            raise ValueError("bad batch")
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        optimizer.step()
+
+    trainer = Engine(update)
+    spec = {"version": 1, "probes": {"acts": {"hook": "forward", "modules": ["0"]}}}
+    IgniteProbes(spec, out, **options).attach(trainer, model)
+    if state is not None:
+        trainer.load_state_dict(state)
+    trainer.run([torch.ones(2, 3)] * 4, max_epochs=epochs)
+    return dict(trainer.state_dict())
+
+
+def test_an_exception_goes_on_to_the_program_and_leaves_the_epoch_incomplete(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="bad batch"):
+        trained(tmp_path / "run", 2, fails_at=7)
+    assert probes.open(tmp_path / "run").state == {0: "complete", 1: "incomplete"}
+    assert probes.verify(tmp_path / "run").ok
+
+
+def test_a_trainer_that_goes_on_from_a_checkpoint_goes_on_with_its_epochs(tmp_path: Path) -> None:
+    state = trained(tmp_path / "run", 2)
+    trained(tmp_path / "run", 3, {**state, "max_epochs": 3}, resume=True)
+    assert probes.open(tmp_path / "run").state == dict.fromkeys(range(3), "complete")
+    assert probes.open(tmp_path / "run")["acts", "0"].clocks["global_step"].tolist() == list(range(12))
