@@ -55,6 +55,7 @@ docs: regenerate  ## run the examples of README and docs and write their output 
 	$(BIN)/python docs/torture.py
 	$(BIN)/python docs/sinks.py
 	$(BIN)/python docs/inside.py
+	$(BIN)/python docs/probing.py
 	$(BIN)/python docs/conformance.py
 	$(BIN)/python -m tests.proof.damage
 	$(BIN)/python docs/readme.py

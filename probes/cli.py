@@ -42,6 +42,8 @@ VERBS: dict[str, dict[str, Verb]] = {
     },
     "Capture": {
         "run": Verb("probes.commands.run:run", "Run an unmodified script with the probes of a spec"),
+        "watch": Verb("probes.commands.watch:watch", "Follow a run while it is written"),
+        "upload": Verb("probes.commands.upload:upload", "Copy a run into a remote store, also while it is written"),
         "demo": Verb("probes.commands.demo:demo", "Run an example on real data; downloads nothing"),
     },
     "Read captures": {

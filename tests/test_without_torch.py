@@ -33,6 +33,8 @@ WORKING = {
     "ls": ["ls", "sealed"],
     "show": ["show", "sealed", SERIES],
     "report": ["report", "sealed"],
+    "watch": ["watch", "sealed", "--once"],
+    "upload": ["upload", "sealed", "memory://copy"],
     "diff": ["diff", "sealed", "sealed"],
     "export": ["export", "sealed", "--manifest"],
     "verify": ["verify", "sealed"],

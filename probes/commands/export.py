@@ -12,7 +12,7 @@ import click
 
 from probes.commands.rendering.numbers import numbers
 from probes.errors import UsageError
-from probes.reader.export.file import SUFFIXES, WRITERS, write
+from probes.reader.export.file import FORMATS, SUFFIXES, write
 from probes.reader.run import RunReader
 from probes.reader.run import open as open_run
 from probes.reader.series_index import is_pattern
@@ -22,7 +22,7 @@ from probes.reader.series_set import SeriesSet
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path))
 @click.argument("series", nargs=-1)
-@click.option("--format", "kind", type=click.Choice(sorted(WRITERS)), help="Output format; default: the suffix of --out, else jsonl.")
+@click.option("--format", "kind", type=click.Choice(sorted(FORMATS)), help="Output format; default: the suffix of --out, else jsonl.")
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="File to write; without it, jsonl goes to stdout.")
 @click.option("--wide", is_flag=True, help="Write a row for each step and a column for each number (parquet, arrow).")
 @click.option("--manifest", is_flag=True, help="Print the manifest of the run instead.")
@@ -49,7 +49,7 @@ def export(
 
     npz holds one array per series, named as in `probes ls`, and its clocks as NAME.clocks. If captures differ in their
     number of rows, the rows are concatenated and NAME.row_sizes holds the number of rows of each capture. safetensors holds the
-    same with the exact dtypes, such as bfloat16. jsonl holds one capture per line.
+    same with the exact dtypes, such as bfloat16. zarr is a folder of chunks with one group per series. jsonl holds one capture per line.
     """
     opened = open_run(run).sel(epoch=epoch, step=step, phase=phase, rank=rank)
     if manifest:

@@ -14,6 +14,7 @@ from probes.capture_file.closing import rule_verdicts
 from probes.capture_file.closing.missing_values import in_words
 from probes.capture_file.outline import SeriesOutline
 from probes.capture_file.series_name import SeriesAddress
+from probes.commands.rendering.event_text import event_line
 from probes.commands.rendering.numbers import numbers
 from probes.commands.rendering.table import spans, table
 from probes.printable import one_line
@@ -23,10 +24,6 @@ from probes.run_directory.listing import run_directories
 from probes.signature import Signature, size
 
 RUNS = Path("runs")
-EVENT = dict.fromkeys(("number", "leaf", "target", "kind", "index", "bounds", "epoch", "phase", "step"), "?") | {"steps": 0}
-WRITTEN = "epoch {epoch}, {phase} step {step}: {steps} steps were written"
-NONFINITE = f"{{number}} in `{{leaf}}` of `{{target}}` ({{kind}}) at {{index}}, {WRITTEN}"
-BEYOND = f"{{number}} ({{bounds}}) for `{{leaf}}` of `{{target}}` ({{kind}}), {WRITTEN}"
 
 
 @click.command()
@@ -58,12 +55,13 @@ def ls(run: Path | None, epoch: Any, phase: str | None, rank: Any, attempts: boo
         about["series"] = [_series(one, one.dtype if one.key in several else "") for one in listed]
         text = _series_text(about["series"])
     about["launches"] = opened.launches
-    before = [*_launches(about["launches"]), *about.get("not_shown", ()), *_events(about), *_broken_rules(opened), *_missing(opened)]
+    events = [event_line(event) for event in about.get("events", ())]
+    before = [*_launches(about["launches"]), *about.get("not_shown", ()), *events, *_broken_rules(opened), *_missing(opened)]
     click.echo(json.dumps(about, indent=2) if as_json else "\n".join([_headline(about), *before, "", text]))
 
 
 def _run(run: RunReader) -> dict[str, Any]:
-    return {"run": str(run.path), "epochs": [{"epoch": epoch, "state": state} for epoch, state in sorted(run.state.items())]}
+    return {"run": str(run.place), "epochs": [{"epoch": epoch, "state": state} for epoch, state in sorted(run.state.items())]}
 
 
 def _series(outline: SeriesOutline, suffix: str) -> dict[str, Any]:
@@ -94,11 +92,6 @@ def _launches(starts: Sequence[dict[str, Any]]) -> list[str]:
 
 def _ranks(world: int) -> str:
     return f"{world} rank" if world == 1 else f"{world} ranks"
-
-
-def _events(about: dict[str, Any]) -> list[str]:
-    """Return one line per trigger event."""
-    return [one_line((BEYOND if "bounds" in event else NONFINITE).format(**{**EVENT, **event})) for event in about.get("events", ())]
 
 
 def _broken_rules(run: RunReader) -> list[str]:

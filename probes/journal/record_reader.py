@@ -51,6 +51,11 @@ class JournalBytes:
             return self._ahead[:length]
         return b"".join(os.pread(self._descriptor, size, at) for at, size in _pieces(offset, offset + length))
 
+    def grow(self) -> None:
+        """Take in what was appended since the file was opened, or since the last call."""
+        self.size = os.fstat(self._descriptor).st_size
+        self._ahead, self._ahead_at = b"", 0
+
     def digest(self, start: int, stop: int) -> bytes:
         """BLAKE3 of a part of the file, read in pieces."""
         hasher = blake3()
@@ -110,9 +115,13 @@ class Record(NamedTuple):
 
 
 class RecordReader:
-    """The records of a journal behind its HEAD that chain, to be iterated over once.
+    """The records of a journal behind its HEAD that chain, to be iterated over once; again for those that were appended since.
 
     A record chains by its header and its tables. One whose payloads are damaged is given out as such, unless it is the last.
+
+    Args:
+        source: the bytes of the journal.
+        largest_digested: bytes of the largest payloads that are read to compare their digest.
 
     Attributes:
         head: the JSON of HEAD.
@@ -120,12 +129,13 @@ class RecordReader:
         torn: whether what follows it looks like a record that is not whole; known when the iteration is over.
     """
 
-    def __init__(self, source: JournalBytes) -> None:
+    def __init__(self, source: JournalBytes, largest_digested: int = 1 << 62) -> None:
         record, self.head = _head(source)
         self.torn = False
         self._source = source
         self._last = record
         self._every_digest = self.head.get("durability") == "power"
+        self._largest_digested = largest_digested
 
     @property
     def end(self) -> int:
@@ -160,6 +170,8 @@ class RecordReader:
         start = record.body + record.header.checked
         if start == record.stop:
             return Proof.WHOLE
+        if record.stop - start > self._largest_digested:
+            return Proof.UNCHECKED
         if record.header.digest == NO_DIGEST:
             return Proof.DAMAGED if self._every_digest else Proof.UNCHECKED
         return Proof.WHOLE if self._source.digest(start, record.stop) == record.header.digest else Proof.DAMAGED

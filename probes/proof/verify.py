@@ -13,6 +13,7 @@ from probes.proof.comparison.replicas import replica_findings
 from probes.proof.finding import Finding, Verdict
 from probes.proof.run_check import RunCheck
 from probes.run_directory.listing import is_run, run_directories
+from probes.run_directory.remote.url import remote_url
 
 
 def verify(path: str | Path, *, anchor: str | Sequence[str] | None = None, sha256: bool = False, replicas: bool = False) -> Verdict:
@@ -21,8 +22,8 @@ def verify(path: str | Path, *, anchor: str | Sequence[str] | None = None, sha25
     Needs no torch and no network, writes nothing, and trusts nothing in the files.
 
     Args:
-        path: a run directory, a directory of runs (each of them is verified), or one file; a file is checked against the
-            ledger beside it, where there is one.
+        path: a run directory, a directory of runs (each of them is verified), one file, or the URL of a run in a store that fsspec
+            reaches, which is downloaded; a file is checked against the ledger beside it, where there is one.
         anchor: the head of the ledger that was printed at the end of the run, or at least its first 32 digits; of a run of several
             ranks the head of the run, or the heads of the ledgers.
         sha256: take the SHA-256 of the files too.
@@ -36,6 +37,13 @@ def verify(path: str | Path, *, anchor: str | Sequence[str] | None = None, sha25
         UsageError: an anchor is too short, or is given for a file that has no ledger, or for several runs.
     """
     found, anchors = Path(path), checked(anchor)
+    url = remote_url(path)
+    if url is not None:
+        from probes.run_directory.remote.mirror import RemoteMirror  # most runs are on this machine
+
+        mirror = RemoteMirror(url)
+        mirror.fetch_all()
+        return replace(_one_run(mirror.path, anchors, sha256), path=url)
     if not found.exists():
         raise StorageError(f'"{found}" does not exist; `probes ls` lists the runs under runs/')
     verdict = _every_run(found, anchors, sha256) if found.is_dir() and not is_run(found) else _one_run(found, anchors, sha256)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from probes.capture_file.closing.missing_values import MissingValue, missing_values
 from probes.capture_file.closing.rule_verdicts import RuleVerdict, rule_verdicts
@@ -22,6 +22,10 @@ from probes.reader.series_index import SeriesIndex
 from probes.reader.series_set import listed_html
 from probes.run_directory.launch.absent import by_ranks, without
 from probes.run_directory.listing import Attempt, Directory, ListedFile, is_run, newest_run
+from probes.run_directory.remote.url import remote_url
+
+if TYPE_CHECKING:
+    from probes.reader.samples.sample_dataset import SampleDataset
 
 
 def open(path: str | Path) -> RunReader:  # noqa: A001  # it is called probes.open
@@ -30,7 +34,8 @@ def open(path: str | Path) -> RunReader:  # noqa: A001  # it is called probes.op
     Needs no torch, writes nothing, and trusts nothing in the files. Files are opened when something of them is asked for.
 
     Args:
-        path: a run directory, a directory of runs (then its newest one is opened, and named on stderr), or one file.
+        path: a run directory, a directory of runs (then its newest one is opened, and named on stderr), one file, or the URL of a run
+            directory in a store that fsspec reaches, such as `s3://bucket/runs/a`; capture files are downloaded when they are read.
 
     Returns:
         The run.
@@ -38,7 +43,11 @@ def open(path: str | Path) -> RunReader:  # noqa: A001  # it is called probes.op
     Raises:
         StorageError: there is nothing there, or no run in it.
         FileRefused: the ledger is damaged.
+        MissingExtra: a package for the store is not installed.
     """
+    url = remote_url(path)
+    if url is not None:
+        return _opened(url, Selection())
     found = Path(path)
     if not found.exists():
         raise StorageError(f'"{found}" does not exist; `probes ls` lists the runs under runs/')
@@ -46,6 +55,23 @@ def open(path: str | Path) -> RunReader:  # noqa: A001  # it is called probes.op
         found = newest_run(found)
         print(f"reading the newest run, {found}", file=sys.stderr)
     return RunReader(Directory(found), Selection())
+
+
+def _opened(place: Path | str, selection: Selection) -> RunReader:
+    """A run by its path, or by its URL."""
+    if isinstance(place, str):
+        from probes.run_directory.remote.mirror import RemoteMirror  # most runs are on this machine
+
+        mirror = RemoteMirror(place)
+        return RunReader(Directory(mirror.path, mirror), selection)
+    return RunReader(Directory(place), selection)
+
+
+def trigger_events(closings: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The events in the closing records of files, in order."""
+    triggers = [closing.get("trigger") for closing in closings]
+    found = [trigger.get("events") for trigger in triggers if isinstance(trigger, dict)]
+    return [event for events in found if isinstance(events, list) for event in events if isinstance(event, dict)]
 
 
 class RunReader(SeriesIndex):
@@ -61,9 +87,22 @@ class RunReader(SeriesIndex):
         self._directory = directory
         self._ahead = False
 
+    @property
+    def place(self) -> Path | str:
+        """The path of the run; of a run in a store its URL."""
+        return self.path if self._directory.mirror is None else self._directory.mirror.url
+
     def read_ahead(self) -> None:
         """Read everything but the values of a file when it is opened first, for who is going to ask for all series of a long run."""
         self._ahead = True
+
+    def opened_again(self) -> RunReader:
+        """The same selection of the same run, with files of its own, for another process or thread."""
+        return _opened(self.place, self._selection)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process opens the run by its path."""
+        return _opened, (self.place, self._selection)
 
     @property
     def manifest(self) -> Mapping[str, Any]:
@@ -125,9 +164,7 @@ class RunReader(SeriesIndex):
     @property
     def events(self) -> list[dict[str, Any]]:
         """What fired the triggers of the spec, in order: the value, not finite or beyond bounds, where it is, and what was written."""
-        triggers = [closing.get("trigger") for closing in self._closings]
-        found = [trigger.get("events") for trigger in triggers if isinstance(trigger, dict)]
-        return [event for events in found if isinstance(events, list) for event in events if isinstance(event, dict)]
+        return trigger_events(self._closings)
 
     @property
     def verdicts(self) -> list[RuleVerdict]:
@@ -184,13 +221,30 @@ class RunReader(SeriesIndex):
         """
         return RunReader(self._directory, self._selection.narrowed(phase=phase, epoch=epoch, step=step, rank=rank, dtype=dtype))
 
+    def dataset(self, word: str | Sequence[str], *, axes: int = 1, labels: Mapping[Any, Any] | None = None) -> SampleDataset:
+        """The rows of captures as a dataset for a `DataLoader`, with the sample ids that the loop recorded.
+
+        Args:
+            word: a probe, a series or a pattern as for `match`, or several; series of one dataset were captured in the same calls.
+            axes: how many leading axes of a capture count samples: 1 for (sample, ...), 2 for (sample, token, ...).
+            labels: label by sample id, for the key `label` of each item.
+
+        Raises:
+            SeriesNotFound: no series fits, or `labels` need sample ids, and the run recorded none.
+            RaggedSeries: the series do not belong to the same calls, or rows differ in shape.
+            UsageError: a sample has no label.
+        """
+        from probes.reader.samples.sample_dataset import dataset_of  # few who read a run train on it
+
+        return dataset_of(self, word, axes, labels)
+
     def __repr__(self) -> str:
-        return "; ".join([f'<RunReader "{self.path}": {len(self.epochs)} epochs', *self.not_shown]) + ">"
+        return "; ".join([f'<RunReader "{self.place}": {len(self.epochs)} epochs', *self.not_shown]) + ">"
 
     def _repr_html_(self) -> str:
         states = ", ".join(f"epoch {epoch} {state}" for epoch, state in sorted(self.state.items())[:8])
         more = ", ..." if len(self.state) > 8 else ""
-        return listed_html(self.series, "; ".join([f'"{self.path}": {states or "no epochs"}{more}', *self.not_shown]))
+        return listed_html(self.series, "; ".join([f'"{self.place}": {states or "no epochs"}{more}', *self.not_shown]))
 
     @cached_property
     def _entries(self) -> tuple[ListedFile, ...]:

@@ -65,6 +65,11 @@ class SelectedCaptures:
         """(captures,) size of the first axis; 1 for a scalar."""
         return np.concatenate([np.empty(0, np.int64), *(rows_of(*chosen) for chosen in self.chosen)])
 
+    def leading_sizes(self, axes: int) -> NDArray[np.int64]:
+        """(captures,) the number of places in the first axes of each capture."""
+        found = (part.part().shapes[positions][:, :axes].prod(axis=1, dtype=np.int64) for part, positions in self.chosen)
+        return np.concatenate([np.empty(0, np.int64), *found])
+
     @property
     def elements(self) -> int:
         """Stored elements of all captures; a complex number is two."""

@@ -283,6 +283,15 @@ class Series:
         """(captures,) how many rows of `rows` each capture has; a scalar has one."""
         return self._captures.row_sizes
 
+    def leading_sizes(self, axes: int) -> NDArray[np.int64]:
+        """(captures,) how many rows each capture has if its first `axes` axes are joined."""
+        return self._whole.leading_sizes(axes)
+
+    @property
+    def has_ids(self) -> bool:
+        """Whether every file of the selection holds sample ids."""
+        return bool(self._chosen) and all(part.sample_ids() is not None for part, _ in self._chosen)
+
     @property
     def nbytes(self) -> int:
         """Bytes of the captures, uncompressed."""

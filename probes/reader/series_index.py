@@ -155,8 +155,8 @@ class SeriesIndex:
         return self.match(word).plot(ax, label)
 
     def _matching(self, meant: Word) -> SeriesSet:
-        probe, target, leaf = (_pattern(part) for part in (meant.probe, meant.target, meant.leaf))
-        found = [key for key in self._keys if probe(key.probe) and target(key.target) and leaf(key.leaf)]
+        fits = _fits(meant)
+        found = [key for key in self._keys if fits(key)]
         if not found:
             raise SeriesNotFound(f"no series matches `{meant.probe}/{meant.target or '**'}`; {_known([str(key) for key in self._keys])}")
         return SeriesSet([self._series([key]) for key in found], self.about)
@@ -190,6 +190,23 @@ class SeriesIndex:
 def is_pattern(text: str) -> bool:
     """Whether a text has a character that selects several names."""
     return any(mark in text for mark in "*?{")
+
+
+def key_pattern(word: str) -> Callable[[SeriesKey], bool]:
+    """Whether a series is one that a pattern `probe[/target[:leaf]][@phase]` matches; see `SeriesIndex.match`.
+
+    Raises:
+        UsageError: a part is not a pattern.
+    """
+    meant = parse_word(word)
+    fits = _fits(meant)
+    return lambda key: meant.phase in (None, key.phase) and fits(key)
+
+
+def _fits(meant: Word) -> Callable[[SeriesKey], bool]:
+    """Whether a series has the names that a word means, whatever its phase."""
+    probe, target, leaf = (_pattern(part) for part in (meant.probe, meant.target, meant.leaf))
+    return lambda key: probe(key.probe) and target(key.target) and leaf(key.leaf)
 
 
 def _pattern(text: str | None) -> Callable[[str], bool]:

@@ -83,8 +83,8 @@ class SeriesSet(Sequence[Series]):
         """Write all captures to a file of another tool, a group of captures at a time.
 
         Args:
-            path: the file, which is replaced when it is complete.
-            format: `parquet`, `arrow`, `npz`, `safetensors` or `jsonl`; by default that of the suffix.
+            path: the file, or the folder of `zarr`, which is replaced when it is complete.
+            format: `parquet`, `arrow`, `npz`, `safetensors`, `zarr` or `jsonl`; by default that of the suffix.
             wide: of `parquet` and `arrow`: one row for each place of the clock, one column for each number, instead of one row for
                 each number.
 

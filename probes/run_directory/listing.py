@@ -7,7 +7,7 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from probes.capture_file.outline import SeriesOutline, outline_of_part
 from probes.capture_file.series_name import SeriesAddress
@@ -108,15 +108,28 @@ def is_run(path: Path) -> bool:
     return (path / "run.json").is_file() or bool(ledger_files(path)) or any(path.glob("epoch-*"))
 
 
+class Mirror(Protocol):
+    """What downloads the files of a run in a remote store."""
+
+    @property
+    def url(self) -> str:
+        """The run directory in the store."""
+
+    def fetch(self, name: str) -> None:
+        """Download a capture file that is not here."""
+
+
 class Directory:
     """The files of one run, opened when they are touched; at most a few of them are open at a time.
 
     Attributes:
         path: the run directory, or the one file that was opened.
+        mirror: where the files come from, if the run is in a remote store.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, mirror: Mirror | None = None) -> None:
         self.path = path
+        self.mirror = mirror
         self._root = path if path.is_dir() else path.parent
         self._open: OrderedDict[str, SealedFile | UnsealedFile] = OrderedDict()
         self._closings: dict[str, Any] = {}
@@ -186,6 +199,8 @@ class Directory:
         """An open file of the run."""
         if name not in self._open:
             path = self._root / name
+            if self.mirror is not None:
+                self.mirror.fetch(name)
             self._open[name] = self._opened(path)
             while len(self._open) > OPEN_FILES:
                 closed, _ = self._open.popitem(last=False)

@@ -241,8 +241,11 @@ class EpochWriter:
             if not keep and not overlaps:
                 journal.abort()
                 self.sinks.end_step(False)
+            before = len(watch.events)
             keep = watch.end_step(self.moment.writer, ended.phase, ended.step, keep) or keep
             annex: dict[str, Any] = {"ids": list(ended.ids)} if ended.ids and ended.keep else {}
+            if len(watch.events) > before:  # for who follows the run; the end of the epoch has them too
+                annex["events"] = [{**found.as_dict(), **written} for found, written in watch.events[before:]]
             annex |= {"gaps": gaps} if gaps and ended.keep else {}
             if keep and (annex or journal.pending):  # a step of which nothing is stored is counted in the footer alone
                 journal.commit(ended.phase, ended.step, ended.global_step, annex)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ from probes.reader.export.arrow_file import write_arrow, write_parquet
 from probes.reader.export.jsonl_file import write_jsonl
 from probes.reader.export.npz_file import write_npz
 from probes.reader.export.safetensors_file import write_safetensors
+from probes.reader.export.zarr_directory import write_zarr
 from probes.reader.series import Series
 
 WRITERS: dict[str, Callable[..., None]] = {
@@ -22,8 +24,10 @@ WRITERS: dict[str, Callable[..., None]] = {
     "parquet": write_parquet,
     "safetensors": write_safetensors,
 }
+ZARR = "zarr"
+FORMATS = (*WRITERS, ZARR)
 TABLES = ("arrow", "parquet")
-SUFFIXES = {".feather": "arrow", ".pq": "parquet", **{f".{name}": name for name in WRITERS}}
+SUFFIXES = {".feather": "arrow", ".pq": "parquet", **{f".{name}": name for name in FORMATS}}
 
 
 def export(
@@ -42,9 +46,14 @@ def export(
     """
     out = Path(path)
     kind = kind or SUFFIXES.get(out.suffix)
-    if kind not in WRITERS:
+    if kind not in FORMATS:
         known = ", ".join(f"`{suffix}`" for suffix in SUFFIXES)
         raise UsageError(f'"{out.name}" names no format that is known; the suffix is one of {known}, or name the format')
+    if kind == ZARR:
+        _refuse_wide(kind, wide)
+        with _replacing_folder(out) as folder:
+            write_zarr(folder, [one for many in series for one in many.by_dtype()], about=about or {})
+        return
     with _replacing(out) as stream:
         write(stream, series, kind, wide=wide, about=about)
 
@@ -56,9 +65,30 @@ def write(stream: IO[bytes], series: Sequence[Series], kind: str, *, wide: bool 
         UsageError: the format cannot hold the captures.
         MissingExtra: the format needs a package that is not installed.
     """
+    _refuse_wide(kind, wide)
+    WRITERS[kind](stream, [one for many in series for one in many.by_dtype()], wide=wide, about=about or {})
+
+
+def _refuse_wide(kind: str, wide: bool) -> None:
     if wide and kind not in TABLES:
         raise UsageError(f"`{kind}` has no wide form; it is for {' and '.join(f'`{name}`' for name in TABLES)}")
-    WRITERS[kind](stream, [one for many in series for one in many.by_dtype()], wide=wide, about=about or {})
+
+
+@contextmanager
+def _replacing_folder(path: Path) -> Iterator[Path]:
+    """Make a temporary folder that is renamed once it is complete; a folder that is there is replaced only if it is a zarr group."""
+    if path.exists() and not any((path / name).is_file() for name in ("zarr.json", ".zgroup")):
+        raise UsageError(f'"{path}" exists and is not a zarr group; choose another name')
+    temporary, before = (path.with_name(f".{path.name}.{os.getpid()}.{word}.tmp") for word in ("new", "old"))
+    try:
+        temporary.mkdir()
+        yield temporary
+        if path.exists():
+            path.rename(before)
+        temporary.rename(path)
+    finally:
+        for folder in (temporary, before):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager

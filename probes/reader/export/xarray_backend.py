@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from itertools import chain, count
 from pathlib import Path
 from threading import Lock
@@ -17,10 +18,11 @@ from xarray.core import indexing
 
 from probes.capture_file.dtype_decode import values_dtype
 from probes.capture_file.series_part import CLOCKS
-from probes.errors import RaggedSeries, UsageError
+from probes.errors import AmbiguousSeries, RaggedSeries, UsageError
 from probes.reader.convert import COORDINATES, axis_names
 from probes.reader.run import open as open_run
 from probes.reader.series import Series
+from probes.reader.series_index import key_pattern
 from probes.run_directory.listing import is_run
 from probes.signature import Coord
 
@@ -64,6 +66,7 @@ class ProbesBackend(BackendEntrypoint):
             UsageError: neither or both of `group` and `probe` are given.
             RaggedSeries: the captures of a series differ in shape, or the series of a probe have other clocks.
             SeriesNotFound: there is no such series.
+            AmbiguousSeries: several series fit `group`; the message lists them.
         """
         if (group is None) == (probe is None):
             words = ", ".join(f'group="{one.word}"' for one in open_run(os.fspath(filename_or_obj)).series[:3])
@@ -71,7 +74,7 @@ class ProbesBackend(BackendEntrypoint):
         where = _Where(os.fspath(filename_or_obj), epoch, rank)
         run = where.run()
         if group is not None:
-            found = {"values": run.find(group)}
+            found = {"values": _one(run, group)}
         else:
             found = {f"{one.key.target}:{one.key.leaf}": one for one in run.sel(phase=phase).match(str(probe))}
         dropped = {drop_variables} if isinstance(drop_variables, str) else {*(drop_variables or ())}
@@ -138,11 +141,28 @@ def _dataset(series: dict[str, Series], where: _Where) -> Dataset:
             raise RaggedSeries(f"`{one.word}` was captured in other steps than the first series of its probe; open it with `group`")
         dims = tuple(_distinct(one, known))
         array = indexing.LazilyIndexedArray(_LazyCaptures(one, where))
-        variables[name] = Variable(("step", *dims), array, {**one.key._asdict(), "torch_dtype": one.dtype})
+        attributes = {**one.key._asdict(), "torch_dtype": one.dtype}
+        variables[name] = Variable(("step", *dims), array, attributes)
     coordinates |= {axis: list(labels) for axis, (_, labels) in known.items() if labels}
     if series:
         coordinates |= {column: ("step", clocks[column]) for column in ("step", *COORDINATES)}
     return Dataset(variables, coordinates)
+
+
+def _one(run: Any, group: str) -> Series:
+    """The series of a group.
+
+    Raises:
+        AmbiguousSeries: several fit; the message has the words of xarray for them, and not those of the reader.
+    """
+    with suppress(AmbiguousSeries):
+        found: Series = run.find(group)
+        if len(found.dtypes) == 1:
+            return found
+    meant = key_pattern(group)
+    words = [one.word for many in run.series if meant(many.key) for one in many.by_dtype()]
+    listed = "\n".join(f'  group="{word}"' for word in words)
+    raise AmbiguousSeries(f'several series fit `group="{group}"`; write one of these:\n{listed}')
 
 
 def _distinct(series: Series, known: dict[str, Axis]) -> Iterator[str]:

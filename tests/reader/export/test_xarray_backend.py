@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 import probes
 from probes.clock import SeriesKey
-from probes.errors import RaggedSeries, SeriesNotFound, UsageError
+from probes.errors import AmbiguousSeries, RaggedSeries, SeriesNotFound, UsageError
 from probes.reader.series import Series
 from tests.reader.recorded import Recording
 
@@ -117,3 +118,34 @@ def test_what_is_no_dataset_says_what_is(run: Path) -> None:
         opened(run, group="acts/fc3:output")
     assert ProbesBackend().guess_can_open(run)
     assert not ProbesBackend().guess_can_open(run.parent / "nothing.nc")
+
+
+def test_an_ambiguous_group_is_answered_with_what_one_writes_in_xarray(run: Path) -> None:
+    Recording(run, 2).take(np.zeros(2, "<f4"), key=SeriesKey("acts", "fc1", "output", "eval")).take(
+        np.zeros((2, 5), "<f2"), key=SeriesKey("acts", "fc2", "output", "train")
+    ).sealed()
+    with pytest.raises(AmbiguousSeries) as refused:
+        opened(run, group="acts/fc1")
+    assert sorted(str(refused.value).splitlines()[1:]) == ['  group="acts/fc1:output"', '  group="acts/fc1:output@eval"']
+    assert ".sel(" not in str(refused.value)
+    with pytest.raises(AmbiguousSeries) as refused:
+        opened(run, group="acts/fc2:output")
+    words = [line.split('"')[1] for line in str(refused.value).splitlines()[1:]]
+    assert words == ["acts/fc2:output~float16", "acts/fc2:output~float32"]
+    assert len(opened(run, group=words[1])["values"]) == 8
+
+
+def test_dask_reads_chunks_of_several_runs_only_when_they_are_computed(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("dask", reason="dask is not installed")
+    runs = [run, Path(shutil.copytree(run, run.with_name("other")))]
+    read: list[int] = []
+    really = Series.take
+    monkeypatch.setattr(Series, "take", lambda self, indices: (read.append(len(indices)), really(self, indices))[1])
+    options: dict[str, Any] = {"group": "acts/fc1:output", "combine": "nested", "concat_dim": "run", "chunks": {"step": 3}}
+    both = xarray.open_mfdataset(runs, engine=ProbesBackend, **options)
+    assert both["values"].chunks[1] == (3, 3, 2)
+    assert read == []
+    found = both["values"].isel(step=slice(3, 6)).mean("step").compute()
+    expected = probes.open(run)["acts", "fc1"].numpy()[3:6].mean(0)
+    np.testing.assert_allclose(found.values, np.stack([expected, expected]), rtol=1e-6)
+    assert read == [3, 3]

@@ -1,0 +1,1 @@
+"""Runs that another process is writing, followed from outside."""

@@ -1,0 +1,1 @@
+"""Rows of captures as the samples of a dataset."""

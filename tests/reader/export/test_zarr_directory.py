@@ -1,0 +1,86 @@
+"""zarr, read back by zarr and by xarray where they are installed."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import probes
+from probes.errors import MissingExtra, UsageError
+from probes.reader.export import zarr_directory
+from probes.signature import DTYPES
+from tests.reader.recorded import KEY, Recording
+
+needs_zarr = pytest.mark.skipif(find_spec("zarr") is None, reason="zarr is not installed")
+
+
+@pytest.mark.skipif(find_spec("zarr") is not None, reason="zarr is installed")
+def test_without_zarr_one_sentence_says_how_to_install_it(tmp_path: Path) -> None:
+    Recording(tmp_path / "run").take(np.zeros(2, "<f4")).sealed()
+    with pytest.raises(
+        MissingExtra, match=r"the format `zarr` needs the package `zarr`; install it with: pip install \"torch-probes\[zarr\]\""
+    ):
+        probes.open(tmp_path / "run").export(tmp_path / "a.zarr")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_another_folder_is_never_replaced(tmp_path: Path) -> None:
+    Recording(tmp_path / "run").take(np.zeros(2, "<f4")).sealed()
+    with pytest.raises(UsageError, match="exists and is not a zarr group"):
+        probes.open(tmp_path / "run").export(tmp_path / "run", format="zarr")
+    with pytest.raises(UsageError, match="has no wide form"):
+        probes.open(tmp_path / "run").export(tmp_path / "a.zarr", wide=True)
+
+
+@needs_zarr
+@pytest.mark.parametrize("size", [64, 1 << 20])
+def test_each_dtype_comes_back_over_all_epochs(tmp_path: Path, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    import zarr
+
+    monkeypatch.setattr(zarr_directory, "CHUNK_BYTES", size)
+    random = np.random.default_rng(0)
+    for epoch in range(2):
+        recording = Recording(tmp_path / "run", epoch)
+        for name, kind in DTYPES.items():
+            for step in range(3):
+                bits = random.integers(0, 2 if name == "bool" else 256, (2, 3, kind.itemsize), np.uint8).view(f"<{kind.numpy}")
+                recording.take(bits, key=KEY._replace(probe=name), dtype=name, shape=(2, 3), step=step)
+        recording.sealed()
+    run = probes.open(tmp_path / "run")
+    for _ in range(2):  # the second export replaces the first
+        run.export(tmp_path / "a.zarr")
+    root = zarr.open_group(str(tmp_path / "a.zarr"), mode="r")
+    assert root.attrs["probes.captures_roots"] == run.about["probes.captures_roots"]
+    for series in run.series:
+        group = root[series.word]
+        np.testing.assert_array_equal(group["values"][:], series.numpy())
+        assert group["step"][:].tolist() == [0, 1, 2, 0, 1, 2]
+        assert group["global_step"][:].tolist() == series.clocks["global_step"].tolist()
+        assert group.attrs["torch_dtype"] == series.dtype
+    assert [path.name for path in tmp_path.iterdir() if path.name.endswith(".tmp")] == []
+
+
+@needs_zarr
+def test_xarray_opens_a_series_by_its_name(tmp_path: Path) -> None:
+    xarray = pytest.importorskip("xarray")
+    recording = Recording(tmp_path / "run")
+    stats = {"stat": ("mean", "std")}
+    hostile = KEY._replace(target="../__x/<script>")
+    for step in range(3):
+        recording.take(np.array([step, 10.0 + step]), dims=("stat",), coords=stats, step=step)
+        recording.take(np.full((step + 1, 2), step, "<f4"), key=KEY._replace(probe="rows"), dims=("batch", "feature"), step=step)
+        recording.take(np.zeros(1), key=hostile, step=step)
+    recording.sealed()
+    run = probes.open(tmp_path / "run")
+    run.export(tmp_path / "a.zarr")
+    found = xarray.open_zarr(tmp_path / "a.zarr", group="acts/fc1:output", consolidated=False)
+    assert found["values"].sel(stat="std").values.tolist() == [10, 11, 12]
+    assert found["global_step"].values.tolist() == [0, 1, 2]
+    rows = xarray.open_zarr(tmp_path / "a.zarr", group="rows/fc1:output", consolidated=False)
+    assert rows["values"].dims == ("row", "feature")
+    assert rows["values"].values.tolist() == run["rows", "fc1"].rows().tolist()
+    assert rows["step"].values.tolist() == [0, 1, 1, 2, 2, 2]
+    assert not (tmp_path / "__x").exists()
