@@ -87,11 +87,18 @@ class RuleVerdict(NamedTuple):
         few = f"{self.broken} of {self.judged} numbers of " if self.judged > 1 else ""
         names = [one.label for one in self.numbers[:NAMED] if one.label]
         more = f" and {self.broken - len(names)} more" if self.broken > len(names) else ""
-        named = f": {', '.join(names)}{more}" if names and self.judged > 1 else ""
+        named = f" ({', '.join(names)}{more})" if names and self.judged > 1 else ""
         rank = f" of rank {self.rank}" if self.rank else ""
-        last = "lasting" if any(one.lasting for one in self.numbers) else f"longest {max(one.steps for one in self.numbers)} steps"
+        longest = max(one.steps for one in self.numbers)
+        still = any(one.lasting for one in self.numbers)
+        last = (
+            f"and still {'are' if self.broken > 1 else 'is'}"
+            if still
+            else f"for at most {longest} step{'' if longest == 1 else 's'} in a row"
+        )
         where = f"{few}{self.series}{rank}{named}"
-        return f"{where}, since epoch {first.epoch} step {first.step}, worst {self.worst:.4g}, {last}"
+        verb = "were" if self.broken > 1 else "was"
+        return f"{where} {verb} out of bounds from epoch {first.epoch} step {first.step} on, worst {self.worst:.4g}, {last}"
 
 
 def rule_verdicts(closings: Iterable[object]) -> list[RuleVerdict]:

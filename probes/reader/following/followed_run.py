@@ -147,8 +147,7 @@ class FollowedRun:
             self._open(path)
         for name, tail in list(self._tails.items()):
             try:
-                for step in tail.read():
-                    self._take(tail, step)
+                self._take(tail, list(tail.read()))
             except ProbesError as error:
                 self._refused[name] = str(error)
             if not tail.has_name() or name in self._refused:
@@ -174,26 +173,34 @@ class FollowedRun:
         if stem.epoch > newest:
             self._steps.clear()
 
-    def _take(self, tail: JournalTail, step: CommittedStep) -> None:
-        """Count the captures of a step, and take one number of each of the last ones of every series."""
+    def _take(self, tail: JournalTail, steps: list[CommittedStep]) -> None:
+        """Count the captures of steps, and take a number of each of the last captures of every series."""
+        if not steps:
+            return
         stem = parse_stem(tail.path.name)
-        rows = step.captures
+        rows = np.concatenate([step.captures for step in steps])
         sizes = np.array([nbytes_of(about) for about in tail.descriptors], np.int64)
         count = self._counts[stem]
         count[0] += len(rows)
         count[1] += int(sizes[rows["descriptor"]].sum()) if len(rows) else 0
-        for number in np.unique(rows["descriptor"]).tolist():
-            about = tail.descriptors[number]
+        order = np.argsort(rows["descriptor"], kind="stable")
+        numbers, starts = np.unique(rows["descriptor"][order], return_index=True)
+        groups = np.split(rows["offset"][order], starts[1:]) if len(rows) else []
+        for number, places in zip(numbers.tolist(), groups, strict=True):
+            about, size = tail.descriptors[number], int(sizes[number])
             key = SeriesKey(**about["key"])
-            if key.leaf == LOSS_SCALE:
-                continue
-            series = self._series.setdefault(key, FollowedSeries(key))
-            places = rows["offset"][rows["descriptor"] == number]
-            for place in places[-KEPT:].tolist():
-                series.take(about, tail.bytes_at(place, int(sizes[number])) if sizes[number] <= LARGEST else None)
+            if key.leaf != LOSS_SCALE:
+                series = self._series.setdefault(key, FollowedSeries(key))
+                for place in places[-KEPT:].tolist():
+                    series.take(about, tail.bytes_at(place, size) if size <= LARGEST else None)
+        for step in steps:
+            self._note(stem, step)
+
+    def _note(self, stem: Stem, step: CommittedStep) -> None:
+        """Keep what the writer said of a step, and where the run is."""
         self._events += [event for event in _listed(step.annex.get("events")) if isinstance(event, dict)]
-        for *place, count_ in step.annex.get("gaps", ()):
-            self._gaps[tuple(place)] = self._gaps.get(tuple(place), 0) + count_
+        for *place, times in step.annex.get("gaps", ()):
+            self._gaps[tuple(place)] = self._gaps.get(tuple(place), 0) + times
         rank = stem.rank or 0
         self._steps[rank, step.phase] = {
             "epoch": stem.epoch,

@@ -79,6 +79,26 @@ def test_events_and_gaps_are_known_before_the_epoch_ends(tmp_path: Path) -> None
     assert found.series[0].not_finite == 1
 
 
+def test_steps_with_sample_ids_alone_count_no_captures(tmp_path: Path) -> None:
+    recording = Recording(tmp_path).ids(0, [3, 4])
+    recording.steps["train", 0] = []
+    recording.left()
+    found = FollowedRun(tmp_path).look()
+    assert (found.captures, found.steps[0]["step"]) == (0, 0)
+
+
+def test_of_many_captures_the_last_ones_are_kept(tmp_path: Path) -> None:
+    recording = Recording(tmp_path)
+    for step in range(300):
+        recording.take(np.full(1, step, "<f4"), step=step)
+        if step % 100 == 0:
+            recording.take(np.full(1, step, "<f4"), key=LOSS, step=step)
+    recording.left()
+    loss, acts = FollowedRun(tmp_path).look().series
+    assert [*loss.numbers] == [0, 100, 200]
+    assert [*acts.numbers] == list(range(180, 300))
+
+
 def test_nothing_is_locked_or_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     counted(tmp_path, 2)
     owned = own(tmp_path, "r")
