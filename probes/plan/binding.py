@@ -64,6 +64,7 @@ class Binding:
         source: the tensor that an edit's `from` names, on the host.
         source_blake3: BLAKE3 of its bytes.
         given: further tensors that the program gives to the edit, by name, on the host.
+        given_blake3: BLAKE3 of their bytes.
         second: what the values are compared with.
     """
 
@@ -83,6 +84,7 @@ class Binding:
     source: Tensor | None = None
     source_blake3: str = ""
     given: Mapping[str, Tensor] = field(default_factory=dict)
+    given_blake3: Mapping[str, str] = field(default_factory=dict)
     second: SecondTensor | None = None
 
     @property
@@ -149,6 +151,7 @@ class Binding:
             "bytes": self.stored.nbytes,
             **({"edit": self.probe.edit.model_dump(mode="json", by_alias=True, exclude_none=True)} if self.probe.edit else {}),
             **({"source_blake3": self.source_blake3} if self.source_blake3 else {}),
+            **({"given_blake3": dict(self.given_blake3)} if self.given_blake3 else {}),
             **({"against": str(self.second)} if self.second else {}),
             **({"against_blake3": self.second.digest} if self.second and self.second.digest else {}),
             **({"stage": self.stage} if self.stage else {}),

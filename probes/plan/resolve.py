@@ -15,7 +15,7 @@ from probes.plan.checks.bindings import check, rule_problems
 from probes.plan.checks.conditions import check_conditions
 from probes.plan.checks.operations import check_operation_of, check_operations
 from probes.plan.draft import MatchedValue, ProbeDraft
-from probes.plan.edit_source import given_of, source_of
+from probes.plan.edit_source import digest_of, given_of, source_of
 from probes.plan.match_modules import module_values
 from probes.plan.match_tensors import tensor_values
 from probes.plan.tree import Tree
@@ -130,7 +130,8 @@ def _binding(draft: ProbeDraft, target: MatchedValue) -> Binding:
         op=target.op,
         source=source,
         source_blake3=digest,
-        given=given_of(draft),
+        given=(given := given_of(draft)),
+        given_blake3={name: digest_of(tensor) for name, tensor in given.items()},
     )
 
 

@@ -143,7 +143,10 @@ def test_a_permutation_that_the_program_gives_mixes_the_samples_and_is_digested(
     assert torch.equal(found, 0.25 * VALUE + 0.75 * VALUE[[1, 2, 0]])
     assert torch.equal(other, 0.25 * VALUE + 0.75 * VALUE[[2, 1, 0]])
     assert [row["name"] for row in run.closing["given"]["set"]] == ["partners"]
-    assert run.closing["given"]["start"]["partners"]["dtype"] == "int64"
+    start = run.closing["given"]["start"]["partners"]
+    assert start["dtype"] == "int64"
+    (binding,) = resolve(spec(edit), Net(), {"partners": [1, 2, 0]}).bindings
+    assert binding.as_dict()["given_blake3"] == {"partners": start["blake3"]}
 
 
 @pytest.mark.parametrize("partners", [[0, 0, 1], [0, 1], [0.0, 1.0, 2.0]])
