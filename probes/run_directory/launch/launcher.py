@@ -14,6 +14,8 @@ LAUNCHERS = {  # name: its id, the same on every rank, and how often it has star
     "slurm": (("SLURM_JOB_ID", "SLURM_STEP_ID"), "SLURM_RESTART_COUNT"),
 }
 
+HERE = ("", "localhost", "127.0.0.1", "::1")  # where ranks meet that are on one machine
+
 
 class Launcher(NamedTuple):
     """What started the processes.
@@ -62,9 +64,11 @@ def _token(*words: str) -> str:
 
 
 def _has_several_nodes(world: int) -> bool:
-    """Whether ranks of the launch may be on other machines, whose processes have other parents."""
+    """Whether ranks of the launch may be on other machines, whose processes have other parents; all ranks have to say the same."""
     local = os.environ.get("LOCAL_WORLD_SIZE", "")
-    return local.isdecimal() and int(local) < world
+    if local.isdecimal():
+        return int(local) < world
+    return os.environ.get("MASTER_ADDR", "") not in HERE
 
 
 def _parent() -> list[str]:
