@@ -20,18 +20,30 @@ _BEGINNINGS = (
     r"hf_|gh[pousr]_|github_pat_|gl(?:pat|dt|ptt|rt|soat)-|npm_|pypi-|dop_v1_|[sr]k_(?:live|test)_|whsec_|sk-|xox[abeoprs]-|xapp-|shp(?:at|ca|pa|ss)_"
     r"|sq0(?:atp|csp)-|ya29\.|GOCSPX-|lin_(?:api|oauth)_|ntn_|PMAK-|NRAK-|gl(?:sa|c)_|sntry[su]_|hv[sbr]\.|dp\.(?:pt|st|ct|sa)\.|dckr_(?:pat|oat)_|r8_|gsk_|pplx-"
     r"|xai-|figd_|AT(?:ATT3x|BB)|rubygems_|nvapi-|tgp_v1_|fw_|dapi(?=[0-9a-f]{32})|AGE-SECRET-KEY-1|key-(?=[0-9a-f]{32})|EAA(?=\w{40})|pul-(?=[0-9a-f]{40})"
+    r"|ops_eyJ|LTAI(?=\w{20})|AKCp(?=\w{69})|cmVmd(?=\w{59})|p8e-(?=\w{3})|A3-(?=[A-Z0-9]{6}-)|ABSK(?=\w{60})"
+    r"|bedrock-api-key-|4b1d(?=\w{38})|CLOJARS_|v1\.0-(?=[0-9a-f]{24}-)|do[or]_v1_|duffel_(?:test|live)_|dt0[cs]01\.|EZ[AT]K(?=\w{54})"
+    r"|FLW(?:SEC|PUB)K(?:_TEST)?-|fm[12][ar]?_|fo1_|fio-u-|gl(?:cbt|ffct|ft|imt|agent|oas|wt)-|GR1348941|eyJrIjoi|HRKU-|api_org_"
+    r"|[sp]at\.(?=[\w-]{22}\.)|ico-(?=\w{32})|s-s4t2(?:ud|af)-|ZXlK(?=\w{30})|NR(?:JS|II)-|API-(?=[A-Z0-9]{26})|sha256~"
+    r"|pscale_(?:tkn|oauth|pw)_|pn[bu]_|rdme_|tk-us-|xkeysib-|sm_[aps]at_|shippo_(?:live|test)_|sgp_|EAAA(?=\w{20})|[sr]k_prod_"
+    r"|SK(?=[0-9a-fA-F]{32})|AQVN(?=[\w-]{35})|YC(?=[\w-]{38})|xox\w{1,8}-|dnkey-|tfp_|access-(?:sandbox|development|production)-|pubkey-"
+    r"|live_(?=[\w=-]{40})|sl\.(?=[\w=-]{100})|pk\.(?=\w{60})|t1\.(?=[\w-]+={0,2}\.[\w-]{80})"
+    r"|\d{15,16}[|%](?=[\w-]{27})|[A-Za-z0-9]{14}\.atlasv1\."
 )
-_KNOWN = (
-    rf"(?:{_BEGINNINGS})(?=[\w.-]{{0,250}}\d)[\w-]{{16,}}"
-    r"|(?:hf_|gh[pousr]_|github_pat_|glpat-|npm_|pypi-|dop_v1_|[sr]k_(?:live|test)_|sk-|xox[abeoprs]-|xapp-)[\w-]{16,}"
-    r"|(?:AKIA|ASIA)[0-9A-Z]{16}|AIza[\w-]{30,}|SG\.[\w-]{16,}\.[\w-]{16,}|eyJ[\w-]{8,}\.eyJ[\w-]{8,}(?:\.[\w-]+)?|[0-9]{8,10}:AA[\w-]{32,}"
+_TOKENS = re.compile(
+    rf"(?<![\w-])(?:(?:{_BEGINNINGS})(?=[\w.-]{{0,250}}\d)[\w-]{{16,}}"
+    r"|(?:hf_|gh[pousr]_|github_pat_|glpat-|npm_|pypi-|dop_v1_|sk-|xox[abeoprs]-|xapp-)[\w-]{16,}|[sr]k_(?:live|test|prod)_\w{10,}"
+    r"|(?:AKIA|ASIA|ABIA|ACCA|A3T[A-Z0-9])[0-9A-Z]{16}|AIza[\w-]{30,}|SG\.[\w=.-]{33,}|pat\w{14}\.[0-9a-f]{64}|api_org_[A-Za-z]{30,}"
+    r"|(?:sc|ext|scauth|authress)_[\w.-]{5,80}acc[_-][\w.+/=-]{20,}|FLWSECK_TEST-\w{12}|s\.(?=[A-Za-z]*\d)[A-Za-z0-9]{24}(?![\w.])"
+    r"|\w{6}_\w{29}_mmk|[\w~.-]{3}\dQ~[\w~.-]{31,34}|ey[A-Za-z0-9][\w-]{8,}\.ey[A-Za-z0-9][\w-]{8,}(?:\.[\w-]+)?|[0-9]{8,10}:AA[\w-]{32,})"
 )
+_LONG = re.compile(r"[\w~.%|:=+/-]{14,}")  # no token is shorter, and few other words are as long
 _PEM = r"-----END (?:[A-Z]+ )*PRIVATE KEY"
 _VALUES = re.compile(
-    rf"(?<![\w-])(?:{_KNOWN})"
-    r"|(?i:(?<=Bearer )|(?<=Basic )|(?<=Token )|(?<=Digest ))(?=[\w.~+/=-]{0,200}[\d=])[\w.~+/=-]{8,}"
+    r"(?i:(?<=Bearer )|(?<=Basic )|(?<=Token )|(?<=Digest ))(?=[\w.~+/=-]{0,200}[\d=])[\w.~+/=-]{8,}"
     r"|(?<=login\(key=[\"'])[^\"'\n]+|(?<=login\([\"'])[^\"'\n]{16,}"
     r"|(?<=://)(?:[^\s/@:]*:[^\s/@]+|[^\s/@:]{16,})(?=@)"
+    r"|(?i:(?<=Authorization: ))(?:\w+ )?(?=[\w.~+/=-]{0,200}\d)[\w.~+/=-]{8,}|(?<=_gitlab_session=)\w{16,}"
+    r"|(?<=Password\" value=\")[^\"\n]+"
     r"|(?<=[?&]sig=)[^&\s\"']+|(?<=[?&]X-Amz-Signature=)[^&\s\"']+"
     r"|(?i:(?<=AccountKey=)|(?<=AccessKey=)|(?<=;Password=)|(?<=;Pwd=)|(?<=SharedSecret=))[^;\s\"']{6,}"
     r"|(?<=hooks\.slack\.com/)(?:services|workflows)/[\w/]+|(?<=/api/webhooks/)\d+/[\w-]{20,}"
@@ -43,10 +55,13 @@ _USER_OPTIONS = frozenset(["-u", "--user", "--auth", "--basic-auth", "--proxy-us
 _QUERY = re.compile(rf"([?&](?:{_NAME}|token)=)[^&\s\"']+", re.IGNORECASE)
 
 # In a source, a secret is a quoted text behind its name, or all that stands behind it in a line (`.env`, YAML, ini).
-_BEHIND = r"[\"']?\]?(?:\s*:\s*\w+)?\s*[:=]\s*[rbfu]{0,2}"
+_BEHIND = r"[\"']?\]?(?:\s*:\s*\w+)?\s*(?:=>|[:=])\s*[rbfu]{0,2}"
 _TEXT = r"(?P<quote>\"\"\"|'''|\"|')(?:(?!(?P=quote))(?:[^\\\n]|\\.))+(?P=quote)"
 _QUOTED = re.compile(rf"(?<![\w.-])(?P<name>(?:{_NAME}){_BEHIND}){_TEXT}", re.IGNORECASE)
-_TOKEN = re.compile(rf"(?<![\w.-])(?P<name>(?:[\w-]+\.)*token{_BEHIND})(?P<quote>[\"'])[\w.~+/=-]{{16,}}(?P=quote)", re.IGNORECASE)
+_TOKEN = re.compile(
+    rf"(?<![\w.-])(?P<name>(?:[\w.-]*[-_.])?token{_BEHIND})(?P<quote>[\"'])(?=[^\"'\n]{{0,200}}\d)[\w.~+/=:|-]{{12,}}(?P=quote)",
+    re.IGNORECASE,
+)
 _DEFAULT = re.compile(rf"(?P<name>[\"'](?:--?)?(?:{_NAME})[\"']\s*,(?:[^\n()]{{0,200}}?\bdefault\s*=)?\s*){_TEXT}", re.IGNORECASE)
 _PAIR = re.compile(rf"(?P<name>\b\w{{0,40}}auth\w{{0,40}} ?=? ?\(\s*[\"'][^\"'\n]*[\"']\s*,\s*){_TEXT}", re.IGNORECASE)
 _LOGIN = re.compile(r"(\blogin\s+\S+\s+password\s+)\S+")
@@ -78,7 +93,8 @@ def redacted(argv: Sequence[str]) -> tuple[str, ...]:
 
 def redacted_value(text: str) -> str:
     """A text without what looks like a known kind of token, and without passwords in addresses."""
-    return _QUERY.sub(rf"\g<1>{REDACTED}", _VALUES.sub(REDACTED, text))
+    known = _LONG.sub(lambda word: _TOKENS.sub(REDACTED, word[0]), text)
+    return _QUERY.sub(rf"\g<1>{REDACTED}", _VALUES.sub(REDACTED, known))
 
 
 def redacted_table(table: Mapping[str, str]) -> dict[str, str]:

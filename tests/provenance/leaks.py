@@ -121,3 +121,28 @@ def in_arguments() -> list[Leak]:
     leak("--encryption-key SECRET", 44)
     leak("--jwt eyJSECRET.eyJSECRET.SECRET", 30)
     return found
+
+
+FURTHER = (
+    ("ops_eyJ", 250, LETTERS), ("LTAI", 20, LETTERS), ("AKCp", 69, LETTERS), ("cmVmd", 59, LETTERS), ("p8e-", 32, LETTERS),
+    ("ABSK", 109, LETTERS),
+    ("bedrock-api-key-", 28, LETTERS), ("4b1d", 38, LETTERS), ("CLOJARS_", 60, HEX), ("doo_v1_", 64, HEX), ("dor_v1_", 64, HEX),
+    ("duffel_test_", 43, LETTERS), ("dt0c01.", 24, LETTERS), ("EZAK", 54, LETTERS), ("EZTK", 54, LETTERS), ("FLWSECK_TEST-", 32, HEX),
+    ("FLWPUBK_TEST-", 32, HEX), ("fm1a_", 100, LETTERS), ("fio-u-", 64, LETTERS), ("glcbt-1_", 20, LETTERS), ("glffct-", 20, LETTERS),
+    ("glft-", 20, LETTERS), ("glimt-", 25, LETTERS), ("glagent-", 50, LETTERS), ("gloas-", 64, LETTERS), ("GR1348941", 20, LETTERS),
+    ("eyJrIjoi", 70, LETTERS), ("HRKU-AA", 58, LETTERS), ("api_org_", 34, string.ascii_letters), ("ico-", 32, LETTERS),
+    ("s-s4t2ud-", 64, HEX),
+    ("ZXlK", 60, LETTERS), ("NRJS-", 19, HEX), ("NRII-", 32, LETTERS), ("API-", 26, string.ascii_uppercase), ("sha256~", 43, LETTERS),
+    ("pscale_tkn_", 43, LETTERS), ("pscale_pw_", 43, LETTERS), ("pnu_", 36, LETTERS), ("rdme_", 70, LETTERS), ("tk-us-", 48, LETTERS),
+    ("xkeysib-", 64, HEX), ("sm_aat_", 16, LETTERS), ("shippo_live_", 40, HEX), ("sk_prod_", 24, LETTERS), ("SK", 32, HEX),
+    ("AQVN", 35, LETTERS), ("YC", 38, LETTERS), ("xoxe.xoxp-1-", 160, LETTERS), ("pk.", 60, LETTERS), ("s.", 24, LETTERS),
+    ("ABIA", 16, string.ascii_uppercase),
+)  # fmt: skip
+SERVICES = ("adafruit", "airtable", "codecov", "dropbox", "heroku", "mapbox", "okta", "sonar", "twitch", "zendesk")
+
+
+def of_further_services() -> list[Leak]:
+    """Tokens of services that the hundred lack, and tokens under the name of a service, which have no beginning of their own."""
+    tokens = [start + (made(size, of).upper() if of is string.ascii_uppercase else made(size, of)) for start, size, of in FURTHER]
+    named = [(f'{name}_token = "{secret}"', secret) for name in SERVICES for secret in [made(32)]]
+    return [*(Leak(f"client = Client({token!r})", token) for token in tokens), *(Leak(*one) for one in named)]

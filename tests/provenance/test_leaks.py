@@ -13,7 +13,7 @@ from probes.provenance.collect import Script, collect
 from probes.provenance.redact import redacted, redacted_source, redacted_table
 from tests.proof.origin import loaded, tree
 from tests.proof.runs import small, write_run
-from tests.provenance.leaks import Leak, in_arguments, in_sources
+from tests.provenance.leaks import FURTHER, Leak, in_arguments, in_sources, of_further_services
 
 SOURCES, ARGUMENTS = in_sources(), in_arguments()
 
@@ -33,6 +33,24 @@ def test_no_leak_is_left_in_a_source_or_a_difference(mark: str) -> None:
     text = "\n".join(f"{mark}{line}" for leak in SOURCES for line in leak.text.split("\n")) + "\n"
     found = redacted_source(text.encode()).decode()
     assert [leak.text for leak in SOURCES if leak.secret in found] == []
+
+
+def test_no_token_of_further_services_is_left() -> None:
+    leaks = of_further_services()
+    found = redacted_source("\n".join(leak.text for leak in leaks).encode()).decode()
+    assert [leak.text for leak in leaks if leak.secret in found] == []
+    assert [leak.secret for leak in leaks[: len(FURTHER)] if leak.secret in redacted([leak.secret])[0]] == []
+
+
+def test_names_of_tokens_in_a_vocabulary_and_long_words_stay() -> None:
+    source = b"""pad_token = "<|end_of_text_2|>"
+tokenizer.eos_token = "[EOS]"
+self.mask_token = "token"
+live_training_dataset_2024_v2 = pk.primary_key_of_table_2 + sl.slice_of_layers_12
+digest = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+path = "runs/2024-01-01/api-gateway/s.layers_of_the_first_block_3"
+"""
+    assert redacted_source(source) == source
 
 
 def test_no_leak_is_left_in_arguments_and_tags() -> None:
