@@ -148,8 +148,8 @@ def test_gradient_noise_scale_holds_what_the_estimate_needs(net: Net, tmp_path: 
             parts.append(sum(float(one.square().sum()) for one in own))
             summed = [total + one for total, one in zip(summed, own, strict=True)]
     found = probes.open(tmp_path / "run")
-    small = sum((4 * one.numpy()) ** 2 for one in found.match("parts/**").series).mean()
-    large = sum(one.numpy()[-1] ** 2 for one in found.match("whole/**").series)
+    small = sum((4 * one.numpy()) ** 2 for one in found.match("parts/**")).mean()
+    large = sum(one.numpy()[-1] ** 2 for one in found.match("whole/**"))
     assert small == pytest.approx(16 * sum(parts) / 4, rel=1e-4)
     assert large == pytest.approx(sum(float(one.square().sum()) for one in summed), rel=1e-4)
 

@@ -162,8 +162,8 @@ SPEC: dict[str, Code] = {
     "gather-on-some-ranks": Code(
         "A probe with `gather: full`, which needs all ranks, has a schedule that names ranks.",
         *_acts(
-            "{modules: [fc1], gather: full, when: {ranks: {at: [0]}}}",
-            "{modules: [fc1], gather: full}",
+            "{hook: forward, modules: [fc1], gather: full, when: {ranks: {at: [0]}}}",
+            "{hook: forward, modules: [fc1], gather: full}",
         ),
     ),
     "unknown-function": Code("The file has no function with this name."),
