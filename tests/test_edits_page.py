@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 import probes
+from probes.capture_file.read import SealedFile
 from tests.pages import ROOT, script
 
 
@@ -43,7 +44,8 @@ def test_the_blocks_of_the_page_run_and_store_what_was_drawn(tmp_path: Path, mon
         if block.language == "python":
             exec(block.text, names)
     assert sorted(path.name for path in Path("runs").iterdir()) == ["mixed", "steered"]
-    assert [row["step"] for row in probes.open("runs/steered")._closings[0]["given"]["set"]] == [0, 1, 2]
+    closing = SealedFile(Path("runs/steered/epoch-0000.h5")).document("closing")
+    assert [row["step"] for row in closing["given"]["set"]] == [0, 1, 2]
     read = probes.open("runs/mixed")
     assert len(read["mixup", "hidden", "edit.lam"].numpy()) == 3
     assert torch.equal(read["after", "hidden.weight"].torch(), 2 * read["before", "hidden.weight"].torch())
