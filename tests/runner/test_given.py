@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import probes
+from probes.capture_file.read import SealedFile
 from probes.digest import blake3_hex
 from probes.errors import EditError, PlanError, SpecError, UsageError
 from tests.runner.in_memory import in_memory
@@ -54,7 +55,8 @@ def test_what_the_program_gives_is_used_from_the_next_call_on_and_digested(tmp_p
                 found.append(model(X).detach())
     expected = [by_hand(DIRECTIONS[index]).detach() for index in (0, 1, 1, 2)]
     assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
-    closings = [one["given"] for one in probes.open(tmp_path / "run")._closings]
+    files = sorted((tmp_path / "run").glob("epoch-*.h5"))
+    closings = [SealedFile(path).document("closing")["given"] for path in files]
     assert [one["start"]["direction"]["blake3"] for one in closings] == [digest(DIRECTIONS[0]), digest(DIRECTIONS[1])]
     rows = [[(row["name"], row["epoch"], row["step"], row["blake3"]) for row in one["set"]] for one in closings]
     assert rows == [[("direction", 0, 1, digest(DIRECTIONS[1]))], [("direction", 1, 1, digest(DIRECTIONS[2]))]]
