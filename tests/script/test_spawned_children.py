@@ -60,7 +60,8 @@ def trained(folder: Path, *words: str, target: str = "fc") -> CompletedProcess[s
     return programs.run("-m", "probes", "run", "--out", "r", "p.yaml", "train.py", *words, cwd=folder, env=about)
 
 
-@pytest.mark.parametrize("way", ["fork", pytest.param("spawn", marks=pytest.mark.torture)])
+@pytest.mark.torture
+@pytest.mark.parametrize("way", ["fork", "spawn"])
 def test_children_of_a_process_group_are_the_ranks_of_one_run(way: str, tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     done = trained(tmp_path, way, "group")

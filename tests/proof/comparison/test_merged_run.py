@@ -76,6 +76,7 @@ def wrong(a: Path, b: Path, **options: Any) -> list[tuple[str, int, int, int, in
     return [row for row in rows if sum(row[1:])]
 
 
+@pytest.mark.torture
 def test_one_process_and_two_ranks_captured_the_same(tmp_path: Path) -> None:
     one, ddp = trained(tmp_path, "one", 1), trained(tmp_path, "ddp", 2)
     assert wrong(one, ddp, concat="batch") == []

@@ -43,6 +43,7 @@ def launch(out: Path, apart: str) -> None:
         assert [rank.result().returncode for rank in ranks] == [0, 0]
 
 
+@pytest.mark.torture
 def test_the_first_step_rank_and_parameter_that_went_apart_are_named(tmp_path: Path) -> None:
     launch(tmp_path / "r", "2.1")
     assert probes.verify(tmp_path / "r").ok
