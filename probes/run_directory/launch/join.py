@@ -18,7 +18,7 @@ from probes.run_directory.claim import PATIENCE, claims
 from probes.run_directory.create import claim, has_begun
 from probes.run_directory.file_name import manifest_name
 from probes.run_directory.launch.launch_file import LaunchRecord, is_launch_file, launches, write_launch
-from probes.run_directory.launch.launcher import Launcher
+from probes.run_directory.launch.launcher import Launcher, ticks
 from probes.run_directory.ownership import Ownership, own
 from probes.run_directory.resume import PreviousAttempts, last_attempt, previous_attempts
 
@@ -50,8 +50,13 @@ class Newcomer:
     take_over: bool = False
 
     def is_restarted(self, last: LaunchRecord) -> bool:
-        """Whether the launcher of an earlier start has started the processes again, which is to continue the run without further words."""
-        again = self.launcher.restart > last.restart or self.launcher.agent == last.agent
+        """Whether the launcher of an earlier start has started the processes again, which is to continue the run without further words.
+
+        torchrun does not count a restart after a change of its nodes. A process that began before the last start is not of a restart: its
+        program attaches a second time.
+        """
+        by = self.launcher
+        again = by.restart > last.restart or (by.agent == last.agent and by.began > last.ticks)
         return bool(self.launcher.id) and self.launcher.job == last.job and again
 
 
@@ -159,6 +164,7 @@ def _record(one: Newcomer, attempt: int, next_epoch: int) -> LaunchRecord:
         job=by.job,
         restart=by.restart,
         agent=by.agent,
+        ticks=ticks(),
         token=by.token,
         started=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
     )

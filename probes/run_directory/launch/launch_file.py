@@ -31,6 +31,7 @@ class LaunchRecord(BaseModel):
     job: str = Field(description="How the launcher calls the job, the same after a restart.")
     restart: int = Field(ge=0, description="How often the launcher had started the processes again.")
     agent: str = Field(description="The process that had started the first rank to come.")
+    ticks: int = Field(default=0, ge=0, description="When the file was written, in ticks since the start of that machine.")
     token: str = Field(description="The same on every rank of this start, and of no other.")
     started: str = Field(description="When the first rank came, UTC.")
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import socket
-from pathlib import Path
+import time
 from typing import NamedTuple
 
 from probes.digest import blake3_hex, canonical
+from probes.host import boot_id, started
 
 LAUNCHERS = {  # name: its id, the same on every rank, and how often it has started the processes again
     "torchrun": (("TORCHELASTIC_RUN_ID",), "TORCHELASTIC_RESTART_COUNT"),
@@ -25,6 +26,7 @@ class Launcher(NamedTuple):
         id: how it calls the job, the same on every rank and after a restart; empty where it has no name for it.
         restart: how often it has started the processes again.
         agent: the process that started this one, on this machine.
+        began: when this process began, in ticks since the start of the machine; 0 where not known.
         token: the same on every rank of one start of the processes, and another for each start, as far as that can be known.
     """
 
@@ -32,6 +34,7 @@ class Launcher(NamedTuple):
     id: str
     restart: int
     agent: str
+    began: int
     token: str
 
     @property
@@ -47,7 +50,8 @@ def launcher(world: int) -> Launcher:
         world: number of processes of the launch.
     """
     parent = _parent()
-    agent = blake3_hex(canonical([socket.gethostname(), *parent]))[:32]
+    agent = blake3_hex(canonical([socket.gethostname(), boot_id(), *parent]))[:32]
+    began = int(started(os.getpid()) or 0)
     meeting = [os.environ.get(variable, "") for variable in ("MASTER_ADDR", "MASTER_PORT")]
     for name, (ids, count) in LAUNCHERS.items():
         if ids[0] in os.environ and (name == "torchrun" or world > 1):
@@ -55,8 +59,8 @@ def launcher(world: int) -> Launcher:
             given = [os.environ[one] for one in ids if os.environ.get(one, "none") != "none"]
             found = ".".join(given) or blake3_hex(canonical([*meeting, *near]))[:32]
             restart = int(os.environ.get(count, "0") or 0)
-            return Launcher(name, found, restart, agent, _token(name, found, str(restart), str(world), *meeting, *near))
-    return Launcher("", "", 0, agent, _token(str(world), *meeting, *([] if _has_several_nodes(world) else parent)))
+            return Launcher(name, found, restart, agent, began, _token(name, found, str(restart), str(world), *meeting, *near))
+    return Launcher("", "", 0, agent, began, _token(str(world), *meeting, *([] if _has_several_nodes(world) else parent)))
 
 
 def _token(*words: str) -> str:
@@ -73,8 +77,10 @@ def _has_several_nodes(world: int) -> bool:
 
 def _parent() -> list[str]:
     """The process that started this one; a number alone may come again."""
-    try:
-        began = Path(f"/proc/{os.getppid()}").stat().st_ctime_ns
-    except OSError:
-        began = 0
-    return [str(os.getppid()), str(began)]
+    return [str(os.getppid()), started(os.getppid())]
+
+
+def ticks() -> int:
+    """Ticks since the start of the machine, as the start of a process is counted; 0 where not known."""
+    clock = getattr(time, "CLOCK_BOOTTIME", None)
+    return int(time.clock_gettime(clock) * os.sysconf("SC_CLK_TCK")) if clock is not None else 0

@@ -6,11 +6,13 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import probes
+from probes.run_directory.launch.join import Newcomer, join
 from probes.run_directory.launch.launch_file import launches
 from probes.run_directory.launch.launcher import Launcher, launcher
 from tests.run_directory.launch.test_join import PROGRAM
@@ -59,6 +61,21 @@ def test_launches_of_one_machine_without_an_id_are_told_apart_by_who_started_the
     known = {"MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
     assert of(monkeypatch, "1", **known).token != of(monkeypatch, "2", **known).token
     assert of(monkeypatch, "1", **known) == of(monkeypatch, "1", **known)
+
+
+def test_only_new_processes_are_a_restart(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    first = of(monkeypatch, TORCHELASTIC_RUN_ID="a", TORCHELASTIC_RESTART_COUNT="0")
+    one = Newcomer(tmp_path, "run", first, 4, 0)
+    joined = join(one)
+    joined.owned.release()
+    assert first.began > 0
+    assert not one.is_restarted(joined.record), "a program that attaches a second time"
+    later = first._replace(began=joined.record.ticks + 1)
+    assert replace(one, launcher=later).is_restarted(joined.record), "torchrun counts no restart if its nodes change"
+    assert not replace(one, launcher=later._replace(agent="other")).is_restarted(joined.record), "a second command"
+    counted = first._replace(restart=1, agent="other")
+    assert replace(one, launcher=counted).is_restarted(joined.record)
+    assert not replace(one, launcher=counted._replace(id="b", name="torchrun")).is_restarted(joined.record), "another job"
 
 
 def test_one_process_of_a_slurm_job_is_no_launch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from tests.conftest import SEED
 
 
 def newcomer(directory: Path, rank: int, world: int, restart: int = 0) -> Newcomer:
-    by = Launcher("torchrun", "job", restart, "agent", f"token-{restart}-{world}")
+    by = Launcher("torchrun", "job", restart, "agent", 0, f"token-{restart}-{world}")
     return Newcomer(directory, "launch-1", by, world, rank)
 
 
