@@ -47,6 +47,7 @@ KINDS: dict[str, dict[str, str]] = {
         "jsonl": "probes.sinks.jsonl:Jsonl",
         "mlflow": "probes.sinks.mlflow:Mlflow",
         "tensorboard": "probes.sinks.tensorboard:Tensorboard",
+        "trackio": "probes.sinks.trackio:Trackio",
         "wandb": "probes.sinks.wandb:Wandb",
     },
 }

@@ -1,0 +1,101 @@
+"""Send small captures to trackio."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from threading import get_ident
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from probes.component import Reading, Sink, SinkContext, SinkSession
+from probes.optional_package import import_optional
+from probes.sinks.kernels.background import BackgroundSession
+from probes.sinks.kernels.metrics import step_metrics
+from probes.sinks.kernels.run_evidence import ABOUT, Artifacts, evidence, verify_command
+
+
+class Trackio(Sink):
+    """Sends small captures to trackio as metrics named `probe/target/leaf/label`, with `global_step` as step.
+
+    They go to a run with the ID of the probes run as its name, into the local database of trackio or a Space. Run ID, spec digest and run
+    directory are its config. Manifest, spec and ledger are an artifact, whose metadata has the ledger head, the captures roots and the
+    command that verifies them. Sending is done in a thread; what trackio prints there goes to stderr.
+    """
+
+    kind: Literal["trackio"] = "trackio"
+    max_elements: int = Field(
+        default=64, ge=1, le=4096, description="Largest number of elements of a capture; a larger capture is refused."
+    )
+    project: str = Field(default="probes", min_length=1, description="Name of the project.")
+    space: Annotated[str | None, Field(description="Space of Hugging Face to send to; by default the database of this machine.")] = None
+    artifacts: Annotated[Artifacts, Field(description=ABOUT)] = "proof"
+    wait: Annotated[float, Field(gt=0, description="Seconds to wait at the end of the run for what is still to be sent.")] = 30.0
+
+    def most_elements(self) -> int:
+        """`max_elements`."""
+        return self.max_elements
+
+    def open(self, context: SinkContext) -> SinkSession:
+        """Begin to send, to the run of an earlier attempt where there is one.
+
+        Raises:
+            MissingExtra: the package trackio is not installed.
+        """
+        return BackgroundSession(lambda: _TrackioRun(self, context), context.closing, self.wait)
+
+
+class _TrackioRun:
+    """A run of trackio."""
+
+    def __init__(self, sink: Trackio, context: SinkContext) -> None:
+        self.package = import_optional("trackio", "trackio", "the sink `trackio`")
+        _print_to_stderr()
+        self.rank, self.tags = context.rank, context.tags
+        self.directory, self.artifacts = context.directory, sink.artifacts
+        identity = context.tags.get("probes.run_id", "") or context.name or "probes"
+        self.name = f"{identity}-{self.rank}" if self.rank else identity
+        self.run: Any = self.package.init(
+            project=sink.project,
+            name=self.name,
+            group=context.name or None,
+            config=dict(context.tags),
+            space_id=sink.space,
+            resume="allow",
+            embed=False,
+            auto_log_gpu=False,
+            auto_log_cpu=False,
+        )
+
+    def write(self, steps: Sequence[Sequence[Reading]]) -> None:
+        """Send the metrics of some steps, each as one row."""
+        for readings in steps:
+            for step in step_metrics(readings, self.rank):
+                self.run.log({"epoch": step.epoch, **step.values}, step=step.global_step)
+
+    def end(self, tags: Mapping[str, str]) -> None:
+        """Send the tags and files, and end the run."""
+        files = evidence(self.directory, self.artifacts)
+        if files:
+            known = {**self.tags, **tags, **verify_command(self.tags, tags)}
+            artifact = self.package.Artifact(f"probes-{self.name}", type="probes-run", metadata=known)
+            for path in files:
+                artifact.add_file(str(path))
+            self.run.log_artifact(artifact)
+        self.run.finish()
+
+
+def _print_to_stderr() -> None:
+    """Send what trackio prints in this thread to stderr, as it has no setting for that, and stdout belongs to the program.
+
+    Redirecting `sys.stdout` would take what the program prints meanwhile.
+    """
+    ours = get_ident()
+
+    def printed(*words: object, **options: Any) -> None:
+        print(*words, **({"file": sys.stderr, **options} if get_ident() == ours else options))
+
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] == "trackio":
+            vars(module)["print"] = printed
