@@ -37,6 +37,24 @@ STOPPED = {"nan-hunt": "show runs/nan-hunt values/head:output --limit 3"}
 REFUSED = {"memory-by-module": "plan preset:memory-by-module --model program.py:Net"}
 """Presets that need an accelerator; this page is written on a machine without one and shows the error."""
 
+VIEWS = {
+    "gradient-flow": "layers over steps, probe `gradients`: a column that fades towards the first row is a gradient that vanishes; "
+    "the rules that were broken name the layers",
+    "dead-units": "values as pictures, `largest`: units over steps, where a dead unit is a row of 0; "
+    "the rules that were broken name the units",
+    "activation-stats": "layers over steps, figures `std`, `zeros` and `nan` of `outputs`; a red cell is not finite",
+    "layer-outputs": "values as pictures: the output of each layer in the first step of each epoch",
+    "weight-and-grad-norms": "layers over steps, probes `weights` and `gradients`; the curve of a row shows whether its norm grows",
+    "update-ratio": "layers over steps, probes `updates` and `weights`; a healthy ratio of the two is about 0.001",
+    "save-values": "values as pictures: inputs, outputs and gradients of the chosen modules",
+    "attention-entropy": "values as pictures, `entropy`: heads over steps; a row near 0 is a head that attends to one position",
+    "gradient-noise-scale": "layers over steps: the norms of single gradients and of their sums, row by row",
+    "memory-by-module": "layers over steps, probe `memory`: bytes before, left and at the peak of each module",
+    "nan-hunt": "what triggers found: the first value that is not finite and the module that made it; "
+    "then layers over steps, where its cell is red",
+}
+"""Which part of the page that `probes report` writes answers the question of a preset."""
+
 PROGRAM = """\
 import torch
 from torch import nn
@@ -132,7 +150,14 @@ def _section(preset: str, command: str, code: int) -> str:
     """The preset and the output of a command."""
     text = (preset_folder() / f"{preset}.yaml").read_text(encoding="utf-8")
     shown = "\n".join(_said(line, code) for line in command.splitlines())
-    return f"\n## {preset}\n\n```yaml\n{text}```\n\n```console\n{shown}```\n"
+    return f"\n## {preset}\n\n```yaml\n{text}```\n{_view(preset)}\n```console\n{shown}```\n"
+
+
+def _view(preset: str) -> str:
+    """The part of the report, and the picture of it that `docs/preset_pictures.py` took, if there is one."""
+    picture = PAGE.parent / "presets" / f"{preset}.png"
+    shown = f"\n![{preset} in a report](presets/{picture.name})\n" if picture.exists() else ""
+    return f"\nIn [the report](report.md): {VIEWS[preset]}.\n{shown}" if preset in VIEWS else ""
 
 
 def _said(command: str, code: int) -> str:
