@@ -12,6 +12,7 @@ from probes.errors import FileRefused, UsageError
 from probes.plain_file import plain_object, read_plain
 from probes.proof.anchor import checked
 from probes.proof.finding import Verdict
+from probes.proof.in_toto import PREDICATE
 from probes.provenance.code import GitUnknown, git
 
 FORMAT = "anchor.v1"
@@ -127,9 +128,10 @@ def _tag(run_id: str, head: str) -> str:
 def _head(text: bytes, place: str) -> str:
     try:
         data: dict[str, Any] = plain_object(text)
-        (head,) = checked(str(data["head"]))
-    except (ValueError, KeyError) as error:
-        raise FileRefused("not-an-anchor", f"{json.dumps(place)} is not an anchor as `probes anchor` writes it") from error
-    if data.get("format") != FORMAT:
+        stated = data.get("predicateType") == PREDICATE  # an in-toto statement, whose signature another program has checked
+        (head,) = checked(str(data["predicate"]["ledger_head"] if stated else data["head"]))
+    except (ValueError, KeyError, TypeError, UsageError) as error:
+        raise FileRefused("not-an-anchor", f"{json.dumps(place)} is not an anchor as `probes anchor` writes it, nor a statement") from error
+    if not stated and data.get("format") != FORMAT:
         raise FileRefused("not-an-anchor", f"{json.dumps(place)} has the format `{data.get('format')}`; this release reads `{FORMAT}`")
     return head

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import shutil
 import time
@@ -9,11 +10,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import h5py
+import numpy as np
+
 from probes.capture_file.grouped import group_by_series, steps_in_order
 from probes.errors import ProbesError
 from probes.journal.scan import scan
+from probes.proof.diff import diff
 from probes.proof.start_check import StartCheck
+from probes.proof.verify import verify
 from probes.proof.verify_file import verify_file
+from probes.reader.run import open as open_run
+from probes.report.proof_page import blocks
 from probes.run_directory.ledger_lines import breaches, read_ledger
 from probes.spec.load import load_text
 from tests.pages import ROOT
@@ -78,6 +86,53 @@ def targets(folder: Path) -> Iterator[Target]:
         lambda content: verify_file(placed("epoch-0000.h5", content)),
         (b"TREE", b"SNOD", b"HEAP", b"GCOL", b"\x89HDF", b"{"),
     )
+    yield Target("closings", [_closing(good / "epoch-0000.h5")], lambda content: _read_closing(room, good, content))
+    yield Target("chunks", [_chunk(packed / "epoch-0000.h5")[1]], lambda content: _read_chunk(room, packed, content))
+
+
+def _closing(file: Path) -> bytes:
+    """A closing record with all that readers look at."""
+    with h5py.File(file) as opened:
+        found = json.loads(opened["closing"][()])
+    found |= {
+        "imported": {"a.py": "0" * 64},
+        "sources": {"name": "sources.zip", "sha256": "0" * 64},
+        "environment": {"first_step": {"a": 1}, "end": {}},
+    }
+    found |= {"loaders": [{"dataset": {"class": "a.B", "of": [{"class": "c"}]}, "seed": 1}], "trigger": {"events": []}, "weights": None}
+    found["accounts"] = [{"probe": "a", "target": "b", "value": "output", "lost": [["output", "limit", 1, ""]], "skipped": {"limit": 1}}]
+    return json.dumps(found).encode()
+
+
+def _read_closing(room: Path, good: Path, content: bytes) -> object:
+    """Everything that reads a closing record: verification, its page, a comparison, and the reader."""
+    path = room / "epoch-0000.h5"
+    path.unlink(missing_ok=True)  # the one before may be open still
+    path.write_bytes((good / path.name).read_bytes())
+    with h5py.File(path, "r+") as file:
+        del file["closing"]
+        file.create_dataset("closing", data=np.bytes_(content))
+    found = verify_file(path), open_run(path)
+    return found, found[1].missing, found[1].verdicts, blocks(verify(path)), diff(path, good / path.name).origins
+
+
+def _chunk(file: Path) -> tuple[str, bytes]:
+    """Name and bytes of the first compressed chunk of a file."""
+    names: list[str] = []
+    with h5py.File(file) as opened:
+        opened.visititems(lambda name, found: names.append(name) if isinstance(found, h5py.Dataset) and found.chunks else None)
+        return names[0], opened[names[0]].id.read_direct_chunk((0,) * opened[names[0]].ndim)[1]
+
+
+def _read_chunk(room: Path, packed: Path, content: bytes) -> object:
+    """A file whose first chunk has another content, and perhaps another size."""
+    path = room / "epoch-0000.h5"
+    path.unlink(missing_ok=True)  # the one before may be open still
+    path.write_bytes((packed / path.name).read_bytes())
+    with h5py.File(path, "r+") as file:
+        chunked = file[_chunk(packed / path.name)[0]]
+        chunked.id.write_direct_chunk((0,) * chunked.ndim, content)
+    return verify_file(path), [series.numpy() for series in open_run(path).series]
 
 
 def changed(data: bytes, chance: random.Random, structures: tuple[bytes, ...]) -> bytes:

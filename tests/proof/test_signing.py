@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from probes.commands.verify import verify
 from tests.pages import ROOT
+from tests.proof.forger import other
 from tests.proof.runs import small, write_run
 
 
@@ -27,3 +28,17 @@ def test_a_statement_is_signed_and_checked_by_the_commands_of_the_page(tmp_path:
     statement = tmp_path / "statement.json"
     statement.write_text(statement.read_text().replace("epoch-0000.h5", "epoch-0001.h5"))
     assert subprocess.run(check, shell=True, cwd=tmp_path, check=False, capture_output=True).returncode != 0
+
+
+def test_a_statement_is_an_anchor_of_its_run(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", epochs=2, source=small)
+    statement = tmp_path / "statement.json"
+    statement.write_text(CliRunner().invoke(verify, [str(tmp_path / "a"), "--in-toto"]).output)
+    anchored = ["--anchor", str(statement)]
+    assert CliRunner().invoke(verify, [str(tmp_path / "a"), *anchored]).output.endswith("as anchored\n")
+    write_run(tmp_path / "b", epochs=2, source=small, change=other)
+    assert CliRunner().invoke(verify, [str(tmp_path / "b"), *anchored]).exit_code == 1
+    for wrong in ('{"predicateType": "urn:torch-probes:captures:v1", "predicate": 1}', '{"predicateType": "x", "head": "x"}', "[]"):
+        statement.write_text(wrong)
+        refused = CliRunner().invoke(verify, [str(tmp_path / "a"), *anchored]).exception
+        assert "is not an anchor" in str(refused)
