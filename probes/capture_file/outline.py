@@ -14,7 +14,6 @@ from probes.clock import SeriesKey
 from probes.signature import DTYPES
 
 Shape = tuple[int | None, ...]
-MOST_ROWS = 2000
 
 
 class SeriesOutline(NamedTuple):
@@ -75,15 +74,14 @@ def common(shapes: Iterable[Shape]) -> Shape | None:
     return tuple(each[0] if len(set(each)) == 1 else None for each in zip(*found, strict=True))
 
 
-def stated(outlines: Iterable[SeriesOutline], epoch: int) -> list[dict[str, Any]] | None:
-    """The rows of a line of the ledger, by name and dtype; None where they are more than a line takes.
+def stated(outlines: Iterable[SeriesOutline], epoch: int) -> list[dict[str, Any]]:
+    """The rows of a line of the ledger, by name and dtype.
 
     Args:
         outlines: of the series of a file.
         epoch: of the file; a series whose captures are all of it states no epochs.
     """
-    rows = sorted(outlines, key=lambda one: one[:2])
-    return [_row(one, epoch) for one in rows] if len(rows) <= MOST_ROWS else None
+    return [_row(one, epoch) for one in sorted(outlines, key=lambda one: one[:2])]
 
 
 def _row(one: SeriesOutline, epoch: int) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from probes.digest import blake3_hex
 from probes.edits.kernels.source import EditSource
 from probes.errors import ProbesError, nearest
 from probes.plan.draft import MatchedValue, ProbeDraft
-from probes.reader import run as reader
 
 
 def source_of(draft: ProbeDraft, target: MatchedValue) -> tuple[Tensor | None, str]:
@@ -85,6 +84,8 @@ def _from_file(path: Path) -> Tensor:
 
 
 def _from_run(folder: Path, source: EditSource, target: MatchedValue) -> Tensor:
+    from probes.reader import run as reader  # 40 modules, which a start without such an edit does not wait for
+
     run = reader.open(folder / str(source.run))
     run = run if source.phase is None else run.sel(phase=source.phase)
     wanted = target.path if source.target is None else source.target

@@ -217,7 +217,7 @@ class RunCheck:
     def _outline(self, entry: LedgerLine, found: FileVerification) -> list[str]:
         """What a line states of the series and of the closing record, where the file has others."""
         rows = self._rows[entry.file]
-        same = (None if rows is None else [row.model_dump() for row in rows]) == stated(found.series, entry.epoch)
+        same = rows is None or [row.model_dump() for row in rows] == stated(found.series, entry.epoch)
         return [*([] if same else ["series"]), *([] if entry.remarks == found.remarks else ["remarks"])]
 
     def _origin(self, entry: LedgerLine | None, found: FileVerification, digest: str) -> list[Finding]:

@@ -16,6 +16,8 @@ from probes.host import free_words
 from probes.journal.raw_file import sync_directory, write_rest
 from probes.run_directory.ledger_lines import FIRST, LedgerLine, line, read_ledger, require_sound, series_rows
 
+LONGEST_LINE, LARGEST = 4 << 20, 64 << 20  # bytes of a line and of a ledger with series; a reader takes a ledger of 256 MiB
+
 
 @dataclass(frozen=True)
 class SealedFileInfo:
@@ -100,8 +102,7 @@ class Ledger:
                 with suppress(OSError):  # a file system without locks
                     fcntl.flock(descriptor, fcntl.LOCK_EX)
                 self.refresh()
-                own = {"index": len(self.entries), "previous": self.head, "supersedes": self._superseded(facts)}
-                entry = LedgerLine.model_validate({**facts, **own, "series": self._series(facts.get("series"))})
+                entry = self._made(facts)
                 text = line(entry) + b"\n"
                 _write(descriptor, text, self._end)
                 os.fsync(descriptor)
@@ -114,6 +115,13 @@ class Ledger:
         self._end += len(text)
         self.entries.append(entry)
         return entry
+
+    def _made(self, facts: Mapping[str, Any]) -> LedgerLine:
+        """The next line, without its series where they would make it, or the ledger, too long."""
+        own = {"index": len(self.entries), "previous": self.head, "supersedes": self._superseded(facts)}
+        entry = LedgerLine.model_validate({**facts, **own, "series": self._series(facts.get("series"))})
+        size = len(line(entry))
+        return entry if size <= LONGEST_LINE and self._end + size <= LARGEST else entry.model_copy(update={"series": None})
 
     def _series(self, rows: list[dict[str, Any]] | None) -> list[dict[str, Any]] | int | None:
         """The rows, or the number of the line that lists the same ones, where the last line has them, too."""

@@ -64,7 +64,7 @@ class LedgerLine(BaseModel):
     epoch_root: Hex = Field(description="Digest of that together with what it came from.")
     supersedes: str | None = Field(description="The file of an earlier attempt that this one takes the place of, or null.")
     series: list[SeriesRow] | Size | None = Field(
-        default=None, description="The series of the file; the number of an earlier line that lists the same; null where they are too many."
+        default=None, description="The series of the file; the number of an earlier line that lists the same; null where that was too long."
     )
     remarks: bool = Field(default=True, description="Whether its closing record has missing values, events of triggers or broken rules.")
 

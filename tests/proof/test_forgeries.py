@@ -196,7 +196,7 @@ FORGERIES: dict[str, Forgery] = {
     "other captures of a series in the line": Forgery(ONE, lambda run: _rows(run, captures=99)),
     "another shape of a series in the line": Forgery(ONE, lambda run: _rows(run, shape=[1])),
     "a series more in the line": Forgery(ONE, lambda run: stated(run, at=0, series=lines(run)[0]["series"] * 2)),
-    "no series in the line": Forgery(ONE, lambda run: stated(run, series=None)),
+    "no series in the line": Forgery(ONE, lambda run: stated(run, series=None), 0, 1),
     "the series of a line to come": Forgery(ONE, lambda run: stated(run, series=1)),
     "the series of a line that is not there": Forgery(ONE, lambda run: stated(run, series=10**15)),
     "a series with a size below 0": Forgery(ONE, lambda run: _rows(run, shape=[-1])),

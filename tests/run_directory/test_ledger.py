@@ -170,6 +170,17 @@ def test_lines_that_list_the_same_series_name_the_first_one(tmp_path: Path) -> N
     assert [rows and rows[0].captures for rows in listed] == [1, 1, 1, 2, 2, 1, None, 1]
 
 
+def test_series_that_would_make_a_line_or_the_ledger_too_long_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = Ledger(tmp_path / "ledger.jsonl")
+    many = [{**ROW, "target": f"layer.{number}", "epochs": None} for number in range(40_000)]
+    assert made.append({**facts(0), "series": many}).series is None
+    one = [{**ROW, "epochs": None}]
+    assert isinstance(made.append({**facts(1), "series": one}).series, list)
+    monkeypatch.setattr("probes.run_directory.ledger.LARGEST", made.path.stat().st_size + 900)
+    assert [made.append({**facts(2 + number), "series": one}).series for number in range(3)] == [1, None, None]
+    assert len(Ledger(made.path).entries) == 5
+
+
 def test_a_ledger_of_an_earlier_release_is_continued(tmp_path: Path) -> None:
     old = {"format": "ledger.v1", "index": 0, "previous": FIRST, "supersedes": None, **facts(0)}
     (tmp_path / "ledger.jsonl").write_bytes(canonical(old) + b"\n")

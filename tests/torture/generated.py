@@ -7,11 +7,14 @@ import json
 import os
 import random
 import sys
+import tempfile
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from errno import EIO, ENOSPC
 from pathlib import Path
+from resource import RLIMIT_FSIZE, RLIMIT_NOFILE, getrlimit, setrlimit
 from signal import SIGHUP, SIGINT, SIGKILL, SIGTERM, signal
 from time import monotonic, sleep
 from typing import Any
@@ -26,22 +29,27 @@ STYLES = ("steps", "step", "phase", "script")
 
 
 def rows(effort: Effort) -> Iterator[Row]:
-    """One row with locks, and one without."""
-    for locks in (True, False):
-        name = "generated programs, killed and resumed" + ("" if locks else ", where locks fail")
+    """One row with locks, one without, and one of programs that lack something of their machine."""
+    faults = "loops, phases, segments, scripts; a kill at a call or at any time, EIO, ENOSPC, recover beside"
+    lacks = "no descriptor left, TMPDIR that is not there, a largest size of a file, a clock that jumps"
+    for name, locks, lacking, share, note in (
+        ("generated programs, killed and resumed", True, False, 1, faults),
+        ("generated programs, killed and resumed, where locks fail", False, False, 6, faults),
+        ("generated programs that lack something of their machine", True, True, 3, lacks),
+    ):
         chance = effort.chance(name)
         with effort.row(name) as row:
             starts = 0
-            seeds = [chance.randrange(1 << 30) for _ in range(effort.count(TRIALS if locks else TRIALS // 6, 3 if locks else 1))]
-            for answer in effort.nurseries.each(_order(seed, locks) for seed in seeds):
+            seeds = [chance.randrange(1 << 30) for _ in range(effort.count(TRIALS // share, 3 if share == 1 else 1))]
+            for answer in effort.nurseries.each(_order(seed, locks, lacking) for seed in seeds):
                 row.take(answer)
                 starts += answer["starts"]
-            row.note = f"{starts} starts; loops, phases, segments, scripts; a kill at a call or at any time, EIO, ENOSPC, recover beside"
+            row.note = f"{starts} starts; {note}"
         yield row
 
 
-def _order(seed: int, locks: bool) -> Callable[[Path], dict[str, Any]]:
-    return lambda place: {"trial": seed, "locks": locks, "truth": str(place / "truth"), "examine": False}
+def _order(seed: int, locks: bool, lacking: bool) -> Callable[[Path], dict[str, Any]]:
+    return lambda place: {"trial": seed, "locks": locks, "lacking": lacking, "truth": str(place / "truth"), "examine": False}
 
 
 def drawn(seed: int) -> tuple[dict[str, Any], random.Random]:
@@ -72,9 +80,13 @@ def trial(order: dict[str, Any]) -> dict[str, Any]:
         last = number == MOST_STARTS
         asked = {**order, "start": number, **({} if last else _fault(order, chance))}
         total["starts"] += 1
+        before = len(_steps(order))
         status, hung = _start(asked, chance, last)
         total["hung"] = total["hung"] or hung
         _hear(total, compare(order), asked)
+        new = _steps(order)[before:]
+        if "lack" in asked and new and (len(new) % order["steps"] or max(new) + 1 < order["epochs"]):
+            total["problems"].append(f"seed {order['trial']} {asked['lack']}: the training ended after {len(new)} steps: {_said(order)}")
         if status == 0:
             break
         if last and not hung:
@@ -87,6 +99,8 @@ def trial(order: dict[str, Any]) -> dict[str, Any]:
 
 def _fault(order: dict[str, Any], chance: random.Random) -> dict[str, Any]:
     """What happens to a start: at one of its calls on the disk, at one of its sealer's, or at any time."""
+    if order["lacking"]:
+        return {"lack": [chance.choice([*LACKS]), chance.randint(0, 16)]}
     kind = chance.choice(["call", "sealer", "time", "time", "error", "none"])
     at = int(chance.expovariate(1 / 40)) + 1
     if kind in ("call", "sealer"):
@@ -136,6 +150,8 @@ def _child(order: dict[str, Any]) -> None:
     os.dup2(errors, 2)
     code = 70
     try:
+        if "lack" in order:
+            LACKS[order["lack"][0]](order["lack"][1])
         code = run(order)
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else 1
@@ -143,6 +159,41 @@ def _child(order: dict[str, Any]) -> None:
         traceback.print_exc()
     sys.stdout.flush()
     os._exit(code)
+
+
+def _few_descriptors(more: int) -> None:
+    there = len(list(Path("/proc/self/fd").iterdir()))
+    setrlimit(RLIMIT_NOFILE, (there + more, getrlimit(RLIMIT_NOFILE)[1]))
+
+
+def _no_folder_for_temporary_files(_: int) -> None:
+    os.environ["TMPDIR"] = os.environ["TMP"] = os.environ["TEMP"] = "/nowhere"
+    tempfile.tempdir = None
+
+
+def _short_files(units: int) -> None:
+    setrlimit(RLIMIT_FSIZE, ((units + 1) << 16, getrlimit(RLIMIT_FSIZE)[1]))
+
+
+def _jumping_clock(seed: int) -> None:
+    chance, real = random.Random(seed), time.time
+    time.time = lambda: real() + chance.choice([0, 0, -3e8, 3e8, -5.0, 3600.0])
+    time.time_ns = lambda: int(time.time() * 1e9)
+
+
+LACKS: dict[str, Callable[[int], None]] = {
+    "descriptors": _few_descriptors,
+    "TMPDIR": _no_folder_for_temporary_files,
+    "size": _short_files,
+    "clock": _jumping_clock,
+}
+
+
+def _steps(order: dict[str, Any]) -> list[int]:
+    """The epochs of the training steps that a program has come to, in all of its starts."""
+    from tests.torture.program import read
+
+    return [place[1] for place, each in read(Path(order["truth"]))[0].items() if place[2] == "train" for _ in each]
 
 
 def _patient(order: dict[str, Any]) -> None:
@@ -220,7 +271,7 @@ def _said(order: dict[str, Any]) -> str:
 
 
 def main() -> int:
-    """`python -m tests.torture.generated FIRST [LAST] [nolocks]`: trials in this process, to look into them."""
+    """`python -m tests.torture.generated FIRST [LAST] [nolocks] [lacking]`: trials in this process, to look into them."""
     import tempfile
 
     from tests.torture.shim import build
@@ -235,7 +286,11 @@ def main() -> int:
     for seed in range(numbers[0], numbers[-1] + 1):
         here = place / str(seed)
         here.mkdir()
-        made = {"out": str(here / "run"), "errors": str(here / "errors"), **_order(seed, "nolocks" not in sys.argv)(here)}
+        made = {
+            "out": str(here / "run"),
+            "errors": str(here / "errors"),
+            **_order(seed, "nolocks" not in sys.argv, "lacking" in sys.argv)(here),
+        }
         began = monotonic()
         found = trial(made)
         print(f"{monotonic() - began:.1f} s", here, drawn(seed)[0], json.dumps(found, indent=1 if found["problems"] else None), flush=True)

@@ -185,7 +185,7 @@ for epoch in range(first, order["epochs"]):
         train(net, batch(order["start"], epoch, step))
         optimizer.step()
         (run,) = [run for run in _ATTACHED if run._entered]
-        if step > 1:
+        if step > 1 and not run.engine.failures.stopped:
             truth.kept(*before)
         truth.step(run.past.attempt, epoch, "train", step)
         before = (run.past.attempt, epoch, "train", step - 1)

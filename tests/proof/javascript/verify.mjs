@@ -225,7 +225,7 @@ function checkLine(run, entry, manifests) {
   const { about, manifest, captures, sources, series, remarks } = checkFile(bytes);
   if (sources !== null) checkNamed(run, sources);
   const listed = entry.listed ?? entry.series ?? null;
-  require(entry.format === 'ledger.v1' || (same(listed, series) && entry.remarks === remarks), 'the line of the file');
+  require(entry.format === 'ledger.v1' || ((listed === null || same(listed, series)) && entry.remarks === remarks), 'the line of the file');
   require(String(captures) === entry.captures.text && (number(about, 'segment') || null) === entry.segment, 'the line of the file');
   require(['epoch', 'attempt', 'rank'].every((key) => number(about, key) === entry[key]), 'the line of the file');
   require(['captures_root', 'epoch_root', 'reason'].every((key) => about.get(key) === entry[key]), 'the line of the file');
