@@ -51,7 +51,7 @@ VIEWS = {
     "gradient-noise-scale": "layers over steps: the norms of single gradients and of their sums, row by row",
     "memory-by-module": "layers over steps, probe `memory`: bytes before, left and at the peak of each module",
     "nan-hunt": "what triggers found: the first value that is not finite and the module that made it; "
-    "then layers over steps, where its cell is red",
+    "then layers over steps, figure `std`, for the steps before it",
 }
 """Which part of the page that `probes report` writes answers the question of a preset."""
 
