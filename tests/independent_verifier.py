@@ -126,6 +126,9 @@ def check_run(run: Path) -> None:
     places: set[tuple[Any, ...]] = set()
     cut: dict[Any, bool] = {}
     ends: dict[Any, int] = {}
+    ranks: dict[int, dict[int, bool]] = {}
+    worlds: dict[int, int] = {}
+    started = {int((re.search(r"\.a(\d+)", name) or [0, 1])[1]): one["environment"]["world"] for name, one in manifests.items()}
     for ledger in sorted(path for path in run.glob("ledger*.jsonl") if re.fullmatch(r"ledger(\.rank-\d{4,})?\.jsonl", path.name)):
         for entry in check_ledger(ledger):
             require(entry["file"] not in listed, "two lines for one file")
@@ -136,7 +139,12 @@ def check_run(run: Path) -> None:
             require(cut.setdefault(attempt, entry["segment"] is None) == (entry["segment"] is None), "segments and a whole epoch")
             if entry["segment"] and entry["complete"]:
                 ends.setdefault(attempt, entry["segment"])
+            of_epoch = ranks.setdefault(entry["epoch"], {})
+            of_epoch[entry["rank"]] = of_epoch.get(entry["rank"], False) or entry["complete"]
+            worlds[entry["epoch"]] = max(worlds.get(entry["epoch"], 1), started.get(entry["attempt"], 1))
             check_file(run / entry["file"], entry, manifests)
+    for epoch, of_epoch in ranks.items():
+        require(len(of_epoch) >= min(worlds[epoch], 9999) or not all(of_epoch.values()), "every rank has a file of a complete epoch")
     check_segments(places, ends)
     require(listed, "no file was sealed")
     check_launches(manifests, listed)

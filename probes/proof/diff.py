@@ -90,10 +90,15 @@ def _sides(left: Directory, right: Directory, concat: str) -> tuple[ComparedRun,
     """The runs rank by rank, or with merged ranks where they have another number of them."""
     if concat not in ("", "batch"):
         raise UsageError(f'`concat` is "batch" or nothing, not `{concat}`')
-    worlds = [{found.rank for found in side.current} for side in (left, right)]
-    if worlds[0] == worlds[1] and not concat:
+    if _world(left) == _world(right) and not concat:
         return ComparedRun(left), ComparedRun(right)
     return MergedRun(left, concat=bool(concat)), MergedRun(right, concat=bool(concat))
+
+
+def _world(side: Directory) -> object:
+    """The number of processes of a run, as its manifest states it; a rank whose files are missing does not change it."""
+    environment = side.manifest.get("environment")
+    return environment.get("world") if isinstance(environment, dict) else None
 
 
 def _tolerances(side: Directory, rtol: float | None, atol: float | None) -> dict[str, ToleranceBounds]:

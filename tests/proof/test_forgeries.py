@@ -254,7 +254,7 @@ FORGERIES: dict[str, Forgery] = {
     "the ledgers of two ranks exchanged": Forgery(LAUNCH, _ledgers_exchanged),
     "a rank forged": Forgery(LAUNCH, _rank_forged, 0, 1),
     "a third rank of two": Forgery(LAUNCH, lambda run: write_run(run, epochs=2, source=small, rank=2)),
-    "the last epoch of one rank taken out": Forgery(LAUNCH, lambda run: _cut(run, RANKS[1]), 0, 1),
+    "the last epoch of one rank taken out": Forgery(LAUNCH, lambda run: _cut(run, RANKS[1])),
     "an attempt of one rank of two": Forgery(LAUNCH, lambda run: attempt(run, rank=1)),
     "a line of another rank": Forgery(
         LAUNCH, lambda run: chained(run, [*lines(run, RANKS[0]), lines(run, RANKS[1])[-1] | {"epoch": 7}], RANKS[0])
