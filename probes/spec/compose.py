@@ -51,10 +51,10 @@ def file_bytes(path: FilePath, most: int = MAX_BYTES) -> bytes:
             text = file.read(most + 1)
             size = max(len(text), os.fstat(file.fileno()).st_size)
     except FileRefused as error:
-        raise StorageError(f'cannot read spec "{path}": it is not a regular file') from error
+        raise StorageError(f'cannot read "{path}": it is not a regular file') from error
     except (StorageError, OSError) as error:
         cause = error.__cause__ if isinstance(error, StorageError) else error
-        raise StorageError(f'cannot read spec "{path}": {getattr(cause, "strerror", None) or error}') from error
+        raise StorageError(f'cannot read "{path}": {getattr(cause, "strerror", None) or error}') from error
     if size > most:
         raise SpecError([too_large(size, str(path), most)])
     return text

@@ -82,7 +82,7 @@ def test_a_problem_of_an_extended_file_is_reported_in_that_file(tmp_path: Path) 
 
 
 def test_a_directory_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="cannot read spec"):
+    with pytest.raises(StorageError, match="cannot read"):
         load_spec(tmp_path)
 
 
