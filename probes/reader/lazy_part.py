@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from probes.capture_file.series_name import SeriesAddress
 from probes.capture_file.series_part import SeriesPart, StepColumn, StepIds
-from probes.run_directory.listing import ListedFile
+from probes.run_directory.attempts import ListedFile
 
 
 class PartSource(Protocol):

@@ -20,8 +20,9 @@ from probes.reader.lazy_part import LazyPart
 from probes.reader.selection import Names, Numbers, Selection
 from probes.reader.series_index import SeriesIndex
 from probes.reader.series_set import listed_html
+from probes.run_directory.attempts import Attempt, ListedFile
 from probes.run_directory.launch.absent import by_ranks, without
-from probes.run_directory.listing import Attempt, Directory, ListedFile, is_run, newest_run
+from probes.run_directory.listing import Directory, is_run, newest_run
 from probes.run_directory.remote.url import remote_url
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ from pathlib import Path
 from probes.digest import blake3_hex
 from probes.errors import StorageError
 from probes.journal.raw_file import sync_directory
-from probes.run_directory.claim import FoundClaim, claims, is_claim
 from probes.run_directory.file_name import final_name, manifest_files, manifest_name, temporary_name
 from probes.run_directory.launch.launch_file import is_launch_file, launches
-from probes.run_directory.ownership import Ownership, own
+from probes.run_directory.owner.claim import FoundClaim, claims, is_claim
+from probes.run_directory.owner.ownership import Ownership, own
 from probes.run_directory.publish import publish
 
 

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from probes.capture_file.outline import SeriesOutline, outline_of_part
 from probes.capture_file.series_name import SeriesAddress
 from probes.capture_file.series_part import SeriesPart, StepIds
 from probes.clock import SeriesKey
-from probes.errors import FileRefused, StorageError, UsageError
+from probes.errors import FileRefused, StorageError
 from probes.plain_file import plain_object, read_plain, regular
 from probes.printable import shortened
-from probes.run_directory.file_name import KEPT, ledger_files, parse_stem
+from probes.run_directory.attempts import STATES, Attempt, ListedFile, entry, listed_by, ranked
+from probes.run_directory.file_name import KEPT, ledger_files
 from probes.run_directory.launch.launch_file import LaunchRecord, launches
-from probes.run_directory.ledger_lines import LedgerContents, SeriesRow, read_ledgers, require_sound, series_rows
+from probes.run_directory.ledger_lines import SeriesRow, read_ledgers, require_sound
 from probes.run_directory.manifest import check_shape
 
 if TYPE_CHECKING:
@@ -28,79 +29,7 @@ if TYPE_CHECKING:
 OPEN_FILES = 64  # each takes two descriptors, of about a thousand that a process may have
 KEPT_PARTS = 256
 
-UNSEALED = "unsealed"
-STATES = ("complete", "unlisted", "incomplete", UNSEALED)  # what is said of an epoch is the last of these that a rank has
 PLACE = ("epoch", "attempt", "rank", "segment")
-
-
-class ListedFile(NamedTuple):
-    """One capture file or journal, by its name.
-
-    Attributes:
-        epoch: number of the epoch.
-        rank: rank of the process that wrote it.
-        attempt: from 1.
-        segment: from 1 where a long epoch was cut; else 0.
-        name: name of the file.
-        complete: whether the run says so; None for a file that no ledger names.
-        captures: how many it holds; None for a file that no ledger names.
-        series: what its ledger states of each series; None where it states none.
-        remarks: whether its closing record has something to show; True where nobody knows.
-    """
-
-    epoch: int
-    rank: int
-    attempt: int
-    segment: int
-    name: str
-    complete: bool | None
-    captures: int | None = None
-    series: list[SeriesRow] | None = None
-    remarks: bool = True
-
-    @property
-    def sealed(self) -> bool:
-        """Whether it is an HDF5 file and not a journal."""
-        return self.name.endswith(".h5")
-
-
-class Attempt(NamedTuple):
-    """One try at an epoch.
-
-    Attributes:
-        epoch: number of the epoch.
-        rank: rank of the process.
-        attempt: from 1.
-        files: its files, segments in order.
-        state: `complete`, `incomplete`, `unsealed` or `unlisted`.
-        current: whether the reader shows it.
-        captures: how many it holds, where there are several attempts at the epoch.
-    """
-
-    epoch: int
-    rank: int
-    attempt: int
-    files: tuple[str, ...]
-    state: str
-    current: bool
-    captures: int | None = None
-
-
-def entry(name: str, complete: bool | None = None, captures: int | None = None) -> ListedFile | None:
-    """What the name of a file says, or None where it is not the name of a capture file."""
-    try:
-        stem = parse_stem(name)
-    except UsageError:
-        return None
-    return ListedFile(stem.epoch, stem.rank or 0, stem.attempt, stem.segment, name, complete, captures)
-
-
-def _listed_by(ledger: LedgerContents) -> Iterator[ListedFile]:
-    """The files that a ledger lists."""
-    for one in ledger.entries:
-        found = entry(one.file, one.complete, one.captures)
-        if found is not None:
-            yield found._replace(series=series_rows(ledger.entries, one), remarks=one.remarks)
 
 
 def is_run(path: Path) -> bool:
@@ -143,7 +72,7 @@ class Directory:
         for found in sorted(self._entries()):
             group = 0 if self.worlds else found.rank  # the ranks of a launch count together
             tries[found.epoch, group][found.rank][found.attempt].append(found)
-        return tuple(attempt for epoch, group in sorted(tries) for attempt in _ranked(epoch, tries[epoch, group], self))
+        return tuple(attempt for epoch, group in sorted(tries) for attempt in ranked(epoch, tries[epoch, group], self))
 
     @cached_property
     def launches(self) -> dict[int, LaunchRecord]:
@@ -327,49 +256,11 @@ class Directory:
         names = sorted(path.name for path in self._root.glob("epoch-*"))
         ledgers = read_ledgers(self._root)
         require_sound(ledgers, self._root)
-        sealed = [found for ledger in ledgers for found in _listed_by(ledger)]
+        sealed = [found for ledger in ledgers for found in listed_by(ledger)]
         done = {found[:4] for found in sealed}
         there = [found for name in names if (found := entry(name)) is not None]
         journals = [found for found in there if not found.sealed and found[:4] not in done]
         return tuple(sealed + journals) if ledgers or journals else tuple(there)
-
-
-def _ranked(epoch: int, group: Mapping[int, Mapping[int, list[ListedFile]]], directory: Directory) -> Iterator[Attempt]:
-    """The attempts at one epoch, of one rank or of all ranks of a launch.
-
-    Current is the highest, but an incomplete one never hides a complete one, nor one that holds more captures.
-    """
-    several = len({attempt for tries in group.values() for attempt in tries}) > 1
-    held = {
-        (rank, attempt): sum(map(directory.captures, files)) if several else None
-        for rank, tries in group.items()
-        for attempt, files in tries.items()
-    }
-
-    def weight(attempt: int) -> tuple[bool, int, int]:
-        parts = [tries[attempt] for tries in group.values() if attempt in tries]
-        whole = several and len(parts) >= directory.worlds.get(attempt, 1) and all(directory.is_complete(files[-1]) for files in parts)
-        return whole, 0 if whole else sum(count or 0 for (_, of), count in held.items() if of == attempt), attempt
-
-    best = max((attempt for tries in group.values() for attempt in tries), key=weight)
-    for rank, tries in sorted(group.items()):
-        for attempt, entries in sorted(tries.items()):
-            names = tuple(found.name for found in entries)
-            yield Attempt(epoch, rank, attempt, names, _state(entries), attempt == best, held[rank, attempt])
-
-
-def _state(entries: list[ListedFile]) -> str:
-    """The state of an attempt; of one in segments the last says whether the epoch came to its end."""
-    if not all(found.sealed for found in entries):
-        return UNSEALED
-    if any(found.complete is None for found in entries):
-        return "unlisted"
-    return "complete" if entries[-1].complete and _is_whole(entries) else "incomplete"
-
-
-def _is_whole(entries: list[ListedFile]) -> bool:
-    """Whether no segment is left out."""
-    return [found.segment for found in entries] in ([0], [*range(1, len(entries) + 1)])
 
 
 def _manifest(path: Path) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from probes.run_directory.launch.run_head import run_head
 from probes.run_directory.ledger import Ledger
 from probes.run_directory.ledger_lines import FIRST, LedgerLine
 from probes.run_directory.listing import Directory
-from probes.run_directory.ownership import own
+from probes.run_directory.owner.ownership import own
 from probes.run_directory.seal import JournalSealer, UnprovenSteps
 
 UNPROVEN_WAYS = (

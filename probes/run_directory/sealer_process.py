@@ -18,7 +18,7 @@ from weakref import WeakSet
 
 from probes.digest import canonical
 from probes.run_directory.ledger import SealedFileInfo
-from probes.run_directory.ownership import Ownership
+from probes.run_directory.owner.ownership import Ownership
 from probes.run_directory.subprocess_command import command
 
 MOST_WAITING = 2

@@ -20,7 +20,7 @@ from probes.run_directory.launch.join import Newcomer, join
 from probes.run_directory.launch.launch_file import LaunchRecord, launches
 from probes.run_directory.launch.launcher import launcher
 from probes.run_directory.manifest import Manifest, written
-from probes.run_directory.ownership import Ownership, own
+from probes.run_directory.owner.ownership import Ownership, own
 from probes.run_directory.resume import PreviousAttempts, previous_attempts
 from probes.runner.disk_space import DiskSpace
 

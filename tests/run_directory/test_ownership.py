@@ -17,15 +17,15 @@ from pathlib import Path
 import pytest
 
 from probes.errors import StorageError
-from probes.run_directory import claim as claim_file
-from probes.run_directory import heartbeat, ownership
-from probes.run_directory.claim import Claim, FoundClaim, claim_name, claim_of, claims
-from probes.run_directory.ownership import Ownership, own
+from probes.run_directory.owner import claim as claim_file
+from probes.run_directory.owner import heartbeat, ownership
+from probes.run_directory.owner.claim import Claim, FoundClaim, claim_name, claim_of, claims
+from probes.run_directory.owner.ownership import Ownership, own
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from probes.run_directory.ownership import own
+from probes.run_directory.owner.ownership import own
 
 owned = own(Path(sys.argv[1]), "r")
 print("owned", flush=True)
@@ -113,7 +113,7 @@ def test_what_a_killed_process_left_is_taken_over_at_once(tmp_path: Path) -> Non
 def test_a_child_that_shares_the_claim_keeps_it_and_is_waited_for(tmp_path: Path) -> None:
     """As the sealer does that a killed training leaves behind."""
     program = (
-        "import os, subprocess, sys; from pathlib import Path; from probes.run_directory.ownership import own\n"
+        "import os, subprocess, sys; from pathlib import Path; from probes.run_directory.owner.ownership import own\n"
         "owned = own(Path(sys.argv[1]), 'r')\n"
         "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(1)'], pass_fds=owned.shared); os._exit(9)\n"
     )
@@ -126,7 +126,7 @@ def test_a_child_that_shares_the_claim_keeps_it_and_is_waited_for(tmp_path: Path
 
 def test_a_forked_child_does_not_keep_the_claim(tmp_path: Path) -> None:
     program = (
-        "import os, sys, time; from pathlib import Path; from probes.run_directory.ownership import own\n"
+        "import os, sys, time; from pathlib import Path; from probes.run_directory.owner.ownership import own\n"
         "owned = own(Path(sys.argv[1]), 'r')\n"
         "if os.fork() == 0:\n"
         "    assert not owned.held\n"

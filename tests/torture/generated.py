@@ -197,7 +197,7 @@ def _steps(order: dict[str, Any]) -> list[int]:
 
 
 def _patient(order: dict[str, Any]) -> None:
-    from probes.run_directory import claim, heartbeat
+    from probes.run_directory.owner import claim, heartbeat
 
     if not order["locks"]:
         os.environ["TORTURE_NO_LOCKS"] = "1"

@@ -90,7 +90,8 @@ def run(order: dict[str, Any]) -> int:
             `wide`, and optionally `fault`, `sealer_fault`, `locks` (False for a file system without).
     """
     from probes.errors import ProbesError
-    from probes.run_directory import claim, heartbeat, sealer_process
+    from probes.run_directory import sealer_process
+    from probes.run_directory.owner import claim, heartbeat
 
     sealer_process.PATIENCE = 3.0
     if not order["locks"]:

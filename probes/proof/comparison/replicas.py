@@ -13,7 +13,8 @@ from probes.capture_file.series_part import SeriesPart
 from probes.clock import SeriesKey
 from probes.proof.finding import Finding
 from probes.reader.ranks.full import Coordinate, sharding_of
-from probes.run_directory.listing import Directory, ListedFile
+from probes.run_directory.attempts import ListedFile
+from probes.run_directory.listing import Directory
 
 LOCAL = ("increment", "accumulated")  # stages of a gradient at which each rank has its own
 TIMES = ["epoch", "step", "microstep", "call", "backward"]

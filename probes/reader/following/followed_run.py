@@ -22,9 +22,10 @@ from probes.reader.following.followed_series import KEPT, LARGEST, FollowedSerie
 from probes.reader.following.writer_life import ALIVE, DEAD, NOBODY, UNKNOWN, life_of
 from probes.reader.run import RunReader, trigger_events
 from probes.reader.selection import Selection
+from probes.run_directory.attempts import UNSEALED
 from probes.run_directory.file_name import Stem, ledger_files, parse_stem
 from probes.run_directory.ledger_lines import LedgerContents, breaches, read_ledger
-from probes.run_directory.listing import UNSEALED, Directory, is_run
+from probes.run_directory.listing import Directory, is_run
 
 WINDOW = 10.0  # seconds over which captures a second are counted
 LAST_FILES = 8  # epochs whose ends are asked for events and verdicts

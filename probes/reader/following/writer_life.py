@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from probes.run_directory.claim import HEARTBEAT, PATIENCE, FoundClaim, claims
+from probes.run_directory.owner.claim import HEARTBEAT, PATIENCE, FoundClaim, claims
 
 ALIVE, DEAD, UNKNOWN, NOBODY = "alive", "dead", "unknown", "nobody"
 

@@ -14,12 +14,12 @@ from time import monotonic, sleep
 from typing import NamedTuple
 
 from probes.errors import FileRefused, StorageError
-from probes.run_directory.claim import PATIENCE, claims
 from probes.run_directory.create import claim, has_begun
 from probes.run_directory.file_name import manifest_name
 from probes.run_directory.launch.launch_file import LaunchRecord, is_launch_file, launches, write_launch
 from probes.run_directory.launch.launcher import Launcher, ticks
-from probes.run_directory.ownership import Ownership, own
+from probes.run_directory.owner.claim import PATIENCE, claims
+from probes.run_directory.owner.ownership import Ownership, own
 from probes.run_directory.resume import PreviousAttempts, last_attempt, previous_attempts
 
 LOOK_SECONDS = 0.05

@@ -22,7 +22,7 @@ from probes.reader.lazy_part import LazyPart
 from probes.reader.selection import Names, Selection
 from probes.reader.series_index import SeriesIndex
 from probes.reader.series_set import listed_html
-from probes.run_directory.listing import ListedFile
+from probes.run_directory.attempts import ListedFile
 from probes.run_directory.resume import PreviousAttempts
 from probes.runner.attached.aside import backward_aside, calls_aside
 from probes.runner.engine import Engine

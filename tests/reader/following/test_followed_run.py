@@ -10,8 +10,8 @@ import pytest
 
 from probes.clock import SeriesKey
 from probes.reader.following.followed_run import FollowedRun
-from probes.run_directory.claim import claim_name
-from probes.run_directory.ownership import own
+from probes.run_directory.owner.claim import claim_name
+from probes.run_directory.owner.ownership import own
 from tests.reader.recorded import Recording, counted
 
 LOSS = SeriesKey("loop", "", "loop.loss", "train")

@@ -22,10 +22,10 @@ from weakref import WeakSet
 
 from probes.errors import StorageError
 from probes.host import boot_id, is_local, process_namespace, started
-from probes.run_directory import claim as claim_file
-from probes.run_directory import heartbeat
-from probes.run_directory.claim import HEARTBEAT, LOCK, Claim, FoundClaim, claim_name, claims
 from probes.run_directory.file_name import final_name, manifest_name, temporary_name
+from probes.run_directory.owner import claim as claim_file
+from probes.run_directory.owner import heartbeat
+from probes.run_directory.owner.claim import HEARTBEAT, LOCK, Claim, FoundClaim, claim_name, claims
 
 TRIES = 20
 LOOK_SECONDS = 0.05

@@ -1,6 +1,6 @@
 """The child that shows, where a file system has no locks of its own, that the owner of a run directory lives.
 
-`python -m probes.run_directory.heartbeat CLAIM` sets the time of a claim again and again, until nobody holds the other end of its
+`python -m probes.run_directory.owner.heartbeat CLAIM` sets the time of a claim again and again, until nobody holds the other end of its
 stdin any more: neither the training process nor its sealer. No step of the training, however long, makes the owner look dead.
 """
 

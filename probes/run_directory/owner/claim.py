@@ -14,7 +14,7 @@ from probes.errors import FileRefused, StorageError
 from probes.host import boot_id, is_local, process_namespace, started
 from probes.plain_file import plain_object, read_plain
 from probes.run_directory.file_name import final_name, temporary_name
-from probes.run_directory.heartbeat import BEAT_SECONDS
+from probes.run_directory.owner.heartbeat import BEAT_SECONDS
 
 PATIENCE = 60.0  # seconds without a heartbeat after which an owner is dead
 LARGEST_NOTE = 1 << 20

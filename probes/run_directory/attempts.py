@@ -1,0 +1,140 @@
+"""The files of a run by their names, and the attempts at an epoch: which one counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple, Protocol
+
+from probes.errors import UsageError
+from probes.run_directory.file_name import parse_stem
+from probes.run_directory.ledger_lines import LedgerContents, SeriesRow, series_rows
+
+UNSEALED = "unsealed"
+STATES = ("complete", "unlisted", "incomplete", UNSEALED)  # what is said of an epoch is the last of these that a rank has
+
+
+class ListedFile(NamedTuple):
+    """One capture file or journal, by its name.
+
+    Attributes:
+        epoch: number of the epoch.
+        rank: rank of the process that wrote it.
+        attempt: from 1.
+        segment: from 1 where a long epoch was cut; else 0.
+        name: name of the file.
+        complete: whether the run says so; None for a file that no ledger names.
+        captures: how many it holds; None for a file that no ledger names.
+        series: what its ledger states of each series; None where it states none.
+        remarks: whether its closing record has something to show; True where nobody knows.
+    """
+
+    epoch: int
+    rank: int
+    attempt: int
+    segment: int
+    name: str
+    complete: bool | None
+    captures: int | None = None
+    series: list[SeriesRow] | None = None
+    remarks: bool = True
+
+    @property
+    def sealed(self) -> bool:
+        """Whether it is an HDF5 file and not a journal."""
+        return self.name.endswith(".h5")
+
+
+class Attempt(NamedTuple):
+    """One try at an epoch.
+
+    Attributes:
+        epoch: number of the epoch.
+        rank: rank of the process.
+        attempt: from 1.
+        files: its files, segments in order.
+        state: `complete`, `incomplete`, `unsealed` or `unlisted`.
+        current: whether the reader shows it.
+        captures: how many it holds, where there are several attempts at the epoch.
+    """
+
+    epoch: int
+    rank: int
+    attempt: int
+    files: tuple[str, ...]
+    state: str
+    current: bool
+    captures: int | None = None
+
+
+def entry(name: str, complete: bool | None = None, captures: int | None = None) -> ListedFile | None:
+    """What the name of a file says, or None where it is not the name of a capture file."""
+    try:
+        stem = parse_stem(name)
+    except UsageError:
+        return None
+    return ListedFile(stem.epoch, stem.rank or 0, stem.attempt, stem.segment, name, complete, captures)
+
+
+def listed_by(ledger: LedgerContents) -> Iterator[ListedFile]:
+    """The files that a ledger lists."""
+    for one in ledger.entries:
+        found = entry(one.file, one.complete, one.captures)
+        if found is not None:
+            yield found._replace(series=series_rows(ledger.entries, one), remarks=one.remarks)
+
+
+class HeldFiles(Protocol):
+    """What is asked of the files of several attempts at one epoch."""
+
+    @property
+    def worlds(self) -> Mapping[int, int]:
+        """How many processes each start of a launch had."""
+
+    def captures(self, found: ListedFile) -> int:
+        """How many captures a file holds."""
+
+    def is_complete(self, found: ListedFile) -> bool:
+        """Whether its epoch came to its end."""
+
+
+def ranked(epoch: int, group: Mapping[int, Mapping[int, list[ListedFile]]], held_files: HeldFiles) -> Iterator[Attempt]:
+    """The attempts at one epoch, of one rank or of all ranks of a launch.
+
+    Current is the highest, but an incomplete one never hides a complete one, nor one that holds more captures.
+
+    Args:
+        epoch: its number.
+        group: the files by rank and attempt, segments in order.
+        held_files: what tells of the content of a file; asked only where there are several attempts.
+    """
+    several = len({attempt for tries in group.values() for attempt in tries}) > 1
+    held = {
+        (rank, attempt): sum(map(held_files.captures, files)) if several else None
+        for rank, tries in group.items()
+        for attempt, files in tries.items()
+    }
+
+    def weight(attempt: int) -> tuple[bool, int, int]:
+        parts = [tries[attempt] for tries in group.values() if attempt in tries]
+        whole = several and len(parts) >= held_files.worlds.get(attempt, 1) and all(held_files.is_complete(files[-1]) for files in parts)
+        return whole, 0 if whole else sum(count or 0 for (_, of), count in held.items() if of == attempt), attempt
+
+    best = max((attempt for tries in group.values() for attempt in tries), key=weight)
+    for rank, tries in sorted(group.items()):
+        for attempt, entries in sorted(tries.items()):
+            names = tuple(found.name for found in entries)
+            yield Attempt(epoch, rank, attempt, names, _state(entries), attempt == best, held[rank, attempt])
+
+
+def _state(entries: list[ListedFile]) -> str:
+    """The state of an attempt; of one in segments the last says whether the epoch came to its end."""
+    if not all(found.sealed for found in entries):
+        return UNSEALED
+    if any(found.complete is None for found in entries):
+        return "unlisted"
+    return "complete" if entries[-1].complete and _is_whole(entries) else "incomplete"
+
+
+def _is_whole(entries: list[ListedFile]) -> bool:
+    """Whether no segment is left out."""
+    return [found.segment for found in entries] in ([0], [*range(1, len(entries) + 1)])
