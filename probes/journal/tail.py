@@ -64,7 +64,7 @@ class JournalTail:
         self._records = RecordReader(self._source, LARGEST_DIGESTED)
         self._first = os.pread(self._descriptor, HEADER_BYTES, 0)
         self.head = self._records.head
-        self._refuse(head_fault(self.head))
+        self._check(head_fault(self.head))
         self.end: dict[str, Any] | None = None
         self.descriptors: list[dict[str, Any]] = []
         self._phases: list[str] = []
@@ -83,11 +83,11 @@ class JournalTail:
                     yield from self._frame(record)
                 case RecordKind.DESCRIPTOR:
                     about = self._source.json(record.checked)
-                    self._refuse(descriptor_fault(about))
+                    self._check(descriptor_fault(about))
                     self.descriptors.append(about)
                 case RecordKind.END:
                     self.end = self._source.json(record.checked)
-                    self._refuse(end_fault(self.end))
+                    self._check(end_fault(self.end))
 
     def bytes_at(self, offset: int, size: int) -> bytes | None:
         """The bytes of a capture; None where the file was written over, or does not hold them."""
@@ -108,11 +108,11 @@ class JournalTail:
     def _frame(self, record: Record) -> Iterator[CommittedStep]:
         checked, flags = record.checked, record.header.flags
         if len(checked) < FIXED.size:
-            self._refuse("a frame that is too short")
+            self._check("a frame that is too short")
         step, phase, entries, annex_bytes, global_step = FIXED.unpack_from(checked)
         table_end = FIXED.size + entries * ENTRY.size
         if table_end + annex_bytes != len(checked):
-            self._refuse("a frame whose table has another length than its count says")
+            self._check("a frame whose table has another length than its count says")
         if flags == FrameFlag.ABORT:
             self._pending.clear()
             return
@@ -120,7 +120,7 @@ class JournalTail:
         if flags == FrameFlag.COMMIT:
             annex = self._annex(self._source.json(checked[table_end:]) if annex_bytes else {})
             if phase >= len(self._phases):
-                self._refuse("a step of a phase without a name")
+                self._check("a step of a phase without a name")
             captures = self._captures()
             if record.proof is not Proof.DAMAGED:
                 yield CommittedStep(self._phases[phase], step, global_step, captures, annex)
@@ -136,17 +136,17 @@ class JournalTail:
         self._pending.clear()
         captures = found[0] if len(found) == 1 else np.concatenate(found)
         if len(captures) and captures["descriptor"].max() >= len(self.descriptors):
-            self._refuse("a capture of a series without a descriptor")
+            self._check("a capture of a series without a descriptor")
         return captures
 
     def _annex(self, annex: dict[str, Any]) -> dict[str, Any]:
         named = annex.pop("phases", {})
         if not isinstance(named, dict) or not all(isinstance(name, str) for name in named.values()):
-            self._refuse("phases without names")
+            self._check("phases without names")
         self._phases += named.values()
-        self._refuse(annex_fault(annex))
+        self._check(annex_fault(annex))
         return annex
 
-    def _refuse(self, fault: str) -> None:
+    def _check(self, fault: str) -> None:
         if fault:
             raise FileRefused("journal-inconsistent", f'"{self.path}" holds {fault}')

@@ -316,6 +316,7 @@ class Engine:
             self._overlaps = True
             for at in calls.values():
                 at.due = at.opened.due
+                at.opened.overlapped = True  # a step may end when no call runs any more
         elif self._overlaps and not calls:
             self._overlaps = False
         if self._overlaps or len(calls) > 1:
@@ -334,7 +335,7 @@ class Engine:
 
     def _end_step(self, ended: StepEnded) -> None:
         state, _ = self._open.pop((ended.phase, ended.step))
-        self.writer.end_step(ended, state, nested=bool(self._open), overlaps=self._overlaps)
+        self.writer.end_step(ended, state, nested=bool(self._open), overlaps=self._overlaps or state.overlapped)
         state.over, state.dropped = True, not ended.keep
         if not self._open:
             self._rest()

@@ -77,7 +77,7 @@ def targets(folder: Path) -> Iterator[Target]:
     specs = sorted((ROOT / "tests" / "specs" / "valid").glob("*.yaml"))
     yield Target("specs", [path.read_bytes() for path in specs], lambda content: load_text(content, "s.yaml", room))
     yield Target("ledgers", [(good / "ledger.jsonl").read_bytes()], ledger)
-    yield Target("manifests", [(good / "run.json").read_bytes()], lambda content: StartCheck(placed("run.json", content).parent, ()))
+    yield Target("manifests", [(good / "run.json").read_bytes()], lambda content: StartCheck(placed("run.json", content).parent, (), {}))
     yield Target("journals", [(good / "epoch-0001.journal").read_bytes()], journal, (b"PRJ1", b"{", b'"'))
     files = [(run / "epoch-0000.h5").read_bytes() for run in (good, packed)]
     yield Target(

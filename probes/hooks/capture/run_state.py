@@ -46,15 +46,17 @@ class StepState:
         over: whether it was committed or dropped, so that a capture of it is late.
         dropped: whether it was dropped, so that nothing of it is captured any more.
         differentiated: whether a gradient has come in it, so that a backward ran.
+        overlapped: whether a call of another step ran at the same time, so that it is not clear whose a hook's firing was.
     """
 
-    __slots__ = ("differentiated", "dropped", "due", "over")
+    __slots__ = ("differentiated", "dropped", "due", "over", "overlapped")
 
     def __init__(self, due: frozenset[Gate] = frozenset()) -> None:
         self.due = due
         self.over = False
         self.dropped = False
         self.differentiated = False
+        self.overlapped = False
 
 
 class OutermostCall:

@@ -144,6 +144,20 @@ function checkLaunches(manifests, entries) {
   }
 }
 
+// Every rank of a launch has a file of an epoch that all who have one completed.
+function checkRanks(manifests, entries) {
+  const started = new Map([...manifests].map(([name, one]) => [manifestPlace(name).attempt, Number(one.get('environment').get('world'))]));
+  const epochs = new Map();
+  for (const { epoch, rank, attempt, complete } of entries) {
+    const found = epochs.get(epoch) ?? epochs.set(epoch, { ranks: new Map(), world: 1 }).get(epoch);
+    found.ranks.set(rank, complete || (found.ranks.get(rank) ?? false));
+    found.world = Math.max(found.world, started.get(attempt) ?? 1);
+  }
+  for (const { ranks, world } of epochs.values()) {
+    require(ranks.size >= Math.min(world, 9999) || ![...ranks.values()].every((one) => one), 'a rank has no file of an epoch');
+  }
+}
+
 // The lines that count: of each epoch and rank those of one attempt.
 function counting(entries) {
   const tries = new Map();
@@ -241,6 +255,7 @@ function checkRun(run, anchors) {
   checkTogether(entries);
   const manifests = readManifests(run, names);
   checkLaunches(manifests, entries);
+  checkRanks(manifests, entries);
   checkSegments(entries);
   require(entries.length, 'no file was sealed');
   const listed = new Set(entries.map((entry) => entry.file));

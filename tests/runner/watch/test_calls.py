@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -134,7 +135,30 @@ def test_a_hook_that_runs_the_model_in_another_thread_pairs_its_own_values(tmp_p
     assert probes.verify(tmp_path / "r").ok
 
 
+@pytest.fixture
+def hasty_threads() -> Iterator[None]:
+    """Threads that interrupt each other all the time."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.parametrize("times", [10, pytest.param(500, marks=pytest.mark.torture)])
+def test_a_request_that_overlapped_is_not_called_missing_however_late_its_step_ends(
+    tmp_path: Path, hasty_threads: None, times: int
+) -> None:
+    for number in range(times):
+        scheduled(tmp_path / str(number))
+
+
 def test_a_schedule_decides_for_each_of_the_requests_that_overlap(tmp_path: Path) -> None:
+    read = probes.open(scheduled(tmp_path / "r")).sel(phase="eval")
+    assert sorted(capture.clock.step for capture in read["p", "1"]) == [0, 2, 4, 6]
+
+
+def scheduled(out: Path) -> Path:
+    """A run of eight requests on four threads, of which every second is due."""
     together = threading.Barrier(4)
 
     class Slow(nn.Module):
@@ -144,7 +168,6 @@ def test_a_schedule_decides_for_each_of_the_requests_that_overlap(tmp_path: Path
 
     net = nn.Sequential(Slow(), nn.Identity()).eval()
     probe = {"modules": ["1"], "values": ["output"], "when": {"phases": ["eval"], "steps": {"every": 2}}}
-    with probes.attach(net, {"version": 1, "probes": {"p": probe}}, out=tmp_path / "r"), torch.no_grad(), ThreadPoolExecutor(4) as pool:
+    with probes.attach(net, {"version": 1, "probes": {"p": probe}}, out=out), torch.no_grad(), ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda number: net(torch.full((2,), float(number))), range(8)))
-    read = probes.open(tmp_path / "r").sel(phase="eval")
-    assert sorted(capture.clock.step for capture in read["p", "1"]) == [0, 2, 4, 6]
+    return out
