@@ -1,18 +1,23 @@
 """Write docs/accuracy.md: the stated bound of each number that transforms compute, and the worst error found on hard inputs.
 
 Usage: python docs/accuracy.py     (tests/transforms/test_accuracy.py compares all but the figures)
+       python docs/accuracy.py --large     measures values of 50 million elements first, for minutes, and keeps the figures
 """
 
 from __future__ import annotations
 
+import json
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from tests.transforms.accuracy import Row, measured, rows
+from tests.transforms.accuracy import Row, measured, measured_of_many, rows
+from tests.transforms.hard_inputs import OF_A_TILE
 
 PAGE = Path(__file__).with_name("accuracy.md")
-SEED, REPEATS = 0, 4
+LARGE = Path(__file__).with_name("accuracy_large.json")
+SEED, REPEATS, MANY = 0, 4, 50_000_000
 TITLES = ("transform", "number", "dtypes", "bound", "inputs", "worst error, share of the bound")
 HEAD = """# Accuracy
 
@@ -24,6 +29,10 @@ the sum of their magnitudes, and elements are added in blocks of 1024, then the 
 The inputs are normal numbers, values far from zero, nearly constant, constant and repeated values, cancelling pairs, one outlier,
 subnormal, tiny and the largest numbers, magnitudes over the whole range, and drifts, of 1 to 2500 elements; they are compared with
 exact integer arithmetic. `python docs/accuracy.py` writes this page; `make torture` draws other inputs.
+
+"""
+OF_MANY = """
+The sums of all elements again, of values of {count:,} elements: a tile of {tile:,} elements, repeated.
 
 """
 TAIL = """
@@ -50,9 +59,21 @@ def line(row: Row, *, figures: bool = True) -> str:
 
 
 def page(found: list[Row]) -> str:
-    """The whole page."""
+    """The whole page, with the figures of large values that were kept."""
+    kept = json.loads(LARGE.read_text(encoding="utf-8"))
+    return HEAD + table(map(line, found)) + OF_MANY.format(count=kept["count"], tile=OF_A_TILE) + table(kept["lines"]) + TAIL
+
+
+def table(lines: Iterable[str]) -> str:
+    """A table of rows."""
     rule = "|".join("---" for _ in TITLES)
-    return HEAD + "\n".join([f"| {' | '.join(TITLES)} |", f"|{rule}|", *map(line, found)]) + "\n" + TAIL
+    return "\n".join([f"| {' | '.join(TITLES)} |", f"|{rule}|", *lines]) + "\n"
+
+
+def keep() -> None:
+    """Measure large values, and keep the figures."""
+    kept = {"count": MANY, "lines": [line(row) for row in measured_of_many(SEED, MANY)]}
+    LARGE.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
 
 
 def outline(text: str) -> list[str]:
@@ -66,4 +87,6 @@ def expected() -> list[str]:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:] == ["--large"]:
+        keep()
     PAGE.write_text(page(measured(SEED, REPEATS)), encoding="utf-8")

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from probes.transforms.kernels.stats import on_device
 from probes.transforms.project import directions
-from tests.transforms.hard_inputs import Exact, ExactComplex, inputs, root, two
+from tests.transforms.hard_inputs import Exact, ExactComplex, inputs, many, root, two
 from tests.transforms.made import applied, compared, made
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
@@ -30,6 +30,8 @@ ROUNDING = {
     "float32": (two(-24), two(-149)),
     "float64": (two(-53), two(-1074)),
 }
+
+MERGED = ("stats", "norm", "reduce", "accumulate")
 
 Formula = Callable[[Any], Fraction]
 
@@ -338,3 +340,18 @@ def measured(seed: int, repeats: int) -> list[Row]:
                 if dtype in row.dtypes:
                     row.take(values, exact)
     return found
+
+
+def measured_of_many(seed: int, count: int) -> list[Row]:
+    """The numbers that are sums of all elements, with the worst errors over inputs of so many elements."""
+    found = [
+        row
+        for row in rows()
+        if row.transform in MERGED and not row.number.startswith(("l0", "linf", "covariance")) and "float32" in row.dtypes
+    ]
+    for dtype in FLOATS:
+        for values, exact in many(dtype, seed, count):
+            for row in found:
+                if dtype in row.dtypes:
+                    row.take(values, exact)
+    return [row for row in found if row.inputs]

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 LENGTHS = (1, 2, 3, 7, 255, 256, 257, 600, 1024, 1025, 2500)
+OF_A_TILE = 10_000  # elements, which exact arithmetic takes in a second
 
 
 def two(power: int) -> Fraction:
@@ -68,6 +69,32 @@ class Exact:
         return [one * self.unit for one in sorted(self.whole)]
 
 
+class Tiled(Exact):
+    """The elements of a short value, many times over.
+
+    Args:
+        values: as for `Exact`.
+        times: how often they come; `whole` has them once.
+    """
+
+    def __init__(self, values: Tensor, times: int) -> None:
+        super().__init__(values)
+        self.times = times
+        self.count *= times
+
+    @cached_property
+    def sum(self) -> Fraction:
+        return super().sum * self.times
+
+    @cached_property
+    def magnitudes(self) -> Fraction:
+        return super().magnitudes * self.times
+
+    @cached_property
+    def squares(self) -> Fraction:
+        return super().squares * self.times
+
+
 class ExactComplex:
     """Complex elements as exact numbers.
 
@@ -110,6 +137,16 @@ def inputs(dtype: str, seed: int, repeats: int) -> Iterator[Tensor]:
             parts = [torch.tensor(make(random, length, info), dtype=torch.float64) for _ in range(1 + wanted.is_complex)]
             real, *imaginary = (part.clamp(info.min, info.max) for part in parts)
             yield (torch.complex(real, *imaginary) if imaginary else real).to(wanted)
+
+
+def many(dtype: str, seed: int, count: int) -> Iterator[tuple[Tensor, Tiled]]:
+    """Inputs of so many elements, one for each pattern that does not come to nothing when it is repeated."""
+    random = Random(f"{dtype} {seed} {count}")
+    info = torch.finfo(getattr(torch, dtype))
+    times = count // OF_A_TILE
+    for make in (_normal, _far, _nearly_constant, _cancelling, _outlier, _drifting):
+        tile = torch.tensor(make(random, OF_A_TILE, info), dtype=torch.float64).clamp(info.min, info.max).to(getattr(torch, dtype))
+        yield tile.repeat(times), Tiled(tile, times)
 
 
 Make = Callable[[Random, int, torch.finfo], list[float]]

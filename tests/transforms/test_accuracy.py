@@ -9,8 +9,8 @@ import torch
 
 from tests.conftest import SEED
 from tests.pages import script
-from tests.transforms.accuracy import Row, measured, rows
-from tests.transforms.hard_inputs import Exact
+from tests.transforms.accuracy import Row, measured, measured_of_many, rows
+from tests.transforms.hard_inputs import Exact, Tiled
 from tests.transforms.made import applied, made
 
 
@@ -27,6 +27,25 @@ def test_numbers_are_within_their_bounds_on_hard_inputs() -> None:
 @pytest.mark.torture
 def test_numbers_are_within_their_bounds_on_thousands_of_inputs() -> None:
     assert not beyond(measured(SEED + 2, repeats=25))
+
+
+@pytest.mark.torture
+def test_numbers_of_50_million_elements_are_within_their_bounds() -> None:
+    found = measured_of_many(SEED + 4, 50_000_000)
+    assert len(found) >= 12
+    assert not beyond(found)
+
+
+def test_numbers_of_a_tile_repeated_are_within_their_bounds() -> None:
+    assert not beyond(measured_of_many(SEED + 5, 100_000))
+
+
+def test_the_spread_of_a_million_doubles_that_differ_in_their_last_place_is_within_its_bound() -> None:
+    tile = 1.3 * (1 + torch.finfo(torch.float64).eps * torch.arange(10_000, dtype=torch.float64).remainder(2))
+    tile = tile[torch.randperm(10_000, generator=torch.Generator().manual_seed(SEED))]
+    exact = Tiled(tile, 100)
+    found = applied(made("stats"), tile.repeat(100))
+    assert abs(Fraction(float(found[2])) / exact.std - 1) <= Fraction(2) ** -40
 
 
 def test_the_page_has_every_number_and_its_bound() -> None:

@@ -8,7 +8,7 @@ This module does not import torch: the reader uses it too.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf, ldexp, nan, sqrt
+from math import inf, isfinite, ldexp, nan, sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -33,6 +33,8 @@ class Moments(NamedTuple):
         nans: number of NaN.
         above: number of +inf.
         below: number of -inf.
+        tail: what `mean` lacks of the mean, less than half a unit in its last place. Two runs of values that differ by a few such units
+            would else seem to be as far apart as their means are rounded.
     """
 
     elements: int = 0
@@ -46,16 +48,19 @@ class Moments(NamedTuple):
     nans: int = 0
     above: int = 0
     below: int = 0
+    tail: float = 0.0
 
     def joined(self, other: Moments) -> Moments:
         """The moments of both runs together."""
         finite = self.finite + other.finite
         share = other.finite / finite if finite else 0.0
-        apart = other.mean - self.mean
+        apart = (other.mean - self.mean) + (other.tail - self.tail)
+        mean, tail = two_sum(self.mean, apart * share)
+        mean, tail = two_sum(mean, tail + self.tail)
         return Moments(
             self.elements + other.elements,
             finite,
-            self.mean + apart * share,
+            mean,
             self.spread + other.spread + apart * apart * share * self.finite,
             self.squares + other.squares,
             min(self.low, other.low),
@@ -64,11 +69,20 @@ class Moments(NamedTuple):
             self.nans + other.nans,
             self.above + other.above,
             self.below + other.below,
+            tail,
         )
 
     def std(self, exponent: int = 0) -> float:
         """The population standard deviation of the finite elements; NaN where there are none."""
         return times_power_of_2(sqrt(self.spread / self.finite), exponent) if self.finite else nan
+
+
+def two_sum(one: float, other: float) -> tuple[float, float]:
+    """A sum as float64, and its exact rounding error, 0 where it is infinite (D. E. Knuth, Seminumerical Algorithms, 4.2.2, theorem B)."""
+    total = one + other
+    part = total - one
+    rest = (one - (total - part)) + (other - part)
+    return total, rest if isfinite(rest) else 0.0
 
 
 def joined(parts: Sequence[Moments]) -> Moments:
@@ -97,13 +111,13 @@ def of_doubles(values: Doubles, exponent: int = 0) -> Moments:
             return Moments(len(values), nans=special[0], above=special[1], below=special[2])
         low, high, zeros = float(clean.min()), float(clean.max()), _true(clean == 0)
         scaled = np.ldexp(clean, -exponent) if exponent else clean
-        mean, spread = _centred(scaled)
+        mean, tail, spread = _centred(scaled)
         squares = float(block_sum(scaled * scaled))
-        return Moments(len(values), len(clean), mean, spread, squares, low, high, zeros, *special)
+        return Moments(len(values), len(clean), mean, spread, squares, low, high, zeros, *special, tail)
 
 
-def _centred(values: Doubles) -> tuple[float, float]:
-    """Mean and sum of squared distances from it.
+def _centred(values: Doubles) -> tuple[float, float, float]:
+    """Mean, what that lacks of the mean, and sum of squared distances from the mean.
 
     Distances are taken from a number near the mean, once more from a better one where it was not near enough. What cancels in
     the last line is then at most half of the squares: the nearest float64 to the mean is as far from it as half a unit in the last
@@ -117,7 +131,7 @@ def _centred(values: Doubles) -> tuple[float, float]:
         if count * off * off * 2 <= squares or near + off == near or attempt == 2:
             break
         near += off
-    return near + off, max(squares - count * off * off, 0.0)
+    return *two_sum(near, off), max(squares - count * off * off, 0.0)
 
 
 def exponent_of(largest: float) -> int:
