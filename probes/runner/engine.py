@@ -314,9 +314,10 @@ class Engine:
         calls = self.moment.calls
         if len(calls) > 1:
             self._overlaps = True
+            several = len({at.opened for at in calls.values()}) > 1
             for at in calls.values():
                 at.due = at.opened.due
-                at.opened.overlapped = True  # a step may end when no call runs any more
+                at.opened.overlapped |= several  # the step may end when no call runs any more
         elif self._overlaps and not calls:
             self._overlaps = False
         if self._overlaps or len(calls) > 1:
@@ -335,7 +336,7 @@ class Engine:
 
     def _end_step(self, ended: StepEnded) -> None:
         state, _ = self._open.pop((ended.phase, ended.step))
-        self.writer.end_step(ended, state, nested=bool(self._open), overlaps=self._overlaps or state.overlapped)
+        self.writer.end_step(ended, state, nested=bool(self._open), overlaps=self._overlaps)
         state.over, state.dropped = True, not ended.keep
         if not self._open:
             self._rest()

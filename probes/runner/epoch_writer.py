@@ -184,7 +184,7 @@ class EpochWriter:
         if self.live.numbers is not None:
             at = LastClock(self.moment.epoch, ended.phase, ended.step, self.moment.microstep, state)
             self.live.numbers.end_step(state, at, logged, keep=ended.keep)
-        for binding, reason in self.live.end_step(state, whole=ended.keep and not overlaps):
+        for binding, reason in self.live.end_step(state, whole=ended.keep and not (overlaps or state.overlapped)):
             if binding.in_each_step and reason not in QUIET:
                 self.failures.missing(binding, reason, ended.phase, ended.step)
         if self._merged:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import probes
+from probes.errors import RunError
 
 VALUES = {"modules": ["inner"], "values": ["input", "output", "grad_output"], "expect": {"fires": "some"}}
 
@@ -171,3 +172,25 @@ def scheduled(out: Path) -> Path:
     with probes.attach(net, {"version": 1, "probes": {"p": probe}}, out=out), torch.no_grad(), ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda number: net(torch.full((2,), float(number))), range(8)))
     return out
+
+
+def test_a_value_that_is_missing_in_a_step_of_two_threads_is_reported(tmp_path: Path) -> None:
+    together = threading.Barrier(2)
+
+    class Skips(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.never = nn.Identity()
+
+        def forward(self, x: Tensor) -> Tensor:
+            together.wait(30)
+            return x
+
+    net, probe = Skips(), {"modules": ["", "never"], "values": ["output"]}
+    with (
+        pytest.raises(RunError, match="`never` is missing in 1 of 1 steps"),
+        probes.attach(net, {"version": 1, "probes": {"p": probe}}, out=tmp_path / "r") as run,
+        ThreadPoolExecutor(2) as pool,
+        run.step(),
+    ):
+        list(pool.map(net, [torch.ones(2), torch.ones(2)]))
