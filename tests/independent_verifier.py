@@ -311,6 +311,11 @@ def check_series(group: Any, rank: int, epoch: int) -> tuple[list[str], int, dic
     shapes = shapes_of(group, about, count)
     columns = {name: group[name][...] if name in group else np.full(count, about[name]) for name in VARIABLE}
     require(all(len(column) == count for column in columns.values()), "a column")
+    if "variant" in group:
+        text = about["variants"] if "variants" in about else group["variants"][()]
+        variants = json.loads(text)
+        require(len(group["variant"]) == count and max(group["variant"]) < len(variants), "the variants")
+    require(("variant" in group) == ("variants" in about or "variants" in group), "the variants")
     rows = zip(columns["epoch"], group["step"][...], columns["microstep"], columns["call"], columns["backward"], strict=True)
     clocks = b"".join(struct.pack("<IIiIII", *map(int, row), rank) for row in rows)
     sizes = b"".join(struct.pack(f"<I{len(shape)}Q", len(shape), *shape) for shape in shapes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -12,10 +13,11 @@ from numpy.typing import NDArray
 
 from probes.capture_file.series_name import escape, group_name
 from probes.clock import SeriesKey
+from probes.digest import canonical
 from probes.journal.scan import Scan
 from probes.signature import DTYPES
 
-VARIABLE = ("epoch", "microstep", "call", "backward", "order")
+VARIABLE = ("epoch", "microstep", "call", "backward", "order", "variant")
 UNKNOWN_STEP = np.uint64(2**64 - 1)
 _CLOCK = ("epoch", "step", "microstep", "call", "backward")
 _ROW = np.dtype([("epoch", "<u4"), ("step", "<u4"), ("microstep", "<i4"), ("call", "<u4"), ("backward", "<u4"), ("rank", "<u4")])
@@ -33,7 +35,9 @@ class JournalSeries:
         suffix: the dtype where an earlier series has the same key, else empty.
         dims: names of the axes where every capture has the same, else None.
         coords: labels by axis name.
-        attrs: further attributes of the series.
+        attrs: further attributes, those that all captures share.
+        variants: the attributes that captures do not share, one object for each combination of them; empty where all share all.
+        variant: (captures,) index into `variants`; 0 where there are none.
         clocks: (captures,) epoch, step, microstep, call, backward and rank, in clock order.
         order: (captures,) how many captures of the same epoch, phase and step were taken before.
         global_steps: (captures,)
@@ -48,6 +52,8 @@ class JournalSeries:
     dims: tuple[str, ...] | None
     coords: dict[str, list[Any]]
     attrs: dict[str, Any]
+    variants: list[dict[str, Any]]
+    variant: NDArray[np.uint32]
     clocks: Table
     order: NDArray[np.uint32]
     global_steps: NDArray[np.uint64]
@@ -78,11 +84,18 @@ class JournalSeries:
     @cached_property
     def constants(self) -> dict[str, int]:
         """The coordinates of `VARIABLE` that are the same for all captures."""
-        columns = {name: self.column(name) for name in VARIABLE}
+        columns = {name: self.column(name) for name in VARIABLE if name != "variant" or self.variants}
         return {name: int(column[0]) for name, column in columns.items() if (column == column[0]).all()}
+
+    @property
+    def varying(self) -> list[str]:
+        """The coordinates of `VARIABLE` that are columns of the file."""
+        return [name for name in VARIABLE if name not in self.constants and (name != "variant" or self.variants)]
 
     def column(self, name: str) -> NDArray[Any]:
         """(captures,) one of `VARIABLE`."""
+        if name == "variant":
+            return self.variant
         return self.order if name == "order" else self.clocks[name]
 
     @cached_property
@@ -209,6 +222,7 @@ def _series(draft: _SeriesRows, scan: Scan, epochs: NDArray[Any], suffixed: bool
     clocks["epoch"] = epochs[rows["descriptor"]]
     clocks["rank"] = scan.head.get("rank", 0)
     first = draft.descriptors[0]
+    attrs, variants, variant = _variants(draft)
     dims = {tuple(about["dims"]) if about.get("dims") else None for about in draft.descriptors}
     return JournalSeries(
         key=draft.key,
@@ -216,7 +230,9 @@ def _series(draft: _SeriesRows, scan: Scan, epochs: NDArray[Any], suffixed: bool
         suffix=draft.dtype if suffixed else "",
         dims=dims.pop() if len(dims) == 1 else None,
         coords=first.get("coords") or {},
-        attrs=first.get("attrs") or {},
+        attrs=attrs,
+        variants=variants,
+        variant=variant,
         clocks=clocks,
         order=draft.order,
         global_steps=_global_steps(clocks, scan, draft.key.phase),
@@ -224,6 +240,23 @@ def _series(draft: _SeriesRows, scan: Scan, epochs: NDArray[Any], suffixed: bool
         shape_of=shape_of,
         offsets=rows["offset"].astype(np.int64),
     )
+
+
+def _variants(draft: _SeriesRows) -> tuple[dict[str, Any], list[dict[str, Any]], NDArray[np.uint32]]:
+    """The attributes that all captures share, the combinations of all others in the order of their first captures, and which each has."""
+    used, first, inverse = np.unique(draft.rows["descriptor"], return_index=True, return_inverse=True)
+    by_id = {about["id"]: about.get("attrs") or {} for about in draft.descriptors}
+    every = [by_id[number] for number in used.tolist()]
+    names = {name for attrs in every for name in attrs}
+    shared = {name for name in names if all(name in attrs and attrs[name] == every[0][name] for attrs in every)}
+    if shared == names:
+        return every[0], [], np.zeros(len(draft.rows), np.uint32)
+    texts = [canonical({name: value for name, value in attrs.items() if name not in shared}) for attrs in every]
+    places: dict[bytes, int] = {}
+    for index in np.argsort(first).tolist():
+        places.setdefault(texts[index], len(places))
+    own = np.array([places[text] for text in texts], np.uint32)
+    return {name: every[0][name] for name in every[0] if name in shared}, [json.loads(text) for text in places], own[inverse]
 
 
 def _shapes(draft: _SeriesRows) -> tuple[tuple[tuple[int, ...], ...], NDArray[np.intp]]:

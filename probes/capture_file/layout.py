@@ -12,7 +12,7 @@ import numpy as np
 
 from probes.capture_file import hdf5_write
 from probes.capture_file.codecs import Compression
-from probes.capture_file.grouped import VARIABLE, JournalSeries
+from probes.capture_file.grouped import JournalSeries
 from probes.capture_file.roots import FILE_ROOT, HEX
 from probes.digest import blake3_hex, blocks, canonical, canonical_v2
 from probes.signature import DTYPES
@@ -20,7 +20,7 @@ from probes.signature import DTYPES
 FORMAT = "capture-file.v1"
 LABELS = "labels_"
 DESCRIBED = "described"
-RESERVED = {"step", "global_step", "epoch", "microstep", "call", "backward", "order", "values", "row_size", "offset", "shape"}
+RESERVED = {"step", "global_step", "epoch", "microstep", "call", "backward", "order", "variant", "values", "row_size", "offset", "shape"}
 RESERVED |= {"axis", "element", "block", "block_digest", "digest_byte", "complex"}
 
 _LARGE = 64 * 1024
@@ -110,11 +110,10 @@ class Layout:
             self._lead_to(probe, name)
         step = self._column(group, "step", "u4", series.clocks["step"])
         self._column(group, "global_step", "u8", series.global_steps, step)
-        varying = [name for name in VARIABLE if name not in series.constants]
-        for column in varying:
+        for column in series.varying:
             self._column(group, column, "i4" if column == "microstep" else "u4", series.column(column), step)
         values, axes = self._values(group, series, step)
-        coordinates = " ".join(["global_step", *varying])
+        coordinates = " ".join(["global_step", *series.varying])
         if series.layout == "stacked":
             hdf5_write.attribute(values, "coordinates", coordinates)
         self._describe(group, series, axes)
@@ -214,6 +213,8 @@ class Layout:
         if series.dims:
             about["dims"] = list(series.dims)
         about |= {LABELS + name: list(labels) for name, labels in series.coords.items() if labels}
+        if series.variants:
+            about["variants"] = series.variants
         self.attributes(group, {**{name: value for name, value in series.attrs.items() if name not in about}, **about})
 
     def _block_digests(self, group: Any, count: int) -> int:

@@ -17,14 +17,31 @@ from probes.capture_file.hdf5_read import Hdf5Group, open_file
 from probes.capture_file.hdf5_storage import StoredArray
 from probes.capture_file.roots import FILE_ROOT, file_root
 from probes.capture_file.series_name import SeriesAddress, escape, parse_group
-from probes.capture_file.series_part import CLOCKS, UNKNOWN_ORDER, StepColumn, StepIds, sizes, uniform
+from probes.capture_file.series_part import CLOCKS, UNKNOWN_ORDER, StepColumn, StepIds, Variants, sizes, uniform
 from probes.clock import SeriesKey
 from probes.errors import FileRefused
 from probes.plain_file import plain_json
 from probes.signature import DTYPES, Coord
 
 LABELS = "labels_"
-OWN = frozenset(["probe", "target", "leaf", "phase", "torch_dtype", "layout", "dims", "epoch", "microstep", "call", "backward", "order"])
+OWN = frozenset(
+    [
+        "probe",
+        "target",
+        "leaf",
+        "phase",
+        "torch_dtype",
+        "layout",
+        "dims",
+        "epoch",
+        "microstep",
+        "call",
+        "backward",
+        "order",
+        "variant",
+        "variants",
+    ]
+)
 FOR_OTHERS = frozenset(["signal", "axes", "dimensions", "NX_class", "digest", "described"])  # what other readers and `verify` look at
 
 
@@ -177,6 +194,20 @@ class SealedPart:
         stated = self._attributes.get("order")
         known = isinstance(stated, int) and 0 <= stated < UNKNOWN_ORDER
         return np.full(len(self.clocks), stated if known else UNKNOWN_ORDER, np.uint32)
+
+    @cached_property
+    def variants(self) -> Variants | None:
+        """The attributes that not all captures share; they are in no file of release 0.1."""
+        text = self._group.text("variants") if "variants" in self._names else self._attributes.get("variants")
+        if text is None:
+            return None
+        found = plain_json(text) if isinstance(text, str | bytes) else None
+        if not (isinstance(found, list) and found and all(isinstance(one, dict) for one in found)):
+            raise self._damaged("has `variants` that are not objects")
+        of = self._column("variant", len(self.clocks))
+        if len(of) and not 0 <= of.min() <= of.max() < len(found):
+            raise self._damaged(f"has a capture of variant {of.max()}, and {len(found)} variants")
+        return Variants(tuple(found), of.astype(np.uint32))
 
     @cached_property
     def block_digests(self) -> NDArray[np.uint8]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -27,6 +28,18 @@ CLOCKS = np.dtype(
 UNKNOWN_ORDER = (1 << 32) - 1
 
 
+class Variants(NamedTuple):
+    """Attributes that not all captures of a series share.
+
+    Attributes:
+        attrs: the different combinations.
+        of: (captures,) which of them each capture has.
+    """
+
+    attrs: tuple[dict[str, Any], ...]
+    of: NDArray[np.uint32]
+
+
 class SeriesPart(Protocol):
     """One series in one file.
 
@@ -35,7 +48,7 @@ class SeriesPart(Protocol):
         dtype: torch's name of the dtype, without prefix.
         dims: names of the axes of a capture, or None.
         coords: labels of an axis by its name.
-        attrs: everything else the file says of the series.
+        attrs: everything else the file says of the series; what not all captures share is in `variants`.
         clocks: (captures,) of `CLOCKS`, in the order of the file.
         steps: their steps.
         shapes: (captures, rank) sizes; -1 fills up a capture of lower rank.
@@ -55,6 +68,10 @@ class SeriesPart(Protocol):
     @property
     def orders(self) -> NDArray[np.uint32]:
         """(captures,) how many captures of the same epoch, phase and step were taken before; `UNKNOWN_ORDER` where that is not known."""
+
+    @property
+    def variants(self) -> Variants | None:
+        """The attributes that not all captures share, such as how a tensor is sharded; None where all share all."""
 
     def elements(self, first: int, last: int) -> NDArray[Any]:
         """The exact bits of the captures `first` to `last` (exclusive), flat, one after the other.
@@ -95,6 +112,22 @@ class StepIds(NamedTuple):
     steps: NDArray[Any]
     sizes: NDArray[Any]
     ids: NDArray[Any]
+
+
+def by_variant(part: SeriesPart) -> Iterator[tuple[dict[str, Any], NDArray[np.intp]]]:
+    """All attributes of captures, and the positions of those captures that have them."""
+    variants = part.variants
+    if variants is None:
+        yield part.attrs, np.arange(len(part.clocks))
+        return
+    for number, attrs in enumerate(variants.attrs):
+        yield {**part.attrs, **attrs}, np.flatnonzero(variants.of == number)
+
+
+def attrs_of(part: SeriesPart, index: int) -> dict[str, Any]:
+    """All attributes of the capture at a position."""
+    variants = part.variants
+    return part.attrs if variants is None else {**part.attrs, **variants.attrs[variants.of[index]]}
 
 
 def sizes(shapes: NDArray[np.int64], dtype: str) -> NDArray[np.int64]:

@@ -18,7 +18,7 @@ from probes.capture_file.grouped import JournalSeries as Arranged
 from probes.capture_file.grouped import group_by_series, steps_in_order
 from probes.capture_file.read import SealedFile
 from probes.capture_file.series_name import SeriesAddress
-from probes.capture_file.series_part import CLOCKS, SeriesPart, StepColumn, StepIds, uniform
+from probes.capture_file.series_part import CLOCKS, SeriesPart, StepColumn, StepIds, Variants, uniform
 from probes.clock import SeriesKey
 from probes.errors import FileRefused, StorageError
 from probes.journal.record import HEADER_BYTES
@@ -92,6 +92,7 @@ class UnsealedPart:
         self.dims = series.dims
         self.coords: dict[str, Coord] = {name: tuple(labels) for name, labels in series.coords.items()}
         self.attrs = series.attrs
+        self.variants = Variants(tuple(series.variants), series.variant) if series.variants else None
         self.clocks = np.zeros(series.count, CLOCKS)
         for name in ("epoch", "step", "microstep", "call", "backward", "rank"):
             self.clocks[name] = series.clocks[name]

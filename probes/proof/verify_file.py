@@ -225,8 +225,9 @@ class _FileCheck:
         axes = set(attributes.get("dimensions") or attributes.get("axes") or ()) - {"step"}
         needed = {"values", "step", "global_step", "block_digest", "block", "digest_byte"}
         more = {name for name in group.names() if name.startswith(LABELS)} | (
-            {"order"} - {*attributes} if self._proof != "proof.v1" else set()
+            {"order", "variants"} - {*attributes} if self._proof != "proof.v1" else set()
         )
+        columns |= {"variant"} if "variants" in attributes or "variants" in group.names() else set()
         return self._members(group, needed | columns | axes | OF_LAYOUT.get(str(attributes.get("layout")), set()), more)
 
     def _digests(self, file: SealedFile, group: Hdf5Group, part: SealedPart) -> SeriesDigests | None:
@@ -242,6 +243,7 @@ class _FileCheck:
         if not _is_described(attributes, self._proof):
             self._find("attribute-edited", f"an attribute of `{part.key}` changed", part.key)
         try:
+            _ = part.variants  # refused where they do not fit the captures
             return SeriesDigests.of(part, str(attributes.get("digest")), has_read)
         except FileRefused as refused:
             self._unread += 1

@@ -8,11 +8,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import h5py
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 import probes
+from probes.capture_file.read import SealedFile
+from probes.capture_file.series_part import attrs_of
+from probes.errors import FileRefused, RunError
+from tests.independent_verifier import check_run, verifies
 
 distributed = pytest.importorskip("torch.distributed.tensor", reason="this PyTorch is built without distributed")
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -46,3 +51,68 @@ def test_a_dtensor_is_stored_as_its_local_shard_with_its_placements(tmp_path: Pa
         attributes = dict(next(iter(group.values())).attrs)
     assert "0" in str(attributes["placements"])
     assert list(attributes["global_shape"]) == [2, 3]
+
+
+class Turns(nn.Module):
+    """Gives its input in the next of some shapes of distribution at each call; None is a plain tensor."""
+
+    def __init__(self, mesh: object, *placements: object) -> None:
+        super().__init__()
+        self.mesh, self.placements, self.calls = mesh, placements, 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        placement = self.placements[self.calls % len(self.placements)]
+        self.calls += 1
+        return x if placement is None else distributed.distribute_tensor(x, self.mesh, [placement])  # type: ignore[no-any-return]  # torch leaves it untyped
+
+
+def turned(out: Path, model: nn.Module, probe: dict[str, object]) -> probes.Series:
+    """Four steps of a model whose output changes its sharding."""
+    spec = {"version": 1, "probes": {"p": {"modules": [""], "values": ["output"], **probe}}}
+    with probes.attach(model, spec, out=out) as run:
+        for step, x in enumerate(run.steps([torch.arange(6.0).reshape(2, 3) + step for step in range(4)])):
+            assert step < 4
+            model(x)
+    return probes.open(out)["p", ""]
+
+
+@pytest.mark.parametrize("first", [0, 1, 2])
+@pytest.mark.parametrize("more", [{}, {"where": {"of": {"kind": "norm"}, "above": -1}}, {"transforms": [{"kind": "norm"}]}])
+def test_a_sharding_that_changes_is_stated_of_each_capture(tmp_path: Path, mesh: object, first: int, more: dict[str, object]) -> None:
+    kinds = [distributed.Shard(0), None, distributed.Replicate(), distributed.Shard(1)]
+    kinds = kinds[first:] + kinds[:first]
+    series = turned(tmp_path / "run", Turns(mesh, *kinds), more)
+    assert not {"sharding", "transforms_of"} & {*series.attrs}, "what not all captures share"
+    wanted = [{distributed.Shard(0): "S(0)", distributed.Shard(1): "S(1)", None: None}.get(kind, "R") for kind in kinds]
+    files = [SealedFile(path) for path in (tmp_path / "run").glob("*.h5")]
+    (part,) = [file.part(address) for file in files for address in file.addresses]
+    stated = [attrs_of(part, index) for index in range(4)]
+    assert [one["placements"][0] if "placements" in one else None for one in stated] == wanted
+    assert [("transforms_of" in one) for one in stated] == [("transforms" in more and kind is not None) for kind in wanted]
+    whole = torch.stack([torch.arange(6.0).reshape(2, 3) + step for step in range(4)])
+    assert np.allclose(series.full(), torch.linalg.vector_norm(whole, dim=(1, 2)).numpy() if "transforms" in more else whole.numpy())
+    assert probes.verify(tmp_path / "run").ok
+    check_run(tmp_path / "run")
+
+
+def test_a_variant_that_the_file_does_not_have_is_refused(tmp_path: Path, mesh: object) -> None:
+    turned(tmp_path / "run", Turns(mesh, distributed.Shard(0), None), {})
+    (path,) = (tmp_path / "run").glob("*.h5")
+    with h5py.File(path) as file:
+        place = next(iter(file["captures/p"].values()))["variant"].id.get_offset()
+    with path.open("r+b") as raw:
+        raw.seek(place)
+        raw.write(b"\x09")
+    assert {finding.code for finding in probes.verify(tmp_path / "run").findings} >= {"damaged"}
+    assert not verifies(tmp_path / "run")
+    with pytest.raises(FileRefused, match="a capture of variant 9, and 2 variants"):
+        probes.open(tmp_path / "run")["p", ""].full()
+
+
+@pytest.mark.parametrize("transforms", [[{"kind": "accumulate"}], [{"kind": "difference"}]])
+def test_what_is_merged_or_compared_has_one_sharding(tmp_path: Path, mesh: object, transforms: list[dict[str, object]]) -> None:
+    against = {"against": {"step": "previous"}} if transforms[0]["kind"] == "difference" else {}
+    model = Turns(mesh, distributed.Shard(0), distributed.Shard(1))
+    with pytest.raises(RunError, match=r"2 times.* \(parts of tensors that are sharded in two ways \(`S\(0\)` and `S\(1\)`\) cannot"):
+        turned(tmp_path / "run", model, {"transforms": transforms, **against})
+    assert len(probes.open(tmp_path / "run")["p", ""]) == 1

@@ -14,7 +14,7 @@ from probes.clock import SeriesKey
 from probes.component import Accumulation, StepSamples, Transform
 from probes.hooks.capture.account import Account
 from probes.hooks.capture.pipeline import LaterTransforms, Pipeline
-from probes.hooks.capture.recorder import PLAIN, CaptureClock, Recorder
+from probes.hooks.capture.recorder import PLAIN, WHOLE, CaptureClock, Recorder
 from probes.hooks.capture.run_state import RunState, StepState
 from probes.signature import Signature
 from probes.tensors import unwrapped
@@ -74,13 +74,14 @@ class Accumulator(Recorder):
         accumulation = transforms[place]
         assert isinstance(accumulation, Accumulation)
         super().__init__(key, state, account, (), None, attrs)
+        self.transforms = tuple(transforms)
         self.accumulation = accumulation
         self.before = Pipeline(transforms[: place + 1], dims)
         self.pipeline = self.behind = LaterTransforms(transforms[place + 1 :])
         self.waiting: list[StepResult] = []
         self.merged: dict[str, StepResult] = {}
 
-    def put(self, tensor: Tensor, at: CaptureClock, call: int, backward: int) -> None:
+    def put(self, tensor: Tensor, at: CaptureClock, call: int, backward: int, sharding: Mapping[str, object] = WHOLE) -> None:
         """Take a value into the open step's part of the result.
 
         Args:
@@ -88,9 +89,15 @@ class Accumulator(Recorder):
             at: the clock of the value.
             call: call of the module within the outermost call.
             backward: how often this arming has fired before.
+            sharding: what `sharded_part` states, where `tensor` is a part.
+
+        Raises:
+            NotCapturable: the value is sharded in another way than those before it in the epoch.
         """
         if type(tensor) not in PLAIN:
-            tensor = self.part(tensor)
+            tensor, sharding = self.sharded_part(tensor)
+        if not isinstance(self.before, LaterTransforms):  # the values of a comparison, whose result this is, were looked at before it
+            self.require_one_sharding(sharding)
         tensor = unwrapped(tensor)
         self.refuse_composite(tensor)
         value, signature = self.before(tensor)
@@ -136,9 +143,10 @@ class Accumulator(Recorder):
         parts, self.waiting = self.waiting, []
         self._merge(parts)
         merged, self.merged = self.merged, {}
+        sharding, self.one_sharding = self.one_sharding, None
         for _, part in sorted(merged.items()):
             self.behind.start = part.signature
             try:
-                super().put(part.value, part.at, 0, 0)
+                super().put(part.value, part.at, 0, 0, sharding or WHOLE)
             except Exception as error:  # as in a hook
                 self.owner.failed(error, self.key.leaf, part.at)

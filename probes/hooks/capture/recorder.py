@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Protocol
 
 import torch
@@ -14,12 +15,14 @@ from probes.hooks.capture.account import Account
 from probes.hooks.capture.condition_check import ConditionCheck
 from probes.hooks.capture.pipeline import Pipeline
 from probes.hooks.capture.run_state import CaptureWriter, Gate, RunState, StepState
-from probes.hooks.capture.shard import of_parts, sharding
+from probes.hooks.capture.shard import is_whole, of_parts, placements_text, sharding, sharding_name
 from probes.signature import Signature
 from probes.tensors import DTYPE_NAMES, Composite, NotCapturable, components, local, of_this_rank, unwrapped
 
 STRIDED = torch.strided
 PLAIN = (Tensor, torch.nn.Parameter)
+WHOLE: Mapping[str, object] = MappingProxyType({})  # what is stated of the sharding of a tensor that is not distributed
+GATHERED: Mapping[str, object] = MappingProxyType({"gathered": "full"})
 LATE = 1  # journal flag: the capture's step was committed before it arrived
 
 
@@ -65,6 +68,9 @@ class Recorder:
         where: the condition of the probe; None without one, or where its number is elsewhere.
         heard: conditions of other probes on its values.
         gather: whether a DTensor is put together on all ranks, by a collective.
+        one_sharding: of all tensors that are compared with one another, or merged; None before the first.
+        sharding: of the tensors of the current descriptor.
+        transforms: all transforms of the probe.
     """
 
     counts = True  # whether a capture that the writer has taken counts as written
@@ -83,11 +89,15 @@ class Recorder:
         "known",
         "nbytes",
         "offer",
+        "one_sharding",
         "owner",
         "phase",
         "pipeline",
         "shape",
+        "sharding",
+        "shardings",
         "state",
+        "transforms",
         "where",
         "writer",
     )
@@ -105,6 +115,7 @@ class Recorder:
         self.state = state
         self.account = account
         self.attrs = attrs
+        self.transforms = tuple(transforms)
         self.pipeline = Pipeline(transforms, dims) if transforms else None
         self.dims = dims
         self.coords: Signature | None = None
@@ -118,6 +129,9 @@ class Recorder:
         self.nbytes = 0
         self.known: dict[tuple[object, ...], int] = {}
         self.gather = False
+        self.sharding = WHOLE
+        self.one_sharding: Mapping[str, object] | None = None
+        self.shardings: dict[tuple[object, ...], Mapping[str, object]] = {}
         self.where: ConditionCheck | None = None
         self.heard: list[ConditionCheck] = []
         self.offer: Callable[[Tensor, CaptureClock, int, int], None] = self.put
@@ -138,14 +152,15 @@ class Recorder:
 
     def offer_where(self, tensor: Tensor, at: CaptureClock, call: int, backward: int) -> None:
         """Put a capture if the condition holds for it, and count it if not."""
+        sharding = WHOLE
         if type(tensor) not in PLAIN:
-            tensor = self.part(tensor)
+            tensor, sharding = self.sharded_part(tensor)
         if self.where is None or self.where.find(tensor, at.phase) is not None:
-            self.put(tensor, at, call, backward)
+            self.put(tensor, at, call, backward, sharding)
         else:
             self.account.skip("filtered")
 
-    def put(self, tensor: Tensor, at: CaptureClock, call: int, backward: int) -> None:
+    def put(self, tensor: Tensor, at: CaptureClock, call: int, backward: int, sharding: Mapping[str, object] = WHOLE) -> None:
         """Copy a tensor into the journal before returning.
 
         Args:
@@ -153,9 +168,10 @@ class Recorder:
             at: the clock that the capture carries.
             call: call of the module within the outermost call.
             backward: how often this arming has fired before.
+            sharding: what `sharded_part` states, where `tensor` is a part.
         """
         if type(tensor) not in PLAIN:
-            tensor = self.part(tensor)
+            tensor, sharding = self.sharded_part(tensor)
         origin = tensor
         if self.pipeline is not None:
             origin = unwrapped(tensor)
@@ -171,6 +187,7 @@ class Recorder:
                 and tensor.is_contiguous()
                 and not tensor.is_neg()
                 and tensor.shape == self.shape
+                and sharding is self.sharding
                 and state.writer is self.writer
                 and at.phase == self.phase
                 and at.epoch == state.epoch
@@ -182,7 +199,7 @@ class Recorder:
             if self.pipeline is None:
                 origin = tensor = unwrapped(tensor)
             if state.pinned.takes(tensor):
-                self.describe(tensor, at)
+                self.describe(tensor, at, sharding)
                 state.pinned.send(tensor, DeviceCapture(self, at, call, backward), fresh=_apart(tensor, origin))
                 return
             try:
@@ -190,7 +207,7 @@ class Recorder:
             except Composite as composite:
                 self.put_parts(composite, at, call, backward)
                 return
-            self.describe(tensor, at)
+            self.describe(tensor, at, sharding)
             address = tensor.data_ptr()
             if not address and self.nbytes:
                 raise NotCapturable("no data", "the tensor has a shape but no memory (a fake tensor, or its storage was freed)")
@@ -202,14 +219,32 @@ class Recorder:
 
     def part(self, tensor: Tensor) -> Tensor:
         """What this rank holds of a tensor; transforms and conditions see it alone, so that they never communicate by themselves."""
+        return self.sharded_part(tensor)[0]
+
+    def sharded_part(self, tensor: Tensor) -> tuple[Tensor, Mapping[str, object]]:
+        """What this rank holds of a tensor, and the attributes of a capture of it; equal shardings give the same object."""
         if self.gather and hasattr(tensor, "full_tensor"):
-            self.attrs["gathered"] = "full"
             with torch.no_grad():
-                return of_this_rank(tensor.full_tensor())
-        found = sharding(tensor)
-        if found:
-            self.attrs.update(found if self.pipeline is None else {**found, **of_parts(self.pipeline.transforms)})
-        return of_this_rank(tensor)
+                return of_this_rank(tensor.full_tensor()), GATHERED
+        name = sharding_name(tensor)
+        if name is None:
+            return of_this_rank(tensor), WHOLE
+        if name not in self.shardings:
+            self.shardings[name] = {**sharding(tensor), **(of_parts(self.transforms) if self.transforms else {})}
+        return of_this_rank(tensor), self.shardings[name]
+
+    def require_one_sharding(self, sharding: Mapping[str, object]) -> None:
+        """Refuse what is sharded in another way than what came before, since the numbers of both are of other elements.
+
+        Raises:
+            NotCapturable: it is.
+        """
+        known = self.one_sharding
+        if known is None:
+            self.one_sharding = sharding
+        elif sharding is not known and not (is_whole(sharding) and is_whole(known)):
+            kinds = " and ".join(map(placements_text, (known, sharding)))
+            raise NotCapturable("no data", f"parts of tensors that are sharded in two ways ({kinds}) cannot be compared or merged")
 
     def transformed(self, tensor: Tensor, pipeline: Pipeline) -> Tensor:
         """The result of the transforms, which may share the tensor's memory.
@@ -259,8 +294,8 @@ class Recorder:
         """What takes the captures: the journal itself."""
         return writer
 
-    def describe(self, tensor: Tensor, at: CaptureClock) -> None:
-        """Find or write the descriptor of this (phase, dtype, shape).
+    def describe(self, tensor: Tensor, at: CaptureClock, sharding: Mapping[str, object] = WHOLE) -> None:
+        """Find or write the descriptor of this (phase, dtype, shape, sharding).
 
         Raises:
             NotCapturable: no epoch is open.
@@ -273,7 +308,7 @@ class Recorder:
             self.writer = writer
             self.add = self.writer_for(writer).add
         late_epoch = at.epoch if at.epoch != self.state.epoch else None
-        name = (at.phase, tensor.dtype, tensor.shape, late_epoch, str(self.attrs.get("placements", "")))
+        name = (at.phase, tensor.dtype, tensor.shape, late_epoch, id(sharding))
         if name not in self.known:
             self.known[name] = self.writer_for(writer).descriptor(
                 self.key._replace(phase=at.phase),
@@ -281,10 +316,11 @@ class Recorder:
                 tuple(tensor.shape),
                 self.names(tensor),
                 dict(self.coords.coords) if self.coords else {},
-                self.attrs,
+                {**self.attrs, **sharding},
                 late_epoch,
             )
         self.descriptor = self.known[name]
+        self.sharding = sharding
         self.nbytes = tensor.nbytes
         # What has another clock or may be conjugated is looked at each time.
         like = late_epoch is None and not tensor.is_complex()

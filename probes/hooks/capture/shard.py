@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -10,7 +10,8 @@ from torch import Tensor
 
 from probes.component import Transform
 
-MERGED = ("stats", "norm", "histogram")  # whose results over all axes of some parts make that of the whole
+ELEMENTWISE = ("abs", "cast", "difference")
+MERGED = ("accumulate", "stats", "norm", "histogram")  # whose results over all axes of some parts make that of the whole
 
 
 def sharding(tensor: Tensor) -> dict[str, Any]:
@@ -37,6 +38,25 @@ def sharding(tensor: Tensor) -> dict[str, Any]:
     return {"placements": placements, "global_shape": shape, "sharding": found}
 
 
+def sharding_name(tensor: Tensor) -> tuple[object, ...] | None:
+    """What tensors of one sharding have in common; None for a tensor that is not distributed."""
+    if not (hasattr(tensor, "placements") and hasattr(tensor, "device_mesh")):
+        return None
+    return tensor.placements, tensor.device_mesh, tensor.shape
+
+
+def is_whole(stated: Mapping[str, object]) -> bool:
+    """Whether what a rank holds of a tensor is all of it."""
+    placements = stated.get("placements", [])
+    return isinstance(placements, list) and all(placement == "R" for placement in placements)
+
+
+def placements_text(stated: Mapping[str, object]) -> str:
+    """The placements of a tensor, for messages."""
+    placements = stated.get("placements")
+    return f"`{', '.join(placements)}`" if isinstance(placements, list) else "not distributed"
+
+
 def of_parts(transforms: Sequence[Transform]) -> dict[str, str]:
     """The attributes of a series of results of transforms on local parts; `merges` is how those of all parts make that of the whole.
 
@@ -44,9 +64,10 @@ def of_parts(transforms: Sequence[Transform]) -> dict[str, str]:
         transforms: those of the probe.
     """
     found = {"transforms_of": "local part"}
-    settings = transforms[0].model_dump() if len(transforms) == 1 else {}
-    if settings.get("kind") in MERGED and settings.get("dims") is None and settings.get("mask") is None:
-        found["merges"] = " ".join(filter(None, (settings["kind"], settings.get("order"))))
+    *before, last = (transform.model_dump() for transform in transforms)
+    by_element = all(settings["kind"] in ELEMENTWISE and settings.get("mask") is None for settings in before)
+    if by_element and last["kind"] in MERGED and last.get("dims") is None and last.get("mask") is None:
+        found["merges"] = " ".join(filter(None, (last["kind"], last.get("order"), last.get("what"))))
     return found
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from probes.component import CompareFn, TensorComparison, Transform
 from probes.hooks.capture.accumulator import Accumulator, LastClock
 from probes.hooks.capture.pipeline import LaterTransforms, Pipeline
-from probes.hooks.capture.recorder import PLAIN, CaptureClock, Recorder
+from probes.hooks.capture.recorder import PLAIN, WHOLE, CaptureClock, Recorder
 from probes.hooks.capture.run_state import StepState
 from probes.signature import Signature
 from probes.tensors import DTYPE_NAMES, unwrapped
@@ -37,6 +37,7 @@ class Comparing:
         assert isinstance(comparison, TensorComparison)
         self.comparison = comparison
         self.before = Pipeline(transforms[:place], dims)
+        recorder.transforms = tuple(transforms)
         self.begun: dict[tuple[torch.dtype, int], tuple[CompareFn, Signature]] = {}
         self.recorder = recorder
         self.later = [later_of(recorder, transforms[place + 1 :])]
@@ -58,8 +59,11 @@ class Comparing:
 
     def prepared(self, tensor: Tensor) -> tuple[Tensor, Signature]:
         """A value after the transforms before the comparison; it may share the memory of the tensor."""
+        sharding = WHOLE
         if type(tensor) not in PLAIN:
-            tensor = self.recorder.part(tensor)
+            tensor, sharding = self.recorder.sharded_part(tensor)
+        self.recorder.require_one_sharding(sharding)
+        self.recorder.attrs.update(sharding)
         tensor = unwrapped(tensor)
         self.recorder.refuse_composite(tensor)
         return self.before(tensor)

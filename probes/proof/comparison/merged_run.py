@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from probes.capture_file.dtype_decode import bits_dtype
 from probes.capture_file.series_name import SeriesAddress
-from probes.capture_file.series_part import UNKNOWN_ORDER, SeriesPart, StepColumn, StepIds, shape_of, stored_shape
+from probes.capture_file.series_part import UNKNOWN_ORDER, SeriesPart, StepColumn, StepIds, attrs_of, shape_of, stored_shape
 from probes.clock import LOSS_SCALE, SeriesKey
 from probes.errors import UsageError
 from probes.proof.comparison.compared_run import CaptureTable, ComparedRun, Group
-from probes.reader.ranks.full import Coordinate, put_together, sharding_of
+from probes.reader.ranks.full import Coordinate, one_sharding, put_together, sharding_of
 from probes.run_directory.listing import Directory
 from probes.signature import DTYPES, Coord
 
@@ -82,7 +82,7 @@ class MergedPart:
 
     def __init__(self, key: SeriesKey, parts: Sequence[tuple[int, SeriesPart, StepIds | None]], *, concat: bool) -> None:
         first = parts[0][1]
-        self.key, self.dtype, self.attrs = key, first.dtype, first.attrs
+        self.key, self.dtype, self.attrs, self.variants = key, first.dtype, first.attrs, None
         self.dims: tuple[str, ...] | None = None
         self.coords: dict[str, Coord] = {}
         self._concat = concat
@@ -118,8 +118,9 @@ class MergedPart:
         """What one process would have captured at a clock."""
         values = {rank: _bits(part, index) for rank, (part, index, _) in sorted(found.items())}
         where = f"`{self.key}` at epoch {clock[0]}, step {clock[1]}"
-        shardings = {rank: sharding_of(part.attrs) for rank, (part, _, _) in found.items()}
-        if all(one is not None for one in shardings.values()) and "transforms_of" not in self.attrs:
+        attrs = {rank: attrs_of(part, index) for rank, (part, index, _) in found.items()}
+        shardings = {rank: sharding_of(one) for rank, one in attrs.items()}
+        if all(one is not None for one in shardings.values()) and not any("transforms_of" in one for one in attrs.values()):
             return self._put_together(values, shardings, where)
         if len(values) == 1 and not self._concat:
             return next(iter(values.values()))
@@ -133,7 +134,7 @@ class MergedPart:
         return np.stack(list(values.values())) if len({value.shape for value in values.values()}) == 1 else next(iter(values.values()))
 
     def _put_together(self, values: dict[int, NDArray[Any]], shardings: dict[int, Any], where: str) -> NDArray[Any]:
-        first = next(iter(shardings.values()))
+        first = one_sharding(shardings.values(), where)
         blocks: dict[Coordinate, NDArray[Any]] = {shardings[rank].coordinate: value for rank, value in values.items()}
         missing = [at for at in product(*map(range, first.mesh_shape)) if at not in blocks]
         if missing:

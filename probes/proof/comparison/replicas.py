@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from probes.capture_file.series_part import SeriesPart
+from probes.capture_file.series_part import SeriesPart, by_variant
 from probes.clock import SeriesKey
 from probes.proof.finding import Finding
 from probes.reader.ranks.full import Coordinate, sharding_of
@@ -18,6 +20,20 @@ from probes.run_directory.listing import Directory
 
 LOCAL = ("increment", "accumulated")  # stages of a gradient at which each rank has its own
 TIMES = ["epoch", "step", "microstep", "call", "backward"]
+
+
+@dataclass(frozen=True, eq=False)
+class _Replica:
+    """The captures of a rank that have one sharding."""
+
+    entry: ListedFile
+    part: SeriesPart
+    positions: NDArray[np.intp]
+
+    @property
+    def is_all(self) -> bool:
+        """Whether these are all captures of the part."""
+        return len(self.positions) == len(self.part.clocks)
 
 
 def replica_findings(path: Path) -> Iterator[Finding]:
@@ -46,19 +62,20 @@ def replica_findings(path: Path) -> Iterator[Finding]:
 
 def _of_epoch(directory: Directory, files: list[ListedFile]) -> Iterator[Finding]:
     """The first difference of each series in one epoch."""
-    groups: dict[tuple[Any, ...], list[tuple[ListedFile, SeriesPart]]] = defaultdict(list)
+    groups: dict[tuple[Any, ...], list[_Replica]] = defaultdict(list)
     for entry in files:
         for address in directory.addresses(entry.name):
             part = directory.part(entry.name, address)
             if part.attrs.get("hook") == "tensor" and part.attrs.get("stage") not in LOCAL:
-                groups[address.key, part.dtype, entry.segment, _same_part(part.attrs)].append((entry, part))
+                for attrs, positions in by_variant(part):
+                    groups[address.key, part.dtype, entry.segment, _same_part(attrs)].append(_Replica(entry, part, positions))
     for (key, *_), parts in groups.items():
-        (first, reference), *others = parts
-        found = [step for entry, part in others if (step := _first_difference(reference, part)) is not None and entry.rank != first.rank]
+        reference, *others = parts
+        steps = {one: _first_difference(reference, one) for one in others if one.entry.rank != reference.entry.rank}
+        found = [step for step in steps.values() if step is not None]
         if found:
-            step = min(found)
-            ranks = [entry.rank for entry, part in others if _first_difference(reference, part) == step]
-            yield _finding(key, first, ranks, step)
+            ranks = [one.entry.rank for one, step in steps.items() if step == min(found)]
+            yield _finding(key, reference.entry, ranks, min(found))
 
 
 def _same_part(attrs: Mapping[str, Any]) -> Coordinate | None:
@@ -69,19 +86,18 @@ def _same_part(attrs: Mapping[str, Any]) -> Coordinate | None:
     return tuple(at for at, placement in zip(found.coordinate, found.placements, strict=True) if placement != "R")
 
 
-def _first_difference(one: SeriesPart, other: SeriesPart) -> int | None:
-    """The first step at which two parts differ, among the clocks that both have; None where they do not."""
-    if len(one.clocks) == len(other.clocks) and np.array_equal(one.clocks[TIMES], other.clocks[TIMES]):
-        count = len(one.clocks)
-        if np.array_equal(one.elements(0, count), other.elements(0, count)):
+def _first_difference(one: _Replica, other: _Replica) -> int | None:
+    """The first step at which two ranks differ, among the clocks that both have; None where they do not."""
+    left, right = one.part, other.part
+    if one.is_all and other.is_all and np.array_equal(left.clocks[TIMES], right.clocks[TIMES]):
+        count = len(left.clocks)
+        if np.array_equal(left.elements(0, count), right.elements(0, count)):
             return None
-        pairs = [(index, index) for index in range(count)]
-    else:
-        places = {tuple(clock): index for index, clock in enumerate(other.clocks[TIMES].tolist())}
-        pairs = [(index, places[tuple(clock)]) for index, clock in enumerate(one.clocks[TIMES].tolist()) if tuple(clock) in places]
-    for left, right in pairs:
-        if not np.array_equal(one.elements(left, left + 1), other.elements(right, right + 1)):
-            return int(one.clocks["step"][left])
+    places = {tuple(right.clocks[index][TIMES].tolist()): index for index in other.positions.tolist()}
+    for index in one.positions.tolist():
+        at = places.get(tuple(left.clocks[index][TIMES].tolist()))
+        if at is not None and not np.array_equal(left.elements(index, index + 1), right.elements(at, at + 1)):
+            return int(left.clocks["step"][index])
     return None
 
 

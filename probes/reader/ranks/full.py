@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from probes.capture_file.series_part import by_variant
 from probes.clock import SeriesKey
 from probes.errors import UsageError
 from probes.reader.ranks.merged_numbers import MERGES
@@ -40,7 +41,7 @@ class Sharding(NamedTuple):
         placements: one for each dimension of the mesh: `S(0)`, `S(0, 2)` (strided), `R` or `P(sum)`.
         mesh_shape: sizes of the mesh.
         coordinate: of the rank in it.
-        global_shape: of the tensor; of the first capture of the series.
+        global_shape: of the tensor.
     """
 
     placements: tuple[str, ...]
@@ -91,28 +92,60 @@ def full_captures(key: SeriesKey, chosen: Sequence[Chosen]) -> Iterator[FullCapt
     Raises:
         UsageError: the tensors are not distributed, a rank is missing, or replicas differ.
     """
-    places: dict[tuple[int, ...], dict[Coordinate, tuple[int, int]]] = {}
-    shardings: dict[int, Sharding] = {}
-    merges: set[str] = set()
-    for number, (lazy, positions) in enumerate(chosen):
-        part = lazy.part()
-        merges.add(str(part.attrs.get("merges", "")) if "transforms_of" in part.attrs else WHOLE)
-        found = sharding_of(part.attrs)
-        if found is None:
-            raise UsageError(f"`{key}` is not distributed over ranks; `.sel(rank=...)` reads the captures of one rank")
-        shardings[number] = found
-        for position, clock in zip(positions.tolist(), part.clocks[positions].tolist(), strict=True):
-            epoch, step, _, microstep, call, backward, _ = clock
-            places.setdefault((epoch, step, microstep, call, backward), {})[found.coordinate] = (number, position)
-    merge = _merge(key, merges)
-    for clock, blocks in sorted(places.items()):
-        first = shardings[next(iter(blocks.values()))[0]]
-        where = f"`{key}` at epoch {clock[0]}, step {clock[1]}"
-        missing = [at for at in product(*map(range, first.mesh_shape)) if at not in blocks]
-        if missing:
-            raise UsageError(f"{where} has no capture of the rank at {missing[0]} of the mesh {first.mesh_shape}")
-        values = {at: _value(key, chosen[number], position) for at, (number, position) in blocks.items()}
-        yield FullCapture(put_together(values, first.placements, where, merge), clock)
+    places: dict[tuple[int, ...], list[_Block]] = {}
+    for one in chosen:
+        part = one[0].part()
+        for attrs, of in by_variant(part):
+            placed = _Placed(sharding_of(attrs), str(attrs.get("merges", "")) if "transforms_of" in attrs else WHOLE)
+            for position in np.intersect1d(one[1], of).tolist():
+                epoch, step, _, *rest, _ = part.clocks[position].item()
+                places.setdefault((epoch, step, *rest), []).append(_Block(one, position, placed))
+    blocks = [block for found in places.values() for block in found]
+    if not any(block.placed.sharding for block in blocks):
+        raise UsageError(f"`{key}` is not distributed over ranks; `.sel(rank=...)` reads the captures of one rank")
+    for clock, found in sorted(places.items()):
+        yield FullCapture(_whole(key, found, f"`{key}` at epoch {clock[0]}, step {clock[1]}"), clock)
+
+
+class _Placed(NamedTuple):
+    """How captures lie on the ranks, and how their parts make one; a tensor that is not distributed has no sharding."""
+
+    sharding: Sharding | None
+    merges: str
+
+
+class _Block(NamedTuple):
+    """What one rank captured at a clock."""
+
+    chosen: Chosen
+    position: int
+    placed: _Placed
+
+
+def _whole(key: SeriesKey, blocks: Sequence[_Block], where: str) -> NDArray[Any]:
+    """The tensor of one clock. One that is not distributed, as others of its series are, has to be the same on all ranks."""
+    shardings = [block.placed.sharding for block in blocks]
+    if not any(shardings):
+        return put_together({(rank,): _value(key, block) for rank, block in enumerate(blocks)}, ["R"], where)
+    first = one_sharding(shardings, where)
+    merge = _merge(key, {block.placed.merges for block in blocks})
+    values = {one.coordinate: _value(key, block) for one, block in zip(shardings, blocks, strict=True) if one is not None}
+    missing = [at for at in product(*map(range, first.mesh_shape)) if at not in values]
+    if missing:
+        raise UsageError(f"{where} has no capture of the rank at {missing[0]} of the mesh {first.mesh_shape}")
+    return put_together(values, first.placements, where, merge)
+
+
+def one_sharding(shardings: Iterable[Sharding | None], where: str) -> Sharding:
+    """The sharding that all ranks have, but for their coordinates.
+
+    Raises:
+        UsageError: ranks have the tensor in different ways.
+    """
+    first, *others = shardings
+    if first is None or any(one is None or one._replace(coordinate=first.coordinate) != first for one in others):
+        raise UsageError(f"{where} is sharded in one way on some ranks and in another way on others; `.sel(rank=...)` reads each")
+    return first
 
 
 def _merge(key: SeriesKey, kinds: set[str]) -> Merge | None:
@@ -133,8 +166,8 @@ def _merge(key: SeriesKey, kinds: set[str]) -> Merge | None:
     return MERGES[kind]
 
 
-def _value(key: SeriesKey, chosen: Chosen, position: int) -> NDArray[Any]:
-    return SelectedCaptures(key, [(chosen[0], np.array([position], np.intp))])[0].value
+def _value(key: SeriesKey, block: _Block) -> NDArray[Any]:
+    return SelectedCaptures(key, [(block.chosen[0], np.array([block.position], np.intp))])[0].value
 
 
 def put_together(blocks: Blocks, placements: Sequence[str], where: str, merge: Merge | None = None) -> NDArray[Any]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from probes.capture_file.dtype_decode import bits_dtype
 from probes.capture_file.series_name import SeriesAddress
-from probes.capture_file.series_part import CLOCKS, UNKNOWN_ORDER, SeriesPart, StepColumn, StepIds
+from probes.capture_file.series_part import CLOCKS, UNKNOWN_ORDER, SeriesPart, StepColumn, StepIds, Variants
 from probes.clock import SeriesKey
 from probes.run_directory.ledger import SealedFileInfo
 from probes.run_directory.sealer_process import SealFailure
@@ -149,6 +149,10 @@ class MemoryPart:
         self.dims = first.dims if len(dims) == 1 else None
         self.coords = first.coords
         self.attrs = first.attrs
+        every = list({id(one.descriptor): one.descriptor.attrs for one in ordered}.values())
+        numbers = {id(attrs): number for number, attrs in enumerate(every)}
+        of = np.array([numbers[id(one.descriptor.attrs)] for one in ordered], np.uint32)
+        self.variants = Variants(tuple(every), of) if any(attrs != first.attrs for attrs in every) else None
         self.clocks = np.array([(0, one.step, one.step, one.microstep, one.call, one.backward, rank) for one in ordered], CLOCKS)
         self.steps = StepColumn(self.clocks)
         self.shapes: NDArray[np.int64] = np.array([*_padded([one.descriptor.shape for one in ordered])], np.int64).reshape(len(ordered), -1)

@@ -191,6 +191,12 @@ function checkSeries(group, rank, form, epoch) {
 // Columns that are in the file for other readers.
 function checkRest(group, about, count, lengths, width) {
   require(group.child('global_step').numbers.length === count, 'the global steps');
+  const variants = about.get('variants') ?? (group.children.has('variants') ? group.child('variants').raw.toString('utf8') : null);
+  require((variants !== null) === group.children.has('variant'), 'the variants');
+  if (variants !== null) {
+    const of = group.child('variant').numbers, several = parse(variants).length;
+    require(of.length === count && of.every((one) => Number(one) < several), 'the variants');
+  }
   if (!group.children.has('offset')) return;
   let at = 0;
   group.child('offset').numbers.forEach((offset, i) => {
