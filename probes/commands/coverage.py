@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from probes.commands.options.watching import calls_of
 from probes.commands.rendering.table import table
 from probes.errors import RunError
-from probes.script.import_hook import ImportHook
-from probes.script.program import Program, ProgramEnding, program_of, show
-from probes.script.stdout_aside import stdout_to_stderr
+from probes.script.program import program_of, show
 from probes.spec import LoadedSpec, load_spec
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ def coverage(
     has_spec = bool(words) and (words[0].endswith((".yaml", ".yml")) or words[0].startswith("preset:"))
     loaded = load_spec(words[0], overrides=overrides, allow_plugins=allowed) if has_spec else None
     program = program_of("coverage", words[1:] if has_spec else words, words[0] if has_spec else "[SPEC]")
-    ending, found = _run(program, loaded)
+    ending, found = calls_of(program, loaded)
     if ending.error is not None and (found is None or ending.error is not found.failure):
         show(ending.error)
     if ending.code and (found is None or not found.trees):
@@ -53,29 +52,6 @@ def coverage(
     matched = _matched(found, loaded)
     click.echo(json.dumps(plain(found, matched), indent=2) if as_json else text(found, matched, folded=not unfolded))
     context.exit(ending.code)
-
-
-def _run(program: Program, loaded: LoadedSpec | None) -> tuple[ProgramEnding, Coverage | None]:
-    """Run a program; what it prints goes to stderr, so that stdout holds only our output."""
-    begun: list[Coverage] = []
-
-    def torch_is_there() -> None:
-        from probes.script.coverage import Coverage
-        from probes.script.model.choice import AnyModule, ModelChoice, choice_for
-
-        begun.append(Coverage(choice_for(loaded) if loaded is not None else ModelChoice(AnyModule())))
-        begun[0].start()
-
-    import_hook = ImportHook("torch", torch_is_there)
-    import_hook.start()
-    try:
-        with stdout_to_stderr():
-            ending = program.execute()
-    finally:
-        import_hook.stop()
-        for one in begun:
-            one.stop()
-    return ending, begun[0] if begun else None
 
 
 def _matched(found: Coverage, loaded: LoadedSpec | None) -> Matched:

@@ -65,3 +65,22 @@ class FollowedEpochs:
                 self.leave()
             self._epoch = None
             self.run.close(error)
+
+
+class TrainerFollower:
+    """Captures while a trainer trains whose epochs are announced.
+
+    Args:
+        spec: path of a spec, `preset:NAME`, a mapping or a Spec.
+        out: the run directory; by default `runs/<name>/<run-id>`.
+        options: further arguments of `probes.attach`: `resume`, `overrides`, `vars`, `tags`, `allow_plugins` and others.
+    """
+
+    def __init__(self, spec: Any, out: str | os.PathLike[str] | None = None, **options: Any) -> None:
+        super().__init__()
+        self.epochs = FollowedEpochs(spec, out, options)
+
+    @property
+    def run(self) -> Run | None:
+        """The run, once the training has begun; `run.directory` and `run.summary()` are there after it, too."""
+        return self.epochs.run

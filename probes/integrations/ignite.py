@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from torch.nn import Module
 
-from probes.integrations.followed_epochs import FollowedEpochs
+from probes.integrations.followed_epochs import TrainerFollower
 from probes.optional_package import import_optional
-from probes.runner.run import Run
 
 _EVENTS: Any = import_optional("ignite.engine", "ignite", "`IgniteProbes`").Events
 
 
-class IgniteProbes:
+class IgniteProbes(TrainerFollower):
     """Captures while an engine of Ignite trains: each of its epochs is an epoch of the run, with the evaluation that follows it.
 
     An evaluator that the trainer starts at the end of an epoch belongs to that epoch. Ignite counts epochs from 1, the run from 0. When the
@@ -25,14 +23,6 @@ class IgniteProbes:
         out: the run directory; by default `runs/<name>/<run-id>`.
         options: further arguments of `probes.attach`: `resume`, `overrides`, `vars`, `tags`, `allow_plugins` and others.
     """
-
-    def __init__(self, spec: Any, out: str | os.PathLike[str] | None = None, **options: Any) -> None:
-        self.epochs = FollowedEpochs(spec, out, options)
-
-    @property
-    def run(self) -> Run | None:
-        """The run, once the training has begun; `run.directory` and `run.summary()` are there after it, too."""
-        return self.epochs.run
 
     def attach(self, trainer: Any, model: Module) -> IgniteProbes:
         """Follow a trainer; the probes are attached to the model when it starts.

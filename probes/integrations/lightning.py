@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from importlib.util import find_spec
 from typing import Any
 
-from probes.integrations.followed_epochs import FollowedEpochs
+from probes.integrations.followed_epochs import TrainerFollower
 from probes.optional_package import import_optional
-from probes.runner.run import Run
 
 PACKAGES = ("lightning.pytorch", "pytorch_lightning")
 """Lightning under its two names; what the program has imported counts."""
@@ -24,7 +22,7 @@ def _package() -> str:
 _CALLBACK: Any = import_optional(_package(), "lightning", "`LightningProbes`").Callback
 
 
-class LightningProbes(_CALLBACK):  # type: ignore[misc]  # its base is of a package that may be absent when types are checked
+class LightningProbes(TrainerFollower, _CALLBACK):  # type: ignore[misc]  # its base is of a package that may be absent when types are checked
     """Captures while Lightning trains: each epoch of the trainer is an epoch of the run, its validation belongs to it.
 
     The probes are attached to the LightningModule, so paths are as in its `named_modules()`. The sanity check of the validation is
@@ -35,15 +33,6 @@ class LightningProbes(_CALLBACK):  # type: ignore[misc]  # its base is of a pack
         out: the run directory; by default `runs/<name>/<run-id>`.
         options: further arguments of `probes.attach`: `resume`, `overrides`, `vars`, `tags`, `allow_plugins` and others.
     """
-
-    def __init__(self, spec: Any, out: str | os.PathLike[str] | None = None, **options: Any) -> None:
-        super().__init__()
-        self.epochs = FollowedEpochs(spec, out, options)
-
-    @property
-    def run(self) -> Run | None:
-        """The run, once the training has begun; `run.directory` and `run.summary()` are there after it, too."""
-        return self.epochs.run
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Attach the probes."""

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
-from probes.integrations.followed_epochs import FollowedEpochs
+from probes.integrations.followed_epochs import TrainerFollower
 from probes.optional_package import import_optional
-from probes.runner.run import Run
 
 _CALLBACK: Any = import_optional("transformers", "transformers", "`TrainerProbes`").TrainerCallback
 
 
-class TrainerProbes(_CALLBACK):  # type: ignore[misc]  # its base is of a package that may be absent when types are checked
+class TrainerProbes(TrainerFollower, _CALLBACK):  # type: ignore[misc]  # its base is of a package that may be absent when types are checked
     """Captures while a Trainer trains: each of its epochs is an epoch of the run, with the evaluation that follows it.
 
     The probes are attached to the model that the Trainer was given. When the Trainer goes on from a checkpoint, give `resume=True`.
@@ -24,14 +22,6 @@ class TrainerProbes(_CALLBACK):  # type: ignore[misc]  # its base is of a packag
         out: the run directory; by default `runs/<name>/<run-id>`.
         options: further arguments of `probes.attach`: `resume`, `overrides`, `vars`, `tags`, `allow_plugins` and others.
     """
-
-    def __init__(self, spec: Any, out: str | os.PathLike[str] | None = None, **options: Any) -> None:
-        self.epochs = FollowedEpochs(spec, out, options)
-
-    @property
-    def run(self) -> Run | None:
-        """The run, once the training has begun; `run.directory` and `run.summary()` are there after it, too."""
-        return self.epochs.run
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **found: Any) -> None:
         """Attach the probes."""

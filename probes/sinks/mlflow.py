@@ -9,16 +9,17 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from probes.component import Reading, Sink, SinkContext, SinkSession
+from probes.component import Reading, SinkContext, SinkSession
 from probes.optional_package import import_optional
 from probes.sinks.kernels.background import BackgroundSession
 from probes.sinks.kernels.metrics import step_metrics
-from probes.sinks.kernels.run_evidence import ABOUT, Artifacts, evidence, verify_command
+from probes.sinks.kernels.run_evidence import evidence, verify_command
+from probes.sinks.kernels.tracker_sink import TrackerSink
 
 MOST_METRICS = 1000  # that the server takes at once
 
 
-class Mlflow(Sink):
+class Mlflow(TrackerSink):
     """Sends small captures to MLflow as metrics named `probe/target/leaf/label`, with `global_step` as step.
 
     They go to the active run of the program, if there is one, else to a run with the name of the spec. Run ID, spec digest, run directory,
@@ -27,17 +28,8 @@ class Mlflow(Sink):
     """
 
     kind: Literal["mlflow"] = "mlflow"
-    max_elements: int = Field(
-        default=64, ge=1, le=4096, description="Largest number of elements of a capture; a larger capture is refused."
-    )
     uri: Annotated[str | None, Field(description="Address of the server or database; by default that of MLflow.")] = None
     experiment: str = Field(default="probes", description="Name of the experiment, which is created if it does not exist.")
-    artifacts: Annotated[Artifacts, Field(description=ABOUT)] = "proof"
-    wait: Annotated[float, Field(gt=0, description="Seconds to wait at the end of the run for what is still to be sent.")] = 30.0
-
-    def most_elements(self) -> int:
-        """`max_elements`."""
-        return self.max_elements
 
     def open(self, context: SinkContext) -> SinkSession:
         """Begin to send, to the run of an earlier attempt where there is one.

@@ -9,14 +9,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from probes.component import Reading, Sink, SinkContext, SinkSession
+from probes.component import Reading, SinkContext, SinkSession
 from probes.optional_package import import_optional
 from probes.sinks.kernels.background import BackgroundSession
 from probes.sinks.kernels.metrics import step_metrics
-from probes.sinks.kernels.run_evidence import ABOUT, Artifacts, evidence, verify_command
+from probes.sinks.kernels.run_evidence import evidence, verify_command
+from probes.sinks.kernels.tracker_sink import TrackerSink
 
 
-class Trackio(Sink):
+class Trackio(TrackerSink):
     """Sends small captures to trackio as metrics named `probe/target/leaf/label`, with `global_step` as step.
 
     They go to a run with the ID of the probes run as its name, into the local database of trackio or a Space. Run ID, spec digest and run
@@ -25,17 +26,8 @@ class Trackio(Sink):
     """
 
     kind: Literal["trackio"] = "trackio"
-    max_elements: int = Field(
-        default=64, ge=1, le=4096, description="Largest number of elements of a capture; a larger capture is refused."
-    )
     project: str = Field(default="probes", min_length=1, description="Name of the project.")
     space: Annotated[str | None, Field(description="Space of Hugging Face to send to; by default the database of this machine.")] = None
-    artifacts: Annotated[Artifacts, Field(description=ABOUT)] = "proof"
-    wait: Annotated[float, Field(gt=0, description="Seconds to wait at the end of the run for what is still to be sent.")] = 30.0
-
-    def most_elements(self) -> int:
-        """`max_elements`."""
-        return self.max_elements
 
     def open(self, context: SinkContext) -> SinkSession:
         """Begin to send, to the run of an earlier attempt where there is one.

@@ -7,16 +7,17 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from probes.component import Reading, Sink, SinkContext, SinkSession
+from probes.component import Reading, SinkContext, SinkSession
 from probes.optional_package import import_optional
 from probes.sinks.kernels.background import BackgroundSession
 from probes.sinks.kernels.metrics import step_metrics
-from probes.sinks.kernels.run_evidence import ABOUT, Artifacts, evidence, verify_command
+from probes.sinks.kernels.run_evidence import evidence, verify_command
+from probes.sinks.kernels.tracker_sink import TrackerSink
 
 STEP = "global_step"
 
 
-class Wandb(Sink):
+class Wandb(TrackerSink):
     """Sends small captures to Weights & Biases as metrics named `probe/target/leaf/label`; the x axis is `global_step`.
 
     They go to a run with the ID of the probes run, beside that of the program, whose steps stay what they are. Run ID, spec digest, run
@@ -25,18 +26,9 @@ class Wandb(Sink):
     """
 
     kind: Literal["wandb"] = "wandb"
-    max_elements: int = Field(
-        default=64, ge=1, le=4096, description="Largest number of elements of a capture; a larger capture is refused."
-    )
     project: str = Field(default="probes", min_length=1, description="Name of the project.")
     mode: Literal["online", "offline"] = Field(default="online", description="`offline` writes into the folder `wandb`, for `wandb sync`.")
     dir: Annotated[str | None, Field(description="Where the folder `wandb` is; by default the working directory.")] = None
-    artifacts: Annotated[Artifacts, Field(description=ABOUT)] = "proof"
-    wait: Annotated[float, Field(gt=0, description="Seconds to wait at the end of the run for what is still to be sent.")] = 30.0
-
-    def most_elements(self) -> int:
-        """`max_elements`."""
-        return self.max_elements
 
     def open(self, context: SinkContext) -> SinkSession:
         """Begin to send, to the run of an earlier attempt where there is one.

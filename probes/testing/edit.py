@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from itertools import product
 
 import torch
 from torch import Generator, Tensor
@@ -12,7 +11,7 @@ from torch import Generator, Tensor
 from probes.component import Edit, EditContext, EditFn
 from probes.signature import Signature
 from probes.testing.component import check_component
-from probes.testing.values import DTYPES, SHAPES, bits, example, generators, names_of_axes, refusal
+from probes.testing.values import DTYPES, SHAPES, bits, example, generators, refusal, signatures
 
 
 def check_edit(
@@ -46,12 +45,10 @@ def check_edit(
     """
     check_component(edit)
     taken = []
-    for dtype, shape in product(dtypes, shapes):
-        for names in names_of_axes(len(shape), dims):
-            signature = Signature(dtype, shape, names)
-            if _takes(edit, signature, source):
-                _check_value(edit, signature, source)
-                taken.append(signature)
+    for signature in signatures(shapes, dtypes, dims):
+        if _takes(edit, signature, source):
+            _check_value(edit, signature, source)
+            taken.append(signature)
     assert taken, f"`{edit.kind}` takes none of the values; give `shapes`, `dims` and `source` that fit its settings"
     return tuple(taken)
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from probes.component import Accumulation, TensorComparison, Transform, TransformFn
 from probes.signature import Signature
 from probes.testing.component import check_component
-from probes.testing.values import DTYPES, SHAPES, bits, example, generators, names_of_axes, refusal
+from probes.testing.values import DTYPES, SHAPES, bits, example, generators, refusal, signatures
 
 
 def check_transform(
@@ -43,12 +43,10 @@ def check_transform(
     """
     check_component(transform)
     taken = []
-    for dtype, shape in product(dtypes, shapes):
-        for names in names_of_axes(len(shape), dims):
-            signature = Signature(dtype, shape, names)
-            if _takes(transform, signature):
-                _check_value(transform, signature)
-                taken.append(signature)
+    for signature in signatures(shapes, dtypes, dims):
+        if _takes(transform, signature):
+            _check_value(transform, signature)
+            taken.append(signature)
     assert taken, f"`{transform.kind}` takes none of the values; give `shapes` and `dims` that fit its settings"
     return tuple(taken)
 

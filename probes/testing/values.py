@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 
 import numpy as np
 import torch
@@ -25,7 +26,14 @@ def example(signature: Signature, seed: int = 0) -> Tensor:
     return (values > 0 if dtype is torch.bool else values.abs() if not dtype.is_signed else values).to(dtype)
 
 
-def names_of_axes(ndim: int, dims: tuple[str, ...] | None) -> Iterator[tuple[str, ...] | None]:
+def signatures(shapes: Sequence[tuple[int, ...]], dtypes: Sequence[str], dims: tuple[str, ...] | None) -> Iterator[Signature]:
+    """Every dtype with every shape, each with the names of axes to try."""
+    for dtype, shape in product(dtypes, shapes):
+        for names in _names_of_axes(len(shape), dims):
+            yield Signature(dtype, shape, names)
+
+
+def _names_of_axes(ndim: int, dims: tuple[str, ...] | None) -> Iterator[tuple[str, ...] | None]:
     """The names to try for a number of axes: the given ones where they fit, else none and `a`, `b`, `c`."""
     if dims is not None and len(dims) == ndim:
         yield dims

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from probes.component import CompareFn
+from probes.signature import Signature
+from probes.transforms.kernels.pair_number import PairNumber
 
-from probes.component import CompareFn, TensorComparison
-from probes.signature import FLOATS, Signature
 
-
-class RelativeError(TensorComparison):
+class RelativeError(PairNumber):
     """Computes the norm of the difference, divided by the norm of the tensor that `against` names, over the given axes, or all.
 
     The norms are l2, in float64. The quotient errs by less than 2**-39 of itself, and for float64 by 2**-51 more for the differences; it
@@ -18,18 +17,6 @@ class RelativeError(TensorComparison):
     """
 
     kind: Literal["relative_error"] = "relative_error"
-    dims: tuple[str | int, ...] | None = Field(
-        default=None, min_length=1, description="Names or numbers of the axes to reduce; default: all."
-    )
-
-    def out(self, signature: Signature) -> Signature:
-        """Predict the axes that are not reduced.
-
-        Raises:
-            SignatureError: there is no such axis, or the value is not of floats.
-        """
-        signature.require(FLOATS, "put a cast to float32 before it")
-        return signature.without(self.dims).replace(dtype=signature.widened)
 
     def compare(self, signature: Signature) -> CompareFn:
         """The kernel of `probes.transforms.kernels.pairs`."""
@@ -38,4 +25,4 @@ class RelativeError(TensorComparison):
         from probes.transforms.kernels.pairs import over_axes, relative_error
 
         dtype: torch.dtype = getattr(torch, self.out(signature).dtype or "")
-        return over_axes(relative_error, signature.axes(self.dims if self.dims is not None else range(signature.ndim or 0)), dtype)
+        return over_axes(relative_error, self.reduced_axes(signature), dtype)

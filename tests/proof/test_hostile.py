@@ -57,11 +57,11 @@ def hostile(good: Path, seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (tmp_path / "good").symlink_to(good)
     way = mutate(tmp_path / "run", seed)
     for words in VERBS:
-        started = time.monotonic()
+        started = time.process_time()
         code, said = ends(words, monkeypatch)
         assert code in (0, 1, 2, 3), f"seed {seed} ({way}): {' '.join(words)}: {said}"
         assert "\x1b[2J" not in said
-        assert time.monotonic() - started < 5
+        assert time.process_time() - started < 5
     assert {path.name for path in tmp_path.iterdir()} == {"run", "good"}
 
 

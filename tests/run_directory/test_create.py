@@ -120,4 +120,4 @@ def test_what_the_hooks_waited_for_is_recorded(tmp_path: Path) -> None:
 
     waited = json.loads(json.dumps(SealedFile(tmp_path / "r" / "epoch-0000.h5").document("closing")))["waited"]
     assert set(waited) == {"journal_seconds", "sealer_seconds"}
-    assert 0 < waited["journal_seconds"] < 5
+    assert 0 < waited["journal_seconds"] < 60

@@ -115,7 +115,7 @@ def test_a_child_that_stands_still_is_not_waited_for_without_end(
     monkeypatch.setattr("probes.run_directory.sealer_process.HOLD_SECONDS", 0.2)
     for number in range(1, 5):
         sealer.submit(epoch(tmp_path, number))
-    assert sealer.waited_seconds < 5, "the training goes on, and what it ends waits"
+    assert sealer.waited_seconds < 30, "the training goes on, and what it ends waits"
     assert sealer.drain() == []
     assert [failure.journal for failure in sealer.failures] == [f"epoch-{number:04d}.journal" for number in range(5)]
     assert {failure.message for failure in sealer.failures} == {"the sealer made no progress for 0.2 seconds"}
@@ -131,10 +131,10 @@ def test_a_stopped_child_does_not_hold_up_the_exit(tmp_path: Path, sealer: Seale
     began = monotonic()
     assert sealer.poll() == []
     assert sealer.drain(0.2) == []
-    assert monotonic() - began < 5
+    assert monotonic() - began < 30
     assert "the sealer continues" in sealer.failures[0].message
     os.kill(stopped, signal.SIGCONT)
-    deadline = monotonic() + 20
+    deadline = monotonic() + 120
     while (tmp_path / "epoch-0000.journal").exists() and monotonic() < deadline:
         sleep(0.02)
     assert stored(tmp_path / "epoch-0000.h5") == payloads([Shot(shape=(6,))])
@@ -193,9 +193,9 @@ def test_the_child_finishes_whatever_the_script_does_to_its_paths_and_however_it
         (elsewhere / shadow).write_text("raise SystemExit('shadowed')\n")
     journal = epoch(run, 0)
     package = str(Path(__file__).parents[2])
-    done = subprocess.run([sys.executable, "-c", SCRIPT, run, package, elsewhere, end], check=False, timeout=30, stderr=subprocess.PIPE)
+    done = subprocess.run([sys.executable, "-c", SCRIPT, run, package, elsewhere, end], check=False, timeout=120, stderr=subprocess.PIPE)
     assert done.returncode == (-signal.SIGKILL if end == "die" else 0), done.stderr
-    deadline = monotonic() + 20
+    deadline = monotonic() + 120
     while journal.exists() and monotonic() < deadline:
         sleep(0.02)
     assert stored(run / "epoch-0000.h5") == payloads([Shot(shape=(6,))])
@@ -208,7 +208,7 @@ def test_a_program_that_is_being_ended_waits_for_nothing(tmp_path: Path, sealer:
     began = monotonic()
     for number in range(1, 5):
         sealer.submit(epoch(tmp_path, number))
-    assert monotonic() - began < 5
+    assert monotonic() - began < 30
     os.kill(child(sealer), signal.SIGCONT)
     assert [one.epoch for one in sealer.drain()] == [0, 1, 2, 3, 4]
 
@@ -251,7 +251,7 @@ def test_a_child_that_cannot_be_started_is_tried_again_with_the_next_epoch_and_a
         without.setattr(subprocess, "Popen", refuse)
         for number in range(4):
             sealer.submit(epoch(tmp_path, number))
-        assert sealer.waited_seconds < 1
+        assert sealer.waited_seconds < 10
     assert [one.epoch for one in sealer.drain()] == [0, 1, 2, 3]
     with monkeypatch.context() as without:
         without.setattr(subprocess, "Popen", refuse)

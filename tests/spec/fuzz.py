@@ -28,7 +28,7 @@ INNER = ["kind", "hook", "modules", "when", "steps", "every", "at", "transforms"
 
 
 def told(text: bytes) -> None:
-    """Load a text, which is a spec or is refused with codes that are declared, in less than a second of work."""
+    """Load a text, which is a spec or is refused with codes that are declared, in less than five seconds of work."""
     began = time.process_time()
     problems: tuple[Problem, ...] = ()
     try:
@@ -36,7 +36,7 @@ def told(text: bytes) -> None:
         assert loaded.identity_hash
     except SpecError as error:
         problems = error.problems or (Problem("nothing", "refused without a problem"),)
-    assert time.process_time() - began < 1
+    assert time.process_time() - began < 5
     assert {problem.code for problem in problems} <= set(CODES)
     assert all(str(problem) for problem in problems)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from time import perf_counter
+from itertools import count
 from typing import ClassVar, Literal
 
 import pytest
@@ -11,6 +11,8 @@ from torch import Generator, Tensor
 
 from probes.component import Edit, EditContext, EditFn
 from probes.testing import check_edit
+
+CALLS = count()
 
 
 class Fine(Edit):
@@ -58,7 +60,7 @@ class Differs(Fine):
     """Differs each time."""
 
     def apply(self, value: Tensor, generator: Generator) -> tuple[Tensor, dict[str, Tensor]]:
-        return value + perf_counter(), {}
+        return value + next(CALLS), {}
 
 
 class Widens(Fine):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from time import perf_counter
+from itertools import count
 from typing import Literal
 
 import pytest
@@ -13,6 +13,8 @@ from torch import Tensor
 from probes.component import Accumulation, Transform, TransformFn
 from probes.signature import Signature, SignatureError
 from probes.testing import check_transform, example
+
+CALLS = count()
 
 
 class Fine(Transform):
@@ -50,7 +52,7 @@ class Differs(Fine):
     """Differs each time."""
 
     def work(self, tensor: Tensor) -> Tensor:
-        return tensor + perf_counter()
+        return tensor + next(CALLS)
 
 
 class PredictsWrongly(Fine):

@@ -8,7 +8,7 @@ import click
 
 from probes.errors import RunError
 from probes.script.import_hook import ImportHook
-from probes.script.program import program_of, show
+from probes.script.program import Program, ProgramEnding, program_of, show
 from probes.script.stdout_aside import stdout_to_stderr
 from probes.spec import LoadedSpec
 
@@ -51,27 +51,7 @@ def watch(context: click.Context, verb: str, loaded: LoadedSpec | None = None, *
         PlanError: several models may be meant, and no optimizer steps one of them.
         UsageError: there is no script.
     """
-    program = program_of(verb, words(context), OPTION)
-    begun: list[Coverage] = []
-
-    def torch_is_there() -> None:
-        from probes.script.coverage import Coverage
-        from probes.script.model.choice import AnyModule, ModelChoice, choice_for
-
-        choice = choice_for(loaded) if loaded is not None else ModelChoice(AnyModule())
-        begun.append(Coverage(choice, brief=True, ops=ops))
-        begun[0].start()
-
-    import_hook = ImportHook("torch", torch_is_there)
-    import_hook.start()
-    try:
-        with stdout_to_stderr():
-            ending = program.execute()
-    finally:
-        import_hook.stop()
-        for one in begun:
-            one.stop()
-    found = begun[0] if begun else None
+    ending, found = calls_of(program_of(verb, words(context), OPTION), loaded, brief=True, ops=ops)
     if found is not None and found.outermost:
         return found
     failure = (
@@ -89,3 +69,38 @@ def models(found: Coverage) -> Any:
     """Return the model that was called, or several by name."""
     named = {name: tree.model for name, tree in found.trees.items()}
     return named.get("", named)
+
+
+def calls_of(
+    program: Program, loaded: LoadedSpec | None, *, brief: bool = False, ops: bool = False
+) -> tuple[ProgramEnding, Coverage | None]:
+    """Run a program and count the calls of its modules; its stdout goes to stderr.
+
+    Args:
+        program: the script.
+        loaded: the spec that the model must fit; without it, any model with parameters may be meant.
+        brief: end the program with its first optimizer step.
+        ops: list the torch functions that each module calls.
+
+    Returns:
+        How the program ended, and what was called; None if it did not import torch.
+    """
+    begun: list[Coverage] = []
+
+    def torch_is_there() -> None:
+        from probes.script.coverage import Coverage
+        from probes.script.model.choice import AnyModule, ModelChoice, choice_for
+
+        begun.append(Coverage(choice_for(loaded) if loaded is not None else ModelChoice(AnyModule()), brief=brief, ops=ops))
+        begun[0].start()
+
+    import_hook = ImportHook("torch", torch_is_there)
+    import_hook.start()
+    try:
+        with stdout_to_stderr():
+            ending = program.execute()
+    finally:
+        import_hook.stop()
+        for one in begun:
+            one.stop()
+    return ending, begun[0] if begun else None

@@ -65,7 +65,7 @@ def test_a_tracker_that_hangs_costs_no_step_and_at_the_end_no_more_than_was_allo
         opened.step([reading({"": 1.0})])
     with pytest.raises(OSError, match=r"did not answer within 0.1 s; \d+ steps are not in the tracker, and all are in the capture files"):
         opened.close()
-    assert time.monotonic() - start < 5
+    assert time.monotonic() - start < 60, "the tracker answers never"
     forever.set()
 
 

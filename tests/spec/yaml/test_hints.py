@@ -40,8 +40,8 @@ def test_an_unknown_yaml_error_has_the_code_not_yaml() -> None:
 
 
 def test_a_long_line_of_braces_takes_no_time() -> None:
-    begun = time.perf_counter()
+    begun = time.process_time()
     for text in ("a: [" + "{b}" * 200_000 + ".c]", "a: [x" + "}" * 500_000 + "]"):
         with pytest.raises(SpecError):
             read(text.encode(), "a.yaml")
-    assert time.perf_counter() - begun < 2
+    assert time.process_time() - begun < 30  # a search that is not linear takes hours
