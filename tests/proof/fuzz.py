@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from types import FrameType
+from typing import Any, NamedTuple, Protocol
 
 import h5py
 import numpy as np
@@ -16,18 +19,26 @@ import numpy as np
 from probes.capture_file.grouped import group_by_series, steps_in_order
 from probes.errors import ProbesError
 from probes.journal.scan import scan
+from probes.proof.anchor_places import found as anchors_in
 from probes.proof.diff import diff
+from probes.proof.in_toto import PREDICATE
 from probes.proof.start_check import StartCheck
 from probes.proof.verify import verify
 from probes.proof.verify_file import verify_file
 from probes.reader.run import open as open_run
 from probes.report.proof_page import blocks
+from probes.run_directory.launch.launch_file import LaunchRecord, launches, write_launch
 from probes.run_directory.ledger_lines import breaches, read_ledger
+from probes.run_directory.owner.claim import claims
 from probes.spec.load import load_text
 from tests.pages import ROOT
+from tests.proof.fuzz_verbs import Room, call
+from tests.proof.fuzz_verbs import room as room_of_verbs
 from tests.proof.runs import captures, small, write_run
 
-SLOWEST = 5.0  # seconds for one file
+STRUCTURES = (b"TREE", b"SNOD", b"HEAP", b"GCOL", b"\x89HDF", b"{")
+SLOWEST = 5.0  # seconds of computing for one file
+LONGEST = 30.0  # seconds after which one is stopped, also where it only waits
 WORDS = (
     b"null", b"true", b"-1", b"0", b"1e999", b"4294967296", b"18446744073709551616", b"9" * 400, b'""', b"[]", b"{}", b"[[[[",
     b'"\\ud800"', b"\x00", b"\xff", b"\xc3\xa9", b"\xe2\x80\xae", b"\x1b[2J", b"*", b"&a", b"!!python/object:os.system",
@@ -35,6 +46,32 @@ WORDS = (
     b"preset:dead-units", b"../../../etc/passwd", b"**", b"[!", b"(?:a+)+$", b"NaN", b".inf", b"0x10", b"1_000", b"2026-01-01",
     b"yes",
 )  # fmt: skip
+
+
+class Fuzzed(Protocol):
+    """What can be tried again and again."""
+
+    @property
+    def name(self) -> str:
+        """Of what is tried."""
+
+    def once(self, chance: random.Random) -> list[str]:
+        """Try one case; returns what is wrong with how it ended, besides what it raises."""
+
+
+class Verbs(NamedTuple):
+    """Whole runs with a changed file, read by a verb."""
+
+    name: str
+    room: Room
+
+    def once(self, chance: random.Random) -> list[str]:
+        """Call one verb on one changed run."""
+        return call(self.room, chance, lambda content, drawn: changed(content or b"\n", drawn, _structures(content)))
+
+
+def _structures(content: bytes) -> tuple[bytes, ...]:
+    return STRUCTURES if content.startswith(b"\x89HDF") else ()
 
 
 class Target(NamedTuple):
@@ -52,10 +89,16 @@ class Target(NamedTuple):
     read: Callable[[bytes], object]
     structures: tuple[bytes, ...] = ()
 
+    def once(self, chance: random.Random) -> list[str]:
+        """Read one changed file."""
+        self.read(changed(chance.choice(self.seeds), chance, self.structures))
+        return []
 
-def targets(folder: Path) -> Iterator[Target]:
+
+def targets(folder: Path) -> Iterator[Fuzzed]:
     """What is read, with good files made in a folder."""
     good, packed = folder / "good", folder / "packed"
+    (folder / "verbs").mkdir(parents=True)
     write_run(good, epochs=1, source=small, gaps=True)
     write_run(good, epochs=2, first=1, source=captures, seals=False)
     write_run(packed, epochs=1, source=small, compression="gzip")
@@ -84,10 +127,39 @@ def targets(folder: Path) -> Iterator[Target]:
         "files",
         files,
         lambda content: verify_file(placed("epoch-0000.h5", content)),
-        (b"TREE", b"SNOD", b"HEAP", b"GCOL", b"\x89HDF", b"{"),
+        STRUCTURES,
     )
     yield Target("closings", [_closing(good / "epoch-0000.h5")], lambda content: _read_closing(room, good, content))
     yield Target("chunks", [_chunk(packed / "epoch-0000.h5")[1]], lambda content: _read_chunk(room, packed, content))
+    yield Target("launches", [_launch(good)], lambda content: launches(placed("launch.json", content).parent))
+    yield Target("claims", [_claim()], lambda content: [str(one.claim) for one in claims(placed("claim.json", content).parent)])
+    yield Target("anchors", _anchors(good), lambda content: anchors_in(str(placed("anchor", content)), good, room))
+    yield Verbs("verbs", room_of_verbs(folder / "verbs"))
+
+
+def _launch(run: Path) -> bytes:
+    """A launch file, as a run writes it."""
+    record = LaunchRecord(
+        run_id="r", attempt=1, world=2, next_epoch=0, launcher="torchrun", job="j", restart=0, agent="1", token="t", started="2026"
+    )
+    write_launch(run, record)
+    content = (run / "launch.json").read_bytes()
+    (run / "launch.json").unlink()
+    return content
+
+
+def _claim() -> bytes:
+    """A claim of a process that is gone."""
+    owner: dict[str, Any] = {"pid": 1 << 22, "host": "h", "since": "2026-01-01T00:00:00Z", "proof": "lock", "task": "write", "files": ["a"]}
+    return json.dumps(owner).encode()
+
+
+def _anchors(run: Path) -> list[bytes]:
+    """An anchor, and a statement."""
+    found = verify(run, sha256=True)
+    plain = {"format": "anchor.v1", "run_id": "r", "head": found.head, "files": 1}
+    stated = {"predicateType": PREDICATE, "predicate": {"run_id": "r", "ledger_head": found.head}}
+    return [json.dumps(one).encode() for one in (plain, stated)]
 
 
 def _closing(file: Path) -> bytes:
@@ -168,24 +240,47 @@ def _place(out: bytearray, chance: random.Random, structures: tuple[bytes, ...])
     return at
 
 
-def fuzz(target: Target, cases: range) -> list[str]:
+class TooLong(BaseException):
+    """One case was stopped."""
+
+
+@contextmanager
+def stopped(seconds: float) -> Iterator[None]:
+    """Stop what takes longer, also where it waits for a pipe."""
+
+    def stop(_signal: int, _frame: FrameType | None) -> None:
+        raise TooLong
+
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def fuzz(target: Fuzzed, cases: range, at: Callable[[int], object] = lambda case: None) -> list[str]:
     """Read changed files; what is wrong with how they are read.
 
     Args:
         target: what is read.
         cases: the seeds of the changes.
+        at: told of each case before it is tried, for who watches this process.
     """
-    problems = []
+    problems: list[str] = []
     for case in cases:
-        chance = random.Random(f"{target.name} {case}")
-        content = changed(chance.choice(target.seeds), chance, target.structures)
-        started = time.monotonic()
+        at(case)
+        started = time.process_time()
         try:
-            target.read(content)
+            with stopped(LONGEST):
+                problems += [f"{target.name} {case}: {one}" for one in target.once(random.Random(f"{target.name} {case}"))]
         except ProbesError:
             pass
+        except TooLong:
+            problems.append(f"{target.name} {case}: stopped after {LONGEST:.0f} s")
         except Exception as error:
             problems.append(f"{target.name} {case}: {type(error).__name__}: {error}")
-        if time.monotonic() - started > SLOWEST:
-            problems.append(f"{target.name} {case}: {time.monotonic() - started:.1f} s")
+        if time.process_time() - started > SLOWEST:
+            problems.append(f"{target.name} {case}: {time.process_time() - started:.1f} s")
     return problems

@@ -2,35 +2,39 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import time
 
 import pytest
 
-from tests.proof.fuzz import Target, fuzz, targets
+from tests.proof.fuzz import Fuzzed, TooLong, Verbs, fuzz, stopped, targets
+from tests.proof.fuzz_verbs import is_sound
+from tests.torture.strangers import CASES
 
 SHORT = 80  # of each kind
-LONG = {
-    "specs": 480_000, "ledgers": 100_000, "manifests": 300_000, "journals": 80_000, "files": 20_000, "closings": 10_000, "chunks": 10_000,
-}  # fmt: skip
-SLOW = ("closings", "chunks")  # of which each case writes a file of HDF5
+SLOW = {"closings": 12, "chunks": 12, "verbs": 40}  # each case writes files
 
 
 @pytest.fixture(scope="module")
-def known(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Target]:
+def known(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Fuzzed]:
     return {target.name: target for target in targets(tmp_path_factory.mktemp("fuzz"))}
 
 
-@pytest.mark.parametrize("name", LONG)
-def test_a_changed_file_is_read_or_refused(known: dict[str, Target], name: str) -> None:
-    assert fuzz(known[name], range(SHORT if name not in SLOW else 16)) == []
+@pytest.mark.parametrize("name", CASES)
+def test_a_changed_file_is_read_or_refused(known: dict[str, Fuzzed], name: str) -> None:
+    assert fuzz(known[name], range(SLOW.get(name, SHORT))) == []
 
 
-@pytest.mark.torture
-@pytest.mark.parametrize("name", LONG)
-def test_a_million_changed_files_are_read_or_refused(known: dict[str, Target], name: str) -> None:
-    assert fuzz(known[name], range(SHORT, SHORT + LONG[name])) == []
+def test_every_kind_is_fuzzed_a_million_times_in_all(known: dict[str, Fuzzed]) -> None:
+    assert tuple(known) == tuple(CASES)
+    assert sum(CASES.values()) == 1_000_000
 
 
-def test_every_kind_is_fuzzed(tmp_path: Path) -> None:
-    assert tuple(target.name for target in targets(tmp_path)) == tuple(LONG)
-    assert sum(LONG.values()) == 1_000_000
+def test_the_runs_whose_files_are_changed_verify(known: dict[str, Fuzzed]) -> None:
+    verbs = known["verbs"]
+    assert isinstance(verbs, Verbs)
+    assert is_sound(verbs.room)
+
+
+def test_a_case_that_waits_is_stopped() -> None:
+    with pytest.raises(TooLong), stopped(0.05):
+        time.sleep(5)

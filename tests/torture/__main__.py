@@ -26,6 +26,7 @@ FAULTS = (
     "generated",
     "crafted",
     "mutants",
+    "strangers",
     "heads",
     "million",
     "small_memory",

@@ -273,6 +273,11 @@ class Nurseries:
             place.mkdir(parents=True, exist_ok=True)
             self._free.put((nursery, place))
 
+    @property
+    def count(self) -> int:
+        """How many trials go on at a time."""
+        return len(self._nurseries)
+
     def each(self, orders: Iterable[Callable[[Path], dict[str, Any]]]) -> Iterator[dict[str, Any]]:
         """The answers to orders, each made for a folder that is empty; `out` is the run directory in it."""
         with ThreadPoolExecutor(len(self._nurseries)) as pool:
