@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from heapq import merge
+
+from probes.provenance.keywords import Haystack, behind, lines, long_words, names
 
 REDACTED = "***"
 
@@ -36,7 +39,8 @@ _TOKENS = re.compile(
     r"|(?:sc|ext|scauth|authress)_[\w.-]{5,80}acc[_-][\w.+/=-]{20,}|FLWSECK_TEST-\w{12}|s\.(?=[A-Za-z]*\d)[A-Za-z0-9]{24}(?![\w.])"
     r"|\w{6}_\w{29}_mmk|[\w~.-]{3}\dQ~[\w~.-]{31,34}|ey[A-Za-z0-9][\w-]{8,}\.ey[A-Za-z0-9][\w-]{8,}(?:\.[\w-]+)?|[0-9]{8,10}:AA[\w-]{32,})"
 )
-_LONG = re.compile(r"[\w~.%|:=+/-]{14,}")  # no token is shorter, and few other words are as long
+SHORTEST = 14  # no token is shorter, and few other words are as long
+_LONG = re.compile(rf"[\w~.%|:=+/-]{{{SHORTEST},}}")
 _PEM = r"-----END (?:[A-Z]+ )*PRIVATE KEY"
 _VALUES = re.compile(
     r"(?i:(?<=Bearer )|(?<=Basic )|(?<=Token )|(?<=Digest ))(?=[\w.~+/=-]{0,200}[\d=])[\w.~+/=-]{8,}"
@@ -71,6 +75,31 @@ _BARE = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 
+# Where these patterns are tried: what stands before each match of `_VALUES`, and from the keyword on in each match of the others.
+_KEYWORDS = ("secret", "pass", "pwd", "credential", "key", "token")
+_BEFORE_VALUES = behind(_KEYWORDS, re.compile(r"token |key=|pass(?:word)?(?:=|\" value=\")|pwd=|secret="))
+_BEFORE_OTHERS = behind(
+    (
+        "bearer ", "basic ", "digest ", "login(", "://", "authorization: ", "_gitlab_session=", "sig=", "signature=", "hooks.slack.com/",
+        "/api/webhooks/", "-----\n", "-----\\n",
+    ),
+    re.compile(
+        r"bearer |basic |digest |login\((?:key=)?[\"']|://|authorization: |_gitlab_session=|sig=|signature=|hooks\.slack\.com/"
+        r"|/api/webhooks/|-----(?:\n|\\n)"
+    ),
+)  # fmt: skip
+_WORD = r"(?:secret|pass(?:word|wd|phrase)?|pwd|credentials?|key|token)"
+_IN_QUERY = names(_KEYWORDS, re.compile(f"{_WORD}="), before=1)
+_IN_LINES = lines(_KEYWORDS, re.compile(rf"{_WORD}\s*[:=]\s*[^\s#\"'()\[\]{{}},]"))
+_NAMED = names(_KEYWORDS, re.compile(rf"{_WORD}{_BEHIND}[\"']"))
+_QUOTES = (
+    (_QUOTED, _NAMED),
+    (_TOKEN, _NAMED),
+    (_DEFAULT, names(_KEYWORDS, re.compile(rf"{_WORD}[\"']\s*,"), before=1)),
+    (_PAIR, names(("auth",), re.compile(r"auth\w{0,40} ?=? ?\(\s*[\"']"))),
+    (_KAGGLE, names(('"key', "'key"), re.compile(r"[\"']key[\"']\s*:"))),
+)
+
 
 def redacted(argv: Sequence[str]) -> tuple[str, ...]:
     """Arguments without the values of options like `--api-key`, of `api_key=`, and without what looks like a known kind of token."""
@@ -93,8 +122,25 @@ def redacted(argv: Sequence[str]) -> tuple[str, ...]:
 
 def redacted_value(text: str) -> str:
     """A text without what looks like a known kind of token, and without passwords in addresses."""
-    known = _LONG.sub(lambda word: _TOKENS.sub(REDACTED, word[0]), text)
-    return _QUERY.sub(rf"\g<1>{REDACTED}", _VALUES.sub(REDACTED, known))
+    return _without_values(text).text
+
+
+def _without_values(text: str) -> Haystack:
+    hay = Haystack(_without_tokens(text))
+    hay = hay.replaced(_VALUES, REDACTED, merge(_BEFORE_VALUES(hay), _BEFORE_OTHERS(hay)))
+    return hay.replaced(_QUERY, rf"\g<1>{REDACTED}", _IN_QUERY(hay))
+
+
+def _without_tokens(text: str) -> str:
+    out: list[str] = []
+    done = 0
+    for start, end in long_words(text, "_~.%|:=+/-", SHORTEST):
+        word = text[start:end]
+        masked = _TOKENS.sub(REDACTED, word) if word.isascii() else _LONG.sub(lambda found: _TOKENS.sub(REDACTED, found[0]), word)
+        if masked != word:
+            out += [text[done:start], masked]
+            done = end
+    return "".join([*out, text[done:]]) if out else text
 
 
 def redacted_table(table: Mapping[str, str]) -> dict[str, str]:
@@ -107,8 +153,9 @@ def redacted_source(source: bytes) -> bytes:
 
     Bytes that are no UTF-8 stay what they are.
     """
-    text = redacted_value(source.decode("utf-8", "surrogateescape"))
-    for quoted in (_QUOTED, _TOKEN, _DEFAULT, _PAIR, _KAGGLE):
-        text = quoted.sub(rf"\g<name>\g<quote>{REDACTED}\g<quote>", text)
-    text = _LOGIN.sub(rf"\g<1>{REDACTED}", text)
-    return _BARE.sub(rf"\g<name>{REDACTED}", text).encode("utf-8", "surrogateescape")
+    hay = _without_values(source.decode("utf-8", "surrogateescape"))
+    for pattern, places in _QUOTES:
+        hay = hay.replaced(pattern, rf"\g<name>\g<quote>{REDACTED}\g<quote>", places(hay))
+    hay = hay.replaced(_LOGIN, rf"\g<1>{REDACTED}", hay.at(("login",)))
+    hay = hay.replaced(_BARE, rf"\g<name>{REDACTED}", _IN_LINES(hay))
+    return hay.text.encode("utf-8", "surrogateescape")

@@ -72,7 +72,14 @@ def room(folder: Path) -> Room:
     write_run(whole, epochs=1, source=small, origin=origin)
     write_run(one, epochs=2, source=small, gaps=True, origin=origin)
     write_run(one, epochs=3, first=2, source=small, origin=origin, seals=False)
-    owner = {"pid": os.getpid(), "host": socket.gethostname(), "since": "2026-01-01T00:00:00Z", "proof": "lock", "task": "write", "files": []}
+    owner = {
+        "pid": os.getpid(),
+        "host": socket.gethostname(),
+        "since": "2026-01-01T00:00:00Z",
+        "proof": "lock",
+        "task": "write",
+        "files": [],
+    }
     (one / "claim.json").write_text(json.dumps(owner), encoding="utf-8")
     for rank in range(2):
         write_run(two, epochs=1, source=captures, rank=rank)
