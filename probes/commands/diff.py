@@ -7,12 +7,13 @@ from pathlib import Path
 
 import click
 
+from probes.commands.rendering.advance_line import LongCommand
 from probes.proof.comparison.difference import Difference
 from probes.proof.diff import diff as compare
 from probes.report.difference_text import markdown, text
 
 
-@click.command()
+@click.command(cls=LongCommand)
 @click.argument("a", type=click.Path(path_type=Path))
 @click.argument("b", type=click.Path(path_type=Path))
 @click.option("--rtol", type=click.FloatRange(min=0), help="Relative tolerance (relative to A); replaces those of the spec.")

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from probes.commands.rendering.advance_line import LongCommand
 from probes.commands.rendering.numbers import numbers
 from probes.errors import UsageError
 from probes.reader.export.file import FORMATS, SUFFIXES, write
@@ -19,7 +20,7 @@ from probes.reader.series_index import is_pattern
 from probes.reader.series_set import SeriesSet
 
 
-@click.command()
+@click.command(cls=LongCommand)
 @click.argument("run", type=click.Path(path_type=Path))
 @click.argument("series", nargs=-1)
 @click.option("--format", "kind", type=click.Choice(sorted(FORMATS)), help="Output format; default: the suffix of --out, else jsonl.")

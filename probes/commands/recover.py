@@ -8,13 +8,14 @@ from pathlib import Path
 
 import click
 
+from probes.commands.rendering.advance_line import LongCommand
 from probes.printable import one_line
 from probes.run_directory.launch.absent import by_ranks, without
 from probes.run_directory.recover import Recovery, RecoveryFinding, side_directories
 from probes.run_directory.recover import recover as put_in_order
 
 
-@click.command()
+@click.command(cls=LongCommand)
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--take-over", is_flag=True, help="Recover even if it is unknown whether the process that owns RUN still runs.")
 @click.option(

@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from probes.commands.diff import report
+from probes.commands.rendering.advance_line import LongCommand
 from probes.errors import UsageError
 from probes.printable import one_line
 from probes.proof.replay import Replay
@@ -18,7 +19,7 @@ from probes.proof.replay import replay as run_again
 from probes.proof.replay_plan import ReplayPlan
 
 
-@click.command()
+@click.command(cls=LongCommand)
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--out", type=click.Path(path_type=Path), help="Directory of the new run; default: RUN-replay.")
 @click.option("--directory", type=click.Path(path_type=Path, file_okay=False, exists=True), help="Working directory for the script.")

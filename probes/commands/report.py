@@ -6,10 +6,11 @@ from pathlib import Path
 
 import click
 
+from probes.commands.rendering.advance_line import LongCommand
 from probes.errors import StorageError, UsageError
 
 
-@click.command()
+@click.command(cls=LongCommand)
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
     "-o", "--out", type=click.Path(path_type=Path, dir_okay=False), default=Path("report.html"), show_default=True, help="File to write."

@@ -82,7 +82,8 @@ def run(
     progress = Progress(quiet=quiet)
     for line in _misplaced(target, spec):
         progress.say(line)
-    outcome = Session(request, progress).run(target)
+    with progress.line:
+        outcome = Session(request, progress).run(target)
     if outcome.failure is not None:
         answer(outcome.failure)
     sys.exit(outcome.code)

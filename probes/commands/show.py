@@ -9,12 +9,14 @@ from typing import Any
 
 import click
 
+from probes.commands.rendering.advance_line import LongCommand
 from probes.commands.rendering.layers_text import SORTS, in_order, layers_data, layers_text
 from probes.commands.rendering.numbers import numbers
 from probes.commands.rendering.picture import draw
 from probes.commands.rendering.table import number, spans, sparkline, table
 from probes.errors import SeriesNotFound, UsageError
 from probes.printable import one_line
+from probes.progress.loops import told
 from probes.reader.export.jsonl_file import plain
 from probes.reader.layer_figures import layer_figures
 from probes.reader.run import open as open_run
@@ -28,7 +30,7 @@ FEW = 12  # values of a capture that are printed as they are
 CLOCK = ("epoch", "step", "microstep", "call", "backward", "rank")
 
 
-@click.command()
+@click.command(cls=LongCommand)
 @click.argument("run", type=click.Path(path_type=Path))
 @click.argument("series")
 @click.option("--epoch", callback=numbers, help="Select epochs: 3 or 0,5 or 10:20.")
@@ -65,7 +67,7 @@ def show(
         click.echo(f"picture -> {picture}", err=True)
         return
     if is_pattern(series) and series not in {one.word for one in selected.series}:
-        rows = in_order([layer_figures(each) for one in selected.match(series) for each in one.by_dtype()], sort)
+        rows = in_order([layer_figures(each) for one in told(list(selected.match(series)), "series") for each in one.by_dtype()], sort)
         if not rows:
             raise SeriesNotFound(f"no series that matches `{series}` has a capture in this selection")
         click.echo(json.dumps(layers_data(rows), indent=2) if as_json else layers_text(rows))
@@ -75,7 +77,7 @@ def show(
             f"`--sort {sort}` orders the rows of a pattern, and `{series}` is the name of one series; write for example '{series}/**'"
         )
     found = selected.find(series)
-    summary = summarize(found, limit, FEW, keep=bool(_labels(found)))
+    (summary,) = (summarize(one, limit, FEW, keep=bool(_labels(one))) for one in told([found], "series"))
     click.echo(json.dumps(_data(found, summary), indent=2) if as_json else _text(found, summary))
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from probes.commands.rendering.advance_line import LongCommand
 from probes.errors import StorageError, UsageError
 from probes.reader.following.writer_life import ALIVE, UNKNOWN, life_of
 from probes.run_directory.listing import is_run
@@ -15,7 +16,7 @@ from probes.run_directory.remote.upload import Upload
 from probes.run_directory.remote.url import remote_url
 
 
-@click.command()
+@click.command(cls=LongCommand)
 @click.argument("run", type=click.Path(path_type=Path))
 @click.argument("url")
 @click.option("--follow", is_flag=True, help="Go on until the run ends, which may not have begun yet.")

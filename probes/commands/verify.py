@@ -7,12 +7,13 @@ from pathlib import Path
 
 import click
 
+from probes.commands.rendering.advance_line import LongCommand
 from probes.errors import StorageError, UsageError
 from probes.proof.finding import Verdict
 from probes.report.verdict_text import text
 
 
-@click.command()
+@click.command(cls=LongCommand)
 @click.argument("path", metavar="RUN|FILE|RUNS", type=click.Path(path_type=Path))
 @click.option(
     "--anchor",

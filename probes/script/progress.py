@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 import probes
+from probes.progress.status_line import PAUSE, StatusLine
 from probes.run_directory.create import shown
 from probes.signature import size
 
@@ -22,8 +23,6 @@ STEPS = {
     "batch": "step = batch",
     "forward": "step = call of the model",
 }
-ERASE = "\r\x1b[2K"
-PAUSE = 0.1  # seconds between two states of the live line
 
 
 class Progress:
@@ -37,16 +36,13 @@ class Progress:
     def __init__(self, *, quiet: bool = False, stream: TextIO | None = None) -> None:
         self.quiet = quiet
         self.stream = stream or sys.stderr
-        self.live = not quiet and self.stream.isatty()
+        self.line = StatusLine(self.stream, (sys.stdout, sys.stderr))
         self._shown = 0.0
-        self._line = False
 
     def say(self, text: str) -> None:
         """One or more lines."""
-        if self.quiet:
-            return
-        print(f"{ERASE if self._line else ''}{text}", file=self.stream, flush=True)
-        self._line = False
+        if not self.quiet:
+            self.line.say(text)
 
     def bound(self, run: Run, place: str) -> None:
         """What the run is bound to, and what it takes for a step and an epoch."""
@@ -56,9 +52,9 @@ class Progress:
     def step(self, epoch: int, phase: str, step: int) -> None:
         """A step is over; shown on a terminal only."""
         now = time.monotonic()
-        if self.live and now - self._shown > PAUSE:
-            self._shown, self._line = now, True
-            print(f"{ERASE}epoch {epoch}  {phase} step {step}", end="", file=self.stream, flush=True)
+        if self.line.usable and not self.quiet and now - self._shown > PAUSE:
+            self._shown = now
+            self.line.show(f"epoch {epoch}  {phase} step {step}")
 
     def epoch(self, run: Run, epoch: int, counts: dict[str, int], complete: bool) -> None:
         """An epoch is over."""

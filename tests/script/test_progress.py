@@ -1,6 +1,7 @@
 from io import StringIO
 
-from probes.script.progress import ERASE, Progress
+from probes.progress.status_line import ERASE
+from probes.script.progress import Progress
 
 
 class Terminal(StringIO):

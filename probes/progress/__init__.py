@@ -1,0 +1,1 @@
+"""How far long work is: what its loops tell, and the line of a terminal that shows it."""

@@ -1,0 +1,56 @@
+"""How far long work is: the loops that do it say so, and a caller may listen."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class Listener(Protocol):
+    """What hears of loops. Loops may be nested: the innermost began last."""
+
+    def begin(self, noun: str, total: int) -> None:
+        """A loop over `total` things begins."""
+
+    def at(self, index: int) -> None:
+        """The innermost loop is at its thing `index`, from 1."""
+
+    def end(self) -> None:
+        """The innermost loop is over."""
+
+
+_LISTENER: ContextVar[Listener | None] = ContextVar("listener", default=None)
+
+
+@contextmanager
+def heard_by(listener: Listener) -> Iterator[None]:
+    """Let a listener hear of all loops inside the block, of this thread."""
+    token = _LISTENER.set(listener)
+    try:
+        yield
+    finally:
+        _LISTENER.reset(token)
+
+
+def told(items: Collection[T], noun: str) -> Iterator[T]:
+    """The items one by one; whoever listens hears of each.
+
+    Args:
+        items: what a loop goes over.
+        noun: what an item is, such as `file`.
+    """
+    listener = _LISTENER.get()
+    if listener is None:
+        yield from items
+        return
+    listener.begin(noun, len(items))
+    try:
+        for index, item in enumerate(items, 1):
+            listener.at(index)
+            yield item
+    finally:
+        listener.end()
