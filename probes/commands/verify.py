@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,14 +14,23 @@ from probes.errors import StorageError, UsageError
 from probes.proof.finding import Verdict
 from probes.report.verdict_text import text
 
+if TYPE_CHECKING:
+    from probes.proof.anchors.kept import KeptAnchor
+
 
 @click.command(cls=LongCommand)
 @click.argument("path", metavar="RUN|FILE|RUNS", type=click.Path(path_type=Path))
 @click.option(
     "--anchor",
-    metavar="HASH|FILE|git",
+    metavar="HASH|FILE|git|TRACKER:RUN",
     multiple=True,
-    help="Ledger head printed at the end of the run, or where `probes anchor` keeps it; detects removed or replaced ledger lines.",
+    help="Ledger head printed at the end of the run, or where it is kept; detects removed or replaced ledger lines.",
+)
+@click.option(
+    "--signers",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="Your list of SSH keys (`allowed_signers`); every anchor must be signed by one of them.",
 )
 @click.option("--sha256", is_flag=True, help="Also compute the SHA-256 of every file.")
 @click.option("--replicas", is_flag=True, help="Also compare parameters, gradients in use and optimizer state between ranks.")
@@ -37,6 +48,7 @@ def verify(
     context: click.Context,
     path: Path,
     anchor: tuple[str, ...],
+    signers: Path | None,
     sha256: bool,
     replicas: bool,
     untrusted: bool,
@@ -49,7 +61,9 @@ def verify(
         raise UsageError(f'`--report` takes a file that ends in `.html` or `.md`, not "{report}"')
     if replicas and untrusted:
         raise UsageError("`--replicas` reads values in this process; leave out `--untrusted`")
-    verdict = _check(path, _anchors(path, anchor), sha256 or in_toto, untrusted, replicas)
+    anchors = _anchors(path, anchor, signers)
+    verdict = _check(path, tuple(one.head for one in anchors), sha256 or in_toto, untrusted, replicas)
+    verdict = replace(verdict, signed_by=tuple(sorted({one.signer for one in anchors if one.signer})))
     if report is not None:
         _write(report, verdict, untrusted)
     if in_toto and verdict.ok:
@@ -73,12 +87,18 @@ def _write(report: Path, verdict: Verdict, untrusted: bool) -> None:
         raise StorageError(f'"{report}" cannot be written: {error.strerror}') from error
 
 
-def _anchors(path: Path, given: tuple[str, ...]) -> tuple[str, ...]:
+def _anchors(path: Path, given: tuple[str, ...], signers: Path | None) -> tuple[KeptAnchor, ...]:
     """Return the hashes that were given, and those in the places that were named."""
-    from probes.proof.anchor_places import found
+    if signers is not None and not given:
+        raise UsageError("`--signers` is for anchors; name a signed one with `--anchor`")
+    if not given:
+        return ()
+    from probes.proof.anchors.places import found
+    from probes.proof.anchors.ssh_signature import Signers
 
     run = path if path.is_dir() else path.parent
-    return tuple(one for place in given for one in found(place, run, Path.cwd()))
+    known = Signers(signers, run) if signers is not None else None
+    return tuple(one for place in given for one in found(place, run, Path.cwd(), known))
 
 
 def _check(path: Path, anchor: tuple[str, ...], sha256: bool, untrusted: bool, replicas: bool) -> Verdict:

@@ -83,7 +83,8 @@ FILES: dict[str, Code] = {
     "unknown-format": Code("The journal has a format that this release does not know."),
     "virtual-dataset": Code("The file contains a virtual dataset: its data is in other datasets."),
     "external-storage": Code("The file contains a dataset with external storage: its bytes are in another file."),
-    "not-an-anchor": Code("The file or tag given as anchor was not written by `probes anchor`."),
+    "not-an-anchor": Code("The file, tag or run of a tracker given as anchor has no ledger head, or that of another run."),
+    "not-signed": Code("The anchor has no valid signature by a key of the file that `--signers` names."),
     "bad-manifest": Code("The file is not a valid manifest."),
 }
 """A file of a run cannot be read, or is not safe to."""

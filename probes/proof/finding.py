@@ -85,6 +85,7 @@ class Verdict:
         anchored: whether anchors were given, found, and cover everything but what was added later.
         alone: whether it is one file without a ledger beside it, so that nothing but its own digests was compared.
         runs: how many runs were verified.
+        signed_by: who signed the anchors, where that was checked.
     """
 
     path: str
@@ -95,6 +96,7 @@ class Verdict:
     anchored: bool = False
     alone: bool = False
     runs: int = 1
+    signed_by: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -115,6 +117,7 @@ class Verdict:
             "anchored": self.anchored,
             "alone": self.alone,
             "runs": self.runs,
+            "signed_by": list(self.signed_by),
             "files": [asdict(file) for file in self.files],
             "findings": [finding.as_dict() for finding in self.findings],
         }

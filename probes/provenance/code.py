@@ -106,8 +106,13 @@ def repository(directory: Path) -> tuple[GitRecord, bytes]:
     return record, diff
 
 
-def git(directory: Path, *arguments: str) -> bytes:
+def git(directory: Path, *arguments: str, errors: bool = False) -> bytes:
     """What a git command prints; no optional lock is taken, and no monitor of files that the repository configures is run.
+
+    Args:
+        directory: where it is run.
+        arguments: its words.
+        errors: whether what it prints on stderr is returned, too.
 
     Raises:
         GitUnknown: there is no git, no repository, or no answer in time.
@@ -124,4 +129,4 @@ def git(directory: Path, *arguments: str) -> bytes:
         raise GitUnknown(f"git cannot be run: {error}") from error
     if done.returncode:
         raise GitUnknown(done.stderr.decode(errors="replace").strip() or f"git ended with {done.returncode}")
-    return done.stdout
+    return done.stdout + (done.stderr if errors else b"")

@@ -47,7 +47,8 @@ def _anchored(verdict: Verdict) -> str:
         covered = any(finding.code in ("anchor-partial", "anchor-replaced") for finding in verdict.findings)
         return "as anchored in part" if covered and verdict.ok else "not anchored"
     grown = any(finding.code in ("ledger-grown", "anchor-resumed") for finding in verdict.findings)
-    return "as anchored, up to the lines that were added later" if grown else "as anchored"
+    signed = f", signed by {', '.join(f'`{name}`' for name in verdict.signed_by)}" if verdict.signed_by else ""
+    return f"as anchored{', up to the lines that were added later' if grown else ''}{signed}"
 
 
 def _counted(number: int, noun: str) -> str:

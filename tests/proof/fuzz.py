@@ -19,7 +19,7 @@ import numpy as np
 from probes.capture_file.grouped import group_by_series, steps_in_order
 from probes.errors import ProbesError
 from probes.journal.scan import scan
-from probes.proof.anchor_places import found as anchors_in
+from probes.proof.anchors.places import found as anchors_in
 from probes.proof.diff import diff
 from probes.proof.in_toto import PREDICATE
 from probes.proof.start_check import StartCheck
