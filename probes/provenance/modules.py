@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import io
 import os
-import site
 import sys
-import sysconfig
 import zipfile
 from collections.abc import Iterable, Mapping
-from functools import cache, lru_cache
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 
 from probes.provenance.code import without_home
+from probes.provenance.installed import is_installed
 from probes.provenance.redact import redacted_source
 from probes.run_directory.manifest import FileRecord
 
 LARGEST_SOURCE = 1 << 20
 LARGEST_SOURCES = 16 << 20
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time of a zip file, so that equal sources are equal bytes
-OWN = f"{Path(__file__).resolve().parents[1]}{os.sep}"
 KEEP = "PROBES_KEEP_SOURCES"
 
 
@@ -38,7 +36,7 @@ def module_files(script: Path | None, modules: Mapping[str, object] | None = Non
     found = {} if script is None else {_name(script): script}
     loaded = list((sys.modules if modules is None else modules).values())
     for place in (*(getattr(module, "__file__", None) for module in loaded), *more):
-        if isinstance(place, str) and not _is_installed(place) and Path(place).is_file():
+        if isinstance(place, str) and not is_installed(place) and Path(place).is_file():
             found[_name(Path(place))] = Path(place)
     return dict(sorted(found.items()))
 
@@ -116,15 +114,3 @@ def _zipped(files: tuple[tuple[str, Path, int, int], ...]) -> tuple[bytes, int]:
 def _name(path: Path) -> str:
     absolute, here = Path.cwd() / path, Path.cwd()
     return str(absolute.relative_to(here)) if absolute.is_relative_to(here) else without_home(str(absolute))
-
-
-def _is_installed(place: str) -> bool:
-    return place.startswith(_installed()) or f"{os.sep}site-packages{os.sep}" in place or f"{os.sep}dist-packages{os.sep}" in place
-
-
-@cache
-def _installed() -> tuple[str, ...]:
-    """Where the standard library and packages are installed, and this package."""
-    names = ("stdlib", "platstdlib", "purelib", "platlib")
-    paths = [*map(sysconfig.get_path, names), *site.getsitepackages(), site.getusersitepackages()]
-    return (*sorted({f"{place}{os.sep}" for path in paths if path for place in (path, Path(path).resolve())}), OWN)

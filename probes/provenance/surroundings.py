@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from probes.provenance.child_imports import child_imports
 from probes.provenance.environment import environment
-from probes.provenance.forked_imports import forked_imports
 from probes.provenance.modules import are_kept, class_files, module_files, module_records, sources
 from probes.provenance.weights import ModuleTree, devices_of
 
@@ -39,7 +39,7 @@ class Surroundings:
         self._imported: dict[str, str] = {}
         self._kept: set[tuple[str, str]] = set()
         self._keeps = are_kept() and manifest.get("rank") == 0
-        self._forked = forked_imports.open() if self._stated else 0
+        self._forked = child_imports.open() if self._stated else 0
         self.waiting = bool(self._stated)
 
     def begin_epoch(self) -> None:
@@ -77,7 +77,7 @@ class Surroundings:
 
     def _new_modules(self) -> dict[str, str]:
         """SHA-256 of every file of a module that was imported since the manifest was written, by the name of the file."""
-        known, elsewhere = frozenset(sys.modules), forked_imports.noted(self._forked)
+        known, elsewhere = frozenset(sys.modules), child_imports.noted(self._forked)
         if known != self._modules or elsewhere:
             self._modules = known
             classes = {type(node.module) for tree in self._trees.values() for node in tree.nodes.values()}

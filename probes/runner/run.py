@@ -27,7 +27,7 @@ from probes.errors import ProbesError, RunError, Stopped, StorageError, UsageErr
 from probes.hooks.capture.account import Account
 from probes.hooks.capture.model_copies import clean_copies
 from probes.plan import Plan
-from probes.provenance.forked_imports import forked_imports
+from probes.provenance.child_imports import child_imports
 from probes.run_directory.launch.end_note import leave
 from probes.run_directory.recording import Recording
 from probes.run_directory.resume import PreviousAttempts
@@ -98,6 +98,7 @@ class Run(RunLoops):
             raise UsageError(f'the run in "{self.directory}" was entered before: attach again, with `resume=True` to continue it')
         self.engine.live.stand()
         clean_copies.start()
+        child_imports.start()
         self._entered = True
         self._entered_at = next((_place(frame) for frame in _outwards(sys._getframe(1)) if frame.f_code.co_filename != __file__), None)
         self.events.start()
@@ -181,6 +182,7 @@ class Run(RunLoops):
         self.engine.writer.sinks.close()
         self.engine.live.remove()
         clean_copies.stop()
+        child_imports.stop()
 
     def _leave_launch(self) -> None:
         """Say how this rank ended; the last one speaks for all."""
@@ -333,7 +335,7 @@ def _forked() -> None:
     for run in tuple(_RUNS):
         run.go_inert()
     if _RUNS:
-        forked_imports.follow()
+        child_imports.follow()
 
 
 os.register_at_fork(after_in_child=_forked)

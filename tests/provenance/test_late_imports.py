@@ -6,10 +6,12 @@ import importlib
 import importlib.util
 import io
 import json
+import multiprocessing
 import sys
 import zipfile
 from collections.abc import Iterator
 from hashlib import sha256
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +25,11 @@ from torch.utils.data import DataLoader, Dataset
 
 import probes
 from probes.commands.verify import verify as command
+from probes.provenance import child_imports as child_imports_module
+from probes.provenance.child_imports import ChildImports
 from tests import independent_verifier
 
+STARTS = BaseProcess.start
 SPEC = {"version": 1, "probes": {"acts": {"modules": [""], "values": ["output"]}}}
 
 
@@ -52,12 +57,14 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         sys.modules.pop(name, None)
 
 
-def trained(out: Path, *, workers: int = 0, late: bool = True) -> None:
+def trained(out: Path, *, workers: int = 0, late: bool = True, way: str = "fork") -> None:
     torch.manual_seed(0)
     model = nn.Linear(2, 2)
     with probes.attach(model, SPEC, out=out) as run:
         for epoch in run.epochs(2):
-            for batch in run.steps(DataLoader(Lazy(), num_workers=workers) if workers else [torch.zeros(1, 2)]):
+            for batch in run.steps(
+                DataLoader(Lazy(), num_workers=workers, multiprocessing_context=way) if workers else [torch.zeros(1, 2)]
+            ):
                 model(batch)
                 if late:
                     importlib.import_module("losses" if not epoch else "schedule")
@@ -87,11 +94,33 @@ def test_the_source_of_a_module_that_is_imported_late_is_kept_once_without_its_s
     independent_verifier.check_run(project / "run")
 
 
-def test_what_a_worker_imports_is_known_and_kept(project: Path) -> None:
-    trained(project / "run", workers=1, late=False)
+@pytest.mark.parametrize(
+    "way", ["fork", *(pytest.param(way, marks=pytest.mark.torture) for way in ("spawn", "forkserver"))]
+)  # the last two import torch again
+def test_what_a_worker_imports_is_known_and_kept(project: Path, way: str) -> None:
+    trained(project / "run", workers=1, late=False, way=way)
+    assert BaseProcess.start is STARTS
     assert "augment" not in sys.modules
     assert closing(project / "run", 0)["imported"]["augment.py"] == sha256((project / "augment.py").read_bytes()).hexdigest()
     assert "augment.py" in kept(project / "run", 0)
+
+
+@pytest.mark.parametrize("way", ["spawn", "forkserver"])
+def test_what_a_process_imports_that_is_not_forked_is_noted(project: Path, way: str) -> None:
+    noted = ChildImports()
+    before = noted.open()
+    (project / "target.py").write_text("import losses\n\ndef run() -> None:\n    import augment\n")
+    with pytest.MonkeyPatch.context() as here:
+        here.setattr(child_imports_module, "child_imports", noted)
+        noted.start()
+        process = multiprocessing.get_context(way).Process(target=importlib.import_module("target").run)
+        process.start()
+        assert not [name for name in vars(process) if "probes" in name]
+        process.join()
+        noted.stop()
+    assert process.exitcode == 0
+    assert {Path(one).name for one in noted.noted(before)} >= {"target.py", "losses.py", "augment.py"}
+    assert BaseProcess.start is STARTS
 
 
 def test_a_change_of_a_late_module_is_named_by_diff(project: Path) -> None:

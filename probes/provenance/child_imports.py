@@ -1,0 +1,128 @@
+"""Files of modules that child processes import, such as the workers of a DataLoader: `sys.modules` of the parent does not have them.
+
+A forked child begins to note when it is forked. A child of `spawn` or `forkserver` gets an attribute of its process object; reading it from the
+pickle begins to note, and names what was imported until then.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from multiprocessing import context, reduction
+from multiprocessing.process import BaseProcess
+from types import ModuleType
+from typing import Any
+
+from probes.provenance.installed import is_installed
+
+MOST_BYTES = 4 << 20  # of paths
+
+
+class ChildImports(MetaPathFinder):
+    """Notes paths in an anonymous file that child processes share."""
+
+    def __init__(self) -> None:
+        self._file: int | None = None
+        self._inode = 0
+        self._runs = 0
+        self._replaced: tuple[Any, Any] | None = None
+
+    def start(self) -> None:
+        """A run opens: children that are started from now on are asked to note."""
+        self._runs += 1
+        if self._runs > 1 or self._file is None:
+            return
+        original = BaseProcess.start
+
+        def start(process: BaseProcess) -> None:
+            process.__dict__[_ATTRIBUTE] = _AskedToNote()
+            try:
+                original(process)
+            finally:
+                process.__dict__.pop(_ATTRIBUTE, None)
+
+        self._replaced = (original, start)
+        BaseProcess.start = start  # type: ignore[method-assign, assignment]  # restored by `stop`
+
+    def stop(self) -> None:
+        """A run is over; a method that the program has replaced since stays the program's."""
+        self._runs -= 1
+        if not self._runs and self._replaced is not None:
+            if BaseProcess.start is self._replaced[1]:
+                BaseProcess.start = self._replaced[0]  # type: ignore[method-assign]  # the very function found there
+            self._replaced = None
+
+    def open(self) -> int:
+        """Make the file, if it is not there; returns how many bytes it has."""
+        if self._file is None:
+            with suppress(OSError):  # no room for files: nothing is noted
+                with tempfile.TemporaryFile() as made:
+                    self._file = os.dup(made.fileno())
+                    fcntl.fcntl(self._file, fcntl.F_SETFL, fcntl.fcntl(self._file, fcntl.F_GETFL) | os.O_APPEND)
+                self._inode = os.fstat(self._file).st_ino
+        return 0 if self._file is None else os.fstat(self._file).st_size
+
+    def noted(self, since: int) -> set[str]:
+        """The paths that were noted behind the first `since` bytes."""
+        size = self.open()
+        if self._file is None:
+            return set()
+        return {one.decode(errors="replace") for one in os.pread(self._file, size - since, since).split(b"\0") if one}
+
+    def follow(self) -> None:
+        """In a forked process: note what it imports from now on."""
+        if self._file is not None and self not in sys.meta_path:
+            sys.meta_path.insert(0, self)
+
+    def follow_from(self, file: int) -> None:
+        """In a process that was not forked: note what it has imported, and what it imports from now on."""
+        self._file, self._inode = file, os.fstat(file).st_ino
+        for module in list(sys.modules.values()):
+            self._note(getattr(module, "__file__", None))
+        self.follow()
+
+    def share(self) -> Any:
+        """The file as a child that is being started gets it; None where none is, or there is no file."""
+        return None if self._file is None or context.get_spawning_popen() is None else reduction.DupFd(self._file)
+
+    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """What the finders behind this one find."""
+        for finder in [one for one in sys.meta_path if one is not self]:
+            found = finder.find_spec(fullname, path, target) if hasattr(finder, "find_spec") else None
+            if found is not None:
+                self._note(found.origin)
+                return found
+        return None
+
+    def _note(self, origin: str | None) -> None:
+        if not isinstance(origin, str) or self._file is None or not origin.endswith((".py", ".so")) or is_installed(origin):
+            return
+        with suppress(OSError):  # the process has closed every file that it inherited
+            found = os.fstat(self._file)
+            if found.st_ino == self._inode and found.st_size < MOST_BYTES:  # else another file has the number
+                os.write(self._file, os.fsencode(origin) + b"\0")
+
+
+class _AskedToNote:
+    """Is read from a pickle as None, and begins to note in the process that reads it."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return follow_in_child, (child_imports.share(),)
+
+
+def follow_in_child(shared: Any) -> None:
+    """Begin to note in a child of `spawn` or `forkserver`; it goes on without, whatever fails."""
+    with suppress(Exception):
+        child_imports.follow_from(shared.detach())
+
+
+child_imports = ChildImports()
+"""The process's one."""
+
+_ATTRIBUTE = "_probes_imports"
