@@ -1,7 +1,7 @@
 """Files of modules that child processes import, such as the workers of a DataLoader: `sys.modules` of the parent does not have them.
 
-A forked child begins to note when it is forked. A child of `spawn` or `forkserver` gets an attribute of its process object; reading it from the
-pickle begins to note, and names what was imported until then.
+A forked child begins to note when it is forked. A child of `spawn` or `forkserver` gets an attribute of its process object; reading it
+from the pickle begins to note, and names what was imported until then.
 """
 
 from __future__ import annotations
