@@ -43,7 +43,7 @@ EXITS = {
 COMPLETION = """\
 ## Completion
 
-To complete verbs, options and choices in your shell, add its line to its start-up file:
+To complete verbs, options, presets, error codes, runs, series and module paths in your shell, add its line to its start-up file:
 
 ```sh
 eval "$(_PROBES_COMPLETE=bash_source probes)"     # ~/.bashrc; bash 4.4 or later

@@ -66,6 +66,9 @@ Exit codes: 0 ok, 1 negative result, 2 usage or spec error, 3 environment, 4 bug
 Shell completion: eval "$(_PROBES_COMPLETE=bash_source probes)", or zsh_source, fish_source."""
 
 
+COMPLETE = "_PROBES_COMPLETE"  # set by the shell that asks for a completion
+
+
 def verbs() -> dict[str, Verb]:
     """The rows of the table by name."""
     return {name: verb for section in VERBS.values() for name, verb in section.items()}
@@ -79,7 +82,11 @@ class Verbs(click.Group):
         return list(verbs())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of a verb, imported now."""
+        """The command of a verb, imported now; for a completion only its parameters, which are in a table."""
+        if ctx.resilient_parsing:
+            from probes.commands.completion.table import command_of
+
+            return command_of(cmd_name)
         verb = verbs().get(cmd_name)
         if verb is None:
             return None
@@ -169,4 +176,8 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line and end the process with its exit code."""
+    if COMPLETE in os.environ:
+        from probes.commands.completion.bash import register
+
+        register()
     cli(prog_name="probes")

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import click
 
+from probes.cli import cli, verbs
+from probes.commands.completion.table import TABLE as COMPLETION
+from probes.commands.completion.table import rows
 from probes.commands.rendering.failure import problems_text
 from probes.errors import SpecError
 from probes.run_directory.manifest import json_schema as manifest_schema
@@ -44,6 +47,12 @@ def schema_text() -> str:
     return json.dumps(spec_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
+def completion_text() -> str:
+    """Return the table of verbs that shells complete from."""
+    commands = {name: cli.get_command(click.Context(cli), name) for name in verbs()}
+    return json.dumps(rows({name: one for name, one in commands.items() if one is not None}), indent=1, ensure_ascii=False) + "\n"
+
+
 def with_shown_files(text: str) -> str:
     """A page with every file that it shows (below a `file:` mark) replaced by the file as it is now."""
 
@@ -61,6 +70,7 @@ def everything() -> None:
         spec.with_suffix(".txt").write_text(refused_by_plan.said(spec), encoding="utf-8")
     SCHEMA.write_text(schema_text(), encoding="utf-8")
     MANIFEST.write_text(json.dumps(manifest_schema(), indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    COMPLETION.write_text(completion_text(), encoding="utf-8")
     kinds, reference, torture = (script(name) for name in ("kinds", "reference", "torture"))
     kinds.PAGE.write_text(kinds.page(), encoding="utf-8")
     for name, write in reference.PAGES.items():
