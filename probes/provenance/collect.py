@@ -69,6 +69,7 @@ def collect(
     run_id: str,
     script: Script | None = None,
     automatic: bool = False,
+    candidate: int | None = None,
     overrides: Sequence[str] = (),
     rank: int = 0,
     world: int = 1,
@@ -86,6 +87,7 @@ def collect(
         run_id: name of the run.
         script: the program; by default that of this process.
         automatic: whether `probes run` attached the probes; else the program does so itself.
+        candidate: which of the models that fit the spec it is, in the order of their first calls.
         overrides: what `--set` changed.
         rank: rank of this process.
         world: number of processes.
@@ -106,7 +108,9 @@ def collect(
     again = f".a{attempt}" if attempt > 1 else ""
     name = DIFF_NAME if attempt == 1 else f"code{again}.diff"
     files = module_files(program.file, more=class_files({type(node.module) for tree in trees.values() for node in tree.nodes.values()}))
-    record, kept = _with_modules(record, files, f"sources{again}.zip" if are_kept() and rank == 0 else None, unknown)
+    record, kept = _with_modules(
+        record.model_copy(update={"candidate": candidate}), files, f"sources{again}.zip" if are_kept() and rank == 0 else None, unknown
+    )
     manifest = Manifest(
         format="manifest.v1",
         algorithm="blake3",

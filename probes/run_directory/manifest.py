@@ -107,6 +107,10 @@ class CodeRecord(ManifestRecord):
     argv_sha256: str = Field(description="SHA-256 of the arguments as recorded, in canonical JSON.")
     directory: str = Field(description="Working directory, home written `~`.")
     automatic: bool = Field(description="Whether `probes run` attached the probes; else the script does so itself.")
+    candidate: int | None = Field(
+        default=None,
+        description="Which model that fits the spec was captured, from 0 in the order of their first calls; null where not looked for.",
+    )
     git: GitRecord | None = Field(default=None, description="The git repository; null without one.")
     modules: tuple[FileRecord, ...] | None = Field(
         default=None, description="Files of imported modules that no installed package has, by name; null in runs that did not look."

@@ -38,6 +38,7 @@ def attach(
     data: Mapping[str, str] | None = None,
     script: Script | None = None,
     automatic: bool = False,
+    candidate: int | None = None,
 ) -> Run:
     """Check a spec against a model and get its hooks ready; use the result as a context manager.
 
@@ -59,6 +60,7 @@ def attach(
         data: digests of the data sets by name, for the manifest.
         script: the program to record; by default that of the process.
         automatic: whether epochs open by themselves, as around a script.
+        candidate: which of the models that fit the spec it is, in the order of their first calls, for the manifest.
 
     Raises:
         SpecError: the spec does not say what a spec may say.
@@ -75,7 +77,7 @@ def attach(
     if out is not None:
         for run in attached_in(Path(out).absolute()):
             run.give_way(take_over=resume and take_over)
-    wanted = Wanted(out, resume, take_over, tags or {}, data or {}, script, automatic)
+    wanted = Wanted(out, resume, take_over, tags or {}, data or {}, script, automatic, candidate)
     start = begin(plan, wanted)
     return Run(plan, _recording(plan, start), start.past, automatic=automatic, rank=rank())
 

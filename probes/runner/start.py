@@ -39,6 +39,7 @@ class Wanted:
         data: digests of the data sets by name.
         script: the program; by default that of the process.
         automatic: whether `probes run` attaches the probes.
+        candidate: which of the models that fit the spec it is, in the order of their first calls.
     """
 
     out: str | os.PathLike[str] | None = None
@@ -48,6 +49,7 @@ class Wanted:
     data: Mapping[str, str] = field(default_factory=dict)
     script: Script | None = None
     automatic: bool = False
+    candidate: int | None = None
 
 
 class Start(NamedTuple):
@@ -112,6 +114,12 @@ def _published(
         raise
 
 
+def candidate_before(directory: Path) -> int | None:
+    """Which of the models that fit the spec the run in a directory captured; None where there is no run, or none was looked for."""
+    before = _begun(directory)
+    return None if before is None else before.code.candidate
+
+
 def _begun(directory: Path) -> Manifest | None:
     """The first manifest of the run in a directory; None where no run was begun there."""
     path = next((path for path in (directory / manifest_name(), *manifest_files(directory)) if path.exists()), None)
@@ -131,6 +139,7 @@ def _publish(plan: Plan, wanted: Wanted, owned: Ownership, run_id: str, past: Pr
         run_id=run_id,
         script=wanted.script,
         automatic=wanted.automatic,
+        candidate=wanted.candidate,
         overrides=plan.loaded.overrides,
         rank=rank(),
         world=world(),

@@ -120,11 +120,12 @@ class Probing:
             self._leave_out()
             return
         try:
-            run = self.runs.open(candidate)
+            run = self.runs.called(candidate)
         except Exception as error:  # it ends the program, and is remembered, to distinguish it from the program's own
             self.failure = error
             raise
-        run.observe(RunObserver(run, self.progress))
+        if run is not None:
+            run.observe(RunObserver(run, self.progress))
 
     def candidate_chosen(self, candidate: Candidate) -> None:
         """Keep the run of a candidate."""

@@ -100,7 +100,12 @@ def loaded(browser: Any, written: Path) -> Page:
 
 @pytest.fixture
 def page(loaded: Page) -> Page:
-    """The page with the first of its two runs; loading it takes seconds, so that all tests share one."""
+    """The page with the first of its two runs; loading it takes seconds, so that all tests share one, and no pointer is over it."""
+    from selenium.webdriver.common.action_chains import ActionBuilder
+
+    away = ActionBuilder(loaded.browser)
+    away.pointer_action.move_to_location(1, 1)
+    away.perform()
     loaded.browser.execute_script("Object.assign(state, {page: 0, row: 0, column: 0, kept: false, filter: ''}); filter.value = ''")
     for name, value in SHOWN_FIRST.items():
         loaded.choose(name, value)

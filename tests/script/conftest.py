@@ -93,13 +93,14 @@ def probed(tmp_path: Path) -> Probed:
         clock: dict[str, Any] | None = None,
         arguments: tuple[str, ...] = (),
         out: str = "",
+        resume: bool = False,
     ) -> Outcome:
         script = tmp_path / "train.py"
         script.write_text(PRELUDE + dedent(text))
         acts = {"hook": "forward", "modules": ["fc"], "when": {"phases": ["train", "eval"]}}
         data = spec or {"version": 1, "probes": {"acts": acts}, **({"clock": clock} if clock else {})}
         said, folder = StringIO(), tmp_path / "run"
-        session = Session(RunRequest(load_spec(data), out or str(folder)), Progress(stream=said))
+        session = Session(RunRequest(load_spec(data), out or str(folder), resume=resume), Progress(stream=said))
         done = session.run(Program(str(script), arguments))
         return Outcome(done.code, f"{said.getvalue()}{done.failure or ''}", folder)
 

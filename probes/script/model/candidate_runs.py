@@ -3,7 +3,8 @@
 The first candidate writes into the run directory at once. Each further one is a whole run of its own in a directory beside it,
 `<run directory>.candidate-2` and so on, so that a process that is killed before the choice leaves runs that every verb can read. Where
 a further one is chosen, the first is removed and the other's directory takes its name. Where the spec wants all instances that are
-trained, each further one stays beside the first, as `<run directory>.instance-2` and so on.
+trained, each further one stays beside the first, as `<run directory>.instance-2` and so on. A run that is resumed waits for the candidate
+that it captured before.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from probes.errors import PlanError, ProbesError, Problem
 from probes.run_directory.create import shown
 from probes.runner.attach import attach
 from probes.runner.run import Run
-from probes.runner.start import part
+from probes.runner.start import candidate_before, part
 from probes.script.model.choice import Candidate
 from probes.script.progress import Progress
 from probes.script.run_request import RunRequest
@@ -34,8 +35,19 @@ class CandidateRuns:
         self.runs: dict[Candidate, Run] = {}
         self.kept: Candidate | None = None
         self._opened = 0
+        self._called = 0
+        self._before = candidate_before(Path(request.out)) or 0 if request.resume and request.out is not None else 0
 
-    def open(self, candidate: Candidate) -> Run:
+    def called(self, candidate: Candidate) -> Run | None:
+        """A candidate is called for the first time: begin to capture it, unless the run that is resumed captured one that comes later."""
+        number = self._called
+        self._called += 1
+        if self.runs or number >= self._before:
+            return self._open(candidate, number)
+        self.progress.say(f"{candidate} fits the spec too; before it was resumed, the run captured one that is called later")
+        return None
+
+    def _open(self, candidate: Candidate, number: int) -> Run:
         """Begin to capture a candidate; the call that is about to run is captured too."""
         request = self.request
         first = next(iter(self.runs.values()), None)
@@ -50,6 +62,7 @@ class CandidateRuns:
             tags=request.tags,
             data=request.data,
             automatic=True,
+            candidate=number,
         )
         if request.first_epoch is not None:
             run.begin_with(request.first_epoch)
@@ -78,9 +91,12 @@ class CandidateRuns:
         """Keep the run of a candidate and take the others back.
 
         Raises:
-            PlanError: the run was chosen too late to have its directory.
+            PlanError: the run was chosen too late to have its directory, or another one was captured before it was resumed.
         """
-        first, run = next(iter(self.runs.values())), self.runs[candidate]
+        run = self.runs.get(candidate)
+        if run is None:
+            raise self._too_late(candidate)
+        first = next(iter(self.runs.values()))
         others = [other for other in self.runs if other is not candidate]
         if run is not first and (self.request.resume or run.recording.rank is not None):
             raise self._too_late(candidate)
@@ -100,7 +116,8 @@ class CandidateRuns:
     def _too_late(self, candidate: Candidate) -> PlanError:
         """That files which others share cannot be given to another model."""
         what = "a run that is resumed" if self.request.resume else "a launch with several processes"
-        message = f"{candidate} is the model that is trained, but another that fits the spec was called before it"
+        other = "was called before it" if candidate in self.runs else "was captured before"
+        message = f"{candidate} is the model that is trained, but another that fits the spec {other}"
         return PlanError([Problem("ambiguous-model", f"{message}; in {what} the spec must select the model", "select it under `models`")])
 
     def close(self, error: BaseException | None = None) -> ProbesError | None:

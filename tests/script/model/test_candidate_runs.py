@@ -99,6 +99,24 @@ def test_segments_that_are_sealed_before_the_choice_come_along(probed: Probed) -
     assert alone(done)
 
 
+def test_a_resumed_run_goes_on_with_the_candidate_that_it_captured(probed: Probed) -> None:
+    assert probed(TEACHER).code == 0
+    done = probed(TEACHER, resume=True)
+    run = probes.open(done.out)
+    assert run.state == dict.fromkeys(range(4), "complete")
+    assert len(run["acts", "fc"]) == 16
+    assert probes.verify(done.out).ok
+
+
+def test_a_resumed_run_that_trains_another_candidate_is_refused_and_keeps_what_it_has(probed: Probed) -> None:
+    out = probed(TEACHER).out
+    done = probed(TEACHER.replace("SGD(net.parameters()", "SGD(teacher.parameters()"), resume=True)
+    assert done.code == 2
+    assert "but another that fits the spec was captured before; in a run that is resumed the spec must select the model" in done.said
+    assert probes.open(out).state == {0: "complete", 1: "complete", 2: "incomplete"}
+    assert probes.verify(out).ok
+
+
 def test_a_loss_network_that_fits_is_not_the_model(probed: Probed) -> None:
     done = probed(
         BY_HAND
