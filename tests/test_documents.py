@@ -46,6 +46,13 @@ def test_the_reference_names_every_key() -> None:
     assert not missing
 
 
+def test_the_pages_that_show_parts_of_other_files_show_them_as_they_are() -> None:
+    included = script("included")
+    text = included.NOTHING.read_text(encoding="utf-8")
+    assert text == included.nothing(text), "run: make regenerate"
+    assert included.GLOSSARY.read_text(encoding="utf-8") == included.glossary(), "run: make regenerate"
+
+
 def test_the_reference_of_kinds_is_what_their_classes_say() -> None:
     kinds = script("kinds")
     assert kinds.PAGE.read_text(encoding="utf-8") == kinds.page(), "run: make regenerate"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -55,8 +55,10 @@ def ls(run: Path | None, epoch: Any, phase: str | None, rank: Any, attempts: boo
         about["series"] = [_series(one, one.dtype if one.key in several else "") for one in listed]
         text = _series_text(about["series"])
     about["launches"] = opened.launches
+    about["edits"] = _edits(opened)
     events = [event_line(event) for event in about.get("events", ())]
-    before = [*_launches(about["launches"]), *about.get("not_shown", ()), *events, *_broken_rules(opened), *_missing(opened)]
+    before = [*_launches(about["launches"]), *_edits_text(about["edits"]), *about.get("not_shown", ()), *events]
+    before += [*_broken_rules(opened), *_missing(opened)]
     click.echo(json.dumps(about, indent=2) if as_json else "\n".join([_headline(about), *before, "", text]))
 
 
@@ -88,6 +90,18 @@ def _launches(starts: Sequence[dict[str, Any]]) -> list[str]:
         by = f", {one['launcher']} restart {one['restart']}" if one["restart"] else ""
         words.append(f"attempt {one['attempt']} on {_ranks(one['world'])} from epoch {one['next_epoch']}{by}")
     return [one_line("; ".join(words))] if words and (len(starts) > 1 or starts[0]["world"] > 1) else []
+
+
+def _edits(run: RunReader) -> list[str]:
+    """Return the names of the probes that edit; a manifest from a stranger may have anything in their place."""
+    spec = run.manifest.get("spec")
+    names = spec.get("edits") if isinstance(spec, Mapping) else None
+    return [str(name) for name in names] if isinstance(names, list) else []
+
+
+def _edits_text(names: Sequence[str]) -> list[str]:
+    """Return a line if probes changed values of the model."""
+    return [one_line(f"edited: {', '.join(f'`{name}`' for name in names)} changed values of the model")] if names else []
 
 
 def _ranks(world: int) -> str:

@@ -18,6 +18,7 @@ from probes.runner.clock.loop_report import loop_lines
 from probes.runner.engine import Engine
 from probes.runner.watch.loss_scale import scale_lines
 from probes.signature import size
+from probes.spec import Probe
 
 Accounts = Mapping[int, list[Account]]
 
@@ -236,7 +237,7 @@ def _why(plan: Plan, totals: Mapping[str, int], books: dict[int, list[Any]]) -> 
         ), ""
     expected = sum(account.expected for account in accounts)
     if not expected:
-        return _never_due(totals), "change `when` to phases, epochs and steps that the run has"
+        return _never_due(totals), _schedule_hint(plan.bindings[next(iter(books))].probe, totals)
     why = f"its targets were not reached in any of the {expected} steps that were due"
     return why, "`probes coverage` shows what a script reaches; `enabled: false` switches the probe off"
 
@@ -249,3 +250,12 @@ def _never_due(totals: Mapping[str, int]) -> str:
     """That a schedule never came to pass, beside the steps that there were."""
     steps = ", ".join(f"{count} of phase `{phase}`" for phase, count in totals.items() if count)
     return f"its schedule was not due in any step; there were {steps or 'none'}"
+
+
+def _schedule_hint(probe: Probe, totals: Mapping[str, int]) -> str:
+    """What to change in a schedule that was not due in any step."""
+    phases = [phase for phase, count in totals.items() if count]
+    if not phases or set(phases) & set(probe.when.phases):
+        return "change `when` to phases, epochs and steps that the run has"
+    place = f"; `defaults` do not apply to `{probe.edit.kind}`, because it is an edit" if probe.edit is not None else ""
+    return f"write `when: {{phases: [{', '.join(phases)}]}}` in this probe{place}"

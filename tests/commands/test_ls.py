@@ -5,8 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from click.testing import CliRunner
 
+import probes
 from probes.clock import SeriesKey
 from probes.commands.ls import ls
 from probes.commands.rendering.table import spans, sparkline, table
@@ -117,3 +119,14 @@ def test_a_sparkline_goes_from_the_lowest_to_the_highest() -> None:
 
 def test_columns_end_flush_where_asked() -> None:
     assert table(("a", "b"), [("xx", "1"), ("y", "22")], right=("b",)).splitlines()[1:] == ["xx   1", "y   22"]
+
+
+def test_a_run_with_edits_is_listed_as_edited(tmp_path: Path) -> None:
+    edit = {"hook": "forward", "modules": ["0"], "edit": {"kind": "scale", "by": 2.0}}
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2))
+    spec = {"version": 1, "allow_edits": True, "probes": {"double": edit, "acts": {"hook": "forward", "modules": ["0"]}}}
+    with probes.attach(model, spec, out=tmp_path / "run") as attached:
+        for _ in attached.steps([0]):
+            model(torch.ones(1, 2))
+    assert run(tmp_path / "run").splitlines()[1] == "edited: `double` changed values of the model"
+    assert json.loads(run(tmp_path / "run", "--json"))["edits"] == ["double"]
