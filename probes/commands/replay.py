@@ -19,6 +19,9 @@ from probes.proof.replay import replay as run_again
 from probes.proof.replay_plan import ReplayPlan
 
 
+MOST_MODULES = 40
+
+
 @click.command(cls=LongCommand)
 @click.argument("run", type=click.Path(path_type=Path))
 @click.option("--out", type=click.Path(path_type=Path), help="Directory of the new run; default: RUN-replay.")
@@ -73,9 +76,23 @@ def _show(plan: ReplayPlan) -> bool:
         f"  SHA-256     {plan.script_sha256} ({changed})",
         f"plug-ins      {', '.join(plan.plugins) or 'none'}",
         *([f"functions     {', '.join(plan.functions)}"] if plan.functions else []),
+        *([f"files         {', '.join(plan.files)}"] if plan.files else []),
+        *_modules(plan),
     ]
     click.echo("\n".join(map(one_line, lines)), err=True)
     return True
+
+
+def _modules(plan: ReplayPlan) -> list[str]:
+    """The lines about files that the script imports: those that are not as recorded first."""
+    if not plan.modules and not plan.in_place:
+        return ["modules       none below the directory"]
+    rows = sorted(plan.modules, key=lambda one: (one.state == "as recorded", one.name))
+    same = sum(one.state == "as recorded" for one in rows)
+    lines = [f"modules       {len(rows)} below the directory, {same} as recorded"]
+    lines += [f"  {one.name}  {one.sha256[:12]} ({one.state})" for one in rows[:MOST_MODULES]]
+    lines += [f"  and {len(rows) - MOST_MODULES} more"] if len(rows) > MOST_MODULES else []
+    return [*lines, *([f"  in the place of modules of Python: {', '.join(plan.in_place)}"] if plan.in_place else [])]
 
 
 def _ask(plan: ReplayPlan) -> bool:

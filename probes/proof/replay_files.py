@@ -43,7 +43,7 @@ def lay_files(run: Path, manifest: Manifest, directory: Path, room: Path) -> Pat
     Raises:
         UsageError: code with the recorded digest is neither there nor kept.
     """
-    named = sorted({*_relative(_resolved(run, manifest)), *(one.name for one in code_files(manifest))})
+    named = named_files(run, manifest)
     above = max((sum(part == ".." for part in Path(name).parts) for name in named), default=0)
     folder = room.joinpath(*["above"] * above, "spec")
     folder.mkdir(parents=True)
@@ -55,6 +55,11 @@ def lay_files(run: Path, manifest: Manifest, directory: Path, room: Path) -> Pat
         if not place.exists() and (origin / name).exists():
             place.symlink_to((origin / name).resolve())
     return folder
+
+
+def named_files(run: Path, manifest: Manifest) -> list[str]:
+    """What the recorded spec names by paths relative to it: code, tensors of edits, and runs."""
+    return sorted({*_relative(_resolved(run, manifest)), *(one.name for one in code_files(manifest))})
 
 
 def _place(folder: Path, name: str, room: Path) -> Path:

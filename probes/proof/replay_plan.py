@@ -17,7 +17,8 @@ from pydantic import ValidationError
 from probes.capture_file.read import SealedFile
 from probes.errors import FileRefused, StorageError, UsageError
 from probes.plain_file import read_plain, regular
-from probes.proof.replay_files import code_files
+from probes.proof.replay_files import CODE, code_files, named_files
+from probes.proof.replay_modules import imported_below, in_place_of_others
 from probes.proof.verify import verify
 from probes.provenance.code import GitUnknown, repository, with_home
 from probes.provenance.packages import packages, python_version
@@ -60,6 +61,9 @@ class ReplayPlan(NamedTuple):
         functions: the files of the spec whose functions it would be allowed to run, with their recorded digests.
         anchored_by: head of the ledger that the recorded run has; empty where only its manifest and spec are there.
         imported: SHA-256 of the files of modules that were imported while the recorded run went on, by name.
+        modules: files below the directory that the script imports, and that the recorded run did; with what is not as it was recorded.
+        in_place: names in the directory that Python imports in the place of its own modules.
+        files: what the spec reads beside code: tensors of edits, and runs to compare with.
     """
 
     manifest: Manifest
@@ -72,6 +76,23 @@ class ReplayPlan(NamedTuple):
     functions: tuple[str, ...]
     anchored_by: str
     imported: Mapping[str, str]
+    modules: tuple[ReplayedModule, ...]
+    in_place: tuple[str, ...]
+    files: tuple[str, ...]
+
+
+class ReplayedModule(NamedTuple):
+    """A file below the directory that a replay would import.
+
+    Attributes:
+        name: relative to the directory.
+        sha256: of the file now.
+        state: `as recorded`, `CHANGED`, `not recorded`, or `gone`.
+    """
+
+    name: str
+    sha256: str
+    state: str
 
 
 def plan_replay(run: Path, out: Path, directory: Path | None, roots_only: bool = False) -> ReplayPlan:
@@ -98,14 +119,28 @@ def plan_replay(run: Path, out: Path, directory: Path | None, roots_only: bool =
         manifest=manifest,
         directory=where,
         script=script,
-        script_sha256=sha256(script.read_bytes()).hexdigest(),
+        script_sha256=_digest_now(script),
         recorded_sha256=manifest.code.sha256 or "",
         words=tuple(words),
         plugins=tuple(f"{plugin.kind} ({plugin.distribution} {plugin.version})" for plugin in manifest.spec.plugins),
         functions=tuple(f"{one.name} (SHA-256 {one.sha256[:12]})" for one in code_files(manifest)),
         anchored_by=head,
-        imported=_imported(run) if head else {},
+        imported=(imported := _imported(run) if head else {}),
+        modules=tuple(_modules(manifest.code, script, where, imported)),
+        in_place=in_place_of_others(where),
+        files=tuple(one for one in named_files(run, manifest) if not one.endswith(CODE)),
     )
+
+
+def _modules(code: CodeRecord, script: Path, directory: Path, imported: Mapping[str, str]) -> Iterator[ReplayedModule]:
+    """The modules below the directory that were recorded, and those that the script imports now, by name."""
+    then = {**{one.name: one.sha256 for one in code.modules or ()}, **imported}
+    recorded_files = {name: directory / name for name in then if not Path(with_home(name)).is_absolute() and directory / name != script}
+    now = {str(path.relative_to(directory)): path for path in imported_below(script, directory)}
+    for name, path in sorted({**recorded_files, **now}.items()):
+        digest = _digest_now(path)
+        state = "not recorded" if name not in then else "as recorded" if digest == then[name] else "CHANGED"
+        yield ReplayedModule(name, digest, "gone" if digest == "not there" else state)
 
 
 def _imported(run: Path) -> dict[str, str]:

@@ -130,8 +130,8 @@ def test_what_cannot_be_run_again_says_why(project: Path) -> None:
         recorded(project)
 
 
-def _planned(run: Path) -> str:
-    done = CliRunner().invoke(verb, [str(run), "--out", str(run.with_name("again"))])
+def _planned(run: Path, *words: str) -> str:
+    done = CliRunner().invoke(verb, [str(run), "--out", str(run.with_name("again")), *words])
     assert not run.with_name("again").exists()
     return f"{done.output} {done.exception}"
 
@@ -200,3 +200,54 @@ def test_a_spec_with_files_beside_it_replays_with_its_functions_tensors_and_refe
     with pytest.raises(RunError, match=r"specs/code/metrics.py: recorded .*, now "):
         replay(tmp_path / "base", tmp_path / "other")
     assert replay(tmp_path / "base", tmp_path / "third", anyway=True).same  # with the code that is kept beside the run
+
+
+def _tree(place: Path) -> dict[str, tuple[int, int]]:
+    """Every file below a directory with its size and time."""
+    return {str(path): (path.lstat().st_size, path.lstat().st_mtime_ns) for path in place.rglob("*")}
+
+
+def test_the_modules_that_the_script_imports_are_listed_before_it_is_asked(project: Path) -> None:
+    (project / "train.py").write_text("import layers.deep\nfrom loss import x\nimport torch\n" + SCRIPT)
+    (project / "layers").mkdir()
+    (project / "layers" / "__init__.py").write_text("from . import deep\n")
+    (project / "layers" / "deep.py").write_text("from ..outside import y\nfrom .sub import z\nimport loss\n")
+    (project / "layers" / "sub.py").write_text("(" * 10_000)
+    (project / "loss.py").write_text("import linked\n")
+    (project / "linked.py").symlink_to(project.parent / "elsewhere.py")
+    (project.parent / "elsewhere.py").write_text("")
+    (project / "random.py").write_text("")
+    said = _planned(project / "base", "--directory", str(project))
+    assert "modules       4 below the directory, 0 as recorded" in said
+    for shown in ("layers/__init__.py", "layers/deep.py", "layers/sub.py", "loss.py"):
+        assert f"  {shown}  " in said, said
+    assert "in the place of modules of Python: random.py" in said
+    assert "linked.py" not in said, "it is not below the directory"
+
+
+def test_a_directory_with_probes_of_its_own_is_refused(project: Path) -> None:
+    (project / "probes").mkdir()
+    (project / "probes" / "__init__.py").write_text("raise SystemExit(0)")
+    assert "which would run in the place of this one" in _planned(project / "base", "--directory", str(project))
+
+
+def test_before_consent_no_program_runs_and_nothing_is_written(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decoys: hooks, filters and monitors of git, a Python that starts with a file of the directory, and a script that writes."""
+    decoy = project.parent / "decoy"
+    for name in ("sitecustomize.py", "conftest.py", "loss.py", "train.py"):
+        (project / name).write_text(f"import loss\nopen({str(decoy)!r}, 'w')\n")
+    (project / ".git" / "hooks").mkdir(parents=True)
+    (project / ".git" / "config").write_text(f'[core]\n\tfsmonitor = "touch {decoy}"\n[filter "x"]\n\tclean = "touch {decoy}"\n')
+    (project / ".gitattributes").write_text("* filter=x\n")
+    monkeypatch.setattr("subprocess.Popen.__init__", lambda *_, **__: decoy.write_text("a program was run"))
+    before = _tree(project.parent)
+    said = _planned(project / "base", "--directory", str(project))
+    assert "give --yes" in said
+    assert "loss.py" in said
+    assert (_tree(project.parent), decoy.exists()) == (before, False)
+
+
+def test_a_replay_writes_below_its_directory_only(project: Path) -> None:
+    before = _tree(project)
+    replay(project / "base", project.parent / "again", directory=project)
+    assert _tree(project).keys() == before.keys()
