@@ -18,7 +18,6 @@ from probes.proof.replay import Replay
 from probes.proof.replay import replay as run_again
 from probes.proof.replay_plan import ReplayPlan
 
-
 MOST_MODULES = 40
 
 
