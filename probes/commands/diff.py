@@ -20,7 +20,12 @@ from probes.report.difference_text import markdown, text
 @click.option("--atol", type=click.FloatRange(min=0), help="Absolute tolerance; replaces those of the spec.")
 @click.option("--bitwise", is_flag=True, help="Compare bit for bit; ignore tolerances of the spec.")
 @click.option(
-    "--map", "mapping", multiple=True, metavar="OLD=NEW", help="Map a module path (or path:leaf) of A to its name in B; repeatable."
+    "--map",
+    "mapping",
+    multiple=True,
+    metavar="OLD=NEW",
+    help="Map a module path (or path:leaf) of A to its name in B, or one module to several: 'qkv=q+k+v[groups=12]'; @FILE reads lines; "
+    "repeatable.",
 )
 @click.option("--concat", type=click.Choice(["batch"]), help="Join the batches of all ranks, by sample ids if the runs have them.")
 @click.option("--read-all", is_flag=True, help="Read every value, even if the digests in the files agree.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,10 @@ from probes.proof.comparison.compare import ToleranceBounds
 from probes.proof.comparison.compared_run import ComparedRun
 from probes.proof.comparison.difference import Difference, GapDifference, SeriesDifference
 from probes.proof.comparison.execution_order import ExecutionOrder
+from probes.proof.comparison.joined_run import joined
+from probes.proof.comparison.mapping import parse_mappings
 from probes.proof.comparison.merged_run import MergedRun
-from probes.proof.comparison.pairing import PlanOrder, canonical, pair, parse_rename
+from probes.proof.comparison.pairing import PlanOrder, Rename, canonical, pair
 from probes.proof.comparison.provenance_diff import provenance_differences
 from probes.run_directory.listing import Directory, is_run, newest_run
 
@@ -43,7 +45,8 @@ def diff(
         b: the second, likewise.
         rtol: tolerance relative to the first, for every dtype; the spec's tolerances are then left aside.
         atol: absolute tolerance, likewise.
-        mapping: `OLD=NEW` module paths, or `path:leaf`, of the first and the second.
+        mapping: `OLD=NEW` module paths, or `path:leaf`, of the first and the second; `A+B` on one side for modules that are one in the
+            other run, with `[dim=1,groups=12]`; `@FILE` for the lines of a file.
         bitwise: compare bit for bit, whatever tolerances the spec names.
         by_digest: take captures whose stored block digests agree as equal, without reading them; `verify` checks that the
             digests are true.
@@ -66,7 +69,9 @@ def diff(
     tolerances = {} if bitwise else _tolerances(left, rtol, atol)
     order = PlanOrder(left.manifest)
     sides = _sides(left, right, concat)
-    found = dict(_compare(*sides, mapping, tolerances, order, by_digest))
+    renames, fusions = parse_mappings(mapping)
+    ours, theirs = joined(sides, fusions, [_transforms(left), _transforms(right)])
+    found = dict(_compare(ours, theirs, renames, tolerances, order, by_digest))
     series = tuple(found[key] for key in sorted(found, key=lambda named: (order.series(named[0]), named[1])))
     firsts = [one.first for one in series if one.first is not None]
     return Difference(
@@ -93,7 +98,7 @@ def _sides(left: Directory, right: Directory, concat: str) -> tuple[ComparedRun,
         raise UsageError(f'`concat` is "batch" or nothing, not `{concat}`')
     if _world(left) == _world(right) and not concat:
         return ComparedRun(left), ComparedRun(right)
-    return MergedRun(left, concat=bool(concat)), MergedRun(right, concat=bool(concat))
+    return MergedRun(left, _transforms(left), concat=bool(concat)), MergedRun(right, _transforms(right), concat=bool(concat))
 
 
 def _world(side: Directory) -> object:
@@ -125,6 +130,20 @@ def _resolved(side: Directory) -> dict[str, Any]:
         found = plain_json(document) if isinstance(document, str) else document
         return found if isinstance(found, dict) else {}
     return {}
+
+
+def _transforms(side: Directory) -> Callable[[str], Sequence[Mapping[str, Any]]]:
+    """The transforms of a probe, as the spec of a run resolved them; axes that `dims` of the probe names have their numbers."""
+    probes = _resolved(side).get("probes")
+
+    def of(probe: str) -> Sequence[Mapping[str, Any]]:
+        about = probes.get(probe) if isinstance(probes, dict) else None
+        found = about.get("transforms") if isinstance(about, dict) else None
+        names = {name: axis for axis, name in enumerate(about.get("dims") or ())} if isinstance(about, dict) else {}
+        listed = [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+        return [{**one, "dims": [names.get(dim, dim) for dim in one["dims"]]} if one.get("dims") else one for one in listed]
+
+    return of
 
 
 def _as_it_ran(side: Directory) -> dict[str, Any]:
@@ -172,10 +191,10 @@ def _lacking(side: Directory) -> Counter[tuple[int, SeriesKey, str]]:
 
 
 def _compare(
-    ours: ComparedRun, theirs: ComparedRun, mapping: Sequence[str], tolerances: Tolerances, order: PlanOrder, by_digest: bool
+    ours: ComparedRun, theirs: ComparedRun, renames: Sequence[Rename], tolerances: Tolerances, order: PlanOrder, by_digest: bool
 ) -> Iterator[tuple[tuple[SeriesKey, int], SeriesDifference]]:
     """Every series of either side; an extra one is marked so that it does not fall together with one of the first side."""
-    pairs = pair(ours.keys, theirs.keys, [parse_rename(text) for text in mapping])
+    pairs = pair(ours.keys, theirs.keys, renames)
     for key in told(sorted(ours.keys, key=order.series), "series"):
         other = pairs.get(key)
         found = SeriesDifference(key, other if other != key else None)

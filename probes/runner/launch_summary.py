@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +10,11 @@ from probes.errors import Problem
 from probes.printable import aligned
 from probes.run_directory.create import shown
 from probes.run_directory.launch.run_head import head_of
-from probes.run_directory.ledger_lines import read_ledgers
+from probes.run_directory.ledger_lines import read_ledgers, series_rows
 from probes.runner.summary import HEADER, RIGHT, Row, RunSummary
 from probes.signature import size
 
-DEFERRED = "captured-nothing"  # a probe that another rank has captured something of is no fault of this one
+DEFERRED = ("captured-nothing", "rule-judged-nothing")  # what another rank has captured or judged is no fault of this one
 MOST_NAMED = 8
 SUMS = ("fired", "captures", "nbytes")
 
@@ -25,8 +25,16 @@ def end_note(summary: RunSummary) -> dict[str, Any]:
         "rows": [vars(row) for row in summary.rows],
         "lines": summary.ending()[1:],
         "epochs": summary.epochs,
-        "nothing": {problem.path: problem.as_dict() for problem in summary.problems if problem.code == DEFERRED},
+        "deferred": [[*name, problem.as_dict()] for problem in summary.problems if (name := deferred_name(summary, problem))],
     }
+
+
+def deferred_name(summary: RunSummary, problem: Problem) -> tuple[str, ...]:
+    """By what a problem is known on all ranks, where another rank may have what this one lacks; empty for any other problem."""
+    value = summary.unreached.get(problem)
+    if value is not None:
+        return problem.code, *value
+    return (problem.code, problem.path, "", "") if problem.code in DEFERRED else ()
 
 
 class LaunchSummary:
@@ -52,9 +60,13 @@ class LaunchSummary:
         names = dict.fromkeys(row["probe"] for note in notes for row in note["rows"])
         self.rows = [_merged([row for note in notes for row in note["rows"] if row["probe"] == name]) for name in names]
         self.lines = [*_said([note["lines"] for note in notes])]
-        first: Mapping[str, Any] = notes[0]["nothing"]
-        silent = [path for path in first if all(path in note["nothing"] for note in notes)]
-        self.problems = [Problem(**first[path]) for path in silent]
+        self.problems = [*_of_all(notes, self._series())]
+
+    def _series(self) -> set[tuple[str, str, str]]:
+        """Probe, target and first word of the leaf of each series that a rank has sealed."""
+        ledgers = [ledger.entries for ledger in read_ledgers(self.directory)]
+        rows = (row for entries in ledgers for entry in entries for row in series_rows(entries, entry) or ())
+        return {(row.probe, row.target, row.leaf.partition(".")[0]) for row in rows}
 
     def text(self, width: int | None = None) -> str:
         """The table and what follows it.
@@ -69,6 +81,15 @@ class LaunchSummary:
 
     def __str__(self) -> str:
         return self.text()
+
+
+def _of_all(notes: Sequence[Mapping[str, Any]], series: Collection[tuple[str, str, str]]) -> Iterator[Problem]:
+    """What no rank has: of probes and rules what all ranks say, of values what a rank says and no rank has captured."""
+    said = [{tuple(name): about for *name, about in note["deferred"]} for note in notes]
+    for name, about in {name: about for one in reversed(said) for name, about in one.items()}.items():
+        code, probe, target, value = name
+        if all(name in one for one in said) if code in DEFERRED else (probe, target, value.partition(".")[0]) not in series:
+            yield Problem(**about)
 
 
 def _merged(rows: Sequence[Mapping[str, Any]]) -> Row:

@@ -33,10 +33,10 @@ from probes.run_directory.recording import Recording
 from probes.run_directory.resume import PreviousAttempts
 from probes.runner.clock.event_counts import EventCounts
 from probes.runner.engine import Engine, Observer
-from probes.runner.launch_summary import DEFERRED, LaunchSummary, end_note
+from probes.runner.launch_summary import LaunchSummary, deferred_name, end_note
 from probes.runner.program_events import ProgramEvents
 from probes.runner.run_loops import RunLoops, reason_of
-from probes.runner.summary import RunSummary, unmet
+from probes.runner.summary import RunSummary
 
 EXIT_SECONDS = 1.5  # how long a program that is interrupted waits for the sealer, which then goes on by itself
 
@@ -196,9 +196,10 @@ class Run(RunLoops):
             raise self.failure
         if self.past.attempt > 1 and not self.accounts:
             return  # a job that had come to its end was started again, and had nothing left to do
-        problems = [*unmet(self.plan, self.accounts, self.engine.clock.totals), *self.engine.writer.sinks.judge.problems()]
+        summary = self.summary()
+        problems = summary.problems
         if self.recording.launch is not None:
-            problems = [one for one in problems if one.code != DEFERRED]
+            problems = [one for one in problems if not deferred_name(summary, one)]
             problems += self.of_all_ranks.problems if self.of_all_ranks is not None else ()
         if problems:
             raise RunError("\n".join(str(problem) for problem in problems))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from probes.capture_file.closing import rule_verdicts
 from probes.capture_file.closing.missing_values import MissingValue, in_words, missing_values
@@ -22,9 +22,18 @@ from probes.spec import Probe
 
 Accounts = Mapping[int, list[Account]]
 
+UNREACHED = {"not reached", "not called", "not logged", "filtered", "recompute"}
 HEADER = ("probe", "hook", "targets", "fired", "captures", "bytes", "note")
 RIGHT = HEADER[2:6]
 RAISE = "`--set on_error=raise` ends the run where it happens"
+
+
+class MissedValue(NamedTuple):
+    """A value that was due, and that a process never came to."""
+
+    probe: str
+    target: str
+    value: str
 
 
 @dataclass(frozen=True)
@@ -69,7 +78,9 @@ class RunSummary:
         self.directory = writer.recording.directory
         self.missing = [one for indices in _probes(plan).values() for one in _missing(plan, writer.accounts, indices)]
         self.verdicts = writer.sinks.judge.verdicts
-        self.problems = [*unmet(plan, writer.accounts, clock.totals), *writer.sinks.judge.problems()]
+        found = unmet_values(plan, writer.accounts, clock.totals)
+        self.problems = [*(problem for problem, _ in found), *writer.sinks.judge.problems()]
+        self.unreached = {problem: value for problem, value in found if value is not None}
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data."""
@@ -163,7 +174,12 @@ def _row(plan: Plan, counters: Accounts, name: str) -> Row:
 
 def unmet(plan: Plan, counters: Accounts, totals: Mapping[str, int]) -> list[Problem]:
     """Where the run did not do what the spec asked for: probes that captured nothing, values that are missing in due steps."""
-    found = []
+    return [problem for problem, _ in unmet_values(plan, counters, totals)]
+
+
+def unmet_values(plan: Plan, counters: Accounts, totals: Mapping[str, int]) -> list[tuple[Problem, MissedValue | None]]:
+    """The problems of `unmet`, and the value of each that was never reached."""
+    found: list[tuple[Problem, MissedValue | None]] = []
     for name, indices in _probes(plan).items():
         bindings = [plan.bindings[index] for index in indices]
         accounts = {index: [epoch[index] for epoch in counters.values()] for index in indices}
@@ -175,13 +191,21 @@ def unmet(plan: Plan, counters: Accounts, totals: Mapping[str, int]) -> list[Pro
         if not any(done):
             why, hint = _why(plan, totals, accounts)
             message = f"probe `{name}` {'edited' if edits else 'captured'} nothing: {why}"
-            found.append(where.at(code="captured-nothing", message=message, hint=hint))
+            found.append((where.at(code="captured-nothing", message=message, hint=hint), None))
             continue
         for binding in bindings:
             lack = _lack(binding, accounts[binding.index])
             if lack:
-                found.append(where.at(code="missed-steps", message=f"probe `{name}`: {lack}", hint="`expect: {fires: some}` allows it"))
+                problem = where.at(code="missed-steps", message=f"probe `{name}`: {lack}", hint="`expect: {fires: some}` allows it")
+                value = MissedValue(name, binding.target, binding.value)
+                found.append((problem, value if _never_reached(accounts[binding.index]) else None))
     return found
+
+
+def _never_reached(accounts: Sequence[Account]) -> bool:
+    """Whether the module, operation or program never came to a value, so that another rank may have all of it."""
+    reasons = {reason for account in accounts for reason in account.skipped}
+    return not any(account.written or account.losses for account in accounts) and reasons <= UNREACHED
 
 
 def _lack(binding: Binding, accounts: Sequence[Account]) -> str:

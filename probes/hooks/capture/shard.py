@@ -66,7 +66,13 @@ def of_parts(transforms: Sequence[Transform]) -> dict[str, str]:
     found = {"transforms_of": "local part"}
     *before, last = (transform.model_dump() for transform in transforms)
     by_element = all(settings["kind"] in ELEMENTWISE and settings.get("mask") is None for settings in before)
-    if by_element and last["kind"] in MERGED and last.get("dims") is None and last.get("mask") is None:
+    if (
+        by_element
+        and last["kind"] in MERGED
+        and last.get("dims") is None
+        and last.get("mask") is None
+        and last.get("what", "moments") == "moments"
+    ):
         found["merges"] = " ".join(filter(None, (last["kind"], last.get("order"), last.get("what"))))
     return found
 

@@ -74,10 +74,10 @@ def pair(a: Iterable[SeriesKey], b: Iterable[SeriesKey], renames: Sequence[Renam
     Raises:
         UsageError: a renaming applies to no series, or leads two series to one.
     """
-    there = _normalised(b)
+    there = normalised(b)
     used: set[Rename] = set()
     found: dict[SeriesKey, SeriesKey] = {}
-    for name, key in _normalised(a).items():
+    for name, key in normalised(a).items():
         wanted = name
         for rename in renames:
             renamed = rename(name)
@@ -102,10 +102,16 @@ def _check(renames: Sequence[Rename], used: set[Rename], found: Mapping[SeriesKe
         seen[other] = key
 
 
-def _normalised(keys: Iterable[SeriesKey]) -> dict[SeriesKey, SeriesKey]:
+def is_parallel(keys: Iterable[SeriesKey]) -> bool:
+    """Whether all modules of a run are below the one of DataParallel."""
+    listed = list(keys)
+    return bool(listed) and all(key.target.split(".")[0] == DATA_PARALLEL for key in listed)
+
+
+def normalised(keys: Iterable[SeriesKey]) -> dict[SeriesKey, SeriesKey]:
     """Series by the name that does not depend on wrappers; by their own where two would be one."""
     listed = list(keys)
-    parallel = bool(listed) and all(key.target.split(".")[0] == DATA_PARALLEL for key in listed)
+    parallel = is_parallel(listed)
     names: dict[SeriesKey, SeriesKey] = {}
     for key in listed:
         target = canonical(key.target)

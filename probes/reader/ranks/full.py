@@ -128,7 +128,7 @@ def _whole(key: SeriesKey, blocks: Sequence[_Block], where: str) -> NDArray[Any]
     if not any(shardings):
         return put_together({(rank,): _value(key, block) for rank, block in enumerate(blocks)}, ["R"], where)
     first = one_sharding(shardings, where)
-    merge = _merge(key, {block.placed.merges for block in blocks})
+    merge = merge_named(key, {block.placed.merges for block in blocks})
     values = {one.coordinate: _value(key, block) for one, block in zip(shardings, blocks, strict=True) if one is not None}
     missing = [at for at in product(*map(range, first.mesh_shape)) if at not in values]
     if missing:
@@ -148,7 +148,7 @@ def one_sharding(shardings: Iterable[Sharding | None], where: str) -> Sharding:
     return first
 
 
-def _merge(key: SeriesKey, kinds: set[str]) -> Merge | None:
+def merge_named(key: SeriesKey, kinds: set[str]) -> Merge | None:
     """What makes one of the results of transforms on parts; None for the parts themselves.
 
     Raises:

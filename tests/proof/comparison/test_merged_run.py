@@ -41,6 +41,11 @@ spec = {"version": 1, "name": "s", "probes": {
     "w": {"hook": "tensor", "tensors": ["**"], "values": ["data"]},
     "g": {"hook": "tensor", "tensors": ["**"], "stage": "final"},
     "a": {"modules": ["0", "2"], "values": ["output", "grad_output"]},
+    "norms": {"hook": "tensor", "tensors": ["**"], "values": ["data"], "transforms": [{"kind": "norm"}]},
+    "stats": {"modules": ["0", "2"], "values": ["output"], "transforms": [{"kind": "abs"}, {"kind": "stats"}]},
+    "sizes": {"modules": ["0", "2"], "values": ["grad_output"], "transforms": [{"kind": "norm"}]},
+    "means": {"modules": ["0", "2"], "values": ["output"], "dims": ["b", "f"], "transforms": [{"kind": "accumulate", "dims": ["b"]}]},
+    "spread": {"modules": ["2"], "values": ["output"], "transforms": [{"kind": "accumulate", "what": "covariance", "dims": [0]}]},
     **values,
 }}
 batches = [torch.randn(8, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(step)) for step in range(3)]
@@ -81,7 +86,7 @@ def test_one_process_and_two_ranks_captured_the_same(tmp_path: Path) -> None:
     one, ddp = trained(tmp_path, "one", 1), trained(tmp_path, "ddp", 2)
     assert wrong(one, ddp, concat="batch") == []
     without = {name.split("/")[0] for name, *_ in wrong(one, ddp)}
-    assert without == {"a"}, "activations of ranks are joined only where that is asked for"
+    assert without == {"a", "stats", "sizes", "means", "spread"}, "activations of ranks are joined only where that is asked for"
 
 
 @pytest.mark.torture

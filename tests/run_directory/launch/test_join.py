@@ -120,6 +120,38 @@ def test_a_probe_that_no_rank_captured_fails_the_rank_that_speaks_for_all(tmp_pa
     assert sum("captured-nothing" in rank.stderr for rank in ranks) == 1
 
 
+STAGES = """
+import os, sys
+import torch
+from torch import nn
+import probes
+
+rank, out, lacking = int(os.environ["RANK"]), *sys.argv[1:]
+model = nn.Sequential(*[nn.Linear(4, 4) for _ in range(4)])
+spec = {"version": 1, "name": "r",
+    "probes": {"p": {"modules": ["0", "1", "2", "3"], "values": ["output"]}, "q": {"modules": ["0"], "values": ["output"]}},
+    "rules": {"small": {"probe": "q", "above": 1e9, "then": "fail"}}}
+with probes.attach(model, spec, out=out) as run:
+    for epoch in run.epochs(1):
+        for step, x in enumerate(run.steps([torch.ones(3, 4)] * 3)):
+            for number in (0, 1) if rank == 0 else (2,) if lacking == "lacking" else (2, 3):
+                x = model[number](x)
+"""
+
+
+@pytest.mark.parametrize("lacking", ["", pytest.param("lacking", marks=pytest.mark.torture)])
+def test_a_value_that_a_rank_never_reaches_is_a_fault_only_if_no_rank_has_it(tmp_path: Path, lacking: str) -> None:
+    """As with stages of a pipeline, where each process has all modules and calls its own."""
+    about = {**os.environ, "WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "job"}
+    with ThreadPoolExecutor(2) as pool:
+        jobs = [pool.submit(programs.run, "-c", STAGES, tmp_path / "r", lacking, env={**about, "RANK": str(rank)}) for rank in range(2)]
+        ranks = [job.result() for job in jobs]
+    said = "".join(rank.stderr for rank in ranks)
+    assert sorted(rank.returncode for rank in ranks) == ([0, 1] if lacking else [0, 0]), said
+    assert [line for line in said.splitlines() if "missed-steps" in line and "`3`" not in line] == []
+    assert ("`output` of `3` is missing in 3 of 3 steps" in said) == bool(lacking)
+
+
 @pytest.mark.torture
 def test_a_launch_that_was_killed_before_any_rank_had_come_is_begun_again(tmp_path: Path) -> None:
     out = tmp_path / "r"
