@@ -68,6 +68,11 @@ CASES = (
     ),
     Case("the disk is slow", "hooks wait", ("a slow disk",)),
     Case("SIGTERM, Ctrl-C, `sys.exit`, an exception", "the run ends within five seconds; committed steps are kept", ("ends early",)),
+    Case(
+        "ranks of a launch are killed, or run out of disk, and the launch is restarted or resumed with more or fewer processes",
+        "every committed step of every rank is in a file; each epoch is shown once, from one attempt",
+        ("ranks of a launch",),
+    ),
     Case("two runs use one directory", "the second ends with an error; the first continues", ("two runs",)),
     Case("a sealed file is damaged", "`probes verify` reports the place, or the damage changes no value", ("mutants",)),
     Case("a file or a journal is malicious", "the reader refuses it with an error code and opens no other file", ("crafted", "journals")),

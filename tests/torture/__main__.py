@@ -23,6 +23,7 @@ FAULTS = (
     "sealer_trouble",
     "exits",
     "races",
+    "ranks",
     "generated",
     "crafted",
     "mutants",

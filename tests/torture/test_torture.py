@@ -26,7 +26,7 @@ from tests.torture.nursery import ROOT, order_in
 from tests.torture.report import Effort, Row, save, text
 from tests.torture.shim import Calls, Fault
 
-LONG = {"failing_disk", "mutants", "sealer_trouble", "exits", "million", "small_memory"}  # a minute of CPU and more, like the rest
+LONG = {"ranks", "failing_disk", "mutants", "sealer_trouble", "exits", "million", "small_memory"}  # a minute of CPU and more, like the rest
 TRACED = re.compile(r"^\d+ +(\w+)\(.*\) += (-?\d+)")
 KINDS = {
     **dict.fromkeys(("write", "writev", "pwrite64", "pwritev", "pwritev2"), Calls.WRITE),

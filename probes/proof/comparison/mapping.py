@@ -35,7 +35,7 @@ class MapText(NamedTuple):
 
 
 class MappedName(NamedTuple):
-    """A module path with a place in its text; `*` stands for one level."""
+    """A module path with a place in its text; `*` matches one level."""
 
     path: str
     at: int
@@ -75,7 +75,7 @@ class Fusion(NamedTuple):
 
 
 def parse_mappings(texts: Sequence[str]) -> tuple[list[Rename], list[Fusion]]:
-    """What the mappings of a comparison say; `@FILE` stands for the lines of a file.
+    """What the mappings of a comparison say; `@FILE` means the lines of a file.
 
     Raises:
         UsageError: one of them cannot be read; with its place.
