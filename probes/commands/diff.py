@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import click
 
 from probes.commands.rendering.advance_line import LongCommand
+from probes.commands.rendering.numbers import numbers
 from probes.proof.comparison.difference import Difference
 from probes.proof.diff import diff as compare
 from probes.report.difference_text import markdown, text
@@ -27,6 +29,7 @@ from probes.report.difference_text import markdown, text
     help="Map a module path (or path:leaf) of A to its name in B, or one module to several: 'qkv=q+k+v[groups=12]'; @FILE reads lines; "
     "repeatable.",
 )
+@click.option("--rank", callback=numbers, help="Compare these ranks: 3 or 0,5 or 10:20.")
 @click.option("--concat", type=click.Choice(["batch"]), help="Join the batches of all ranks, by sample ids if the runs have them.")
 @click.option("--read-all", is_flag=True, help="Read every value, even if the digests in the files agree.")
 @click.option(
@@ -42,6 +45,7 @@ def diff(
     atol: float | None,
     bitwise: bool,
     mapping: tuple[str, ...],
+    rank: Any,
     concat: str | None,
     read_all: bool,
     markdown_file: Path | None,
@@ -52,7 +56,7 @@ def diff(
     If the runs have different numbers of ranks, the ranks of each run are merged: shards are joined, replicas compared, gradients of one
     rank's batch averaged, and with `--concat batch` the values of a batch are joined.
     """
-    found = compare(a, b, rtol=rtol, atol=atol, mapping=mapping, bitwise=bitwise, by_digest=not read_all, concat=concat or "")
+    found = compare(a, b, rtol=rtol, atol=atol, mapping=mapping, bitwise=bitwise, by_digest=not read_all, concat=concat or "", rank=rank)
     report(context, found, markdown_file, as_json)
 
 

@@ -22,6 +22,7 @@ from probes.proof.comparison.mapping import parse_mappings
 from probes.proof.comparison.merged_run import MergedRun
 from probes.proof.comparison.pairing import PlanOrder, Rename, canonical, pair
 from probes.proof.comparison.provenance_diff import provenance_differences
+from probes.reader.selection import Numbers, Selection
 from probes.run_directory.listing import Directory, is_run, newest_run
 
 Tolerances = Mapping[str, ToleranceBounds]
@@ -37,6 +38,7 @@ def diff(
     bitwise: bool = False,
     by_digest: bool = True,
     concat: str = "",
+    rank: Numbers = None,
 ) -> Difference:
     """Compare two runs, or two files, by series and clock.
 
@@ -52,6 +54,8 @@ def diff(
             digests are true.
         concat: `batch` joins the values of a batch over ranks, where the runs have another number of ranks, or lie on them in another way.
 
+        rank: ranks to compare: a number, several, or a slice; by default all.
+
     Returns:
         What differs; nothing is printed.
 
@@ -65,7 +69,11 @@ def diff(
     for name, value in (("rtol", rtol), ("atol", atol)):
         if value is not None and not 0 <= value < math.inf:
             raise UsageError(f"`{name}` must be a finite number of at least 0; got `{value}`")
-    left, right = _directory(a), _directory(b)
+    chosen = Selection().narrowed(rank=rank).has_file
+    left, right = _directory(a, chosen), _directory(b, chosen)
+    for side, path in ((left, a), (right, b)):
+        if rank is not None and not side.current:
+            raise UsageError(f'"{path}" has no file of rank {rank}')
     tolerances = {} if bitwise else _tolerances(left, rtol, atol)
     order = PlanOrder(left.manifest)
     sides = _sides(left, right, concat)
@@ -85,11 +93,11 @@ def diff(
     )
 
 
-def _directory(path: str | Path) -> Directory:
+def _directory(path: str | Path, has_file: Callable[[int, int], bool]) -> Directory:
     found = Path(path)
     if not found.exists():
         raise StorageError(f'"{found}" does not exist; `probes ls` lists the runs under runs/')
-    return Directory(newest_run(found) if found.is_dir() and not is_run(found) else found)
+    return Directory(newest_run(found) if found.is_dir() and not is_run(found) else found, has_file=has_file)
 
 
 def _sides(left: Directory, right: Directory, concat: str) -> tuple[ComparedRun, ComparedRun]:

@@ -51,13 +51,17 @@ class Mirror(Protocol):
 class Directory:
     """The files of one run, opened when they are touched; at most a few of them are open at a time.
 
+    Args:
+        has_file: whether the file of an epoch and a rank is meant; by default every one.
+
     Attributes:
         path: the run directory, or the one file that was opened.
         mirror: where the files come from, if the run is in a remote store.
     """
 
-    def __init__(self, path: Path, mirror: Mirror | None = None) -> None:
+    def __init__(self, path: Path, mirror: Mirror | None = None, has_file: Callable[[int, int], bool] | None = None) -> None:
         self.path = path
+        self._has_file = has_file
         self.mirror = mirror
         self._root = path if path.is_dir() else path.parent
         self._open: OrderedDict[str, SealedFile | UnsealedFile] = OrderedDict()
@@ -122,7 +126,8 @@ class Directory:
     def current(self) -> tuple[ListedFile, ...]:
         """The files that count, by epoch, rank and segment."""
         names = {name for attempt in self.attempts if attempt.current for name in attempt.files}
-        return tuple(sorted(found for found in self._entries() if found.name in names))
+        chosen = self._has_file or (lambda epoch, rank: True)
+        return tuple(sorted(found for found in self._entries() if found.name in names and chosen(found.epoch, found.rank)))
 
     def file(self, name: str) -> SealedFile | UnsealedFile:
         """An open file of the run."""

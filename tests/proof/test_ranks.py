@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from probes.digest import blake3_hex, canonical
+from probes.errors import UsageError
 from probes.proof.diff import diff
 from probes.proof.verify import verify
 from tests import independent_verifier
@@ -114,3 +115,13 @@ def test_diff_tells_that_a_rank_is_missing(tmp_path: Path) -> None:
     found = diff(tmp_path / "a", tmp_path / "b")
     assert found.verdict == "different"
     assert found.counts["missing"] == 50
+
+
+def test_some_ranks_are_compared(tmp_path: Path) -> None:
+    launch(tmp_path / "a")
+    launch(tmp_path / "b", lambda one, epoch: one._replace(bits=one.bits * 2))
+    assert diff(tmp_path / "a", tmp_path / "b").verdict == "different"
+    assert diff(tmp_path / "a", tmp_path / "b", rank=0).verdict == "same"
+    assert diff(tmp_path / "a", tmp_path / "b", rank=[1]).verdict == "different"
+    with pytest.raises(UsageError, match="has no file of rank 7"):
+        diff(tmp_path / "a", tmp_path / "b", rank=7)

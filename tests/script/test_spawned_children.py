@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -114,3 +115,93 @@ def test_a_script_that_a_trainer_starts_for_another_local_rank_gets_the_probes_o
     assert rewritten(ours, LOCAL_RANK="1") == ours
     monkeypatch.setenv("LOCAL_RANK", "1")
     assert rewritten(ours, LOCAL_RANK="1", WORLD_SIZE="2") == ours, "a worker of that rank, not another rank"
+
+
+LAUNCHED = """
+import os, sys
+import torch
+from torch import distributed, nn
+from torch.nn.parallel import DistributedDataParallel
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(3, 1)
+    def forward(self, x):
+        return self.fc(x)
+
+def work():
+    distributed.is_initialized() or distributed.init_process_group("gloo")
+    rank = distributed.get_rank()
+    torch.manual_seed(rank)
+    net = DistributedDataParallel(Net())
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    seen = []
+    for _ in range(3):
+        optimizer.zero_grad()
+        y = net(torch.randn(2, 3))
+        seen.append(y.detach().clone())
+        y.square().mean().backward()
+        optimizer.step()
+    torch.save(torch.stack(seen), f"seen.{rank}")
+    distributed.destroy_process_group()
+
+if __name__ == "__main__":
+    if sys.argv[1] == "debug_launcher":
+        from accelerate import debug_launcher
+        def with_group():
+            from accelerate import PartialState
+            PartialState(cpu=True)
+            work()
+        debug_launcher(with_group, num_processes=2)
+    elif sys.argv[1] == "elastic_launch":  # by which notebook_launcher starts processes where there are accelerators
+        from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+        config = LaunchConfig(min_nodes=1, max_nodes=1, nproc_per_node=2, run_id="none", rdzv_endpoint="127.0.0.1:0", rdzv_backend="c10d",
+            max_restarts=0, start_method="fork", rdzv_configs={"timeout": 60})
+        elastic_launch(config=config, entrypoint=work)()
+    else:
+        import pytorch_lightning as pl
+        from torch.utils.data import DataLoader, TensorDataset
+        class Module(pl.LightningModule):
+            def __init__(self):
+                super().__init__()
+                self.fc, self.seen = nn.Linear(3, 1), []
+            def training_step(self, batch, _index):
+                y = self.fc(batch[0])
+                self.seen.append(y.detach().clone())
+                return y.square().mean()
+            def on_train_end(self):
+                torch.save(torch.stack(self.seen), f"seen.{self.global_rank}")
+            def configure_optimizers(self):
+                return torch.optim.SGD(self.parameters(), lr=0.1)
+        quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
+        trainer = pl.Trainer(max_epochs=1, accelerator="cpu", devices=2, strategy=sys.argv[1], **quiet)
+        trainer.fit(Module(), DataLoader(TensorDataset(torch.randn(12, 3)), batch_size=2))
+    print("trained")
+"""
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize(
+    ("way", "needs"),
+    [
+        ("debug_launcher", "accelerate"),
+        ("elastic_launch", "torch"),
+        *((way, "pytorch_lightning") for way in ("ddp", "ddp_spawn", "ddp_fork", "ddp_notebook")),
+    ],
+)
+def test_children_of_launchers_of_functions_are_the_ranks_of_one_run(way: str, needs: str, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    pytest.importorskip(needs)
+    (tmp_path / "train.py").write_text(LAUNCHED)
+    (tmp_path / "p.yaml").write_text("version: 1\nprobes: {acts: {hook: forward, modules: [fc]}}\n")
+    about = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    command = [sys.executable, "-m", "probes", "run", "--out", "r", "p.yaml", "train.py", way]
+    done = subprocess.run(command, cwd=tmp_path, env=about, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
+    run = probes.open(tmp_path / "r")
+    for rank in (0, 1):
+        seen = torch.load(tmp_path / f"seen.{rank}", weights_only=True)
+        assert torch.equal(run["acts", "fc"].sel(rank=rank).torch(), seen), done.stderr
+    assert probes.verify(tmp_path / "r").ok
+    assert done.stderr.count("head of the run") == 1
