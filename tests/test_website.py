@@ -87,6 +87,14 @@ def test_a_policy_allows_the_scripts_that_are_in_a_page_and_no_others() -> None:
     assert "unsafe-inline" not in page.partition("script-src")[2].partition(";")[0]
 
 
+def test_the_description_of_the_package_has_no_link_or_picture_that_works_only_in_the_repository() -> None:
+    readme = (website.ROOT / "README.md").read_text(encoding="utf-8")
+    text = script("long_description").description(readme)
+    assert not re.findall(r"\]\((?!https?:)", website.outside_fences(text))
+    assert website.FENCE.findall(text) == website.FENCE.findall(readme)
+    assert "- **It fails before step 0.**" in text
+
+
 @pytest.mark.skipif(find_spec("mkdocs") is None, reason="MkDocs is not installed; the extra `docs` brings it")
 @pytest.mark.filterwarnings("ignore")  # of MkDocs and its plug-ins
 def test_the_site_builds_without_a_warning_and_fetches_nothing(tmp_path: Path) -> None:

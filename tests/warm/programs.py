@@ -12,8 +12,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from subprocess import CompletedProcess
 from threading import Lock
@@ -210,25 +209,7 @@ def run(
 
 def commands() -> Path:
     """A folder for the front of a PATH: `python` and `probes` in it begin in a fork too."""
-    return _shims(Path(_server.place()))
-
-
-@contextmanager
-def commands_with(*modules: str) -> Iterator[Path]:
-    """Such a folder, whose programs begin with these modules imported as well: a program of the server is their server."""
-    place = Path(tempfile.mkdtemp(prefix="warm-")) / "socket"
-    ours, its = os.pipe()
-    with Path(os.devnull).open("r+b") as null:
-        program = Program(("-m", "tests.warm.server", place, *modules), ROOT, None, [ours, null.fileno(), 2])
-    os.close(ours)
-    try:
-        yield _shims(place)
-    finally:
-        os.close(its)  # which ends it
-        program.wait()
-
-
-def _shims(place: Path) -> Path:
+    place = Path(_server.place())
     folder = place.parent / f"bin-{os.getpid()}"
     while not place.exists():  # its server still imports
         sleep(0.05)

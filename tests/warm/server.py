@@ -1,9 +1,8 @@
 """A process that has imported torch and probes once, and becomes each program that it is asked for in a fork.
 
-`python -m tests.warm.server SOCKET [MODULE ...]` imports further modules, and answers on a Unix socket. A request is one JSON line
-(`words` behind `python`, `cwd`, `env`) that carries three file descriptors; the answers are the process id at once and the exit code at
-the end, one line each. The child becomes the program: its signals, exit handlers and threads are those of an interpreter of its own.
-Whoever closes the connection kills it.
+`python -m tests.warm.server SOCKET` answers on a Unix socket. A request is one JSON line (`words` behind `python`, `cwd`, `env`) that
+carries three file descriptors; the answers are the process id at once and the exit code at the end, one line each. The child becomes
+the program: its signals, exit handlers and threads are those of an interpreter of its own. Whoever closes the connection kills it.
 """
 
 from __future__ import annotations
@@ -195,8 +194,6 @@ def main() -> None:
     known = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     base = [entry for entry in sys.path[1:] if entry not in known]
     packages()  # found once for all programs
-    for name in sys.argv[2:]:
-        importlib.import_module(name)
     torch.set_num_threads(1)
     server = Server(sys.argv[1])
     gc.collect()
