@@ -14,7 +14,7 @@ export HF_HUB_OFFLINE := 1
 unexport PYTHONDONTWRITEBYTECODE  # each of hundreds of programs would compile the package again, as no installed one does
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check browser bench torture fmt regenerate docs site clean
+.PHONY: help demo test check browser compat bench torture fmt regenerate docs site clean
 
 help:  ## list the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 18
@@ -40,6 +40,10 @@ bench: $(VENV)/dev.stamp  ## measure what captures cost on this machine
 torture: $(VENV)/dev.stamp  ## run the long fault and fuzz tests, and the others with fresh random numbers, over an hour (SEED=7 to repeat, N=0.1 for a tenth)
 	$(BIN)/python -m tests.torture --seed $(SEED) --n $(N) --json docs/torture.json
 	PROBES_TEST_SEED=$(SEED) OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses logical --maxprocesses 4
+
+compat: $(VENV)/dev.stamp  ## try the lowest declared and the newest versions on each Python that is here (about 6 GB at a time)
+	$(BIN)/python -m pip install -qq uv
+	$(BIN)/python -m tests.compat --uv $(BIN)/uv
 
 fmt: $(VENV)/dev.stamp  ## format the code
 	$(BIN)/ruff check --fix .

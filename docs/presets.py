@@ -21,6 +21,7 @@ PAGE = Path(__file__).with_name("presets.md")
 SHOWN = {
     "gradient-flow": "show runs/gradient-flow gradients/head.weight --limit 4",
     "dead-units": "ls runs/dead-units\nshow runs/dead-units largest/act --limit 4",
+    "saturation": "ls runs/saturation",
     "activation-stats": "show runs/activation-stats outputs/attention:output.0 --limit 4",
     "layer-outputs": "show runs/layer-outputs outputs/head",
     "weight-and-grad-norms": "show runs/weight-and-grad-norms weights/head.weight --limit 4",
@@ -30,6 +31,9 @@ SHOWN = {
     "attention-entropy": "show runs/attention-entropy entropy/attention:output.1 --limit 4",
 }
 """The commands that show the result of a preset, one a line."""
+
+SETTINGS: dict[str, dict[str, object]] = {"saturation": {"type": "ReLU", "low": 0, "high": 6, "axes": "batch unit ..."}}
+"""The variables of a preset that the program sets."""
 
 STOPPED = {"nan-hunt": "show runs/nan-hunt values/head:output --limit 3"}
 """Presets that end a diverging training: the program runs with a learning rate that is far too large."""
@@ -41,6 +45,8 @@ VIEWS = {
     "gradient-flow": "layers over steps, probe `gradients`: a column that fades towards the first row is a gradient that vanishes; "
     "the rules that were broken name the layers",
     "dead-units": "values as pictures, `largest`: units over steps, where a dead unit is a row of 0; "
+    "the rules that were broken name the units",
+    "saturation": "values as pictures, `smallest` and `largest`: units over steps, where a saturated unit is a row at an end; "
     "the rules that were broken name the units",
     "activation-stats": "layers over steps, figures `std`, `zeros` and `nan` of `outputs`; a red cell is not finite",
     "layer-outputs": "values as pictures: the output of each layer in the first step of each epoch",
@@ -76,13 +82,13 @@ class Net(nn.Module):
         return self.head(mixed.mean(1))
 
 
-def train(preset, lr=0.1):
+def train(preset, lr=0.1, **settings):
     torch.manual_seed(0)
     model = Net()
     model.stem.bias.data[2] = -5  # a unit that cannot fire
     optimizer = torch.optim.SGD(model.parameters(), lr=lr)
     data = [(torch.randn(8, 1, 9, 9), torch.randint(3, (8,))) for _ in range(20)]
-    with probes.attach(model, f"preset:{preset}", out=f"runs/{preset}") as run:
+    with probes.attach(model, f"preset:{preset}", out=f"runs/{preset}", vars=settings) as run:
         for _ in run.epochs(2):
             for image, label in run.steps(data):
                 loss = nn.functional.cross_entropy(model(image), label)
@@ -132,8 +138,11 @@ def page() -> str:
 
 def _entry(preset: str, command: str, train: object) -> str:
     assert callable(train)
-    train(preset)
-    return _section(preset, command, 0)
+    settings = SETTINGS.get(preset, {})
+    train(preset, **settings)
+    head, mark, shown = _section(preset, command, 0).rpartition("\n```console")
+    words = "".join(f", {name}={value!r}" for name, value in settings.items())
+    return head + (f'\nAfter `train("{preset}"{words})`:\n' if settings else "") + mark + shown
 
 
 def _stopped(preset: str, command: str, train: object) -> str:

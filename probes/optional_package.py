@@ -11,6 +11,7 @@ from typing import Any
 from probes.errors import MissingExtra
 
 OLDEST_TORCH = (2, 6)
+OLDEST_COMPILER = (2, 12)  # with torch 2.6 to 2.11, hooks are compiled away, or raise in the training
 
 
 def import_optional(package: str, extra: str, purpose: str) -> Any:
@@ -42,9 +43,14 @@ def require_torch(purpose: str) -> None:
     if not _is_installed("torch"):
         raise MissingExtra(f"{purpose} needs the package `torch`, which is not installed; {_install('torch')}")
     found = _torch_version()
-    if re.match(r"\d+\.\d+", found) and tuple(map(int, found.split(".")[:2])) < OLDEST_TORCH:
+    if is_older(found, OLDEST_TORCH):
         oldest = ".".join(map(str, OLDEST_TORCH))
         raise MissingExtra(f"{purpose} needs torch {oldest} or later, and torch {found} is installed; {_install('torch')}")
+
+
+def is_older(found: str, oldest: tuple[int, int]) -> bool:
+    """Whether a version is before another; one that is no number, such as of a source tree, is not."""
+    return re.match(r"\d+\.\d+", found) is not None and tuple(map(int, found.split(".")[:2])) < oldest
 
 
 def _install(extra: str) -> str:

@@ -89,6 +89,34 @@ def test_dead_units_says_where_there_is_no_relu(tmp_path: Path) -> None:
         probes.attach(nn.Linear(2, 2), "preset:dead-units", out=tmp_path / "run")
 
 
+SATURATED: dict[
+    str, tuple[dict[str, float], list[float], dict[str, list[int]]]
+] = {  # an activation with its settings, inputs of its units, and the units that are at an end
+    "Tanh": ({}, [0.0, 30.0, -30.0, 1.0], {"upper": [1], "lower": [2]}),
+    "Sigmoid": ({"low": 0.01}, [0.0, 30.0, -30.0, 1.0], {"upper": [1], "lower": [2]}),
+    "ReLU6": ({"low": 0, "high": 6}, [3.0, 30.0, -30.0, 1.0], {"upper": [1], "lower": [2]}),
+    "GELU": ({"low": 0, "high": 1e9}, [3.0, 30.0, -30.0, 1.0], {"upper": [], "lower": [2]}),
+}
+
+
+@pytest.mark.parametrize("kind", SATURATED)
+def test_saturation_names_the_units_at_each_end_and_the_step_since_when(kind: str, tmp_path: Path) -> None:
+    settings, inputs, ends = SATURATED[kind]
+    model = nn.Sequential(nn.Identity(), getattr(nn, kind)())
+    spread = torch.tensor([[-0.5], [0.5]])
+    with probes.attach(model, "preset:saturation", out=tmp_path / "run", vars={**settings, "type": kind, "steps": 3}) as run, run.epoch(0):
+        for step in range(6):
+            with run.step():
+                model(torch.tensor(inputs) * (step > 0) + spread + (0.4 if kind == "ReLU6" and not step else 0))
+    numbers = {end: [one for verdict in _verdicts(tmp_path, end) for one in verdict.numbers] for end in ends}
+    assert {end: [int(one.label) for one in found] for end, found in numbers.items()} == ends
+    assert {one.step for found in numbers.values() for one in found} == {1}
+
+
+def _verdicts(folder: Path, end: str) -> list[Any]:
+    return [one for one in probes.open(folder / "run").verdicts if end in one.rule]
+
+
 def test_activation_stats_holds_ten_numbers_for_every_module_that_fires(net: Net, tmp_path: Path) -> None:
     run = recorded(net, "activation-stats", tmp_path / "run")
     assert {series.key.target for series in run.series} == {"stem", "norm", "act", "attention", "head"}

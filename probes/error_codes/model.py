@@ -87,6 +87,7 @@ MODEL: dict[str, Code] = {
     ),
     "memory-peak": Code("note: the probe resets the peak memory counter of the device."),
     "fullgraph": Code("The value needs a graph break, but the module is compiled with `fullgraph=True`."),
+    "old-compiler": Code("The module is compiled, and this version of torch drops hooks from compiled graphs."),
     "wrapped-path": Code("note: the path has wrapper levels, such as `module.` of `DataParallel`; captures omit them."),
     "unknown-operation": Code(
         "Torch has no function or method with this name; `ops` names functions such as `linear`.",

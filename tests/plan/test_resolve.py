@@ -237,3 +237,16 @@ def test_a_number_that_does_not_exist_is_not_replaced_by_another() -> None:
     with pytest.raises(PlanError) as found:
         probes.resolve({"version": 1, "probes": {"p": {"hook": "forward", "modules": ["layer.7.norm"]}}}, nn.Sequential(nn.Linear(2, 2)))
     assert "did you mean" not in str(found.value)
+
+
+@pytest.mark.parametrize("version", ["2.6.0+cu124", "2.11.1"])
+def test_a_compiled_model_of_an_old_torch_is_refused_in_a_sentence(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "__version__", version)
+    model = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    spec = {"version": 1, "probes": {"p": {"hook": "forward", "modules": ["0"]}}}
+    assert probes.resolve(spec, model)
+    model.compile(backend="eager")
+    with pytest.raises(PlanError, match=r"torch 2.* drops hooks from compiled graphs") as refused:
+        probes.resolve(spec, model)
+    assert refused.value.problems[0].code == "old-compiler"
+    assert "install torch 2.12 or later" in refused.value.problems[0].hint

@@ -10,6 +10,7 @@ import torch
 
 from probes.errors import Problem, nearest
 from probes.module_glob import ModuleGlob
+from probes.optional_package import OLDEST_COMPILER, is_older
 from probes.plan.binding import Binding
 from probes.plan.draft import ProbeDraft
 from probes.spec import LoadedSpec
@@ -24,6 +25,7 @@ def check(bound: Bound) -> None:
     """Note on each probe what is wrong with its bindings, or worth knowing."""
     _one_edit_of_a_value(bound)
     _possible_edits(bound)
+    _compiled_by_an_old_torch(bound)
     _gradients_in_fullgraph(bound)
     _fused_kernels(bound)
     _limits_of_sinks(bound)
@@ -70,6 +72,17 @@ def _possible_edits(bound: Bound) -> None:
 
 
 # Compiled modules and fused kernels
+
+
+def _compiled_by_an_old_torch(bound: Bound) -> None:
+    """Refuse hooks in a compiled module where torch would drop them from the graph, or raise in the training."""
+    oldest = ".".join(map(str, OLDEST_COMPILER))
+    for draft, binding in _pairs(bound) if is_older(torch.__version__, OLDEST_COMPILER) else ():
+        region = draft.tree.compiled_region(binding.module)
+        if region is not None:
+            whole = f"`{region.path}`" if region.path else "the model"
+            message = f"{whole} is compiled, and torch {torch.__version__} drops hooks from compiled graphs"
+            draft.refuse("old-compiler", message, f"install torch {oldest} or later, or leave out `torch.compile` in this run")
 
 
 def _gradients_in_fullgraph(bound: Bound) -> None:
