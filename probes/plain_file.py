@@ -58,14 +58,14 @@ def read_plain(path: Path, most: int = LARGEST_TEXT) -> bytes:
 
 
 def plain_json(text: bytes | str) -> Any:
-    """The value of a JSON text: at most 64 levels deep, integers below 2^64, finite numbers, text that has a UTF-8 form.
+    """The value of a JSON text: at most 64 levels deep, no key twice, integers below 2^64, finite numbers, text in UTF-8.
 
     Raises:
         ValueError: the text is anything else.
     """
     words = text.decode() if isinstance(text, bytes) else text
     try:
-        found = json.loads(words, parse_int=_integer, parse_constant=_refuse)
+        found = json.loads(words, parse_int=_integer, parse_constant=_refuse, object_pairs_hook=_distinct)
     except RecursionError:
         raise ValueError(f"more than {DEEPEST} levels") from None
     _check_depth(found)
@@ -90,6 +90,14 @@ def _integer(digits: str) -> int:
     if len(digits) > 20 or abs(number := int(digits)) >= LARGEST_INTEGER:
         raise ValueError(f"an integer of {len(digits)} digits")
     return number
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object; of a key that is there twice, another reader may take the other value."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key is there twice")
+    return found
 
 
 def _refuse(word: str) -> NoReturn:

@@ -95,8 +95,22 @@ def place(name: str) -> dict[str, Any]:
     return {"epoch": epoch, "attempt": attempt or 1, "segment": segment, "rank": rank or 0, "ledger": ledger, "alone": rank is None}
 
 
-def check_launches(manifests: dict[str, Any], listed: set[str]) -> None:
-    """Every start has the manifests of all its ranks, and files of no other ranks."""
+def launch_worlds(run: Path, run_id: str) -> dict[int, int]:
+    """The number of processes of each start that has a launch file."""
+    worlds = {}
+    for path in run.glob("launch*.json"):
+        named = re.fullmatch(r"launch(?:\.a([1-9][0-9]*))?\.json", path.name)
+        if named and named[1] != "1":
+            text = regular(path)
+            found = json.loads(text)
+            require(canonical(found) + b"\n" == text, "the form of a launch file")
+            require((found["format"], found["run_id"], found["attempt"]) == ("launch.v1", run_id, int(named[1] or 1)), "a launch file")
+            worlds[found["attempt"]] = found["world"]
+    return worlds
+
+
+def check_launches(manifests: dict[str, Any], listed: set[str], launched: dict[int, int]) -> None:
+    """Every start has the manifests of all its ranks, and files of no other ranks; one that was killed early sealed nothing."""
     worlds: dict[int, int] = {}
     for name, manifest in manifests.items():
         start, rank = int((re.search(r"\.a(\d+)", name) or [0, 1])[1]), int((re.search(r"rank-(\d+)", name) or [0, 0])[1])
@@ -104,7 +118,13 @@ def check_launches(manifests: dict[str, Any], listed: set[str]) -> None:
         require(manifest["rank"] == rank < world and worlds.setdefault(start, world) == world, "the ranks of a launch")
     for start, world in worlds.items():
         again = f".a{start}" if start > 1 else ""
-        require(all(f"run{again}{f'.rank-{rank:04d}' if rank else ''}.json" in manifests for rank in range(min(world, 9999))), "a rank")
+        require(launched.get(start, world) == world, "the processes of a launch")
+        sealed = any(place(name)["attempt"] == start for name in listed)
+        require(
+            (launched and not sealed)
+            or all(f"run{again}{f'.rank-{rank:04d}' if rank else ''}.json" in manifests for rank in range(min(world, 9999))),
+            "a rank",
+        )
     for stated in map(place, listed):
         world = worlds.get(stated["attempt"], 0)
         require(not world or (stated["alone"] == (world == 1) and stated["rank"] < world), "the rank of a file")
@@ -147,7 +167,7 @@ def check_run(run: Path) -> None:
         require(len(of_epoch) >= min(worlds[epoch], 9999) or not all(of_epoch.values()), "every rank has a file of a complete epoch")
     check_segments(places, ends)
     require(listed, "no file was sealed")
-    check_launches(manifests, listed)
+    check_launches(manifests, listed, launch_worlds(run, manifest["run_id"]))
     require({path.name for path in run.glob("epoch-*.h5")} == listed, "files and ledger differ")
     require(not list(run.glob("epoch-*.journal")), "an epoch is not sealed")
 
@@ -177,7 +197,10 @@ def part(manifest: dict[str, Any], name: str) -> object:
 
 def check_ledger(path: Path) -> list[dict[str, Any]]:
     previous, entries = "0" * 64, []
-    for index, line in enumerate(regular(path).split(b"\n")[:-1]):
+    whole = regular(path).split(b"\n")[:-1]
+    if whole and b"\0" in whole[-1]:
+        whole.pop()  # not all of it came to the device
+    for index, line in enumerate(whole):
         entry = json.loads(line)
         require(canonical(entry) == line and " ".join(sorted(entry)) == FORMATS[entry["format"]], "a line of the ledger")
         require(all(type(entry[name]) is int for name in ("epoch", "attempt", "rank", "bytes", "captures", "index")), "a number")
@@ -217,7 +240,7 @@ def check_file(path: Path, entry: dict[str, Any], manifests: dict[str, Any]) -> 
         require(not late or hashlib.sha256(regular(path.parent / late["name"])).hexdigest() == late["sha256"], "the later sources")
         start = f".a{about['attempt']}" if about["attempt"] > 1 else ""
         rank = f".rank-{about['rank']:04d}" if about["rank"] else ""
-        require(mine == manifests[f"run{start}{rank}.json"], "the manifest")
+        require(canonical(mine) == canonical(manifests[f"run{start}{rank}.json"]), "the manifest")
         check_texts(texts, mine)
         rows, captures, outlines = [], 0, []
         for probe in file["captures"]:

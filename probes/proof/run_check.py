@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from probes.capture_file.closing.missing_values import MissingValue, in_words
 from probes.capture_file.outline import stated
+from probes.digest import canonical
 from probes.error_codes import PROOF
 from probes.errors import FileRefused
 from probes.progress.loops import told
@@ -48,7 +49,7 @@ class RunCheck:
         self._findings: list[Finding] = []
         self._manifests: dict[str, dict[str, Any]] = {}
         self._worlds = self._read_worlds()
-        self._copied = False
+        self._copied: set[str] = set()
         self._thread = ThreadPoolExecutor(1)
 
     def _read_worlds(self) -> dict[int, int]:
@@ -71,7 +72,7 @@ class RunCheck:
         if anchors and single and anchored.lines and not anchored.covers(self._ledgers, self._path.name):
             self._find("anchor-uncovered", self._path.name, "no anchor covers the line that lists it")
         checked = [self._file(name) for name in told(names, "file")]
-        if "run.json" in self._manifests and checked and not self._copied:
+        if "run.json" in self._manifests and checked and "run.json" not in self._copied:
             self._find("manifest-uncovered", "run.json", "no file has a copy of it, so no digest covers it")
         if not names and not self._findings:
             self._find("nothing", self._directory.name, "no file was sealed")
@@ -226,8 +227,8 @@ class RunCheck:
         if not self._manifests or not found.manifest:
             return []
         name = manifest_name(int(found.attributes.get("attempt") or 1), int(found.attributes.get("rank") or 0))
-        self._copied |= name == "run.json"
-        if self._manifests.get(name) == found.manifest:
+        self._copied.add(name)
+        if name in self._manifests and canonical(self._manifests[name]) == canonical(found.manifest):  # in Python `True == 1`
             return []
         if entry is None or digest != entry.file_blake3:
             return [Finding("manifest-edited", found.name, f"the manifest in it is not `{name}`")]

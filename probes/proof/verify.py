@@ -72,16 +72,17 @@ def _one_run(path: Path, anchors: Sequence[str], sha256: bool) -> Verdict:
 
 def _every_run(path: Path, anchors: Sequence[str], sha256: bool) -> Verdict:
     """One verdict over all runs below a directory, whose files are named with their run."""
-    runs = sorted(run_directories(path))
-    if not runs:
+    links: list[Path] = []
+    runs = sorted(run_directories(path, inside=True, links=links))
+    if not runs and not links:
         raise StorageError(f'"{path}" holds no run: there is no run.json, no ledger and no epoch file in it')
     if anchors and len(runs) > 1:
         raise UsageError(f'"{path}" has {len(runs)} runs; an anchor is of one run')
     verdicts = [_one_run(run, anchors, sha256) for run in told(runs, "run")]
-    if len(runs) == 1:
+    if len(runs) == 1 and not links:
         return verdicts[0]
     names = [str(run.relative_to(path)) for run in runs]
-    findings: list[Finding] = []
+    findings = [Finding("not-regular", str(link.relative_to(path)), "is a link to a run, which is not verified") for link in links]
     for name, verdict in zip(names, verdicts, strict=True):
         findings += [replace(finding, file=f"{name}/{finding.file}") for finding in verdict.findings]
     files = [replace(file, file=f"{name}/{file.file}") for name, verdict in zip(names, verdicts, strict=True) for file in verdict.files]

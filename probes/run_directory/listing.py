@@ -291,8 +291,13 @@ def _outline(row: SeriesRow, epoch: int) -> SeriesOutline:
     return SeriesOutline(key, row.dtype, row.captures, shape, dims, row.bytes, (epoch,) if row.epochs is None else tuple(row.epochs))
 
 
-def run_directories(path: Path) -> Iterator[Path]:
-    """The run directories at or below a path; a run holds no other runs.
+def run_directories(path: Path, *, inside: bool = False, links: list[Path] | None = None) -> Iterator[Path]:
+    """The run directories at or below a path; links are not followed.
+
+    Args:
+        path: where to begin.
+        inside: also those in the directory of another run, which are no part of that run.
+        links: takes the links to run directories.
 
     Raises:
         StorageError: a directory cannot be read, or its path is too long, so that there may be runs in it.
@@ -303,8 +308,12 @@ def run_directories(path: Path) -> Iterator[Path]:
         try:
             if found.is_dir() and is_run(found):
                 yield found
-            elif found.is_dir():
-                waiting += sorted((below for below in found.iterdir() if below.is_dir() and not below.is_symlink()), reverse=True)
+                if not inside:
+                    continue
+            below = sorted((one for one in found.iterdir() if one.is_dir()), reverse=True) if found.is_dir() else []
+            waiting += [one for one in below if not one.is_symlink()]
+            if links is not None:
+                links += [one for one in below if one.is_symlink() and is_run(one)]
         except OSError as error:
             raise StorageError(f'"{shortened(str(found), 200)}" cannot be searched for runs: {error.strerror}') from error
 

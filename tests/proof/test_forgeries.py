@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 import probes
 from probes.commands.verify import verify as command
-from probes.digest import blake3_hex
+from probes.digest import blake3_hex, canonical
 from probes.errors import ProbesError
 from probes.proof.verify import verify
 from tests import independent_verifier
@@ -101,6 +101,13 @@ def _folder(run: Path, name: str) -> None:
     (run / name).mkdir()
 
 
+def _relisted(run: Path, change: Callable[[bytes], bytes]) -> None:
+    """Change the last file and what its line states of its bytes."""
+    _rewritten(run, change, LAST)
+    content = (run / LAST).read_bytes()
+    stated(run, bytes=len(content), file_blake3=blake3_hex(content))
+
+
 def _appended(run: Path, text: bytes) -> None:
     with (run / "ledger.jsonl").open("ab") as file:
         file.write(text)
@@ -166,7 +173,43 @@ def _other_manifest(run: Path) -> None:
     (run / "run.a2.json").write_text(text.replace('"run_id": "', '"run_id": "x'))
 
 
+def _in_manifest_text(run: Path, old: str, new: str) -> None:
+    _rewritten(run, lambda text: text.replace(old.encode(), new.encode(), 1), "run.json")
+
+
+def _launch_file(run: Path, run_id: str = "r", world: int = 1, before: bytes = b"") -> None:
+    stated: dict[str, Any] = {
+        "format": "launch.v1",
+        "run_id": run_id,
+        "attempt": 1,
+        "world": world,
+        "next_epoch": 0,
+        "restart": 0,
+        "ticks": 0,
+    }
+    stated |= dict.fromkeys(("launcher", "job", "agent", "token", "started"), "x")
+    (run / "launch.json").write_bytes(b"{" + before + canonical(stated)[1:] + b"\n")
+
+
 FORGERIES: dict[str, Forgery] = {
+    "a manifest with a key twice": Forgery(ONE, lambda run: _in_manifest_text(run, '"run_id": "r"', '"run_id": "x",\n "run_id": "r"')),
+    "a manifest with a truth value for a number": Forgery(ONE, lambda run: _in_manifest_text(run, '"rank": 0', '"rank": false')),
+    "a manifest with a fraction for an integer": Forgery(ONE, lambda run: _in_manifest_text(run, '"rank": 0', '"rank": 0.0')),
+    "a manifest with an escape for a letter": Forgery(ONE, lambda run: _in_manifest_text(run, '"run_id"', '"run\\u005fid"')),
+    "a manifest with carriage returns": Forgery(ONE, lambda run: _rewritten(run, lambda text: text.replace(b"\n", b"\r\n"), "run.json")),
+    "a launch file of one process": Forgery(ONE, _launch_file, 0, 0),
+    "a launch file of another run": Forgery(ONE, lambda run: _launch_file(run, "s")),
+    "a launch file of more processes": Forgery(ONE, lambda run: _launch_file(run, world=2)),
+    "a launch file with a key twice": Forgery(ONE, lambda run: _launch_file(run, before=b'"world":9,')),
+    "a file that is a hard link to another epoch": Forgery(ONE, lambda run: ((run / LAST).unlink(), os.link(run / FILE, run / LAST))),
+    "a file with a block before the HDF5 content": Forgery(
+        ONE, lambda run: _relisted(run, lambda content: b"#!/bin/sh\n".ljust(512, b"\0") + content)
+    ),
+    "a file with zeros behind its end": Forgery(ONE, lambda run: _relisted(run, lambda content: content + bytes(4096))),
+    "a file with an object reference": Forgery(
+        ONE, lambda run: _in_file(run, lambda file: file.create_dataset("r", data=file.ref, dtype=h5py.ref_dtype))
+    ),
+    "zeros behind the last line, as a loss of power leaves them": Forgery(ONE, lambda run: _appended(run, bytes(9) + b"\n"), 0, 0),
     "another attempt in a new ledger of another rank": Forgery(ONE, _new_ledger),
     "a rank more than the run had": Forgery(ONE, _new_rank),
     "a second launch with two ranks": Forgery(ONE, _second_launch, 0, 1),
@@ -385,3 +428,32 @@ def test_a_file_whose_name_is_that_of_another_epoch_is_not_read(honest: dict[str
     shutil.copy(run / LAST, run / FILE)
     with pytest.raises(ProbesError, match="states another epoch than its name"):
         _ = probes.open(run)["acts", "fc1"].numpy()
+
+
+def test_runs_in_runs_are_verified_and_links_to_runs_are_not_passed_over(honest: dict[str, Path], tmp_path: Path) -> None:
+    inner = Path(shutil.copytree(honest[ONE], tmp_path / "runs" / "a" / "inner"))
+    shutil.copytree(honest[ONE], tmp_path / "runs" / "a", dirs_exist_ok=True)
+    assert answer(tmp_path / "runs")[0] == 0
+    _rewritten(inner, lambda text: text[:-9], LAST)
+    assert answer(tmp_path / "runs")[0] == 1
+    shutil.move(inner, tmp_path / "away")
+    assert answer(tmp_path / "runs")[0] == 0
+    (tmp_path / "runs" / "b").symlink_to(tmp_path / "away")
+    assert [one.code for one in verify(tmp_path / "runs").findings] == ["not-regular"]
+
+
+def test_no_file_of_a_stranger_stands_in_for_an_anchor(honest: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file in the working directory that is called as the hash, one in the run, and one with two heads."""
+    head = verify(honest[ONE]).head
+    run = tmp_path / "run"
+    write_run(run, epochs=2, source=small, change=other)
+    kept = {"format": "anchor.v1", "run_id": "r", "head": verify(run).head, "files": 2}
+    for name in (head, "anchor.json"):
+        (run / name).write_text(json.dumps(kept))
+    monkeypatch.chdir(run)
+    assert answer(run, "--anchor", head)[0] == 1
+    refused = CliRunner().invoke(command, [str(run), "--anchor", "anchor.json"]).exception
+    assert "is in the run directory" in str(refused)
+    (tmp_path / "twice.json").write_text(json.dumps(kept).replace('"head"', f'"head": "{head}", "head"'))
+    refused = CliRunner().invoke(command, [str(run), "--anchor", str(tmp_path / "twice.json")]).exception
+    assert "is not an anchor" in str(refused)

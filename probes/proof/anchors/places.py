@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from probes.proof.in_toto import statement
 
 LARGEST = 1 << 24  # a statement names every file
 GIT = "git"
+HASH = re.compile(r"[0-9a-fA-F]{32,64}")
 
 
 def keep_in_file(anchor: AnchorNote, path: Path, run: Path) -> None:
@@ -77,13 +79,19 @@ def found(place: str, run: Path, repository: Path, signers: Signers | None = Non
         if not manifest:
             raise UsageError(f'"{run}" has no manifest that names the run')
         return anchors_in(str(manifest.get("run_id")), _commit(manifest), repository, signers)
+    if is_tracker(place) or HASH.fullmatch(place):  # a stranger's directory may have a file of any name
+        if signers is not None:
+            raise UsageError(f"`--signers` is for anchors in files and tags; `{place}` has no signature")
+        return (anchor_in(place).of(str(_manifest(run).get("run_id", "")), place),) if is_tracker(place) else (KeptAnchor(place),)
     path = Path(place)
     run_id = str(_manifest(run).get("run_id", ""))
     if path.is_file():
+        if path.resolve().is_relative_to(run.resolve()):
+            raise UsageError(
+                f'"{path}" is in the run directory, where who can change the run can change it too; give an anchor that you keep'
+            )
         return (_of_file(path, signers).of(run_id, place),)
-    if signers is not None:
-        raise UsageError(f"`--signers` is for anchors in files and tags; `{place}` has no signature")
-    return (anchor_in(place).of(run_id, place),) if is_tracker(place) else (KeptAnchor(place),)
+    return (KeptAnchor(place),)  # which is refused as no anchor
 
 
 def _of_file(path: Path, signers: Signers | None) -> KeptAnchor:

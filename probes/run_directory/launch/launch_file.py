@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from probes.digest import canonical
 from probes.errors import FileRefused
 from probes.plain_file import plain_object, read_plain
-from probes.run_directory.file_name import temporary_name
+from probes.run_directory.file_name import manifest_files, temporary_name
 from probes.run_directory.publish import publish
 
 _NAME = re.compile(r"launch(?:\.a([1-9][0-9]{0,9}))?\.json")
@@ -55,6 +55,9 @@ def launches(directory: Path) -> dict[int, LaunchRecord]:
     """
     names = sorted(path.name for path in directory.glob("launch*.json") if is_launch_file(path.name))
     found = [_read(directory / name) for name in names]
+    runs = {one.run_id for one in found} | ({_run_id(path) for path in manifest_files(directory)[:1]} if found else set())
+    if len(runs) > 1:
+        raise FileRefused("launch-differs", f'"{directory / names[0]}" is not of the run of the files beside it')
     return {one.attempt: one for one in sorted(found, key=lambda one: one.attempt)}
 
 
@@ -65,12 +68,24 @@ def worlds(directory: Path) -> dict[int, int]:
 
 def _read(path: Path) -> LaunchRecord:
     try:
-        found = LaunchRecord.model_validate(plain_object(read_plain(path)))
+        text = read_plain(path)
+        stated = plain_object(text)
+        found = LaunchRecord.model_validate(stated)
     except (ValueError, ValidationError) as error:
         raise FileRefused("launch-differs", f'"{path}" is not a launch file: {str(error).splitlines()[0]}') from error
+    if canonical(stated) + b"\n" != text:
+        raise FileRefused("launch-differs", f'"{path}" is not written the way a launch file is')
     if launch_name(found.attempt) != path.name:
         raise FileRefused("launch-differs", f'"{path}" states attempt {found.attempt}, which is not the one of its name')
     return found
+
+
+def _run_id(manifest: Path) -> str:
+    """The run that a manifest names; that of no launch file where it cannot be read."""
+    try:
+        return str(plain_object(read_plain(manifest)).get("run_id"))
+    except ValueError:
+        return ""
 
 
 def write_launch(directory: Path, record: LaunchRecord) -> None:

@@ -85,6 +85,7 @@ function checkNamed(run, one) {
 function readLedger(run, name) {
   const lines = regular(join(run, name)).toString('latin1').split('\n');
   lines.pop();
+  if (lines.length && lines.at(-1).includes('\0')) lines.pop(); // not all of it came to the device
   let previous = FIRST;
   const entries = lines.map((latin, index) => {
     const line = Buffer.from(latin, 'latin1'), entry = parse(utf8(line)), facts = Object.fromEntries(entry);
@@ -128,7 +129,21 @@ function checkTogether(entries) {
   }
 }
 
-function checkLaunches(manifests, entries) {
+function readLaunches(run, names, manifests) {
+  const worlds = new Map();
+  for (const name of names) {
+    const found = /^launch(?:\.a([1-9][0-9]*))?\.json$/.exec(name);
+    if (!found || found[1] === '1') continue;
+    const text = regular(join(run, name)), stated = parse(utf8(text)), attempt = Number(stated.get('attempt'));
+    require(`${canonical['proof.v1'](stated)}\n` === text.toString('utf8'), 'the form of a launch file');
+    require(stated.get('format') === 'launch.v1' && attempt === Number(found[1] ?? 1), 'a launch file');
+    require(stated.get('run_id') === manifests.get('run.json').get('run_id'), 'the run of a launch file');
+    worlds.set(attempt, Number(stated.get('world')));
+  }
+  return worlds;
+}
+
+function checkLaunches(manifests, entries, launched) {
   const worlds = new Map();
   for (const [name, manifest] of manifests) {
     const { attempt, rank } = manifestPlace(name), world = Number(manifest.get('environment').get('world'));
@@ -136,6 +151,8 @@ function checkLaunches(manifests, entries) {
     worlds.set(attempt, world);
   }
   for (const [attempt, world] of worlds) {
+    require((launched.get(attempt) ?? world) === world, 'the processes of a launch');
+    if (launched.size && !entries.some((entry) => entry.attempt === attempt)) continue; // killed before all ranks had come
     for (let rank = 0; rank < Math.min(world, manifests.size + 1); rank++) require(manifests.has(manifestName(attempt, rank)), 'a rank');
   }
   for (const entry of entries) {
@@ -254,7 +271,7 @@ function checkRun(run, anchors) {
   const entries = [...ledgers.values()].flat();
   checkTogether(entries);
   const manifests = readManifests(run, names);
-  checkLaunches(manifests, entries);
+  checkLaunches(manifests, entries, readLaunches(run, names, manifests));
   checkRanks(manifests, entries);
   checkSegments(entries);
   require(entries.length, 'no file was sealed');
