@@ -75,7 +75,11 @@ CASES = (
     ),
     Case("two runs use one directory", "the second ends with an error; the first continues", ("two runs",)),
     Case("a sealed file is damaged", "`probes verify` reports the place, or the damage changes no value", ("mutants",)),
-    Case("a file or a journal is malicious", "the reader refuses it with an error code and opens no other file", ("crafted", "journals")),
+    Case(
+        "a file or a journal is malicious",
+        "the reader refuses it with an error code and opens no other file",
+        ("crafted", "journals", "files of strangers"),
+    ),
     Case(
         "an epoch has 1,000,000 captures, or more bytes than memory",
         "the memory of the training process stays constant; the sealer needs less memory than the file has bytes",
