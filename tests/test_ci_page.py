@@ -24,7 +24,8 @@ def page(language: str) -> list[str]:
 def bash(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
     identity = {f"GIT_{who}_{what}": "t@example.org" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
     path = os.pathsep.join([str(programs.commands()), str(Path(sys.executable).parent), os.environ["PATH"]])
-    known = os.environ | identity | {"PATH": path, "OMP_NUM_THREADS": "2", "GITHUB_STEP_SUMMARY": "summary.md"}
+    warm = {"WARM_PYTHON": str(programs.commands() / "python")}  # `replay` starts the script by it
+    known = os.environ | identity | warm | {"PATH": path, "OMP_NUM_THREADS": "2", "GITHUB_STEP_SUMMARY": "summary.md"}
     return subprocess.run(["bash", "-euc", command], cwd=folder, env=known, capture_output=True, text=True, check=False)
 
 

@@ -4,6 +4,8 @@ import os
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.pages import script
 from tests.warm import programs
 
@@ -21,8 +23,9 @@ def lasting(text: str) -> str:
     return re.sub(r"0x\w+", "#", re.sub(r" +", " ", text))
 
 
-def test_every_block_of_the_readme_runs_and_says_what_it_says_there(tmp_path: Path) -> None:
+def test_every_block_of_the_readme_runs_and_says_what_it_says_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     readme = script("readme")
+    monkeypatch.setenv("WARM_PYTHON", str(programs.commands() / "python"))
     readme.BIN = os.pathsep.join([str(programs.commands()), readme.BIN])
     readme.prepare(tmp_path)
     for block in readme.blocks(readme.README.read_text(encoding="utf-8")):

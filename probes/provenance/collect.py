@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import cache
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -184,6 +185,7 @@ def _plugin_record(kind: str, distribution: str, version: str, file: str, digest
     return PluginRecord(kind=kind, distribution=distribution, version=version, file=FileRecord(name=without_home(file), sha256=digest))
 
 
+@cache
 def _own_version() -> str:
     try:
         return version("torch-probes")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import site
 import sysconfig
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 OWN = f"{Path(__file__).resolve().parents[1]}{os.sep}"
 
 
+@lru_cache(1 << 16)
 def is_installed(place: str) -> bool:
     """Whether a file is not of the user's own code."""
     return place.startswith(_installed()) or f"{os.sep}site-packages{os.sep}" in place or f"{os.sep}dist-packages{os.sep}" in place

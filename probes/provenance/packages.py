@@ -46,7 +46,17 @@ def _head(distribution: Distribution) -> dict[str, str]:
 def _described(place: str) -> tuple[str, ...]:
     """A folder of `sys.path` and the descriptions of distributions in it, whose names have the version in them."""
     try:
-        names = [one.name for one in Path(place).iterdir()]
+        return _names(place, Path(place).stat().st_mtime_ns)
     except OSError:
         return (place,)
+
+
+@lru_cache(64)
+def _names(place: str, _time: int) -> tuple[str, ...]:
+    """The same of a folder in which no name has come or gone since a time.
+
+    Raises:
+        OSError: it is no folder.
+    """
+    names = [one.name for one in Path(place).iterdir()]
     return (place, *sorted(name for name in names if name.endswith((".dist-info", ".egg-info"))))

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-import subprocess
-import sys
+import os
 from pathlib import Path
 
 import pytest
@@ -11,10 +10,13 @@ import probes
 from probes.commands import demo as module
 from probes.commands.demo import NEEDS, SCRIPTS, demo, source, unpack
 from probes.errors import MissingExtra, UsageError
+from tests.warm import programs
 
 
 def test_the_demo_ends_with_three_sealed_files_and_what_to_type_next(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-m", "probes", "demo"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    python = str(programs.commands() / "python")
+    about = os.environ | {"WARM_PYTHON": python}
+    done = programs.run("-m", "probes", "demo", cwd=tmp_path, env=about)
     assert done.returncode == 0, done.stderr
     folder = tmp_path / "probes-demo-digits"
     assert sorted(file.name for file in (folder / "runs" / "1").glob("*.h5")) == [f"epoch-000{epoch}.h5" for epoch in range(3)]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import copy
 import io
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -17,6 +15,7 @@ from torch.nn.utils import parametrizations
 
 import probes
 from probes.errors import PlanError
+from tests.warm import programs
 
 X = torch.randn(3, 4, generator=torch.Generator().manual_seed(1))
 
@@ -58,7 +57,7 @@ with probes.attach(model, spec, out={str(tmp_path / "run")!r}) as run:
         model(x).sum().backward()
 print(probes.open({str(tmp_path / "run")!r})["p", "0"].torch().tolist())
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    done = programs.run("-c", program)
     assert (done.returncode, done.stdout.strip()) == (0, "[[1.0, 1.0], [1.0, 1.0]]"), done.stderr
 
 

@@ -72,14 +72,16 @@ def frame(
     return RecordKind.FRAME, FIXED.pack(0, phase, len(rows), len(annex), 0) + table + annex, bytes(64), flags
 
 
-@pytest.mark.parametrize(("extent", "stride"), [(False, 1), (True, 17)])
+@pytest.mark.parametrize(
+    ("extent", "stride"), [(False, 5), (True, 61), *(pytest.param(*one, marks=pytest.mark.torture) for one in ((False, 1), (True, 17)))]
+)
 @pytest.mark.parametrize("durability", ["process", "power"])
 def test_every_truncation_keeps_the_commits_before_it(tmp_path: Path, durability: str, extent: bool, stride: int) -> None:
     taker = small_journal(tmp_path / "a.journal", durability, extent)
     raw = taker.journal.path.read_bytes()
     ends = [stop for _, stop in spans(taker.journal.path)]
     seen = 0
-    for size in range(0, len(raw), stride):
+    for size in sorted({*range(0, len(raw), stride), *(end + by for end in ends for by in (-1, 0, 1) if end + by <= len(raw))}):
         found = scan_bytes(tmp_path / "cut", raw[:size])
         if found is None:
             assert size < ends[0]
@@ -105,18 +107,18 @@ def check_flip(tmp_path: Path, taker: Taker, raw: bytes, at: int, bit: int, insi
     assert found[0].state == ("torn" if inside else "complete"), at
 
 
-def flips(tmp_path: Path, bits: int, extent: bool) -> None:
+def flips(tmp_path: Path, bits: int, extent: bool, stride: int = 1) -> None:
     taker = small_journal(tmp_path / "a.journal", "power", extent)
     raw = taker.journal.path.read_bytes()
     records = spans(taker.journal.path)
-    for at in range(len(raw)):
+    for at in range(0, len(raw), stride):
         inside = any(start <= at < stop for start, stop in records)
         for bit in random.Random(at).sample(range(8), bits):
             check_flip(tmp_path, taker, raw, at, bit, inside)
 
 
-def test_a_flipped_bit_in_any_byte_of_a_power_journal_is_noticed(tmp_path: Path) -> None:
-    flips(tmp_path, 1, extent=False)
+def test_a_flipped_bit_in_a_byte_of_a_power_journal_is_noticed(tmp_path: Path) -> None:
+    flips(tmp_path, 1, extent=False, stride=5)
 
 
 @pytest.mark.torture
@@ -124,7 +126,8 @@ def test_every_flipped_bit_of_a_power_journal_is_noticed(tmp_path: Path) -> None
     flips(tmp_path, 8, extent=True)
 
 
-def test_a_flipped_bit_in_headers_and_tables_of_a_process_journal_is_noticed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stride", [7, pytest.param(1, marks=pytest.mark.torture)])
+def test_a_flipped_bit_in_headers_and_tables_of_a_process_journal_is_noticed(tmp_path: Path, stride: int) -> None:
     taker = small_journal(tmp_path / "a.journal", "process")
     path = taker.journal.path
     raw = path.read_bytes()
@@ -132,7 +135,7 @@ def test_a_flipped_bit_in_headers_and_tables_of_a_process_journal_is_noticed(tmp
     checked = [(record.body - 64, record.body + record.header.checked) for record in RecordReader(JournalBytes(path, descriptor))]
     os.close(descriptor)
     for start, stop in checked:
-        for at in range(start, stop):
+        for at in range(start, stop, stride):
             check_flip(tmp_path, taker, raw, at, at % 8, inside=True)
 
 

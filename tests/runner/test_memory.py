@@ -95,16 +95,16 @@ def memory_disk(tmp_path: Path) -> Iterator[Path]:
         yield Path(folder)
 
 
-def test_40_attachments_leave_nothing(memory_disk: Path) -> None:
+def test_20_attachments_leave_nothing(memory_disk: Path) -> None:
     cycles(10, memory_disk / "run")
     before = ours_alive()
-    cycles(40, memory_disk / "run")
+    cycles(20, memory_disk / "run")
     assert ours_alive() == before
 
 
 def test_steps_leave_no_hook_alive(tmp_path: Path) -> None:
     before = ours_alive()
-    _, most = steps(400, tmp_path / "run")
+    _, most = steps(200, tmp_path / "run")
     assert most < before + 20
     assert ours_alive() <= before + 1
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-import subprocess
-import sys
+import os
 
 import numpy as np
 import pytest
@@ -19,6 +18,7 @@ from probes.transforms.kernels.summation import device_sum
 from tests.conftest import SEED
 from tests.rounding import after, within
 from tests.transforms.made import applied, made, same_bits
+from tests.warm import programs
 
 
 def accumulate(**keys: object) -> Accumulation:
@@ -120,12 +120,7 @@ def test_the_number_of_threads_does_not_matter() -> None:
         "v = torch.randn(20000, 48, generator=torch.Generator().manual_seed(0));"
         "print(moments(v).numpy().tobytes().hex()[:4000], covariance(v[:2000]).numpy().tobytes().hex()[:9000])"
     )
-    said = [
-        subprocess.run(
-            [sys.executable, "-c", code, str(count)], env={"OMP_NUM_THREADS": str(count)}, capture_output=True, text=True, check=True
-        ).stdout
-        for count in (1, 4)
-    ]
+    said = [programs.run("-c", code, str(count), env=os.environ | {"OMP_NUM_THREADS": str(count)}, check=True).stdout for count in (1, 4)]
     assert said[0] == said[1]
 
 

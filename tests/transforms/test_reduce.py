@@ -15,7 +15,7 @@ from tests.transforms.made import applied, made, same_bits
 
 
 @pytest.mark.parametrize("op", get_args(Op))
-@pytest.mark.parametrize("dims", [None, [-1], [0, 1]])
+@pytest.mark.parametrize("dims", [None, [-1], pytest.param([0, 1], marks=pytest.mark.torture)])
 def test_every_operation_passes_the_conformance_kit(op: str, dims: list[int] | None) -> None:
     check_transform(made("reduce", op=op, **({} if dims is None else {"dims": dims})))
 

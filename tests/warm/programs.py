@@ -208,7 +208,10 @@ def run(
 
 
 def commands() -> Path:
-    """A folder for the front of a PATH: `python` and `probes` in it begin in a fork too."""
+    """A folder for the front of a PATH: `python` and `probes` in it begin in a fork too.
+
+    With `WARM_PYTHON`, the path of that `python`, in their environment, what they start by `sys.executable` does as well.
+    """
     place = Path(_server.place())
     folder = place.parent / f"bin-{os.getpid()}"
     while not place.exists():  # its server still imports

@@ -143,6 +143,7 @@ def become(request: dict[str, Any], files: list[int], base: list[str]) -> None:
     for name in [name for name in sys.modules if name == "tests" or name.startswith("tests.")]:
         del sys.modules[name]
     words, beside = _options(request["words"])
+    sys.executable = request["env"].get("WARM_PYTHON", sys.executable)
     sys.orig_argv = [sys.executable, *request["words"]]
     known = [entry for entry in request["env"].get("PYTHONPATH", "").split(os.pathsep) if entry]
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)

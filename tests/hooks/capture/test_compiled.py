@@ -90,7 +90,7 @@ def compile_with(**options: Any) -> Any:
     ("backend", "fullgraph"),
     [
         ("eager", True),
-        ("aot_eager", False),
+        pytest.param("aot_eager", False, marks=pytest.mark.torture),
         pytest.param("eager", False, marks=pytest.mark.torture),
         pytest.param("aot_eager", True, marks=pytest.mark.torture),
     ],

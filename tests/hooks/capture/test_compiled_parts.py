@@ -79,8 +79,15 @@ def test_a_checkpoint_within_a_checkpoint_in_either_mode_is_captured_once(tmp_pa
     equal(recorded(tmp_path / "ours", VALUES, modes), recorded(tmp_path / "plain", VALUES))
 
 
-@pytest.mark.parametrize("values", [["output"], VALUES], ids=["values", "gradients"])
-@pytest.mark.parametrize("reentrant", [False, True])
+@pytest.mark.parametrize(
+    ("reentrant", "values"),
+    [
+        pytest.param(False, ["output"], id="values", marks=pytest.mark.torture),
+        pytest.param(True, ["output"], id="values-reentrant", marks=pytest.mark.torture),
+        pytest.param(False, VALUES, id="gradients"),
+        pytest.param(True, VALUES, id="gradients-reentrant", marks=pytest.mark.torture),
+    ],
+)
 def test_a_checkpoint_in_a_compiled_region_is_captured_once(tmp_path: Path, reentrant: bool, values: list[str]) -> None:
     ours = recorded(tmp_path / "ours", values, (reentrant,), lambda model: torch.compile(model, backend="aot_eager"))
     equal(ours, recorded(tmp_path / "plain", values))
