@@ -55,8 +55,9 @@ def launches(directory: Path) -> dict[int, LaunchRecord]:
     """
     names = sorted(path.name for path in directory.glob("launch*.json") if is_launch_file(path.name))
     found = [_read(directory / name) for name in names]
-    runs = {one.run_id for one in found} | ({_run_id(path) for path in manifest_files(directory)[:1]} if found else set())
-    if len(runs) > 1:
+    runs = {one.run_id for one in found}
+    named = _run_id(next(iter(manifest_files(directory)), None)) if found else None
+    if len(runs | ({named} if named is not None else set())) > 1:
         raise FileRefused("launch-differs", f'"{directory / names[0]}" is not of the run of the files beside it')
     return {one.attempt: one for one in sorted(found, key=lambda one: one.attempt)}
 
@@ -80,12 +81,13 @@ def _read(path: Path) -> LaunchRecord:
     return found
 
 
-def _run_id(manifest: Path) -> str:
-    """The run that a manifest names; that of no launch file where it cannot be read."""
+def _run_id(manifest: Path | None) -> str | None:
+    """The run that a manifest names; None where it names none, which `verify` reports."""
     try:
-        return str(plain_object(read_plain(manifest)).get("run_id"))
+        found = plain_object(read_plain(manifest)).get("run_id") if manifest is not None else None
     except ValueError:
-        return ""
+        return None
+    return found if isinstance(found, str) else None
 
 
 def write_launch(directory: Path, record: LaunchRecord) -> None:
