@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from functools import wraps
 from typing import Any
 
+from probes.run_directory.launch.launcher import STARTED_BY, started_by
 from probes.script.run_request import Command
 
 
@@ -31,7 +32,10 @@ class StartedPrograms:
 
         @wraps(original)
         def init(process: Any, args: Any, *more: Any, **named: Any) -> None:
-            original(process, watch._words(args, named.get("env")), *more, **named)
+            words = watch._words(args, named.get("env"))
+            if words is not args:
+                named["env"] = {**named["env"], STARTED_BY: started_by()}
+            original(process, words, *more, **named)
 
         self._replaced = (original, init)
         subprocess.Popen.__init__ = init  # type: ignore[method-assign, assignment]  # restored by `stop`

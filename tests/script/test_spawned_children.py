@@ -130,6 +130,23 @@ class Net(nn.Module):
     def forward(self, x):
         return self.fc(x)
 
+if sys.argv[1].startswith("ddp"):
+    import pytorch_lightning as pl
+    from torch.utils.data import DataLoader, TensorDataset
+
+    class Module(pl.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.fc, self.seen = nn.Linear(3, 1), []
+        def training_step(self, batch, _index):
+            y = self.fc(batch[0])
+            self.seen.append(y.detach().clone())
+            return y.square().mean()
+        def on_train_end(self):
+            torch.save(torch.stack(self.seen), f"seen.{self.global_rank}")
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
 def work():
     distributed.is_initialized() or distributed.init_process_group("gloo")
     rank = distributed.get_rank()
@@ -160,20 +177,6 @@ if __name__ == "__main__":
             max_restarts=0, start_method="fork", rdzv_configs={"timeout": 60})
         elastic_launch(config=config, entrypoint=work)()
     else:
-        import pytorch_lightning as pl
-        from torch.utils.data import DataLoader, TensorDataset
-        class Module(pl.LightningModule):
-            def __init__(self):
-                super().__init__()
-                self.fc, self.seen = nn.Linear(3, 1), []
-            def training_step(self, batch, _index):
-                y = self.fc(batch[0])
-                self.seen.append(y.detach().clone())
-                return y.square().mean()
-            def on_train_end(self):
-                torch.save(torch.stack(self.seen), f"seen.{self.global_rank}")
-            def configure_optimizers(self):
-                return torch.optim.SGD(self.parameters(), lr=0.1)
         quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False}
         trainer = pl.Trainer(max_epochs=1, accelerator="cpu", devices=2, strategy=sys.argv[1], **quiet)
         trainer.fit(Module(), DataLoader(TensorDataset(torch.randn(12, 3)), batch_size=2))

@@ -62,13 +62,15 @@ class Launch(NamedTuple):
 
     Attributes:
         world: how many there are.
-        restart: how often the launcher says that it has started them again; None for a start by hand with `resume`.
+        restart: how often the launcher says that it has started them again.
+        resume: whether the command says so; that of a job stays the same when it is restarted.
         kills: seconds after which a rank is killed, by rank.
         full: the largest file that a rank can write, by rank.
     """
 
     world: int
-    restart: int | None
+    restart: int
+    resume: bool
     kills: Mapping[int, float]
     full: Mapping[int, int]
 
@@ -98,7 +100,7 @@ def _tried(folder: Path, chance: Random, found: Counter[str]) -> Count:
         some = [] if last else chance.sample(range(world), chance.randint(1, world))
         kills = {rank: chance.random() * LONGEST for rank in some if chance.random() < 0.8}
         full = {} if last else {rank: chance.randrange(1, FULL) for rank in some if rank not in kills}
-        launch = Launch(world, restart if start == 0 or restart else None, kills, full)
+        launch = Launch(world, restart, job > 0, kills, full)
         codes = _started(folder, launch, start, f"job-{job}", seed)
         found += Counter(starts=1, ranks=world, kills=sum(code[0] == -9 for code in codes), full=len(full))
         odd = [
@@ -120,8 +122,8 @@ def _tried(folder: Path, chance: Random, found: Counter[str]) -> Count:
 def _started(folder: Path, launch: Launch, start: int, job: str, seed: int) -> list[tuple[int, str]]:
     """Exit code and last words of each rank."""
     about = {**os.environ, "WORLD_SIZE": str(launch.world), "TORCHELASTIC_RUN_ID": job}
-    about["TORCHELASTIC_RESTART_COUNT"] = str(launch.restart or 0)
-    order: dict[str, Any] = {"out": str(folder / "run"), "acks": str(folder / "acks"), "resume": launch.restart is None}
+    about["TORCHELASTIC_RESTART_COUNT"] = str(launch.restart)
+    order: dict[str, Any] = {"out": str(folder / "run"), "acks": str(folder / "acks"), "resume": launch.resume}
     order |= {"epochs": EPOCHS, "steps": STEPS, "start": start, "seed": seed + 100 * start}
     order["full"] = {str(rank): size for rank, size in launch.full.items()}
 

@@ -15,6 +15,7 @@ LAUNCHERS = {  # name: its id, the same on every rank, and how often it has star
     "slurm": (("SLURM_JOB_ID", "SLURM_STEP_ID"), "SLURM_RESTART_COUNT"),
 }
 
+STARTED_BY = "PROBES_STARTED_BY"  # of a rank that another rank has started, as Lightning's `ddp` does
 HERE = ("", "localhost", "127.0.0.1", "::1")  # where ranks meet that are on one machine
 
 
@@ -75,9 +76,16 @@ def _has_several_nodes(world: int) -> bool:
     return os.environ.get("MASTER_ADDR", "") not in HERE
 
 
+def started_by() -> str:
+    """What a rank that starts another one tells it: itself, and what has started it, so that both have the same token."""
+    return " ".join([str(os.getpid()), started(os.getpid()), *_parent()])
+
+
 def _parent() -> list[str]:
-    """The process that started this one; a number alone may come again."""
-    return [str(os.getppid()), started(os.getppid())]
+    """The process that started this one, or the rank that has started it; a number alone may come again."""
+    found = [str(os.getppid()), started(os.getppid())]
+    told = os.environ.get(STARTED_BY, "").split(" ")
+    return told[2:] if len(told) == 4 and told[:2] == found else found
 
 
 def ticks() -> int:

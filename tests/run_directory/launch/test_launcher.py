@@ -14,7 +14,7 @@ import pytest
 import probes
 from probes.run_directory.launch.join import Newcomer, join
 from probes.run_directory.launch.launch_file import launches
-from probes.run_directory.launch.launcher import Launcher, launcher
+from probes.run_directory.launch.launcher import STARTED_BY, Launcher, launcher, started_by
 from tests.run_directory.launch.test_join import PROGRAM
 
 NAMES = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT")
@@ -55,6 +55,16 @@ def test_nodes_agree_by_the_id_of_the_launcher_or_by_where_they_meet(monkeypatch
         one, other = (of(monkeypatch, parent, **known) for parent in ("1", "2"))
         assert one.token == other.token, known
         assert one.job == other.job, known
+
+
+def test_a_rank_that_another_rank_starts_is_of_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    first = launcher(2)
+    about = {**os.environ, STARTED_BY: started_by()}
+    code = "from probes.run_directory.launch.launcher import launcher; print(launcher(2).token)"
+    for env, same in ((about, True), ({**about, STARTED_BY: "1 1 1 1"}, False), ({**about, STARTED_BY: ""}, False)):
+        done = subprocess.run([sys.executable, "-c", code], env=env, cwd=Path.cwd(), capture_output=True, text=True, check=True)
+        assert (done.stdout.strip() == first.token) == same, env[STARTED_BY]
 
 
 def test_launches_of_one_machine_without_an_id_are_told_apart_by_who_started_them(monkeypatch: pytest.MonkeyPatch) -> None:
