@@ -113,6 +113,7 @@ spec = {"version": 1, "name": "s", "probes": {
     "n": {"hook": "tensor", "tensors": ["**"], "values": ["data"], "transforms": [{"kind": "norm"}]},
     "t": {"hook": "tensor", "tensors": ["**"], "values": ["data"], "transforms": [{"kind": "stats"}]},
     "f": {"hook": "tensor", "tensors": ["**"], "values": ["data"], "gather": "full", "transforms": [{"kind": "norm"}]},
+    "d": {"hook": "tensor", "tensors": ["**"], "values": ["data"], "gather": "full", "transforms": [{"kind": "fingerprint"}]},
     "o": {"modules": ["2"], "values": ["output"]},
 }}
 saved, outputs, norms = {}, [], []
@@ -165,6 +166,8 @@ def test_parts_of_every_rank_make_the_tensors_that_torch_gathers(tmp_path: Path,
             assert np.allclose(run["t", name].full(), want, rtol=1e-6, atol=1e-9)
         for rank in range(world):
             assert run["f", name].sel(rank=rank).numpy().tolist() == pytest.approx(whole, rel=1e-6), "gathered before the transform"
+            prints = torch.stack([applied(made("fingerprint"), truth[0][0]["w", step, name]) for step in (0, 1)])
+            assert torch.equal(run["d", name].sel(rank=rank).torch(), prints), "a digest that does not depend on the world"
     for rank in range(world):
         assert torch.equal(run["o", "2", "output"].sel(rank=rank).torch(), torch.stack(truth[rank][1]))
         norms = [run["n", name].sel(rank=rank, step=step).numpy().item() for step in (0, 1) for name in run_order(run)]
