@@ -10,8 +10,8 @@ import fcntl
 import os
 import sys
 import tempfile
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from multiprocessing import context, reduction
@@ -20,6 +20,7 @@ from types import ModuleType
 from typing import Any
 
 from probes.provenance.installed import is_installed
+from probes.provenance.process_starts import process_starts
 
 MOST_BYTES = 4 << 20  # of paths
 
@@ -31,32 +32,22 @@ class ChildImports(MetaPathFinder):
         self._file: int | None = None
         self._inode = 0
         self._runs = 0
-        self._replaced: tuple[Any, Any] | None = None
+        self._heard = False
 
     def start(self) -> None:
         """A run opens: children that are started from now on are asked to note."""
         self._runs += 1
         if self._runs > 1 or self._file is None:
             return
-        original = BaseProcess.start
-
-        def start(process: BaseProcess) -> None:
-            process.__dict__[_ATTRIBUTE] = _AskedToNote()
-            try:
-                original(process)
-            finally:
-                process.__dict__.pop(_ATTRIBUTE, None)
-
-        self._replaced = (original, start)
-        BaseProcess.start = start  # type: ignore[method-assign, assignment]  # restored by `stop`
+        process_starts.add(_asked_to_note)
+        self._heard = True
 
     def stop(self) -> None:
-        """A run is over; a method that the program has replaced since stays the program's."""
+        """A run is over."""
         self._runs -= 1
-        if not self._runs and self._replaced is not None:
-            if BaseProcess.start is self._replaced[1]:
-                BaseProcess.start = self._replaced[0]  # type: ignore[method-assign]  # the very function found there
-            self._replaced = None
+        if not self._runs and self._heard:
+            process_starts.remove(_asked_to_note)
+            self._heard = False
 
     def open(self) -> int:
         """Make the file, if it is not there; returns how many bytes it has."""
@@ -107,6 +98,16 @@ class ChildImports(MetaPathFinder):
             found = os.fstat(self._file)
             if found.st_ino == self._inode and found.st_size < MOST_BYTES:  # else another file has the number
                 os.write(self._file, os.fsencode(origin) + b"\0")
+
+
+@contextmanager
+def _asked_to_note(process: BaseProcess) -> Iterator[None]:
+    """The process object has an attribute while it is pickled, and only then."""
+    process.__dict__[_ATTRIBUTE] = _AskedToNote()
+    try:
+        yield
+    finally:
+        process.__dict__.pop(_ATTRIBUTE, None)
 
 
 class _AskedToNote:

@@ -6,11 +6,13 @@ import os
 import pickle
 import tempfile
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 from probes.errors import RunError
+from probes.provenance.process_starts import process_starts
 from probes.script.progress import Progress
 from probes.script.run_request import RunRequest
 
@@ -35,26 +37,19 @@ class SpawnedChildren:
         self.joined = 0
         self._noticed = False
         self._pid = os.getpid()
-        self._replaced: tuple[Any, Any] | None = None
+        self._heard = False
         self._failures = ""
 
     def start(self) -> None:
         """Begin to watch."""
-        original = BaseProcess.start
-        watch = self
-
-        def start(process: BaseProcess) -> None:
-            watch._starts(process)
-            original(process)
-
-        self._replaced = (original, start)
-        BaseProcess.start = start  # type: ignore[method-assign, assignment]  # restored by `stop`
+        process_starts.add(self._starts)
+        self._heard = True
 
     def stop(self) -> None:
-        """Watch no more; a method that the program has replaced since stays the program's."""
-        if self._replaced is not None and BaseProcess.start is self._replaced[1]:
-            BaseProcess.start = self._replaced[0]  # type: ignore[method-assign]  # the very function found there
-        self._replaced = None
+        """Watch no more."""
+        if self._heard:
+            process_starts.remove(self._starts)
+            self._heard = False
 
     def failure(self) -> RunError | None:
         """What the children say against their runs, now that they have ended."""
@@ -65,7 +60,11 @@ class SpawnedChildren:
         path.unlink(missing_ok=True)
         return RunError("\n".join(lines)) if lines else None
 
-    def _starts(self, process: BaseProcess) -> None:
+    def _starts(self, process: BaseProcess) -> AbstractContextManager[None]:
+        self._bring_in(process)
+        return nullcontext()
+
+    def _bring_in(self, process: BaseProcess) -> None:
         target = getattr(process, "_target", None)
         arguments: tuple[Any, ...] = getattr(process, "_args", ())
         if os.getpid() != self._pid or getattr(target, "__module__", "") != SPAWN or len(arguments) < 2:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
@@ -49,7 +49,7 @@ class KindOf:
             return value
         context: dict[str, Any] = {"family": self.family}
         if not isinstance(value, dict) or "kind" not in value:
-            context["hint"] = f"write {{kind: {value}}}" if value in kinds(self.family) else "add `kind:`"
+            context["hint"] = self._as_written(value)
             raise PydanticCustomError("kind_missing", "each {family} must be a mapping with a `kind`", context)
         kind = value["kind"]
         if isinstance(kind, str) and "." in kind and self._is_plugin(kind):
@@ -60,6 +60,20 @@ class KindOf:
             message = "`{kind}` is not a known {family}; specs name kinds and never import code; the nearest are {known}"
             raise PydanticCustomError("kind_unknown", message, context)
         return component(self.family, kind).model_validate(value)
+
+    def _as_written(self, value: Any) -> str:
+        """What to write instead of a value that is no mapping with a `kind`."""
+        if isinstance(value, list) and len(value) == 1:
+            return "write it without the brackets of the list"
+        if not isinstance(value, str):
+            return "add `kind:`"
+        if value in kinds(self.family):
+            return f"write {{kind: {value}}}"
+        for kind in kinds(self.family):
+            for name, field in component(self.family, kind).model_fields.items():
+                if get_origin(field.annotation) is Literal and value in get_args(field.annotation):
+                    return f"write {{kind: {kind}, {field.alias or name}: {value}}}"
+        return nearest(value, kinds(self.family)) or "write a mapping such as {kind: " + kinds(self.family)[0] + "}"
 
     def _is_plugin(self, kind: str) -> bool:
         """Whether a kind comes from a plug-in that may be used; one that may not, or does not work, is refused."""

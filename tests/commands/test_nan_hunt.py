@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -87,6 +88,10 @@ def test_it_names_module_step_and_value_and_stores_what_led_up_to_it(
     assert "came to its end" not in said.out
     where = f"epoch 0, train step {step}{f', microstep {microstep}' if microstep else ''}"
     assert f"first non-finite value: nan in `output` of `blocks.0.norm` (Standardize) at [5, 0], {where}; 8 of 48" in said.err
+    found_counts = re.search(r"seen: (\d+) opt.*?steps(?: \((\d+) sk.*?\))?,.*calls  (\d+) opt", said.err, re.DOTALL)
+    assert found_counts is not None
+    seen, skipped, counted = found_counts.groups("0")
+    assert int(seen) - int(skipped) == int(counted), "a step that was stopped is none"
     (found,) = probes.open("run").events
     assert (found["target"], found["leaf"], found["step"], found["microstep"]) == ("blocks.0.norm", "output", step, microstep)
     assert (found["index"], found["number"], found["nan"], found["inf"]) == ([5, 0], "nan", 8, 0)

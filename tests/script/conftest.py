@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from io import StringIO
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -53,11 +54,11 @@ def step(net, optimizer, x):
 def process_as_it_was() -> Iterator[None]:
     """Every test leaves `__main__`, the arguments, the path and torch's own methods as they were."""
     before = sys.modules["__main__"], sys.argv, list(sys.path)
-    methods = Module.__call__, DataLoader.__iter__
+    methods = Module.__call__, DataLoader.__iter__, BaseProcess.start
     yield
     sys.modules["__main__"], sys.argv = before[0], before[1]
     sys.path[:] = before[2]
-    assert (Module.__call__, DataLoader.__iter__) == methods
+    assert (Module.__call__, DataLoader.__iter__, BaseProcess.start) == methods
 
 
 @dataclass

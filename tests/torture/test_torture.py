@@ -26,7 +26,17 @@ from tests.torture.nursery import ROOT, order_in
 from tests.torture.report import Effort, Row, save, text
 from tests.torture.shim import Calls, Fault
 
-LONG = {"ranks", "failing_disk", "mutants", "sealer_trouble", "exits", "million", "small_memory"}  # a minute of CPU and more, like the rest
+LONG = {
+    "ranks",
+    "strangers",
+    "failing_disk",
+    "mutants",
+    "sealer_trouble",
+    "exits",
+    "million",
+    "small_memory",
+}
+"""A minute of CPU and more, like the rest of the torture."""
 TRACED = re.compile(r"^\d+ +(\w+)\(.*\) += (-?\d+)")
 KINDS = {
     **dict.fromkeys(("write", "writev", "pwrite64", "pwritev", "pwritev2"), Calls.WRITE),
@@ -43,7 +53,7 @@ KINDS = {
 def test_a_little_of_every_fault_loses_nothing(fault: str, effort: Effort) -> None:
     rows = list(faults(fault)(effort))
     assert all(row.trials for row in rows)
-    assert any(row.count.acknowledged for row in rows) or fault in ("crafted", "mutants", "heads")
+    assert any(row.count.acknowledged for row in rows) or fault in ("crafted", "mutants", "heads", "strangers")
     assert all(row.ok for row in rows), "\n".join([text(rows), *(problem for row in rows for problem in row.count.problems)])
 
 
@@ -80,6 +90,7 @@ def test_the_check_finds_what_is_wrong(tmp_path: Path) -> None:
     assert (found.wrong, found.lost) == (1, 4), "one wrong, and of the two other series nothing"
 
 
+@pytest.mark.torture
 def test_the_shim_sees_every_call_that_changes_the_disk(effort: Effort) -> None:
     """The system's own record of a run, against that of the shim: a call that the shim misses would never be made to fail."""
     if shutil.which("strace") is None:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from torch.nn import Module
 from torch.optim import Optimizer
-from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from probes.errors import PlanError, Problem
 from probes.hooks.capture import compiled
@@ -189,7 +189,7 @@ class ModelFinder:
 
 
 class CensusListener(ModelCensus):
-    """The census as it follows a program: outermost calls, and steps of optimizers.
+    """The census as it follows a program: outermost calls, and steps of optimizers that came to their end.
 
     Attributes:
         bare: modules without parameters that were called; they are no models, and not counted.
@@ -205,7 +205,7 @@ class CensusListener(ModelCensus):
     def start(self) -> None:
         """Begin to count."""
         call_watch.add(self)
-        self._step = register_optimizer_step_pre_hook(self._stepping)
+        self._step = register_optimizer_step_post_hook(self._has_stepped)
 
     def stop(self) -> None:
         """Count no more."""
@@ -214,7 +214,7 @@ class CensusListener(ModelCensus):
             self._step.remove()
             self._step = None
 
-    def _stepping(self, optimizer: Optimizer, *_args: object) -> None:
+    def _has_stepped(self, optimizer: Optimizer, *_args: object) -> None:
         self.stepped(optimizer)
 
     def call_enters(self, module: Module) -> CallNumbers | None:

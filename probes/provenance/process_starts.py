@@ -1,0 +1,48 @@
+"""Hearing of each child process before it starts, in one place, so that listeners can come and go in any order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+Listener = Callable[[BaseProcess], AbstractContextManager[Any]]
+"""Is called with a process that is about to start; what it returns is entered around the start."""
+
+
+class ProcessStarts:
+    """Replaces `BaseProcess.start` as long as there is a listener."""
+
+    def __init__(self) -> None:
+        self._listeners: list[Listener] = []
+        self._replaced: tuple[Any, Any] | None = None
+
+    def add(self, listener: Listener) -> None:
+        """Call a listener before each start from now on."""
+        self._listeners.append(listener)
+        if self._replaced is None:
+            self._replace()
+
+    def remove(self, listener: Listener) -> None:
+        """Call it no more; a method that the program has replaced since stays the program's."""
+        self._listeners.remove(listener)
+        if not self._listeners and self._replaced is not None and BaseProcess.start is self._replaced[1]:
+            BaseProcess.start = self._replaced[0]  # type: ignore[method-assign]  # the very function found there
+            self._replaced = None
+
+    def _replace(self) -> None:
+        original = BaseProcess.start
+
+        def start(process: BaseProcess) -> None:
+            with ExitStack() as around:
+                for listener in tuple(self._listeners):
+                    around.enter_context(listener(process))
+                original(process)
+
+        self._replaced = (original, start)
+        BaseProcess.start = start  # type: ignore[method-assign, assignment]  # restored by `remove`
+
+
+process_starts = ProcessStarts()
+"""The process's one."""
