@@ -16,7 +16,7 @@ from probes.commands.rendering.picture import draw
 from probes.commands.rendering.table import number, spans, sparkline, table
 from probes.errors import SeriesNotFound, UsageError
 from probes.printable import one_line
-from probes.progress.loops import told
+from probes.progress.loops import with_progress
 from probes.reader.export.jsonl_file import plain
 from probes.reader.layer_figures import layer_figures
 from probes.reader.run import open as open_run
@@ -67,7 +67,9 @@ def show(
         click.echo(f"picture -> {picture}", err=True)
         return
     if is_pattern(series) and series not in {one.word for one in selected.series}:
-        rows = in_order([layer_figures(each) for one in told(list(selected.match(series)), "series") for each in one.by_dtype()], sort)
+        rows = in_order(
+            [layer_figures(each) for one in with_progress(list(selected.match(series)), "series") for each in one.by_dtype()], sort
+        )
         if not rows:
             raise SeriesNotFound(f"no series that matches `{series}` has a capture in this selection")
         click.echo(json.dumps(layers_data(rows), indent=2) if as_json else layers_text(rows))
@@ -77,7 +79,7 @@ def show(
             f"`--sort {sort}` orders the rows of a pattern, and `{series}` is the name of one series; write for example '{series}/**'"
         )
     found = selected.find(series)
-    (summary,) = (summarize(one, limit, FEW, keep=bool(_labels(one))) for one in told([found], "series"))
+    (summary,) = (summarize(one, limit, FEW, keep=bool(_labels(one))) for one in with_progress([found], "series"))
     click.echo(json.dumps(_data(found, summary), indent=2) if as_json else _text(found, summary))
 
 

@@ -36,7 +36,7 @@ def heard_by(listener: Listener) -> Iterator[None]:
         _LISTENER.reset(token)
 
 
-def told(items: Collection[T], noun: str) -> Iterator[T]:
+def with_progress(items: Collection[T], noun: str) -> Iterator[T]:
     """The items one by one; whoever listens hears of each.
 
     Args:

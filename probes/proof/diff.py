@@ -11,7 +11,7 @@ from typing import Any
 from probes.clock import SeriesKey
 from probes.errors import FileRefused, StorageError, UsageError
 from probes.plain_file import plain_json
-from probes.progress.loops import told
+from probes.progress.loops import with_progress
 from probes.proof.comparison.alignment import align
 from probes.proof.comparison.compare import ToleranceBounds
 from probes.proof.comparison.compared_run import ComparedRun
@@ -203,7 +203,7 @@ def _compare(
 ) -> Iterator[tuple[tuple[SeriesKey, int], SeriesDifference]]:
     """Every series of either side; an extra one is marked so that it does not fall together with one of the first side."""
     pairs = pair(ours.keys, theirs.keys, renames)
-    for key in told(sorted(ours.keys, key=order.series), "series"):
+    for key in with_progress(sorted(ours.keys, key=order.series), "series"):
         other = pairs.get(key)
         found = SeriesDifference(key, other if other != key else None)
         align(ours, key, theirs, other, found, tolerances, by_digest)

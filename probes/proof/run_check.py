@@ -13,7 +13,7 @@ from probes.capture_file.outline import stated
 from probes.digest import canonical
 from probes.error_codes import PROOF
 from probes.errors import FileRefused
-from probes.progress.loops import told
+from probes.progress.loops import with_progress
 from probes.proof.anchor import check_anchors
 from probes.proof.file_hash import Hashes, hashes, prefix_hex
 from probes.proof.finding import CheckedFile, Finding, Verdict
@@ -71,7 +71,7 @@ class RunCheck:
         self._findings += anchored.findings
         if anchors and single and anchored.lines and not anchored.covers(self._ledgers, self._path.name):
             self._find("anchor-uncovered", self._path.name, "no anchor covers the line that lists it")
-        checked = [self._file(name) for name in told(names, "file")]
+        checked = [self._file(name) for name in with_progress(names, "file")]
         if "run.json" in self._manifests and checked and "run.json" not in self._copied:
             self._find("manifest-uncovered", "run.json", "no file has a copy of it, so no digest covers it")
         if not names and not self._findings:

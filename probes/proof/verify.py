@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from probes.errors import StorageError, UsageError
-from probes.progress.loops import told
+from probes.progress.loops import with_progress
 from probes.proof.anchor import checked
 from probes.proof.comparison.replicas import replica_findings
 from probes.proof.finding import Finding, Verdict
@@ -78,7 +78,7 @@ def _every_run(path: Path, anchors: Sequence[str], sha256: bool) -> Verdict:
         raise StorageError(f'"{path}" holds no run: there is no run.json, no ledger and no epoch file in it')
     if anchors and len(runs) > 1:
         raise UsageError(f'"{path}" has {len(runs)} runs; an anchor is of one run')
-    verdicts = [_one_run(run, anchors, sha256) for run in told(runs, "run")]
+    verdicts = [_one_run(run, anchors, sha256) for run in with_progress(runs, "run")]
     if len(runs) == 1 and not links:
         return verdicts[0]
     names = [str(run.relative_to(path)) for run in runs]

@@ -20,7 +20,7 @@ from probes.clock import SeriesKey
 from probes.digest import ALGORITHM, PROOF, blake3_hex, canonical_of, captures_root
 from probes.errors import FileRefused
 from probes.plain_file import plain_json
-from probes.progress.loops import told
+from probes.progress.loops import with_progress
 from probes.proof.finding import CODES, Finding
 from probes.proof.manifest_check import TEXTS, check_origin
 from probes.proof.series_check import SeriesDigests, changes, stored_digest_changes
@@ -191,7 +191,7 @@ class _FileCheck:
                 self._class_only(captures.group(probe), "NXcollection")
             except FileRefused as refused:
                 self.refused(refused)
-        for address, (probe, name) in told(self._addresses(file).items(), "series"):
+        for address, (probe, name) in with_progress(self._addresses(file).items(), "series"):
             try:
                 group = captures.group(probe).group(name)
                 if not self._is_whole(group):

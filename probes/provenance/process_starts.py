@@ -21,7 +21,7 @@ class ProcessStarts:
     def add(self, listener: Listener) -> None:
         """Call a listener before each start from now on."""
         self._listeners.append(listener)
-        if self._replaced is None:
+        if self._replaced is None or BaseProcess.start is not self._replaced[1]:
             self._replace()
 
     def remove(self, listener: Listener) -> None:
@@ -35,8 +35,9 @@ class ProcessStarts:
         original = BaseProcess.start
 
         def start(process: BaseProcess) -> None:
+            last = self._replaced is not None and self._replaced[1] is start  # another may lie beneath a method of the program
             with ExitStack() as around:
-                for listener in tuple(self._listeners):
+                for listener in tuple(self._listeners) if last else ():
                     around.enter_context(listener(process))
                 original(process)
 

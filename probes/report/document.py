@@ -13,7 +13,7 @@ from string import Template
 from probes import __version__
 from probes.errors import ProbesError
 from probes.printable import in_html, one_line
-from probes.progress.loops import told
+from probes.progress.loops import with_progress
 from probes.proof.comparison.difference import Difference
 from probes.proof.diff import diff
 from probes.report import sections
@@ -35,7 +35,7 @@ def report(paths: Sequence[Path]) -> tuple[str, list[RunContent]]:
         StorageError: there is no run at a path.
     """
     library = plotly_js()
-    runs = [read(path, 1 / len(paths)) for path in told(paths, "run")]
+    runs = [read(path, 1 / len(paths)) for path in with_progress(paths, "run")]
     difference = _difference(runs) if len(runs) == 2 else None
     data = {"format": "report.v1", "runs": [{"name": one_line(run.name), **run.plots} for run in runs], "partings": _partings(difference)}
     script = _part("report.js")

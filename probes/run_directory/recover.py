@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from probes.errors import FileRefused, ProbesError, StorageError
-from probes.progress.loops import told
+from probes.progress.loops import with_progress
 from probes.run_directory.file_name import KEPT, Stem, final_name, ledger_files, parse_stem
 from probes.run_directory.launch.run_head import run_head
 from probes.run_directory.ledger import Ledger
@@ -133,7 +133,7 @@ def seal_leftovers(directory: Path, ours: Callable[[Stem], bool] = lambda stem: 
         FileRefused: the ledger is damaged.
     """
     seals = JournalSealer(directory)
-    journals = told(sorted(_names(directory, ".journal", ours)), "journal")
+    journals = with_progress(sorted(_names(directory, ".journal", ours)), "journal")
     findings = [found for name in journals for found in _recover(seals, directory / name, unproven)]
     findings += _sweep(directory, ours)
     ledgers = {path.name: Ledger(path) for path in ledger_files(directory)}

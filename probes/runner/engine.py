@@ -219,6 +219,12 @@ class Engine:
             self._carry_out(self.clock.optimizer_stepped(skipped=skipped))
 
     @_guarded
+    def updated_within(self, optimizer: Optimizer) -> None:
+        """An optimizer has stepped within a step of another one, which is not over: no event of its own."""
+        if self.live.optimized.taps:
+            self.live.optimized.end(optimizer, {id(parameter) for group in optimizer.param_groups for parameter in group["params"]})
+
+    @_guarded
     def scaled(self, scaler: GradScaler, losses: Any) -> None:
         """A scaler has scaled losses."""
         self.moment.scales = self.live.scales

@@ -24,6 +24,7 @@ from probes.runner.watch.call_watch import NO_NUMBERS, CallNumbers, call_watch
 from probes.runner.watch.grad_scaler import scaler_watch
 from probes.runner.watch.loader_watch import loader_watch
 from probes.runner.watch.loop_values import LOSS
+from probes.runner.watch.nested_step import is_part_of_a_step
 from probes.tensors import in_backward
 
 
@@ -197,6 +198,9 @@ class ProgramEvents:
             self.engine.updating(optimizer, sys._getframe(1))
 
     def _optimizer_stepped(self, optimizer: Optimizer, *_args: object) -> None:
+        if is_part_of_a_step(optimizer, sys._getframe(1)):
+            self.engine.updated_within(optimizer)
+            return
         owned = self.owns(optimizer)
         if owned:
             self.collect_compiled()

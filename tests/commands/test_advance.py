@@ -12,7 +12,7 @@ import pytest
 from probes import cli
 from probes.commands.rendering import advance_line
 from probes.commands.rendering.advance_line import AdvanceLine
-from probes.progress.loops import told
+from probes.progress.loops import with_progress
 from tests.reader.recorded import Recording, counted
 from tests.script.test_progress import Terminal
 
@@ -54,8 +54,8 @@ def test_the_line_names_nested_loops_and_goes_when_they_are_over(monkeypatch: py
     monkeypatch.setattr(advance_line, "PATIENCE_S", 0.0)
     monkeypatch.setattr(advance_line, "PAUSE", 0.01)
     with AdvanceLine("verify") as line, advance_line.heard_by(line):
-        for file in told(["a", "b"], "file"):
-            for _ in told(range(3), "series") if file == "b" else ():
+        for file in with_progress(["a", "b"], "file"):
+            for _ in with_progress(range(3), "series") if file == "b" else ():
                 until = time.monotonic() + 5
                 while "series 1 of 3" not in terminal.getvalue() and time.monotonic() < until:
                     time.sleep(0.01)
@@ -64,7 +64,7 @@ def test_the_line_names_nested_loops_and_goes_when_they_are_over(monkeypatch: py
 
 
 def test_nobody_hears_of_a_loop_outside_of_a_verb() -> None:
-    assert list(told([1, 2], "file")) == [1, 2]
+    assert list(with_progress([1, 2], "file")) == [1, 2]
 
 
 def test_a_loop_that_breaks_off_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,12 +72,12 @@ def test_a_loop_that_breaks_off_is_over(monkeypatch: pytest.MonkeyPatch) -> None
 
     def broken(line: AdvanceLine) -> None:
         with advance_line.heard_by(line):
-            for _ in told([1, 2], "file"):
+            for _ in with_progress([1, 2], "file"):
                 raise ValueError("odd")
 
     with AdvanceLine("verify") as line:
         with pytest.raises(ValueError, match="odd"):
             broken(line)
-        for _ in told([3], "file"):
+        for _ in with_progress([3], "file"):
             pass
         assert line.loops == []

@@ -266,7 +266,7 @@ def fuzz(target: Fuzzed, cases: range, at: Callable[[int], object] = lambda case
     Args:
         target: what is read.
         cases: the seeds of the changes.
-        at: told of each case before it is tried, for who watches this process.
+        at: called with each case before it is tried, so that another process can watch.
     """
     problems: list[str] = []
     for case in cases:

@@ -64,3 +64,17 @@ def test_a_method_that_the_program_has_replaced_stays_the_programs(monkeypatch: 
     starts.add(one)
     BaseProcess.start(object())  # type: ignore[arg-type]  # as above
     assert heard == ["start", "a before", "start", "a after"]
+
+
+def test_a_program_that_puts_back_what_it_found_before_does_not_make_later_listeners_deaf(monkeypatch: pytest.MonkeyPatch) -> None:
+    starts, heard = ProcessStarts(), list[str]()
+    monkeypatch.setattr(BaseProcess, "start", lambda _: heard.append("start"))
+    found, one = BaseProcess.start, listener("a", heard)
+    starts.add(one)
+    BaseProcess.start = found  # type: ignore[method-assign]  # as `unittest.mock.patch` does at its end
+    starts.remove(one)
+    starts.add(one)
+    BaseProcess.start(object())  # type: ignore[arg-type]  # what is started does not matter
+    starts.remove(one)
+    assert heard == ["a before", "start", "a after"]
+    assert BaseProcess.start is found

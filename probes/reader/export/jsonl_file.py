@@ -6,13 +6,13 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
-from probes.progress.loops import told
+from probes.progress.loops import with_progress
 from probes.reader.series import Series
 
 
 def write_jsonl(stream: IO[bytes], series: Sequence[Series], *, wide: bool, about: Mapping[str, str]) -> None:
     """Write a line for each capture: its series, clock, shape and values."""
-    for one in told(series, "series"):
+    for one in with_progress(series, "series"):
         name = one.key._asdict() | {"dtype": one.dtype}
         for capture in one:
             values = [plain(value) for value in capture.value.reshape(-1).tolist()]

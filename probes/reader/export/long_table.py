@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from probes.progress.loops import told
+from probes.progress.loops import with_progress
 from probes.reader.export.batch import Batch
 from probes.reader.export.value_column import Numeric, as_column, joint_dtype
 from probes.reader.frame import CLOCK, NAMES, Label, whole
@@ -89,7 +89,7 @@ class LongTable:
     def tables(self) -> Iterator[Any]:
         """One table after the other, of at most `ROWS` rows."""
         schema = self.schema
-        for index, one in enumerate(told(self.series, "series")):
+        for index, one in enumerate(with_progress(self.series, "series")):
             for batch in one.batches(ROWS):
                 axes = self.axes[index, batch.shapes.shape[1]]
                 values = as_column(batch.values(), self.kind, one)

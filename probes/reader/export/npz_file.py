@@ -9,7 +9,7 @@ from typing import IO, Any
 import numpy as np
 
 from probes.capture_file.dtype_decode import values_dtype
-from probes.progress.loops import told
+from probes.progress.loops import with_progress
 from probes.reader.export.joined_shape import joined_shape
 from probes.reader.series import Series
 
@@ -24,7 +24,7 @@ def write_npz(stream: IO[bytes], series: Sequence[Series], *, wide: bool, about:
     """
     shapes = [joined_shape(one) for one in series]
     with zipfile.ZipFile(stream, "w") as archive:
-        for one, shape in told([*zip(series, shapes, strict=True)], "series"):
+        for one, shape in with_progress([*zip(series, shapes, strict=True)], "series"):
             with archive.open(f"{one.word}.npy", "w", force_zip64=True) as member:
                 _header(member, shape, values_dtype(one.dtype))
                 for batch in one.batches(ELEMENTS):

@@ -11,7 +11,7 @@ from typing import IO, Any
 import numpy as np
 
 from probes.errors import UsageError
-from probes.progress.loops import told
+from probes.progress.loops import with_progress
 from probes.reader.export.joined_shape import joined_shape
 from probes.reader.frame import CLOCK, whole
 from probes.reader.series import Series
@@ -56,7 +56,7 @@ def write_safetensors(stream: IO[bytes], series: Sequence[Series], *, wide: bool
     text = json.dumps(header, ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)
     stream.write(struct.pack("<Q", len(text)) + text)
-    for one in told(series, "series"):
+    for one in with_progress(series, "series"):
         for batch in one.batches(ELEMENTS):
             stream.write(np.ascontiguousarray(batch.bits).data.cast("B"))
         stream.write(np.stack([whole(one.clocks[name]) for name in CLOCK], axis=1).astype("<i8").tobytes())

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probes.errors import UsageError
-from probes.progress.loops import told
+from probes.progress.loops import with_progress
 from probes.reader.export.value_column import Numeric, as_column, joint_dtype
 from probes.reader.frame import whole
 from probes.reader.series import Series
@@ -106,7 +106,7 @@ class WideTable:
     def tables(self) -> Iterator[Any]:
         """One table after the other, of at most `CELLS` numbers."""
         height = max(CELLS // max(len(self.kinds), 1), 1)
-        for first in told(range(0, len(self.places), height), "table"):
+        for first in with_progress(range(0, len(self.places), height), "table"):
             yield self._table(first, min(first + height, len(self.places)))
 
     def _table(self, first: int, last: int) -> Any:

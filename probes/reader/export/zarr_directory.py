@@ -12,7 +12,7 @@ import numpy as np
 from probes.capture_file.dtype_decode import values_dtype
 from probes.capture_file.series_name import escape, group_name
 from probes.optional_package import import_optional
-from probes.progress.loops import told
+from probes.progress.loops import with_progress
 from probes.reader.convert import COORDINATES, axis_names
 from probes.reader.export.joined_shape import joined_shape
 from probes.reader.frame import whole
@@ -35,7 +35,7 @@ def write_zarr(folder: Path, series: Sequence[Series], *, about: Mapping[str, st
     shapes = [joined_shape(one) for one in series]
     root = package.open_group(store=str(folder), mode="w", attributes=dict(about))
     several = {one.key for one in series if sum(one.key == other.key for other in series) > 1}
-    for one, shape in told([*zip(series, shapes, strict=True)], "series"):
+    for one, shape in with_progress([*zip(series, shapes, strict=True)], "series"):
         name = group_name(one.key, one.dtype if one.key in several else "")
         name = f"%5F{name[1:]}" if name.startswith("__") else name  # zarr keeps such names for itself
         group = root.require_group(escape(one.key.probe)).require_group(name)

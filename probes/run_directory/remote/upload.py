@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from probes.errors import StorageError
-from probes.progress.loops import told
+from probes.progress.loops import with_progress
 from probes.run_directory.file_name import final_name, ledger_files
 from probes.run_directory.ledger_lines import read_ledger
 from probes.run_directory.remote.store import RemoteFolder
@@ -49,7 +49,7 @@ class Upload:
     def _missing(self, there: dict[str, int]) -> Iterator[str]:
         for ledger in ledger_files(self.directory):
             content = read_ledger(ledger)  # before its files: a line that comes meanwhile waits for the next call
-            for line in told(content.entries, "file"):
+            for line in with_progress(content.entries, "file"):
                 path = self.directory / line.file
                 if there.get(line.file) == line.bytes:
                     continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import weakref
 from typing import Any, Protocol
 
@@ -15,6 +16,7 @@ from probes.hooks.capture import compiled
 from probes.hooks.capture.tracing import is_traced, is_transformed
 from probes.runner.watch.call_watch import NO_NUMBERS, CallNumbers, call_watch
 from probes.runner.watch.loader_watch import loader_watch
+from probes.runner.watch.nested_step import is_part_of_a_step
 from probes.script.model.call_place import call_place, is_being_built
 from probes.script.model.census import CalledModel, ModelCensus, described
 from probes.script.model.choice import Candidate, ModelChoice, has_parameters
@@ -215,7 +217,8 @@ class CensusListener(ModelCensus):
             self._step = None
 
     def _has_stepped(self, optimizer: Optimizer, *_args: object) -> None:
-        self.stepped(optimizer)
+        if not is_part_of_a_step(optimizer, sys._getframe(1)):
+            self.stepped(optimizer)
 
     def call_enters(self, module: Module) -> CallNumbers | None:
         """Count an outermost call; within a module without parameters, such as a loss, others may be called."""

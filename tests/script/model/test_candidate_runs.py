@@ -169,6 +169,31 @@ def test_of_a_gan_without_models_the_one_that_is_stepped_first_is_captured_and_t
     ]
 
 
+def test_a_step_of_an_optimizer_that_raises_and_is_repeated_counts_once(probed: Probed) -> None:
+    done = probed("""
+    class Flaky(SGD):
+        tried = 0
+        def step(self, closure=None):
+            Flaky.tried += 1
+            if Flaky.tried % 3 == 0:
+                raise ConnectionError
+            return super().step(closure)
+    net = Net()
+    SGD(net.parameters(), lr=0.1)  # PyTorch calls its hooks in the steps of both classes
+    optimizer = Flaky(net.parameters(), lr=0.1)
+    for (x,) in loader(12, 2):
+        optimizer.zero_grad()
+        net(x).sum().backward()
+        try:
+            optimizer.step()
+        except ConnectionError:
+            optimizer.step()
+    """)
+    assert done.steps() == {0: 6}
+    assert models(done) == ["Net first called at 6 calls 6 optimizer steps captured"]
+    assert "seen: 6 optimizer steps, 6 batches" in done.said
+
+
 def test_instances_that_train_later_are_named_with_their_steps(probed: Probed) -> None:
     """k-fold: a model for each fold."""
     done = probed("""
