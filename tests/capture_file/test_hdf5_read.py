@@ -15,6 +15,7 @@ import probes
 from probes.capture_file.hdf5_read import open_file
 from probes.capture_file.read import SealedFile
 from probes.errors import FileRefused, StorageError
+from tests.descriptors import open_below
 from tests.journal import handmade
 
 Craft = Callable[[h5py.File, Path], None]
@@ -316,13 +317,16 @@ def test_flipped_bytes_are_refused_or_read_but_never_raise_anything_else(tmp_pat
 
 def test_a_file_is_closed_when_it_is_dropped(tmp_path: Path) -> None:
     path = handmade.write(tmp_path / "epoch-0000.h5")
-    descriptors = Path("/proc/self/fd")
-    if not descriptors.exists():
+    if not Path("/proc/self/fd").exists():
         pytest.skip("needs /proc")
-    before = len(list(descriptors.iterdir()))
+    held = SealedFile(path)
+    one = open_below(tmp_path)
+    assert one > 0
     for _ in range(20):
         SealedFile(path)
-    assert len(list(descriptors.iterdir())) == before
+    assert open_below(tmp_path) == one
+    del held
+    assert open_below(tmp_path) == 0
 
 
 def test_one_module_alone_opens_hdf5_files_for_reading() -> None:
