@@ -95,9 +95,10 @@ def place(name: str) -> dict[str, Any]:
     return {"epoch": epoch, "attempt": attempt or 1, "segment": segment, "rank": rank or 0, "ledger": ledger, "alone": rank is None}
 
 
-def launch_worlds(run: Path, run_id: str) -> dict[int, int]:
-    """The number of processes of each start that has a launch file."""
-    worlds = {}
+def launch_worlds(run: Path, manifests: dict[str, Any]) -> dict[int, int]:
+    """The number of processes of each start that has a launch file, which all its manifests name."""
+    worlds, digests = {}, {}
+    run_id = next(iter(manifests.values()))["run_id"]
     for path in run.glob("launch*.json"):
         named = re.fullmatch(r"launch(?:\.a([1-9][0-9]*))?\.json", path.name)
         if named and named[1] != "1":
@@ -106,6 +107,9 @@ def launch_worlds(run: Path, run_id: str) -> dict[int, int]:
             require(canonical(found) + b"\n" == text, "the form of a launch file")
             require((found["format"], found["run_id"], found["attempt"]) == ("launch.v1", run_id, int(named[1] or 1)), "a launch file")
             worlds[found["attempt"]] = found["world"]
+            digests[found["attempt"]] = hashlib.sha256(text).hexdigest()
+    for name, manifest in manifests.items():
+        require(manifest.get("launch") == digests.get(int((re.search(r"\.a(\d+)", name) or [0, 1])[1])), "the launch file of a manifest")
     return worlds
 
 
@@ -167,7 +171,7 @@ def check_run(run: Path) -> None:
         require(len(of_epoch) >= min(worlds[epoch], 9999) or not all(of_epoch.values()), "every rank has a file of a complete epoch")
     check_segments(places, ends)
     require(listed, "no file was sealed")
-    check_launches(manifests, listed, launch_worlds(run, manifest["run_id"]))
+    check_launches(manifests, listed, launch_worlds(run, manifests))
     require({path.name for path in run.glob("epoch-*.h5")} == listed, "files and ledger differ")
     require(not list(run.glob("epoch-*.journal")), "an epoch is not sealed")
 

@@ -65,7 +65,8 @@ PROOF: dict[str, Code] = {
         "sample ids, the closing record, nor what of the manifest does not enter its identity."
     ),
     "unconfined": Code("note: the kernel cannot keep the child of `--untrusted` from writing files, or from the network."),
-    "manifest-uncovered": Code("note: no file has a copy of `run.json`, because the start that wrote it sealed none; no digest covers it."),
+    "manifest-uncovered": Code("note: no file has a copy of a manifest, because the start that wrote it sealed none; no digest covers it."),
+    "uncovered": Code("note: a file in the run directory that is no part of the proof; no digest covers it."),
     "superseded": Code("note: a file of a later attempt replaces this file."),
     "ledger-grown": Code("note: lines were added to the ledger since the anchor was taken."),
     "anchor-resumed": Code(

@@ -9,7 +9,6 @@ from typing import Any
 from probes.errors import UsageError
 from probes.plain_file import read_plain
 from probes.proof.finding import Verdict
-from probes.run_directory.file_name import ledger_files, manifest_files
 
 STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "urn:torch-probes:captures:v1"
@@ -31,8 +30,8 @@ def statement(verdict: Verdict) -> dict[str, Any]:
     place = Path(verdict.path)
     subjects = [{"name": file.file, "digest": {"sha256": file.file_sha256, "blake3": file.file_blake3}} for file in verdict.files]
     if place.is_dir():
-        patterns = ("code*.diff", "sources*.zip", "spec.yaml")
-        beside = [*manifest_files(place), *(path for pattern in patterns for path in sorted(place.glob(pattern))), *ledger_files(place)]
+        others = {finding.file for finding in verdict.findings if finding.code == "uncovered"} | {file.file for file in verdict.files}
+        beside = sorted(path for path in place.iterdir() if path.name not in others and not path.is_dir())
         subjects += [{"name": path.name, "digest": {"sha256": hashlib.sha256(read_plain(path)).hexdigest()}} for path in beside]
     epochs = [{"file": file.file, "captures_root": file.captures_root, "epoch_root": file.epoch_root} for file in verdict.files]
     notes = sorted({finding.code for finding in verdict.findings})

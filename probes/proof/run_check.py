@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
@@ -49,7 +50,9 @@ class RunCheck:
         self._findings: list[Finding] = []
         self._manifests: dict[str, dict[str, Any]] = {}
         self._worlds = self._read_worlds()
+        self._named: Mapping[str, set[str]] = {}
         self._copied: set[str] = set()
+        self._kept: set[str] = set()
         self._thread = ThreadPoolExecutor(1)
 
     def _read_worlds(self) -> dict[int, int]:
@@ -72,8 +75,8 @@ class RunCheck:
         if anchors and single and anchored.lines and not anchored.covers(self._ledgers, self._path.name):
             self._find("anchor-uncovered", self._path.name, "no anchor covers the line that lists it")
         checked = [self._file(name) for name in with_progress(names, "file")]
-        if "run.json" in self._manifests and checked and "run.json" not in self._copied:
-            self._find("manifest-uncovered", "run.json", "no file has a copy of it, so no digest covers it")
+        if not single:
+            self._uncovered()
         if not names and not self._findings:
             self._find("nothing", self._directory.name, "no file was sealed")
         run_id = self._manifests.get("run.json", {}).get("run_id") or next((one.run_id for one in checked if one.run_id), "")
@@ -95,7 +98,7 @@ class RunCheck:
                 self._find("ledger-torn", ledger.name, f"the last {ledger.torn} bytes are no whole line")
         self._attempts()
         starts = StartCheck(self._directory, self._entries, self._worlds)
-        self._manifests = starts.manifests
+        self._manifests, self._named = starts.manifests, starts.named
         self._findings += starts.findings
         return self._names()
 
@@ -112,6 +115,19 @@ class RunCheck:
             elif name not in {entry.file for entry in current(self._entries, self._worlds).values()}:
                 self._find("superseded", name, "a later attempt replaces it")
         return [name]
+
+    def _uncovered(self) -> None:
+        """Name every file of the directory that neither a ledger nor what its files state has a digest of."""
+        covered = self._all_names() | self._lines.keys() | self._copied | self._kept
+        covered |= {name for manifest in self._copied for name in self._named.get(manifest, ())}
+        with os.scandir(self._directory) as entries:
+            names = sorted(one.name for one in entries if not one.is_dir(follow_symlinks=False))
+        said = {finding.file for finding in self._findings if not finding.note}
+        for name in names:
+            if name in self._manifests and name not in covered:
+                self._find("manifest-uncovered", name, "no file has a copy of it, because its start sealed none; no digest covers it")
+            elif name not in covered | said:
+                self._find("uncovered", name, "no digest covers it, so anyone could have written it")
 
     def _all_names(self) -> set[str]:
         return {ledger.name for ledger in self._ledgers}
@@ -170,6 +186,8 @@ class RunCheck:
             wrong = other_file(self._directory, *inspected.sources)
             if wrong:
                 self._find("sources-edited", inspected.sources[0], wrong)
+            else:
+                self._kept.add(inspected.sources[0])
         if entry is None and inspected.attributes.get("proof") is None and inspected.attributes:
             self._find("proof-v1", name, PROOF["proof-v1"].meaning.removeprefix("note: "))
         checked = CheckedFile(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -29,12 +30,14 @@ class StartCheck:
 
     Attributes:
         manifests: name of the file -> content; empty where it is not a JSON object.
+        named: name of the manifest -> names of the other files whose digests it states, and that have them.
         findings: what is wrong.
     """
 
     def __init__(self, directory: Path, entries: Sequence[LedgerLine], worlds: Mapping[int, int]) -> None:
         self._directory = directory
         self.findings: list[Finding] = []
+        self.named: dict[str, set[str]] = defaultdict(set)
         found = [path.name for path in manifest_files(directory)]
         # In a launch that was killed early, rank 0 may have come only with a later start.
         names = (
@@ -75,17 +78,22 @@ class StartCheck:
 
     def _texts(self, name: str, manifest: Manifest) -> None:
         """Check the files that a manifest names."""
-        if name == "run.json":
-            self._check_hash("spec.yaml", manifest.spec.sha256, "spec-edited")
-        git = manifest.code.git
+        self._check_hash(name, "spec.yaml", manifest.spec.sha256, "spec-edited" if name == "run.json" else "")
+        git, sources = manifest.code.git, manifest.code.sources
         if git is not None and git.diff is not None and "code.git.diff" not in manifest.unknown and not manifest.rank:
-            self._check_hash(git.diff.name, git.diff.sha256, "diff-edited")
-        if manifest.code.sources is not None:
-            self._check_hash(manifest.code.sources.name, manifest.code.sources.sha256, "sources-edited")
+            self._check_hash(name, git.diff.name, git.diff.sha256, "diff-edited")
+        if sources is not None:
+            self._check_hash(name, sources.name, sources.sha256, "sources-edited")
+        launch = launch_name(_attempt(name))
+        if manifest.launch is not None or (self._directory / launch).exists():
+            self._check_hash(name, launch, manifest.launch or "", "launch-differs")
 
-    def _check_hash(self, name: str, digest: str, code: str) -> None:
+    def _check_hash(self, manifest: str, name: str, digest: str, code: str) -> None:
+        """Note a file that is not the one that a manifest names; without a code, another manifest decides."""
         wrong = other_file(self._directory, name, digest)
-        if wrong:
+        if not wrong:
+            self.named[manifest].add(name)
+        elif code:
             self._find(code, name, wrong)
 
     def _find(self, code: str, file: str, message: str) -> None:

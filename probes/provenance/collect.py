@@ -79,6 +79,7 @@ def collect(
     data: Mapping[str, str] | None = None,
     attempt: int = 1,
     proof: Proof = PROOF,
+    launch: str | None = None,
 ) -> CollectedProvenance:
     """Find out where a run comes from; models, generators and settings stay as they are.
 
@@ -97,6 +98,7 @@ def collect(
         data: digests of data sets by name.
         attempt: which start of the run this is; later ones save the changes of the code under a name of their own.
         proof: version of the proof that the run was begun with.
+        launch: SHA-256 of the launch file of this start.
 
     Returns:
         The manifest, and what is to be saved beside it.
@@ -132,6 +134,7 @@ def collect(
         packages=packages(),
         random=generators(),
         data=dict(data or {}),
+        launch=launch,
         unknown=unknown,
     )
     beside = {name: diff} if diff else {}

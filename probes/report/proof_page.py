@@ -135,8 +135,12 @@ def _limits(verdict: Verdict) -> Iterator[tuple[str, str]]:
         "What the environment was at every moment.",
         "It is looked at when the run starts, in its first step and at the end of each epoch.",
     )
-    if any(finding.code == "manifest-uncovered" for finding in verdict.findings):
-        yield "What `run.json` says.", "The start that wrote it sealed no file, and only files have a copy that digests cover."
+    for finding in verdict.findings:
+        if finding.code == "manifest-uncovered":
+            yield f"What `{finding.file}` says.", "The start that wrote it sealed no file, and only files have a copy that digests cover."
+    uncovered = [finding.file for finding in verdict.findings if finding.code == "uncovered"]
+    if uncovered:
+        yield f"What other files in the directory say: {', '.join(uncovered)}.", "They are no part of the proof: no digest covers them."
     yield "Secrets that were masked.", "Where a text has `***`, its digest is of the masked text."
     if any(finding.code in ("gaps", "incomplete", "superseded") for finding in verdict.findings):
         yield "That every capture that was due is there.", "The files say themselves what is missing; see the notes."

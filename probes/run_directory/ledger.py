@@ -155,14 +155,17 @@ def current(entries: Iterable[LedgerLine], worlds: Mapping[int, int] | None = No
     Args:
         entries: the lines.
         worlds: the number of processes by attempt, where the ranks of a launch count together; an attempt is then complete where
-            that of every rank is.
+            that of every rank is. Attempts without a line do not count: no file has a digest of their launch file.
     """
+    lines = list(entries)
+    there = {entry.attempt for entry in lines}
+    worlds = {attempt: world for attempt, world in (worlds or {}).items() if attempt in there}
     tries: dict[tuple[int, int], dict[int, list[LedgerLine]]] = defaultdict(lambda: defaultdict(list))
-    for entry in entries:
+    for entry in lines:
         tries[entry.epoch, 0 if worlds else entry.rank][entry.attempt].append(entry)
     chosen: dict[tuple[int, int, int | None], LedgerLine] = {}
     for attempts in tries.values():
-        best = max(attempts, key=lambda attempt: _weight(attempts[attempt], (worlds or {}).get(attempt, 1)))
+        best = max(attempts, key=lambda attempt: _weight(attempts[attempt], worlds.get(attempt, 1)))
         chosen |= {(entry.epoch, entry.rank, entry.segment): entry for entry in attempts[best]}
     return chosen
 

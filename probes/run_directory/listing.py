@@ -85,8 +85,9 @@ class Directory:
 
     @cached_property
     def worlds(self) -> dict[int, int]:
-        """The number of processes by attempt, where launch files say it."""
-        return {attempt: one.world for attempt, one in self.launches.items()}
+        """The number of processes by attempt with a file, where launch files say it."""
+        there = {found.attempt for found in self._entries()}
+        return {attempt: one.world for attempt, one in self.launches.items() if attempt in there}
 
     @cached_property
     def absent_ranks(self) -> dict[int, tuple[int, ...]]:

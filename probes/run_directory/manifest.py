@@ -199,6 +199,7 @@ class Manifest(ManifestRecord):
     packages: dict[str, str] = Field(description="Installed distributions and their versions.")
     random: RandomRecord = Field(description="Random generators at the start.")
     data: dict[str, str] = Field(default_factory=dict, description="Digests of data sets, as the caller gave them.")
+    launch: str | None = Field(default=None, description="SHA-256 of the launch file of this start; null where it has none.")
     unknown: dict[str, str] = Field(default_factory=dict, description="What could not be found out, and why.")
 
     def text(self) -> str:

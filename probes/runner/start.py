@@ -17,7 +17,7 @@ from probes.provenance.collect import Script, collect
 from probes.run_directory.create import claim, default_directory, new_run_id, write_start
 from probes.run_directory.file_name import manifest_files, manifest_name
 from probes.run_directory.launch.join import Newcomer, join
-from probes.run_directory.launch.launch_file import LaunchRecord, launches
+from probes.run_directory.launch.launch_file import LaunchRecord, launch_digest, launches
 from probes.run_directory.launch.launcher import launcher
 from probes.run_directory.manifest import Manifest, written
 from probes.run_directory.owner.ownership import Ownership, own
@@ -108,7 +108,8 @@ def _published(
         before = _begun(owned.directory) if past.attempt > 1 else None
         _check_comparisons(plan, past)
         run_id = before.run_id if before is not None else launch.run_id if launch is not None else owned.claim.run_id
-        return Start(owned, _publish(plan, wanted, owned, run_id, past, before), past, launch)
+        digest = launch_digest(owned.directory, past.attempt) if launch is not None else None
+        return Start(owned, _publish(plan, wanted, owned, run_id, past, before, digest), past, launch)
     except BaseException:
         owned.release()
         raise
@@ -131,7 +132,9 @@ def _begun(directory: Path) -> Manifest | None:
         raise StorageError(f"'{path}' cannot be read, so the run cannot be resumed: {str(error).splitlines()[0]}") from error
 
 
-def _publish(plan: Plan, wanted: Wanted, owned: Ownership, run_id: str, past: PreviousAttempts, before: Manifest | None) -> dict[str, Any]:
+def _publish(
+    plan: Plan, wanted: Wanted, owned: Ownership, run_id: str, past: PreviousAttempts, before: Manifest | None, launch: str | None
+) -> dict[str, Any]:
     """Write the manifest, the spec and the changes of the code; what a journal's HEAD says of them."""
     provenance = collect(
         plan.trees,
@@ -148,6 +151,7 @@ def _publish(plan: Plan, wanted: Wanted, owned: Ownership, run_id: str, past: Pr
         data=wanted.data,
         attempt=past.attempt,
         proof=PROOF if before is None else before.proof,
+        launch=launch,
     )
     manifest = provenance.manifest
     if before is not None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,11 +22,12 @@ from probes.commands.verify import verify as command
 from probes.digest import blake3_hex, canonical
 from probes.errors import ProbesError
 from probes.proof.verify import verify
+from probes.run_directory.launch.launch_file import launch_name
 from tests import independent_verifier
 from tests.proof.forger import attempt, chained, earlier, lines, listed, other, restated, stated
-from tests.proof.runs import small, write_run
+from tests.proof.runs import manifest, replaced, small, write_run
 
-ONE, LAUNCH, SEGMENTS = "one", "launch", "segments"
+ONE, LAUNCH, SEGMENTS, STARTED = "one", "launch", "segments", "started"
 FILE, LAST = "epoch-0000.h5", "epoch-0001.h5"
 RANKS = ("ledger.rank-0000.jsonl", "ledger.rank-0001.jsonl")
 
@@ -177,18 +180,30 @@ def _in_manifest_text(run: Path, old: str, new: str) -> None:
     _rewritten(run, lambda text: text.replace(old.encode(), new.encode(), 1), "run.json")
 
 
-def _launch_file(run: Path, run_id: str = "r", world: int = 1, before: bytes = b"") -> None:
+def _launch_file(run: Path, run_id: str = "r", world: int = 1, before: bytes = b"", attempt: int = 1) -> bytes:
     stated: dict[str, Any] = {
         "format": "launch.v1",
         "run_id": run_id,
-        "attempt": 1,
+        "attempt": attempt,
         "world": world,
         "next_epoch": 0,
         "restart": 0,
         "ticks": 0,
     }
     stated |= dict.fromkeys(("launcher", "job", "agent", "token", "started"), "x")
-    (run / "launch.json").write_bytes(b"{" + before + canonical(stated)[1:] + b"\n")
+    content = b"{" + before + canonical(stated)[1:] + b"\n"
+    (run / launch_name(attempt)).write_bytes(content)
+    return content
+
+
+def launched(run: Path) -> None:
+    """Two starts of two ranks with launch files: of the second, rank 1 was killed, so that the first one counts on both ranks."""
+    run.mkdir()
+    for number in (1, 2):
+        origin = replaced(manifest(), launch=sha256(_launch_file(run, world=2, attempt=number)).hexdigest())
+        for rank in range(2):
+            options: dict[str, Any] = {"origin": origin, "attempt": number, "rank": rank, "complete": (number, rank) != (2, 1)}
+            write_run(run, epochs=1, source=small, change=other if number == 2 else lambda one, epoch: one, **options)
 
 
 FORGERIES: dict[str, Forgery] = {
@@ -197,7 +212,20 @@ FORGERIES: dict[str, Forgery] = {
     "a manifest with a fraction for an integer": Forgery(ONE, lambda run: _in_manifest_text(run, '"rank": 0', '"rank": 0.0')),
     "a manifest with an escape for a letter": Forgery(ONE, lambda run: _in_manifest_text(run, '"run_id"', '"run\\u005fid"')),
     "a manifest with carriage returns": Forgery(ONE, lambda run: _rewritten(run, lambda text: text.replace(b"\n", b"\r\n"), "run.json")),
-    "a launch file of one process": Forgery(ONE, _launch_file, 0, 0),
+    "a launch file of one process": Forgery(ONE, _launch_file),
+    "nothing in two starts of a launch": Forgery(STARTED, lambda run: None, 0, 0),
+    "the launch files taken out, so that other attempts count": Forgery(
+        STARTED, lambda run: [(run / name).unlink() for name in ("launch.json", "launch.a2.json")]
+    ),
+    "the launch file of one start taken out": Forgery(STARTED, lambda run: (run / "launch.a2.json").unlink()),
+    "a launch file with another start time": Forgery(
+        STARTED, lambda run: _rewritten(run, lambda text: text.replace(b'"started":"x"', b'"started":"y"'), "launch.json")
+    ),
+    "launch files put beside ranks that had none": Forgery(LAUNCH, lambda run: _launch_file(run, world=2)),
+    "a launch file of a start that sealed nothing": Forgery(LAUNCH, lambda run: _launch_file(run, world=2, attempt=2), 0, 0),
+    "a manifest of one rank that names no launch file": Forgery(
+        STARTED, lambda run: _rewritten(run, lambda text: re.sub(rb'"launch": "[0-9a-f]+"', b'"launch": null', text), "run.rank-0001.json")
+    ),
     "a launch file of another run": Forgery(ONE, lambda run: _launch_file(run, "s")),
     "a launch file of more processes": Forgery(ONE, lambda run: _launch_file(run, world=2)),
     "a launch file with a key twice": Forgery(ONE, lambda run: _launch_file(run, before=b'"world":9,')),
@@ -321,7 +349,8 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         write_run(path / LAUNCH, epochs=2, source=small, rank=rank)
     for segment in (1, 2):
         write_run(path / SEGMENTS, epochs=1, source=small, segment=segment, complete=segment == 2)
-    return {name: path / name for name in (ONE, LAUNCH, SEGMENTS)}
+    launched(path / STARTED)
+    return {name: path / name for name in (ONE, LAUNCH, SEGMENTS, STARTED)}
 
 
 def answer(path: Path, *words: str) -> tuple[int, str]:

@@ -16,7 +16,7 @@ from probes.proof.verify import verify
 from tests.proof import damage
 from tests.proof.forger import stated
 from tests.proof.runs import small, write_run
-from tests.proof.test_forgeries import FORGERIES, LAUNCH, ONE, SEGMENTS
+from tests.proof.test_forgeries import FORGERIES, LAUNCH, ONE, SEGMENTS, STARTED, launched
 
 PROGRAM = Path(__file__).parent / "javascript" / "verify.mjs"
 CORPUS = Path(__file__).parents[1] / "release_corpus"
@@ -49,7 +49,8 @@ def test_every_forgery_gets_the_same_answer(tmp_path: Path) -> None:
         write_run(tmp_path / LAUNCH, epochs=2, source=small, rank=rank)
     for segment in (1, 2):
         write_run(tmp_path / SEGMENTS, epochs=1, source=small, segment=segment, complete=segment == 2)
-    heads = {name: verify(tmp_path / name).head for name in (ONE, LAUNCH, SEGMENTS)}
+    launched(tmp_path / STARTED)
+    heads = {name: verify(tmp_path / name).head for name in (ONE, LAUNCH, SEGMENTS, STARTED)}
     requests: list[tuple[Path, str]] = []
     for number, forgery in enumerate(FORGERIES.values()):
         run = Path(shutil.copytree(tmp_path / forgery.of, tmp_path / str(number) / "run"))

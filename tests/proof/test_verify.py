@@ -432,14 +432,15 @@ def test_an_in_toto_statement_names_every_file_and_is_not_made_of_damage(run: Pa
 def test_every_code_is_described_and_notes_are_marked() -> None:
     assert all(CODES.values())
     of_runs = {"gaps", "superseded", "incomplete", "ledger-grown", "ledger-torn"}
-    assert {*of_runs, "anchor-partial", "anchor-resumed", "manifest-uncovered", "proof-v1", "unconfined"} == NOTES
+    assert {*of_runs, "anchor-partial", "anchor-resumed", "manifest-uncovered", "proof-v1", "unconfined", "uncovered"} == NOTES
 
 
 def test_a_copy_of_the_ledger_under_another_name_is_not_a_ledger(run: Path) -> None:
     captures = len(probes.open(run).sel(phase="train")["acts", "fc1"])
-    for name in ("ledger.bak.jsonl", "ledger.rank-1.jsonl", "ledger copy.jsonl"):
+    names = ("ledger copy.jsonl", "ledger.bak.jsonl", "ledger.rank-1.jsonl")
+    for name in names:
         shutil.copy(run / "ledger.jsonl", run / name)
-    assert codes(run) == []
+    assert [(one.code, one.file) for one in verify(run).findings] == [("uncovered", name) for name in names]
     assert len(probes.open(run).sel(phase="train")["acts", "fc1"]) == captures
 
 
@@ -474,5 +475,29 @@ def test_a_statement_reads_regular_files_of_the_run_only(run: Path) -> None:
     assert "run.json" in subjects
     assert "run.bak.json" not in subjects
     (run / "sources.old.zip").symlink_to("/dev/zero")
+    assert subjects == [one["name"] for one in statement(verify(run, sha256=True))["subject"]]
+    verdict = verify(run, sha256=True)
+    (run / "sources.zip").symlink_to("/dev/zero")  # after the verification
     with pytest.raises(FileRefused, match="is a link"):
-        statement(verify(run, sha256=True))
+        statement(verdict)
+
+
+def test_every_file_that_no_digest_covers_is_named(tmp_path: Path) -> None:
+    """Whatever its name is: only ledgers, and what they and the files they list have a digest of, are part of the proof."""
+    run = tmp_path / "run"
+    write_run(run, epochs=1, source=small)
+    verdict = verify(run)
+    assert verdict.findings == ()
+    shutil.copy(run / "run.json", run / "run.a2.json")
+    names = "claim.json code.diff end.rank-0001.json epoch-0007.journal.kept epoch-0001.h5.1-0123abcd.tmp launch.a3.json~ log.jsonl"
+    for name in (*names.split(), ".hidden", "RUN.JSON", "sources.zip", "spare.journal", "spec.yaml.bak", "sources.epoch-0000.zip"):
+        (run / name).write_text("x")
+    (run / "link").symlink_to(tmp_path)
+    (run / "folder").mkdir()
+    found = verify(run)
+    assert found.ok
+    there = {path.name for path in run.iterdir()} - {"folder", "run.json", "spec.yaml", "ledger.jsonl", "epoch-0000.h5"}
+    assert {one.file for one in found.findings} == there
+    assert [one.file for one in found.findings if one.code == "manifest-uncovered"] == ["run.a2.json"]
+    listed = {one["name"] for one in statement(verify(run, sha256=True))["subject"]}
+    assert listed == {"run.json", "run.a2.json", "spec.yaml", "ledger.jsonl", "epoch-0000.h5"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from hashlib import sha256
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -11,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from probes.digest import canonical
 from probes.errors import FileRefused
 from probes.plain_file import plain_object, read_plain
-from probes.run_directory.file_name import manifest_files, temporary_name
+from probes.run_directory.file_name import attempt_of_manifest, manifest_files, temporary_name
 from probes.run_directory.publish import publish
 
 _NAME = re.compile(r"launch(?:\.a([1-9][0-9]{0,9}))?\.json")
@@ -55,11 +56,29 @@ def launches(directory: Path) -> dict[int, LaunchRecord]:
     """
     names = sorted(path.name for path in directory.glob("launch*.json") if is_launch_file(path.name))
     found = [_read(directory / name) for name in names]
+    manifests = manifest_files(directory)
+    if not found and not any(".rank-" in path.name for path in manifests):
+        return {}
     runs = {one.run_id for one in found}
-    named = _run_id(next(iter(manifest_files(directory)), None)) if found else None
-    if len(runs | ({named} if named is not None else set())) > 1:
+    named = _stated(manifests[0], "run_id") if manifests else None
+    if found and len(runs | ({named} if named is not None else set())) > 1:
         raise FileRefused("launch-differs", f'"{directory / names[0]}" is not of the run of the files beside it')
+    for attempt, manifest in {attempt_of_manifest(path.name): path for path in reversed(manifests)}.items():
+        _require_named(directory / launch_name(attempt), manifest)
     return {one.attempt: one for one in sorted(found, key=lambda one: one.attempt)}
+
+
+def _require_named(path: Path, manifest: Path) -> None:
+    """Refuse a launch file that is not the one of which a manifest of its start states the digest: it decides which attempts count."""
+    digest = sha256(read_plain(path)).hexdigest() if path.exists() else None
+    if _stated(manifest, "launch") != digest:
+        words = f'is missing; "{manifest.name}" names it' if digest is None else f'is not the launch file that "{manifest.name}" names'
+        raise FileRefused("launch-differs", f'"{path}" {words}')
+
+
+def launch_digest(directory: Path, attempt: int) -> str:
+    """SHA-256 of the launch file of a start, which the manifests of all its ranks state."""
+    return sha256(read_plain(directory / launch_name(attempt))).hexdigest()
 
 
 def worlds(directory: Path) -> dict[int, int]:
@@ -81,10 +100,10 @@ def _read(path: Path) -> LaunchRecord:
     return found
 
 
-def _run_id(manifest: Path | None) -> str | None:
-    """The run that a manifest names; None where it names none, which `verify` reports."""
+def _stated(manifest: Path, key: str) -> str | None:
+    """A text that a manifest states; None where it states none, which `verify` reports."""
     try:
-        found = plain_object(read_plain(manifest)).get("run_id") if manifest is not None else None
+        found = plain_object(read_plain(manifest)).get(key)
     except ValueError:
         return None
     return found if isinstance(found, str) else None

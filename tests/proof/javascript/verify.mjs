@@ -138,9 +138,12 @@ function readLaunches(run, names, manifests) {
     require(`${canonical['proof.v1'](stated)}\n` === text.toString('utf8'), 'the form of a launch file');
     require(stated.get('format') === 'launch.v1' && attempt === Number(found[1] ?? 1), 'a launch file');
     require(stated.get('run_id') === manifests.get('run.json').get('run_id'), 'the run of a launch file');
-    worlds.set(attempt, Number(stated.get('world')));
+    worlds.set(attempt, { world: Number(stated.get('world')), digest: sha256(text) });
   }
-  return worlds;
+  for (const [name, manifest] of manifests) {
+    require((manifest.get('launch') ?? null) === (worlds.get(manifestPlace(name).attempt)?.digest ?? null), 'the launch file of a manifest');
+  }
+  return new Map([...worlds].map(([attempt, { world }]) => [attempt, world]));
 }
 
 function checkLaunches(manifests, entries, launched) {
@@ -175,16 +178,19 @@ function checkRanks(manifests, entries) {
   }
 }
 
-// The lines that count: of each epoch and rank those of one attempt.
-function counting(entries) {
-  const tries = new Map();
+// The lines that count: of each epoch and rank those of one attempt, and of one attempt on all ranks where a start has a launch file.
+function counting(entries, launched) {
+  const tries = new Map(), together = entries.some((entry) => launched.has(entry.attempt));
   for (const entry of entries) {
-    const of = `${entry.epoch} ${entry.rank}`, attempts = tries.get(of) ?? tries.set(of, new Map()).get(of);
+    const of = together ? `${entry.epoch}` : `${entry.epoch} ${entry.rank}`, attempts = tries.get(of) ?? tries.set(of, new Map()).get(of);
     attempts.set(entry.attempt, [...(attempts.get(entry.attempt) ?? []), entry]);
   }
   const weight = (lines) => {
-    const last = lines.reduce((a, b) => ((b.segment ?? 0) > (a.segment ?? 0) ? b : a));
-    return [last.complete ? 1 : 0, last.complete ? 0 : lines.reduce((all, one) => all + Number(one.captures), 0), lines[0].attempt];
+    const last = new Map();
+    for (const line of lines) if ((line.segment ?? 0) >= (last.get(line.rank)?.segment ?? 0)) last.set(line.rank, line);
+    const ranks = together ? (launched.get(lines[0].attempt) ?? 1) : 1;
+    const complete = last.size >= ranks && [...last.values()].every((one) => one.complete);
+    return [complete ? 1 : 0, complete ? 0 : lines.reduce((all, one) => all + Number(one.captures), 0), lines[0].attempt];
   };
   const heavier = (a, b) => {
     const [x, y] = [weight(a), weight(b)];
@@ -194,13 +200,13 @@ function counting(entries) {
   return [...tries.values()].flatMap((attempts) => [...attempts.values()].reduce((best, one) => (heavier(one, best) ? one : best)));
 }
 
-function checkSegments(entries) {
+function checkSegments(entries, launched) {
   for (const end of entries.filter((one) => one.segment && one.complete)) {
     const behind = (one) => ['epoch', 'rank', 'attempt'].every((key) => one[key] === end[key]) && one.segment > end.segment;
     require(!entries.some(behind), 'a segment behind the last of a complete epoch');
   }
   const epochs = new Map();
-  for (const entry of counting(entries).filter((one) => one.segment)) {
+  for (const entry of counting(entries, launched).filter((one) => one.segment)) {
     const of = `${entry.epoch} ${entry.rank}`;
     epochs.set(of, [...(epochs.get(of) ?? []), entry]);
   }
@@ -235,19 +241,19 @@ function covered(ledgers, anchor) {
   throw new Bad('the anchor');
 }
 
-function checkAnchors(ledgers, anchors) {
+function checkAnchors(ledgers, anchors, launched) {
   const lines = new Map();
   for (const anchor of anchors) {
     require(/^[0-9a-f]{32,64}$/.test(anchor), 'an anchor of at least 32 digits');
     for (const [name, count] of covered(ledgers, anchor)) lines.set(name, Math.max(count, lines.get(name) ?? 0));
   }
-  const now = new Set(counting([...ledgers.values()].flat()).map((entry) => entry.file));
+  const now = new Set(counting([...ledgers.values()].flat(), launched).map((entry) => entry.file));
   const then = [...ledgers].flatMap(([name, entries]) => entries.slice(0, lines.get(name) ?? 0));
   const whole = ({ epoch, rank, attempt }) =>
     then
       .filter((one) => one.epoch === epoch && one.rank === rank && one.attempt === attempt)
       .reduce((a, b) => ((b.segment ?? 0) > (a.segment ?? 0) ? b : a)).complete;
-  for (const entry of counting(then)) require(now.has(entry.file) || !whole(entry), 'a complete epoch that the anchor covers was replaced');
+  for (const entry of counting(then, launched)) require(now.has(entry.file) || !whole(entry), 'a complete epoch that the anchor covers was replaced');
 }
 
 function checkLine(run, entry, manifests) {
@@ -271,14 +277,15 @@ function checkRun(run, anchors) {
   const entries = [...ledgers.values()].flat();
   checkTogether(entries);
   const manifests = readManifests(run, names);
-  checkLaunches(manifests, entries, readLaunches(run, names, manifests));
+  const launched = readLaunches(run, names, manifests);
+  checkLaunches(manifests, entries, launched);
   checkRanks(manifests, entries);
-  checkSegments(entries);
+  checkSegments(entries, launched);
   require(entries.length, 'no file was sealed');
   const listed = new Set(entries.map((entry) => entry.file));
   require(names.filter((name) => /^epoch-.*\.h5$/.test(name)).every((name) => listed.has(name)), 'a file without a line');
   require(!names.some((name) => /^epoch-.*\.journal$/.test(name)), 'an epoch that is not sealed');
-  checkAnchors(ledgers, anchors);
+  checkAnchors(ledgers, anchors, launched);
   for (const entry of entries) checkLine(run, entry, manifests);
 }
 

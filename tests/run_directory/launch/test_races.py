@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from probes.digest import canonical
 from probes.run_directory.create import write_start
 from probes.run_directory.file_name import manifest_name
 from probes.run_directory.launch.join import Joined, Newcomer, join
-from probes.run_directory.launch.launch_file import launches
+from probes.run_directory.launch.launch_file import launch_digest, launches
 from probes.run_directory.launch.launcher import Launcher
 from tests.conftest import SEED
 
@@ -30,7 +31,7 @@ def newcomer(directory: Path, rank: int, world: int, restart: int = 0) -> Newcom
 def start(directory: Path, rank: int, world: int, restart: int = 0) -> Joined:
     """Join, and write the manifest, which is the end of a start."""
     found = join(newcomer(directory, rank, world, restart))
-    files = {manifest_name(found.record.attempt, rank): b"{}"}
+    files = {manifest_name(found.record.attempt, rank): canonical({"launch": launch_digest(directory, found.record.attempt)})}
     write_start(found.owned, files, again=found.record.attempt > 1)
     return found
 
