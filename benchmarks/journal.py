@@ -17,6 +17,7 @@ from probes.clock import SeriesKey
 from probes.journal.record import HEADER_BYTES, extent_place
 from probes.journal.write_buffer import memory
 from probes.journal.writer import Journal
+from probes.signature import Descriptor
 
 TOTAL = 64 << 20
 TURNS = 21
@@ -50,7 +51,7 @@ class Large:
         """A journal; with a spare one, which was ended and is to be recycled, written over its bytes."""
         path = self.folder / "large.journal"
         journal = Journal.create(path, HEAD, spare=spare)
-        number = journal.descriptor(SeriesKey("p", "layer", "output", "train"), "float32", (self.nbytes // 4,), None, {}, {})
+        number = journal.descriptor(Descriptor(SeriesKey("p", "layer", "output", "train"), "float32", (self.nbytes // 4,), None, {}, {}))
         began = perf_counter()
         for step in range(self.count):
             journal.add(number, step, 0, 0, 0, self.address, self.nbytes)

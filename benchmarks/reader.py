@@ -18,6 +18,7 @@ from benchmarks.turns import by_turns, interval, ratios, seconds
 from probes.clock import SeriesKey
 from probes.journal.writer import Journal
 from probes.run_directory.seal import JournalSealer
+from probes.signature import Descriptor
 
 KEY = SeriesKey("acts", "block", "output", "train")
 MIB = 1 << 20
@@ -38,7 +39,7 @@ def record(directory: Path, epochs: int, steps: int, size: int) -> Path:
     for epoch in range(epochs):
         path = directory / f"epoch-{epoch:04d}.journal"
         journal = Journal.create(path, {"run_id": "r", "epoch": epoch, "attempt": 1, "rank": 0, "spec": "", "manifest": {}})
-        descriptor = journal.descriptor(KEY, "float32", values.shape, None, {}, {})
+        descriptor = journal.descriptor(Descriptor(KEY, "float32", values.shape, None, {}, {}))
         for step in range(steps):
             journal.add(descriptor, step, 0, 0, 0, values.ctypes.data, values.nbytes)
             journal.commit("train", step, step)

@@ -17,6 +17,7 @@ from probes.digest import file_hex
 from probes.journal.writer import Journal
 from probes.run_directory import seal as sealing
 from probes.run_directory.sealer_process import SealerProcess
+from probes.signature import Descriptor
 
 HEAD = {"run_id": "benchmark", "attempt": 1, "rank": 0, "global_step_start": {}, "manifest": {}, "spec": ""}
 PIECE = 1 << 20
@@ -37,7 +38,7 @@ def journal(directory: Path, epoch: int, series: int, steps: int, nbytes: int) -
     made = Journal.create(directory / f"epoch-{epoch:04d}.journal", {**HEAD, "epoch": epoch})
     keys = [SeriesKey("acts", f"features.block{number}.conv", "output", "train") for number in range(series)]
     attrs = {"hook": "forward", "module": "torch.nn.modules.conv.Conv2d"}
-    numbers = [made.descriptor(key, "float32", (nbytes // 64, 16), None, {}, attrs) for key in keys]
+    numbers = [made.descriptor(Descriptor(key, "float32", (nbytes // 64, 16), None, {}, attrs)) for key in keys]
     memory = ctypes.create_string_buffer(os.urandom(nbytes))
     address = ctypes.addressof(memory)
     for step in range(steps):

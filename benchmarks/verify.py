@@ -23,6 +23,7 @@ import probes
 from probes.clock import SeriesKey
 from probes.journal.writer import Journal
 from probes.run_directory.seal import JournalSealer
+from probes.signature import Descriptor
 
 MIB = 1 << 20
 TURNS = 9
@@ -44,7 +45,7 @@ def record(directory: Path, total: int, size: int, seed: int = 0) -> Path:
     path = directory / "epoch-0000.journal"
     values = np.random.default_rng(seed).standard_normal(size // 4).astype("<f4")
     journal = Journal.create(path, {"run_id": "r", "epoch": 0, "attempt": 1, "rank": 0, "spec": "", "manifest": {}})
-    descriptor = journal.descriptor(SeriesKey("acts", "block", "output", "train"), "float32", values.shape, None, {}, {})
+    descriptor = journal.descriptor(Descriptor(SeriesKey("acts", "block", "output", "train"), "float32", values.shape, None, {}, {}))
     for step in range(total // size):
         values[0] = step
         journal.add(descriptor, step, 0, 0, 0, values.ctypes.data, values.nbytes)

@@ -7,9 +7,33 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import NamedTuple
 
+from probes.clock import SeriesKey
+
 Coord = tuple[str | float, ...]
 
 UNITS = ("KiB", "MiB", "GiB", "TiB")
+
+
+class Descriptor(NamedTuple):
+    """What captures of one series, dtype and shape have in common.
+
+    Attributes:
+        key: the series.
+        dtype: torch's name without prefix.
+        shape: sizes of the axes.
+        dims: names of the axes, or None.
+        coords: labels by axis name.
+        attrs: further attributes of the series.
+        epoch: of the captures; None where it is the open one.
+    """
+
+    key: SeriesKey
+    dtype: str
+    shape: tuple[int, ...]
+    dims: tuple[str, ...] | None
+    coords: dict[str, Coord]
+    attrs: dict[str, object]
+    epoch: int | None = None
 
 
 class Dtype(NamedTuple):

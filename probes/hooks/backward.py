@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from probes.hooks.capture.account import Account
-from probes.hooks.capture.recorder import CaptureClock, Recorder
+from probes.hooks.capture.recorder import Recorder
+from probes.hooks.capture.run_state import CaptureClock
 from probes.hooks.capture.tap import Tap
 from probes.tensors import NO_SHARE, NotCapturable, graph_task, is_wrapped
 

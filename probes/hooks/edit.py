@@ -11,7 +11,7 @@ from torch import Tensor
 from probes.component import Edit, EditContext
 from probes.errors import EditError
 from probes.hooks.backward import GradHook, GradTap
-from probes.hooks.capture.recorder import CaptureClock
+from probes.hooks.capture.run_state import CaptureClock
 from probes.hooks.capture.tap import Tap
 from probes.signature import Signature, SignatureError
 from probes.tensors import DTYPE_NAMES, LeafNotFound, children, leaves, with_members

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from probes.errors import UsageError
-from probes.hooks.capture.recorder import CaptureClock
-from probes.hooks.capture.run_state import StepState
+from probes.hooks.capture.run_state import CaptureClock, StepState
 from probes.hooks.capture.tap import Tap
 from probes.value_path import quoted
 

@@ -12,8 +12,7 @@ from torch.nn import Module
 from probes.hooks.capture.compiled import is_compiling
 from probes.hooks.capture.model_copies import HookOfOurs
 from probes.hooks.capture.pipeline import Pipeline
-from probes.hooks.capture.recorder import CaptureClock
-from probes.hooks.capture.run_state import OutermostCall
+from probes.hooks.capture.run_state import CaptureClock, OutermostCall
 from probes.hooks.capture.tap import Tap
 from probes.signature import MEMORY, Signature
 from probes.tensors import graph_task

@@ -15,8 +15,7 @@ from torch.overrides import TorchFunctionMode
 from probes.hooks.backward import GradTap
 from probes.hooks.capture.compiled import is_dynamo_compiling
 from probes.hooks.capture.model_copies import HookOfOurs
-from probes.hooks.capture.recorder import CaptureClock
-from probes.hooks.capture.run_state import Gate, ModuleHook, OutermostCall, RunState
+from probes.hooks.capture.run_state import CaptureClock, Gate, ModuleHook, OutermostCall, RunState
 from probes.hooks.capture.tap import Tap
 from probes.hooks.capture.tracing import jit_tracing_state
 from probes.hooks.edit import EditTap

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from probes.hooks.capture.recorder import CaptureClock
+from probes.hooks.capture.run_state import CaptureClock
 from probes.hooks.tensor import TensorTap
 from probes.tensors import NotCapturable
 

@@ -9,8 +9,7 @@ from torch.nn import Module
 
 from probes.hooks.backward import GradTap
 from probes.hooks.capture.compiled import is_compiling, trace_inputs
-from probes.hooks.capture.recorder import CaptureClock
-from probes.hooks.capture.run_state import Gate, ModuleHook, OutermostCall, RunState
+from probes.hooks.capture.run_state import CaptureClock, Gate, ModuleHook, OutermostCall, RunState
 from probes.hooks.capture.tap import Tap
 from probes.hooks.capture.tracing import jit_tracing_state
 from probes.hooks.forward import arming_order, first_keys, in_order

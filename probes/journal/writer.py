@@ -8,7 +8,6 @@ from collections.abc import Callable, Hashable, Mapping
 from pathlib import Path
 from typing import Any
 
-from probes.clock import SeriesKey
 from probes.digest import canonical
 from probes.errors import StorageError
 from probes.host import boot_id
@@ -17,6 +16,7 @@ from probes.journal.record import FIXED, FORMAT, EntryFlag, FrameFlag, RecordKin
 from probes.journal.record_writer import RecordLog, refusal
 from probes.journal.validate import descriptor_fault
 from probes.journal.write_buffer import WriteBuffer, memory
+from probes.signature import Descriptor
 
 DURABILITIES = ("process", "power")
 LARGE_BYTES = 128 * 1024  # below it, a copy and a share of a frame are cheaper than an aligned page and one more system call
@@ -128,26 +128,11 @@ class Journal:
             return True
         return late is not None and (late.row > FIXED.size or late.framed != self._late_committed)
 
-    def descriptor(
-        self,
-        key: SeriesKey,
-        dtype: str,
-        shape: tuple[int, ...],
-        dims: tuple[str, ...] | None,
-        coords: Mapping[str, Any],
-        attrs: Mapping[str, Any],
-        epoch: int | None = None,
-    ) -> int:
+    def descriptor(self, about: Descriptor) -> int:
         """Say what the captures of a series are, once per (series, dtype, shape).
 
         Args:
-            key: the series.
-            dtype: torch's name without prefix.
-            shape: sizes of the axes.
-            dims: names of the axes, or None.
-            coords: labels by axis name.
-            attrs: further attributes of the series.
-            epoch: the epoch of the captures where it is not that of the journal (they arrived late).
+            about: what the captures have in common; its epoch is given where it is not that of the journal (they arrived late).
 
         Returns:
             The number to add them by.
@@ -156,14 +141,14 @@ class Journal:
             StorageError: the file cannot be written.
             ValueError: dtype, shape, names or labels are not what a file can hold.
         """
-        about: dict[str, Any] = {"key": key._asdict(), "dtype": dtype, "shape": shape, "dims": dims, "coords": coords, "attrs": attrs}
-        if epoch is not None:
-            about["epoch"] = epoch
-        if fault := descriptor_fault(about):  # the sealer would refuse the whole journal
-            raise ValueError(f"cannot store the series `{key}`: {fault}")
+        stated = {**about._asdict(), "key": about.key._asdict()}
+        if about.epoch is None:
+            del stated["epoch"]
+        if fault := descriptor_fault(stated):  # the sealer would refuse the whole journal
+            raise ValueError(f"cannot store the series `{about.key}`: {fault}")
         with self._lock:
             number = self._descriptors
-            text = canonical({**about, "id": number})
+            text = canonical({**stated, "id": number})
             self._tell_void()
             self._log.append(RecordKind.DESCRIPTOR, (text,))
             self._descriptors = number + 1

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from probes.capture_file.dtype_decode import bits_dtype, values
 from probes.capture_file.series_part import CLOCKS, SeriesPart, distinct, shape_of, sizes, stored_shape
 from probes.clock import Clock, SeriesKey
+from probes.errors import RaggedSeries
 from probes.reader.lazy_part import LazyPart
 
 Chosen = tuple[LazyPart, NDArray[np.intp]]  # a part, and the positions of the selected captures in it, ascending
@@ -76,6 +77,30 @@ class SelectedCaptures:
         if len(self.shapes) == 1:
             return len(self) * prod(stored_shape(self.shapes[0], self.dtype))
         return sum(int(sizes(part.part().shapes[positions], part.dtype).sum()) for part, positions in self.chosen)
+
+    def shared_sizes(self, axis: int) -> tuple[int, ...]:
+        """The sizes from `axis` on, which all captures share.
+
+        Raises:
+            RaggedSeries: they do not.
+        """
+        shapes = self.shapes
+        rests = {shape[axis:] for shape in shapes}
+        if len(rests) > 1:
+            shown = ", ".join(map(str, shapes[:3])) + (", ..." if len(shapes) > 3 else "")
+            joinable = all(shapes) and len({shape[1:] for shape in shapes}) == 1
+            hint = ".rows() joins them along the first axis, " if joinable else ""
+            raise RaggedSeries(f"the captures of `{self.key}` have the shapes {shown}; {hint}iteration gives one after the other")
+        return rests.pop()
+
+    def stacked_bits(self) -> NDArray[Any]:
+        """(captures, *stored shape) the exact bits of captures of one shape."""
+        return self.bits().reshape(len(self), *stored_shape(self.shared_sizes(0), self.dtype))
+
+    def rows(self) -> NDArray[Any]:
+        """(N, ...) all captures joined along their first axis; a scalar is one row."""
+        rest = () if self.shapes == [()] else self.shared_sizes(1)
+        return values(self.bits().reshape(int(self.row_sizes.sum()), *stored_shape(rest, self.dtype)), self.dtype)
 
     def bits(self) -> NDArray[Any]:
         """The exact bits of all captures, flat, one after the other; owned by the caller."""

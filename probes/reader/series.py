@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from probes.capture_file.dtype_decode import bits_dtype, values
 from probes.capture_file.series_name import SeriesAddress
-from probes.capture_file.series_part import SeriesPart, stored_shape
+from probes.capture_file.series_part import SeriesPart
 from probes.clock import SeriesKey
 from probes.errors import AmbiguousSeries, RaggedSeries, SeriesNotFound, UsageError
 from probes.printable import html_table
@@ -152,12 +152,11 @@ class Series:
             return self._rows_of_samples(mask)
         if mask is not None:
             return sample_ids.masked(found, mask._captures)
-        return self._joined_rows(found)
+        return found.rows()
 
     def bits(self) -> NDArray[Any]:
         """All captures as one array of the exact bits; see `numpy`. Complex numbers are pairs on a last axis."""
-        found = self._whole
-        return found.bits().reshape(len(found), *stored_shape(self._shared(0), found.dtype))
+        return self._whole.stacked_bits()
 
     def torch(self) -> torch.Tensor:
         """All captures as one CPU tensor of the true dtype; see `numpy`. Quantized values come back as their integers.
@@ -211,8 +210,8 @@ class Series:
         Raises:
             RaggedSeries: the captures of the series differ in shape.
         """
-        shape = stored_shape(self._shared(0), self.dtype)
-        return values(self._whole.at(indices).bits().reshape(len(indices), *shape), self.dtype)
+        self._whole.shared_sizes(0)
+        return values(self._whole.at(indices).stacked_bits(), self.dtype)
 
     @property
     def ids(self) -> NDArray[Any]:
@@ -363,7 +362,7 @@ class Series:
         """The rows of the samples that were selected; the masks of other series do not fit them."""
         if mask is not None:
             raise UsageError("`rows` takes a mask or a selection by `id`, not both")
-        return self._joined_rows(self._captures)[sample_ids.among(sample_ids.ids(self._captures), self._selection.id)]
+        return self._captures.rows()[sample_ids.among(sample_ids.ids(self._captures), self._selection.id)]
 
     @property
     def _first(self) -> SeriesPart:
@@ -372,19 +371,3 @@ class Series:
     def _extent(self) -> str:
         every = Series(self.key, self._parts, Selection(dtype=self._selection.dtype)).clocks
         return "it has " + " and ".join(f"{name}s {every[name].min()} to {every[name].max()}" for name in ("epoch", "step"))
-
-    def _joined_rows(self, found: SelectedCaptures) -> NDArray[Any]:
-        rest = () if found.shapes == [()] else self._shared(1)
-        bits = found.bits().reshape(int(found.row_sizes.sum()), *stored_shape(rest, found.dtype))
-        return values(bits, found.dtype)
-
-    def _shared(self, axis: int) -> tuple[int, ...]:
-        """The sizes from `axis` on, which all captures share."""
-        shapes = self._captures.shapes
-        rests = {shape[axis:] for shape in shapes}
-        if len(rests) > 1:
-            shown = ", ".join(map(str, shapes[:3])) + (", ..." if len(shapes) > 3 else "")
-            joinable = all(shapes) and len({shape[1:] for shape in shapes}) == 1
-            hint = ".rows() joins them along the first axis, " if joinable else ""
-            raise RaggedSeries(f"the captures of `{self.key}` have the shapes {shown}; {hint}iteration gives one after the other")
-        return rests.pop()

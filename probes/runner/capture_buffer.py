@@ -5,20 +5,7 @@ from __future__ import annotations
 from ctypes import string_at
 from typing import NamedTuple
 
-from probes.clock import SeriesKey
-from probes.signature import Coord
-
-
-class Descriptor(NamedTuple):
-    """What captures of one series, dtype and shape have in common; `epoch` is None where it is the open one."""
-
-    key: SeriesKey
-    dtype: str
-    shape: tuple[int, ...]
-    dims: tuple[str, ...] | None
-    coords: dict[str, Coord]
-    attrs: dict[str, object]
-    epoch: int | None
+from probes.signature import Descriptor
 
 
 class BufferedCapture(NamedTuple):
@@ -39,18 +26,9 @@ class BufferingWriter:
     def __init__(self) -> None:
         self.descriptors: list[Descriptor] = []
 
-    def descriptor(
-        self,
-        key: SeriesKey,
-        dtype: str,
-        shape: tuple[int, ...],
-        dims: tuple[str, ...] | None,
-        coords: dict[str, Coord],
-        attrs: dict[str, object],
-        epoch: int | None = None,
-    ) -> int:
+    def descriptor(self, about: Descriptor) -> int:
         """A number for captures of this series, dtype and shape."""
-        self.descriptors.append(Descriptor(key, dtype, shape, dims, coords, attrs, epoch))
+        self.descriptors.append(about)
         return len(self.descriptors) - 1
 
     def add(self, descriptor: int, step: int, microstep: int, call: int, backward: int, address: int, nbytes: int, flags: int = 0) -> None:

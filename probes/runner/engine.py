@@ -16,8 +16,7 @@ from torch.optim import Optimizer
 
 from probes.errors import ProbesError, RunError
 from probes.hooks.capture import compiled
-from probes.hooks.capture.recorder import CaptureClock
-from probes.hooks.capture.run_state import Gate, OutermostCall, RunState, StepState
+from probes.hooks.capture.run_state import CaptureClock, Gate, OutermostCall, RunState, StepState
 from probes.hooks.capture.signal_errors import from_signal_handler
 from probes.hooks.capture.tap import Tap
 from probes.plan import Plan

@@ -9,8 +9,7 @@ from contextlib import contextmanager
 
 from probes.errors import ProbesError, RunError, StorageError
 from probes.hooks.capture.account import REASONS
-from probes.hooks.capture.recorder import CaptureClock
-from probes.hooks.capture.run_state import RunState, StepState
+from probes.hooks.capture.run_state import CaptureClock, RunState, StepState
 from probes.hooks.capture.tap import Tap
 from probes.plan import Binding, Plan
 

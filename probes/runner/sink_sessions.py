@@ -17,7 +17,7 @@ from probes.hooks.capture.run_state import CaptureWriter
 from probes.plan import Plan
 from probes.runner.capture_buffer import BufferedCapture, BufferingWriter
 from probes.runner.rules.judge import JudgedNumbers, RuleJudge
-from probes.signature import Coord
+from probes.signature import Descriptor
 from probes.sinks.kernels.run_file import on_rank
 
 LATE = 1  # the journal's flag of a capture whose step was committed before it arrived
@@ -201,23 +201,14 @@ class SinkWriter(BufferingWriter):
         self.routes: list[Route] = []
         self.buffered: list[tuple[Route, BufferedCapture]] = []
 
-    def descriptor(
-        self,
-        key: SeriesKey,
-        dtype: str,
-        shape: tuple[int, ...],
-        dims: tuple[str, ...] | None,
-        coords: dict[str, Coord],
-        attrs: dict[str, object],
-        epoch: int | None = None,
-    ) -> int:
+    def descriptor(self, about: Descriptor) -> int:
         """A number for captures of this series, dtype and shape."""
-        recorded = key.probe in self.sessions.recorded
-        number = self.journal.descriptor(key, dtype, shape, dims, coords, attrs, epoch) if recorded else None
-        sinks = tuple(self._takers(key, shape))
-        judged = self.sessions.judge.series(key, dtype, shape, lambda: tuple(labels(shape, dims, coords)))
-        self.routes.append(Route(number, sinks, tuple(labels(shape, dims, coords)) if sinks else (), judged))
-        return super().descriptor(key, dtype, shape, dims, coords, attrs, epoch)
+        recorded = about.key.probe in self.sessions.recorded
+        number = self.journal.descriptor(about) if recorded else None
+        sinks = tuple(self._takers(about.key, about.shape))
+        judged = self.sessions.judge.series(about.key, about.dtype, about.shape, lambda: labels(about))
+        self.routes.append(Route(number, sinks, labels(about) if sinks else (), judged))
+        return super().descriptor(about)
 
     def _takers(self, key: SeriesKey, shape: tuple[int, ...]) -> Iterator[str]:
         """The sinks that take the captures of a series; one whose limit they exceed is disabled."""
@@ -253,11 +244,11 @@ class SinkWriter(BufferingWriter):
         return Reading(about.key, self.clock(capture), bool(capture.flags & LATE), dict(zip(route.labels, values, strict=True)))
 
 
-def labels(shape: tuple[int, ...], dims: tuple[str, ...] | None, coords: Mapping[str, Coord]) -> Iterator[str]:
+def labels(about: Descriptor) -> tuple[str, ...]:
     """A label for each element in row-major order: the names along its axes, or indices where there are none."""
-    names = dims or ("",) * len(shape)
-    axes = [[str(label) for label in coords.get(name, range(size))] for name, size in zip(names, shape, strict=True)]
-    return ("/".join(place) for place in product(*axes))
+    names = about.dims or ("",) * len(about.shape)
+    axes = [[str(label) for label in about.coords.get(name, range(size))] for name, size in zip(names, about.shape, strict=True)]
+    return tuple("/".join(place) for place in product(*axes))
 
 
 def numbers(payload: bytes, dtype: torch.dtype) -> list[Number]:

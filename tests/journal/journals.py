@@ -13,6 +13,7 @@ from probes.digest import Buffer
 from probes.journal.raw_file import RawFile
 from probes.journal.scan import Scan, scan
 from probes.journal.writer import Journal
+from probes.signature import Descriptor
 
 HEAD = {"run_id": "r", "epoch": 3, "attempt": 1, "rank": 0, "global_step_start": {"train": 0}, "manifest": {}, "spec": "version: 1\n"}
 
@@ -29,7 +30,7 @@ class Taker:
     def descriptor(self, size: int) -> int:
         if size not in self._descriptors:
             key = SeriesKey("acts", f"layer{size}", "output", "train")
-            self._descriptors[size] = self.journal.descriptor(key, "uint8", (size,), None, {}, {})
+            self._descriptors[size] = self.journal.descriptor(Descriptor(key, "uint8", (size,), None, {}, {}))
         return self._descriptors[size]
 
     def add(self, data: bytes, flags: int = 0) -> None:

@@ -18,6 +18,7 @@ from probes.errors import StorageError
 from probes.journal.raw_file import RawFile
 from probes.journal.scan import scan
 from probes.journal.writer import Journal
+from probes.signature import Descriptor
 from tests.journal.journals import HEAD, Taker, end_of, read
 
 SIZES = (0, 1, 7, 8, 63, 4096, 65_535, 65_536, 65_537, 131_071, 131_072, 131_073, 300_001, (3 << 20) + 5)
@@ -56,7 +57,9 @@ def test_a_large_payload_starts_a_page(tmp_path: Path) -> None:
 
 def test_the_clock_of_a_capture_and_of_its_commit_come_back(tmp_path: Path) -> None:
     journal = Journal.create(tmp_path / "a.journal", HEAD)
-    number = journal.descriptor(SeriesKey("p", "", "grad", "eval"), "float32", (), (), {"stat": ["mean"]}, {"hook": "tensor"}, epoch=2)
+    number = journal.descriptor(
+        Descriptor(SeriesKey("p", "", "grad", "eval"), "float32", (), (), {"stat": ["mean"]}, {"hook": "tensor"}, epoch=2)
+    )
     value = ctypes.c_float(1.5)
     journal.add(number, 7, -1, 2, 3, ctypes.addressof(value), 4, flags=1)
     journal.commit("eval", 9, 19, {"gaps": [["p", "", "grad", "eval", "unused", 1]], "ids": [4, 5]})
@@ -277,9 +280,9 @@ def test_a_series_that_no_file_can_hold_is_refused_at_once_and_harms_no_other(tm
     journal = Journal.create(tmp_path / "a.journal", HEAD)
     about: dict[str, Any] = {"dtype": "float32", "shape": (1,), "dims": ("row",), "coords": {}, "attrs": {}}
     with pytest.raises(ValueError, match=named):
-        journal.descriptor(SeriesKey("bad", "", "grad", "train"), **{**about, **wrong})
+        journal.descriptor(Descriptor(SeriesKey("bad", "", "grad", "train"), **{**about, **wrong}))
     value = ctypes.c_float(1.5)
-    journal.add(journal.descriptor(SeriesKey("good", "", "grad", "train"), **about), 0, 0, 0, 0, ctypes.addressof(value), 4)
+    journal.add(journal.descriptor(Descriptor(SeriesKey("good", "", "grad", "train"), **about)), 0, 0, 0, 0, ctypes.addressof(value), 4)
     journal.commit("train", 0, 0)
     journal.end(True, "", {})
     assert len(scan(journal.path).captures) == 1
@@ -287,7 +290,7 @@ def test_a_series_that_no_file_can_hold_is_refused_at_once_and_harms_no_other(tm
 
 def test_a_number_that_does_not_fit_in_an_entry_stores_nothing(tmp_path: Path) -> None:
     journal = Journal.create(tmp_path / "a.journal", HEAD)
-    number = journal.descriptor(SeriesKey("acts", "layer", "output", "train"), "uint8", (4,), None, {}, {})
+    number = journal.descriptor(Descriptor(SeriesKey("acts", "layer", "output", "train"), "uint8", (4,), None, {}, {}))
     memory = ctypes.create_string_buffer(b"abcd", 4)
     with pytest.raises(struct.error):
         journal.add(number, 1 << 32, 0, 0, 0, ctypes.addressof(memory), 4)

@@ -21,6 +21,7 @@ from probes.run_directory.file_name import CONTINUED, manifest_name
 from probes.run_directory.ledger import Ledger
 from probes.run_directory.manifest import Manifest, identity
 from probes.run_directory.seal import seal
+from probes.signature import Descriptor
 from tests.proof.origin import RESOLVED, SPEC, loaded, tree
 
 
@@ -147,6 +148,6 @@ def _journal(path: Path, epoch: int, attempt: int, segment: int, ones: list[One]
 def _add(journal: Journal, numbers: dict[Any, int], one: One) -> None:
     name = (one.key, one.dtype, one.bits.shape)
     if name not in numbers:
-        numbers[name] = journal.descriptor(one.key, one.dtype, one.bits.shape, one.dims, {}, {"hook": "forward"})
+        numbers[name] = journal.descriptor(Descriptor(one.key, one.dtype, one.bits.shape, one.dims, {}, {"hook": "forward"}))
     bits = np.ascontiguousarray(one.bits)
     journal.add(numbers[name], one.step, 0, one.call, 0, bits.ctypes.data, bits.nbytes)

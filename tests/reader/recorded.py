@@ -10,6 +10,7 @@ from probes.clock import SeriesKey
 from probes.journal.writer import Journal
 from probes.run_directory.file_name import Stem
 from probes.run_directory.seal import seal
+from probes.signature import Descriptor
 
 KEY = SeriesKey("acts", "fc1", "output", "train")
 
@@ -73,7 +74,7 @@ class Recording:
         for (phase, step), captures in self.steps.items():
             for about, clock, bits in captures:
                 if repr(about) not in known:
-                    known[repr(about)] = journal.descriptor(*about)
+                    known[repr(about)] = journal.descriptor(Descriptor(*about))
                 journal.add(known[repr(about)], *clock, bits.ctypes.data, bits.nbytes)
             journal.commit(phase, step, 100 * self.epoch + step, self.annexes.get((phase, step)))
         if ended:

@@ -15,7 +15,7 @@ from probes.capture_file.series_name import SeriesAddress
 from probes.clock import SeriesKey
 from probes.journal.writer import Journal
 from probes.run_directory.seal import seal
-from probes.signature import DTYPES
+from probes.signature import DTYPES, Descriptor
 
 MANIFEST = {"identity": {"spec": "aa", "structure": "bb", "weights": None, "code": "cc", "environment": "dd"}}
 HEAD = {
@@ -74,7 +74,7 @@ def fill(journal: Journal, shots: Iterable[Shot], annexes: dict[int, dict[str, A
             _commit(journal, last, annexes)
         name = repr((shot.key, shot.dtype, shot.shape, shot.dims, shot.coords, shot.epoch))
         if name not in known:
-            known[name] = journal.descriptor(shot.key, shot.dtype, shot.shape, shot.dims, shot.coords, shot.attrs, shot.epoch)
+            known[name] = journal.descriptor(Descriptor(shot.key, shot.dtype, shot.shape, shot.dims, shot.coords, shot.attrs, shot.epoch))
         payload = shot.payload
         memory = ctypes.create_string_buffer(payload, len(payload) + 1)
         address = ctypes.addressof(memory) if payload else 0

@@ -15,9 +15,11 @@ import torch
 from torch import Tensor, nn
 
 import probes
+from probes.clock import SeriesKey
 from probes.component import SinkContext
 from probes.errors import PlanError, RunError
 from probes.runner.sink_sessions import SinkSessions, labels, numbers
+from probes.signature import Coord, Descriptor
 from probes.sinks.jsonl import Jsonl
 
 STATS = [{"kind": "stats"}]
@@ -175,9 +177,12 @@ def test_elements_become_python_numbers_without_loss(value: Tensor, expected: li
 
 
 def test_elements_are_labelled_by_names_or_indices() -> None:
-    assert list(labels((), None, {})) == [""]
-    assert list(labels((2,), ("stat",), {"stat": ("mean", "std")})) == ["mean", "std"]
-    assert list(labels((2, 2), ("unit", "q"), {"q": (0.5, 0.9)})) == ["0/0.5", "0/0.9", "1/0.5", "1/0.9"]
+    def labelled(shape: tuple[int, ...], dims: tuple[str, ...] | None, coords: dict[str, Coord]) -> list[str]:
+        return list(labels(Descriptor(SeriesKey("p", "fc", "output", "train"), "float32", shape, dims, coords, {})))
+
+    assert labelled((), None, {}) == [""]
+    assert labelled((2,), ("stat",), {"stat": ("mean", "std")}) == ["mean", "std"]
+    assert labelled((2, 2), ("unit", "q"), {"q": (0.5, 0.9)}) == ["0/0.5", "0/0.9", "1/0.5", "1/0.9"]
 
 
 def test_a_replaced_sink_session_gets_every_reading(tmp_path: Path) -> None:

@@ -89,7 +89,8 @@ def calls_of(
 
     def torch_is_there() -> None:
         from probes.script.coverage import Coverage
-        from probes.script.model.choice import AnyModule, ModelChoice, choice_for
+        from probes.script.model.choice import ModelChoice, choice_for
+        from probes.script.model.model_rules import AnyModule
 
         begun.append(Coverage(choice_for(loaded) if loaded is not None else ModelChoice(AnyModule()), brief=brief, ops=ops))
         begun[0].start()

@@ -14,8 +14,8 @@ from probes.clock import SeriesKey
 from probes.component import Accumulation, StepSamples, Transform
 from probes.hooks.capture.account import Account
 from probes.hooks.capture.pipeline import LaterTransforms, Pipeline
-from probes.hooks.capture.recorder import PLAIN, WHOLE, CaptureClock, Recorder
-from probes.hooks.capture.run_state import RunState, StepState
+from probes.hooks.capture.recorder import PLAIN, WHOLE, Recorder
+from probes.hooks.capture.run_state import CaptureClock, RunState, StepState
 from probes.signature import Signature
 from probes.tensors import unwrapped
 

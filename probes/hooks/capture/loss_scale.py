@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from probes.hooks.capture.recorder import CaptureClock, Recorder
-from probes.hooks.capture.run_state import StepState
+from probes.hooks.capture.recorder import Recorder
+from probes.hooks.capture.run_state import CaptureClock, StepState
 from probes.tensors import graph_task
 
 MakeScaleRecorder = Callable[[str], Recorder]

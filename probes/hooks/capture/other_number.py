@@ -11,8 +11,8 @@ from torch import Tensor
 from probes.component import Transform
 from probes.hooks.capture.accumulator import LastClock
 from probes.hooks.capture.condition_check import ConditionCheck, UnusualNumber
-from probes.hooks.capture.recorder import PLAIN, CaptureClock, Recorder
-from probes.hooks.capture.run_state import StepState
+from probes.hooks.capture.recorder import PLAIN, Recorder
+from probes.hooks.capture.run_state import CaptureClock, StepState
 from probes.spec.when import Condition
 
 Found = Callable[[UnusualNumber, Recorder | None, CaptureClock, int, int], None]

@@ -14,30 +14,15 @@ from probes.component import Transform
 from probes.hooks.capture.account import Account
 from probes.hooks.capture.condition_check import ConditionCheck
 from probes.hooks.capture.pipeline import Pipeline
-from probes.hooks.capture.run_state import CaptureWriter, Gate, RunState, StepState
+from probes.hooks.capture.run_state import LATE, CaptureClock, CaptureWriter, RunState
 from probes.hooks.capture.shard import is_whole, of_parts, placements_text, sharding, sharding_name
-from probes.signature import Signature
+from probes.signature import Descriptor, Signature
 from probes.tensors import DTYPE_NAMES, Composite, NotCapturable, components, local, of_this_rank, unwrapped
 
 STRIDED = torch.strided
 PLAIN = (Tensor, torch.nn.Parameter)
 WHOLE: Mapping[str, object] = MappingProxyType({})  # what is stated of the sharding of a tensor that is not distributed
 GATHERED: Mapping[str, object] = MappingProxyType({"gathered": "full"})
-LATE = 1  # journal flag: the capture's step was committed before it arrived
-
-
-class CaptureClock(Protocol):
-    """The clock of a capture: that of an outermost call, the run's state for parameters, or what an armed hook kept of a call."""
-
-    epoch: int
-    phase: str
-    step: int
-    microstep: int
-    opened: StepState
-
-    @property
-    def due(self) -> frozenset[Gate] | None:
-        """The gates that are open for it, where calls of several steps overlap; None where the gates themselves tell."""
 
 
 def no_descriptor(*_args: object) -> None:
@@ -310,7 +295,7 @@ class Recorder:
         late_epoch = at.epoch if at.epoch != self.state.epoch else None
         name = (at.phase, tensor.dtype, tensor.shape, late_epoch, id(sharding))
         if name not in self.known:
-            self.known[name] = self.writer_for(writer).descriptor(
+            about = Descriptor(
                 self.key._replace(phase=at.phase),
                 DTYPE_NAMES[tensor.dtype],
                 tuple(tensor.shape),
@@ -319,6 +304,7 @@ class Recorder:
                 {**self.attrs, **sharding},
                 late_epoch,
             )
+            self.known[name] = self.writer_for(writer).descriptor(about)
         self.descriptor = self.known[name]
         self.sharding = sharding
         self.nbytes = tensor.nbytes

@@ -6,25 +6,17 @@ from collections.abc import Callable, Hashable, Iterable
 from threading import get_ident
 from typing import Any, Protocol
 
-from probes.clock import SeriesKey
 from probes.hooks.capture.model_copies import HookOfOurs
 from probes.hooks.capture.pinned import PinnedBuffer
-from probes.signature import Coord
+from probes.signature import Descriptor
+
+LATE = 1  # journal flag: the capture's step was committed before it arrived
 
 
 class CaptureWriter(Protocol):
     """Where captures are written; the journal is one."""
 
-    def descriptor(
-        self,
-        key: SeriesKey,
-        dtype: str,
-        shape: tuple[int, ...],
-        dims: tuple[str, ...] | None,
-        coords: dict[str, Coord],
-        attrs: dict[str, object],
-        epoch: int | None = None,
-    ) -> int:
+    def descriptor(self, about: Descriptor) -> int:
         """The number under which captures of this series, dtype and shape are added."""
 
     def add(self, descriptor: int, step: int, microstep: int, call: int, backward: int, address: int, nbytes: int, flags: int = 0) -> None:
@@ -117,6 +109,20 @@ class OutermostCall:
         number = self.drawn.get((module, side), 0)
         self.drawn[module, side] = number + 1
         return number
+
+
+class CaptureClock(Protocol):
+    """The clock of a capture: that of an outermost call, the run's state for parameters, or what an armed hook kept of a call."""
+
+    epoch: int
+    phase: str
+    step: int
+    microstep: int
+    opened: StepState
+
+    @property
+    def due(self) -> frozenset[Gate] | None:
+        """The gates that are open for it, where calls of several steps overlap; None where the gates themselves tell."""
 
 
 class RunState:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from torch import Tensor
 
 from probes.hooks.capture.account import Account
-from probes.hooks.capture.recorder import CaptureClock, Recorder
-from probes.hooks.capture.run_state import Gate, RunState, Within
+from probes.hooks.capture.recorder import Recorder
+from probes.hooks.capture.run_state import CaptureClock, Gate, RunState, Within
 from probes.hooks.capture.signal_errors import from_signal_handler
 from probes.hooks.capture.tracing import is_transformed
 from probes.tensors import LeafNotFound, NotCapturable, describe, follow, leaves, opaque

@@ -10,8 +10,8 @@ from torch import Tensor
 from probes.component import CompareFn, TensorComparison, Transform
 from probes.hooks.capture.accumulator import Accumulator, LastClock
 from probes.hooks.capture.pipeline import LaterTransforms, Pipeline
-from probes.hooks.capture.recorder import PLAIN, WHOLE, CaptureClock, Recorder
-from probes.hooks.capture.run_state import StepState
+from probes.hooks.capture.recorder import PLAIN, WHOLE, Recorder
+from probes.hooks.capture.run_state import CaptureClock, StepState
 from probes.signature import Signature
 from probes.tensors import DTYPE_NAMES, unwrapped
 

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from probes.component import Transform
-from probes.hooks.capture.recorder import CaptureClock, Recorder
+from probes.hooks.capture.recorder import Recorder
+from probes.hooks.capture.run_state import CaptureClock
 from probes.hooks.comparison.comparing import Comparing, Place
 from probes.reader.series import Series
 from probes.signature import Signature

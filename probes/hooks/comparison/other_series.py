@@ -10,8 +10,8 @@ from torch import Tensor
 
 from probes.component import Transform
 from probes.hooks.capture.accumulator import LastClock
-from probes.hooks.capture.recorder import CaptureClock, Recorder
-from probes.hooks.capture.run_state import StepState
+from probes.hooks.capture.recorder import Recorder
+from probes.hooks.capture.run_state import CaptureClock, StepState
 from probes.hooks.comparison.comparing import Comparing, Place, clock_of
 from probes.signature import Signature
 

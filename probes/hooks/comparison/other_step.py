@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from probes.component import Transform
-from probes.hooks.capture.recorder import CaptureClock, Recorder
-from probes.hooks.capture.run_state import StepState
+from probes.hooks.capture.recorder import Recorder
+from probes.hooks.capture.run_state import CaptureClock, StepState
 from probes.hooks.comparison.comparing import Comparing, Place
 from probes.signature import Signature
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from torch.nn import Module
 
-from probes.hooks.capture.recorder import CaptureClock
+from probes.hooks.capture.run_state import CaptureClock
 from probes.plan import Binding, Tree
 from probes.runner.triggers.nonfinite import is_finite
 from probes.tensors import NotCapturable

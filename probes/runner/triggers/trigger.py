@@ -15,8 +15,8 @@ from probes.component import Transform
 from probes.errors import Stopped
 from probes.hooks.capture.account import Account
 from probes.hooks.capture.condition_check import ConditionCheck, UnusualNumber
-from probes.hooks.capture.recorder import CaptureClock, Recorder
-from probes.hooks.capture.run_state import CaptureWriter, RunState
+from probes.hooks.capture.recorder import Recorder
+from probes.hooks.capture.run_state import CaptureClock, CaptureWriter, RunState
 from probes.plan import Binding, Plan, Tree
 from probes.runner.triggers.event import ThresholdEvent, TriggerEvent
 from probes.runner.triggers.nonfinite import NonfiniteEvent, is_finite, numbers

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from operator import attrgetter
 from typing import NamedTuple
 
-from probes.hooks.capture.recorder import LATE, Recorder
-from probes.hooks.capture.run_state import CaptureWriter, RunState
-from probes.runner.capture_buffer import BufferedCapture, BufferingWriter, Descriptor
+from probes.hooks.capture.recorder import Recorder
+from probes.hooks.capture.run_state import LATE, CaptureWriter, RunState
+from probes.runner.capture_buffer import BufferedCapture, BufferingWriter
+from probes.signature import Descriptor
 
 COPY_OVERHEAD = 256  # bytes that a waiting capture takes in addition to its payload
 
@@ -67,7 +68,7 @@ class TriggerWriter(BufferingWriter):
             self.numbers = {}
         descriptor = waiting.capture.descriptor
         if id(descriptor) not in self.numbers:
-            number = writer.descriptor(*descriptor._replace(epoch=None if waiting.epoch == epoch else waiting.epoch))
+            number = writer.descriptor(descriptor._replace(epoch=None if waiting.epoch == epoch else waiting.epoch))
             self.numbers[id(descriptor)] = descriptor, number  # the descriptor is kept, so that no other gets its id
         return self.numbers[id(descriptor)][1]
 

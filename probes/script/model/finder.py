@@ -19,7 +19,8 @@ from probes.runner.watch.loader_watch import loader_watch
 from probes.runner.watch.nested_step import is_part_of_a_step
 from probes.script.model.call_place import call_place, is_being_built
 from probes.script.model.census import CalledModel, ModelCensus, described
-from probes.script.model.choice import Candidate, ModelChoice, has_parameters
+from probes.script.model.choice import Candidate, ModelChoice
+from probes.script.model.model_rules import has_parameters
 from probes.script.model.module_parents import ModuleParents
 from probes.tensors import in_backward
 

@@ -15,6 +15,7 @@ from probes.journal.scan import scan
 from probes.journal.writer import Journal
 from probes.proof.comparison.execution_order import ranges
 from probes.run_directory.seal import seal
+from probes.signature import Descriptor
 
 
 class Net(nn.Module):
@@ -85,7 +86,7 @@ def test_the_order_counts_within_each_step_and_phase_whatever_came_late(tmp_path
     )
     content = torch.zeros(4)
     a, b, other = (
-        journal.descriptor(SeriesKey("p", target, "output", phase), "float32", (4,), None, {}, {})
+        journal.descriptor(Descriptor(SeriesKey("p", target, "output", phase), "float32", (4,), None, {}, {}))
         for target, phase in (("a", "train"), ("b", "train"), ("a", "eval"))
     )
 
@@ -117,7 +118,7 @@ def test_a_journal_and_its_file_have_the_same_order(first: Path, tmp_path: Path)
 
     path = tmp_path / "epoch-0000.journal"
     journal = Journal.create(path, {"run_id": "r", "epoch": 0, "attempt": 1, "rank": 0, "spec": "", "manifest": {}})
-    number = journal.descriptor(SeriesKey("p", "a", "output", "train"), "float32", (1,), None, {}, {})
+    number = journal.descriptor(Descriptor(SeriesKey("p", "a", "output", "train"), "float32", (1,), None, {}, {}))
     value = torch.zeros(1)
     for call in (2, 0, 1):
         journal.add(number, 0, 0, call, 0, value.data_ptr(), 4)

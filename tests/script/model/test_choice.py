@@ -10,7 +10,8 @@ import pytest
 from torch import nn
 
 from probes.errors import PlanError
-from probes.script.model.choice import MOST_CANDIDATES, AnyModule, Candidate, FittingModule, ModelChoice, ModulesByClass, choice_for
+from probes.script.model.choice import MOST_CANDIDATES, Candidate, ModelChoice, choice_for
+from probes.script.model.model_rules import AnyModule, FittingModule, ModulesByClass
 from probes.script.model.module_parents import ModuleParents
 from probes.spec import load_spec
 
