@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
+from os.path import commonprefix
 from unicodedata import category
 
 HIDDEN = frozenset(["Cc", "Cf", "Zl", "Zp", "Zs"])  # controls, formats such as bidirectional marks, and what looks like a space
+INDENT = "    "  # of the figures below a name
 LEAST = 16  # characters that are left of a name at least
+MOST_COMPARED = 2_000  # rows whose names are compared; of more, names may become the same
+SENTENCE = 24  # a text of more characters may go on in the next line of a terminal
+SEPARATORS = "./:@"  # between the words of a name
 SEEN = frozenset("\t \u3000")  # the last is the space of ideographic scripts, as wide as their letters
 
 
@@ -72,8 +77,59 @@ def shortened(text: str, width: int) -> str:
     return f"{text[: kept - kept // 2]}…{text[len(text) - kept // 2 :]}"
 
 
+def told_apart(names: Sequence[str], width: int) -> list[str]:
+    """Names of at most `width` characters, or of as many as they need so that names that differ still differ.
+
+    Names of modules share their ends, such as `encoder.layer.` and `.weight:grad`: where the middle tells them apart, the ends are left out.
+    """
+    words, most = set(names), max(map(len, names), default=0)
+    for size in range(width, most):
+        for cut in (_middles, _tails, _cores):
+            found = cut(words, size)
+            if len(set(found.values())) == len(words):
+                return [found[name] for name in names]
+    return list(names)
+
+
+def _middles(names: Iterable[str], width: int) -> dict[str, str]:
+    return {name: shortened(name, width) for name in names}
+
+
+def _tails(names: Iterable[str], width: int) -> dict[str, str]:
+    return {name: name if len(name) <= width else f"…{name[len(name) - width + 1 :]}" for name in names}
+
+
+def _cores(names: Iterable[str], width: int) -> dict[str, str]:
+    """Too long names with less of the words that all of them begin and end with, then without their middle."""
+    long = [name for name in names if len(name) > width]
+    head, tail = len(_shared(long)), len(_shared([name[::-1] for name in long]))
+    return {name: name if len(name) <= width else _window(name, head, len(name) - tail, width) for name in names}
+
+
+def _window(name: str, start: int, stop: int, width: int) -> str:
+    """The part of a name from `start` to `stop`, extended to both sides as far as there is room."""
+    room = width - 2 - (stop - start)  # both marks of what is left out
+    if start >= stop or room < 0:
+        return shortened(f"…{name[start:stop]}…" if start < stop else name, width)
+    after = min(len(name) - stop, room - min(start, room // 2))
+    before = min(start, room - after)
+    begin, end = start - before, stop + after
+    return f"{'…' if begin else ''}{name[begin:end]}{'…' if end < len(name) else ''}"
+
+
+def _shared(names: Sequence[str]) -> str:
+    """What all of them begin with, up to a separator and with it."""
+    start = commonprefix(list(names))
+    return start[: 1 + max(start.rfind(mark) for mark in SEPARATORS)]
+
+
 def aligned(
-    header: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[str] = (), width: int | None = None, kept: Sequence[str] = ()
+    header: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    right: Sequence[str] = (),
+    width: int | None = None,
+    kept: Sequence[str] = (),
+    named: str = "",
 ) -> list[str]:
     """The lines of a table.
 
@@ -83,24 +139,55 @@ def aligned(
         right: names of the right-aligned columns, which are never shortened.
         width: most characters of a line; names in the widest columns lose their middle until it fits. None for any width.
         kept: names of further columns that are never shortened, such as sentences.
+        named: the column whose names stay distinct; the first one if empty. Where they have no room for that, they get lines of their own.
     """
-    columns = list(zip(header, *([one_line(cell) for cell in row] for row in rows), strict=True))
+    columns = [list(column) for column in zip(header, *([one_line(cell) for cell in row] for row in rows), strict=True)]
     widths = [max(map(len, column)) for column in columns]
-    if width is not None:
-        fixed = [name in right or name in kept for name in header]
-        widths = _fitting(widths, [len(name) if not keep else size for name, size, keep in zip(header, widths, fixed, strict=True)], width)
+    if width is None or _total(widths) <= width:
+        return _lines(header, columns, right)
+    fixed = [name in right or name in kept for name in header]
+    least = [len(name) if not keep else size for name, size, keep in zip(header, widths, fixed, strict=True)]
+    key, found = header.index(named or header[0]), _fitting(widths, least, width)
+    if not fixed[key] and len(columns[key]) <= MOST_COMPARED:
+        columns[key] = told_apart(columns[key], found[key])
+        least[key] = max(map(len, columns[key]))
+        if least[key] > found[key]:
+            found = _fitting([least[at] if at == key else size for at, size in enumerate(widths)], least, width)
+            if _total([min(size, SENTENCE) if name in kept else size for name, size in zip(header, found, strict=True)]) > width:
+                return _stacked(header, rows, right, width, kept, key)
+    columns = [[shortened(cell, size) for cell in column] for column, size in zip(columns, found, strict=True)]
+    return _lines(header, columns, right)
+
+
+def _stacked(
+    header: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[str], width: int, kept: Sequence[str], key: int
+) -> list[str]:
+    """The lines of a table with each name on a line, and the other columns of its row below it."""
+    cells = [list(row) for row in rows]
+    names = told_apart([header[key], *(one_line(row.pop(key)) for row in cells)], width)
+    others = [name for at, name in enumerate(header) if at != key]
+    below = aligned(others, cells, right, width - len(INDENT), kept)
+    return [f"{name}\n{INDENT}{line}" for name, line in zip(names, below, strict=True)]
+
+
+def _lines(header: Sequence[str], columns: Sequence[Sequence[str]], right: Sequence[str]) -> list[str]:
+    sizes = [max(map(len, column)) for column in columns]
     cells = [
-        [shortened(cell, size).rjust(size) if name in right else shortened(cell, size).ljust(size) for cell in column]
-        for name, size, column in zip(header, widths, columns, strict=True)
+        [cell.rjust(size) if name in right else cell.ljust(size) for cell in column]
+        for name, size, column in zip(header, sizes, columns, strict=True)
     ]
     return ["  ".join(line).rstrip() for line in zip(*cells, strict=True)]
 
 
+def _total(widths: Sequence[int]) -> int:
+    return sum(widths) + 2 * (len(widths) - 1)
+
+
 def _fitting(widths: list[int], least: list[int], width: int) -> list[int]:
     """Widths of columns that fit a line, as far as each may become narrower: the widest gives way first."""
-    found, room = list(widths), width - 2 * (len(widths) - 1)
+    found = list(widths)
     floors = [min(size, max(low, LEAST)) for size, low in zip(widths, least, strict=True)]
-    while sum(found) > room and (open_columns := [at for at, size in enumerate(found) if size > floors[at]]):
+    while _total(found) > width and (open_columns := [at for at, size in enumerate(found) if size > floors[at]]):
         found[max(open_columns, key=lambda at: found[at])] -= 1
     return found
 

@@ -83,3 +83,30 @@ def test_a_table_without_a_width_has_the_full_text_and_one_that_cannot_fit_keeps
     narrow = aligned(("series", "bytes"), [("abc" * 20, "1" * 30)], ("bytes",), 20)
     assert narrow[1].endswith("1" * 30)
     assert len(narrow[1]) == 16 + 2 + 30
+
+
+def transformer_series() -> list[str]:
+    """Names as `show RUN 'updates/**'` lists them for a transformer."""
+    parts = ["attention.self.query", "attention.self.key", "attention.output.dense", "intermediate.dense", "output.dense"]
+    layers = [f"bert.encoder.layer.{layer}.{part}.weight" for layer in range(12) for part in parts]
+    return [f"updates/{path}:update" for path in [*layers, "bert.embeddings.word_embeddings.weight", "classifier.weight"]]
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120, 200])
+def test_names_of_a_transformer_can_be_told_apart_at_every_width(width: int) -> None:
+    names = transformer_series()
+    header = ("series", "captures", "last", "min", "max", "nan", "inf", "mean of each capture")
+    rows = [(name, "16", "0.0001646", "0.0001646", "0.005656", "0", "0", "▁" * 16) for name in names]
+    lines = "\n".join(aligned(header, rows, header[1:-1], width, header[-1:])).split("\n")
+    shown = lines[1:] if len(lines) == len(names) + 1 else lines[2::2]
+    assert len(shown) == len(names)
+    assert len({line.partition("  16  ")[0].strip() for line in shown}) == len(names), shown[:9]
+    assert all(len(line) <= max(width, 76) for line in lines)
+    assert all(f"layer.{at // 5}." in shown[at] for at in range(60))
+
+
+def test_of_two_columns_of_names_the_named_one_stays_distinct() -> None:
+    rows = [("p" * 40, f"encoder.layers.{layer}.self_attention.projection.linear", "1") for layer in range(12)]
+    lines = aligned(("probe", "target", "bytes"), rows, ("bytes",), 60, named="target")
+    assert len(set(lines)) == 13
+    assert max(map(len, lines)) == 60

@@ -132,7 +132,7 @@ def text(plan: Plan, predicted: Sequence[Predicted], *, folded: bool) -> str:
     several = [f"model {name}: {tree.root.kind}, {len(tree.nodes)} modules" for name, tree in plan.trees.items() if name]
     folds = fold([(row[2], (*row[:2], *row[3:])) for row in rows]) if folded else [Fold(row[2], (at,)) for at, row in enumerate(rows)]
     cells = [_folded(rows[one.members[0]], one) for one in folds]
-    lines = [*several, table(HEADER, cells, right=("bytes",), kept=("notes",)), ""]
+    lines = [*several, table(HEADER, cells, right=("bytes",), kept=("notes",), named="target"), ""]
     lines += [
         f"{name}: left out because they are never called: {', '.join(f'`{path}`' for path in paths)}"
         for name, paths in plan.dropped.items()

@@ -17,7 +17,7 @@ PRESETS = Path(__file__).parents[2] / "presets"
 MOST_FOLDERS = 2_000  # that are looked into for runs
 DEPTH = 3  # runs/NAME/RUN-ID
 
-Items = list[CompletionItem[str]]
+Items = list[CompletionItem]
 
 
 def specs(_: click.Context, __: click.Parameter, incomplete: str) -> Items:

@@ -7,10 +7,12 @@ from math import isfinite
 from typing import Any
 
 from probes.commands.rendering.table import number, sparkline, table
+from probes.printable import INDENT
 from probes.reader.layer_figures import LayerFigures
 
 SORTS = ("name", "last", "min", "max", "nan")
 BARS = 24
+FEW_BARS = 12
 
 
 def in_order(rows: Sequence[LayerFigures], sort: str) -> list[LayerFigures]:
@@ -27,12 +29,17 @@ def in_order(rows: Sequence[LayerFigures], sort: str) -> list[LayerFigures]:
 
 
 def layers_text(rows: Sequence[LayerFigures]) -> str:
-    """Return the table."""
+    """Return the table; its sparklines are short where names would have no room beside them."""
+    text = _drawn(rows, "mean of each capture", BARS)
+    return text if f"\n{INDENT}" not in text else _drawn(rows, "means", FEW_BARS)
+
+
+def _drawn(rows: Sequence[LayerFigures], means: str, bars: int) -> str:
     cells = [
-        [row.series.word, str(row.captures), *map(number, (row.last, row.low, row.high, row.nans, row.infs)), sparkline(row.means, BARS)]
+        [row.series.word, str(row.captures), *map(number, (row.last, row.low, row.high, row.nans, row.infs)), sparkline(row.means, bars)]
         for row in rows
     ]
-    header = ["series", "captures", "last", "min", "max", "nan", "inf", "mean of each capture"]
+    header = ["series", "captures", "last", "min", "max", "nan", "inf", means]
     return table(header, cells, right=header[1:-1], kept=header[-1:])
 
 

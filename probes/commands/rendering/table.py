@@ -21,16 +21,19 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = (), kept: Sequence[str] = ()) -> str:
-    """Return aligned columns under a header; on a terminal the names in wide columns lose their middle until a line fits.
+def table(
+    header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = (), kept: Sequence[str] = (), named: str = ""
+) -> str:
+    """Return aligned columns under a header; on a terminal the names in wide columns lose characters until a line fits.
 
     Args:
         header: names of the columns.
         rows: one text per column.
         right: names of the right-aligned columns.
         kept: names of columns that are never shortened.
+        named: the column whose names stay distinct; the first one if empty.
     """
-    first, *others = aligned(header, rows, right, terminal_width(), kept)
+    first, *others = aligned(header, rows, right, terminal_width(), kept, named)
     return "\n".join([click.style(first, dim=True), *others])
 
 
