@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
-from os.path import commonprefix
 from unicodedata import category
 
 HIDDEN = frozenset(["Cc", "Cf", "Zl", "Zp", "Zs"])  # controls, formats such as bidirectional marks, and what looks like a space
@@ -80,7 +79,7 @@ def shortened(text: str, width: int) -> str:
 def told_apart(names: Sequence[str], width: int) -> list[str]:
     """Names of at most `width` characters, or of as many as they need so that names that differ still differ.
 
-    Names of modules share their ends, such as `encoder.layer.` and `.weight:grad`: where the middle tells them apart, the ends are left out.
+    Names of modules share their ends, such as `encoder.layer.` and `.weight:grad`; where the middle tells them apart, the ends go.
     """
     words, most = set(names), max(map(len, names), default=0)
     for size in range(width, most):
@@ -119,8 +118,9 @@ def _window(name: str, start: int, stop: int, width: int) -> str:
 
 def _shared(names: Sequence[str]) -> str:
     """What all of them begin with, up to a separator and with it."""
-    start = commonprefix(list(names))
-    return start[: 1 + max(start.rfind(mark) for mark in SEPARATORS)]
+    first, last = min(names, default=""), max(names, default="")
+    same = next((at for at, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
+    return first[: 1 + max(first.rfind(mark, 0, same) for mark in SEPARATORS)]
 
 
 def aligned(

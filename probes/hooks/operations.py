@@ -13,7 +13,7 @@ from torch.nn import Module
 from torch.overrides import TorchFunctionMode
 
 from probes.hooks.backward import GradTap
-from probes.hooks.capture.compiled import is_dynamo_compiling
+from probes.hooks.capture.compiled import is_dynamo_compiling, registered
 from probes.hooks.capture.model_copies import HookOfOurs
 from probes.hooks.capture.run_state import CaptureClock, Gate, ModuleHook, OutermostCall, RunState
 from probes.hooks.capture.tap import Tap
@@ -277,8 +277,8 @@ class OperationsHook(ModuleHook):
     def attach(self, module: Module) -> list[Any]:
         """Register the hooks on either side of the forward and return their handles; other hooks of ours run outside of them."""
         return [
-            module.register_forward_pre_hook(_BeforeForward(self)),
-            module.register_forward_hook(_AfterForward(self), prepend=True, always_call=True),
+            module.register_forward_pre_hook(registered(_BeforeForward(self))),
+            module.register_forward_hook(registered(_AfterForward(self)), prepend=True, always_call=True),
         ]
 
     def of(self, function: Function) -> tuple[OperationTap, ...]:

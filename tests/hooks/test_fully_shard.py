@@ -13,11 +13,12 @@ from torch import nn
 
 import probes
 from probes.errors import PlanError
+from tests.old_torch import shards_on_cpu
 
 fsdp = pytest.importorskip("torch.distributed.fsdp", reason="this PyTorch is built without distributed")
 if not hasattr(fsdp, "fully_shard"):
     pytest.skip("this PyTorch has no fully_shard", allow_module_level=True)
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.filterwarnings("ignore"), shards_on_cpu]
 
 SPEC: dict[str, Any] = {
     "version": 1,

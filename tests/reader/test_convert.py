@@ -9,6 +9,7 @@ import probes
 from probes.errors import MissingExtra, RaggedSeries
 from probes.reader.series import Series
 from probes.signature import DTYPES
+from tests.old_torch import dtypes_here
 from tests.reader.recorded import Recording, counted
 
 QUANTIZED = ("quint8", "qint8", "qint32")
@@ -24,7 +25,7 @@ def stored(tmp_path: Path, tensor: torch.Tensor) -> Series:
 
 
 @pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
-@pytest.mark.parametrize("dtype", [name for name in DTYPES if name not in QUANTIZED])
+@pytest.mark.parametrize("dtype", dtypes_here(name for name in DTYPES if name not in QUANTIZED))
 def test_every_dtype_comes_back_as_the_same_tensor(dtype: str, tmp_path: Path) -> None:
     width = DTYPES[dtype].itemsize
     raw = torch.arange(6 * width, dtype=torch.uint8) % 2 if dtype == "bool" else torch.arange(6 * width, dtype=torch.uint8) * 7
@@ -35,7 +36,7 @@ def test_every_dtype_comes_back_as_the_same_tensor(dtype: str, tmp_path: Path) -
     assert torch.equal(found[0].reshape(-1).view(torch.uint8), raw)
 
 
-@pytest.mark.parametrize("dtype", [name for name in DTYPES if name.startswith("float8")])
+@pytest.mark.parametrize("dtype", dtypes_here(name for name in DTYPES if name.startswith("float8")))
 def test_numpy_has_the_exact_value_of_every_float8_code(dtype: str, tmp_path: Path) -> None:
     codes = torch.arange(256, dtype=torch.uint8).view(getattr(torch, dtype))
     np.testing.assert_array_equal(stored(tmp_path, codes).numpy()[0], codes.float().numpy())

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import probes
+from tests.old_torch import compiles_with_hooks
 
 
 @pytest.fixture(autouse=True)
@@ -81,6 +82,7 @@ def test_the_marks_of_a_hook_go_with_it(tmp_path: Path) -> None:
     assert not net[0]._forward_pre_hooks_with_kwargs
 
 
+@compiles_with_hooks
 @pytest.mark.parametrize("at", [1, 2], ids=["where the step is not due", "where the step is due"])
 def test_a_function_that_is_compiled_in_the_middle_is_captured_from_the_next_step_on(tmp_path: Path, at: int) -> None:
     net = model()

@@ -8,9 +8,11 @@ from hypothesis import strategies as st
 from probes.signature import Signature, SignatureError
 from probes.testing import check_transform
 from probes.transforms.sample import positions
+from tests.old_torch import indexes_float8
 from tests.transforms.made import applied, made, same_bits
 
 
+@indexes_float8
 def test_the_transform_passes_the_conformance_kit() -> None:
     check_transform(made("sample", size=5))
     check_transform(

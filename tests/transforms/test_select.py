@@ -8,11 +8,13 @@ from pydantic import ValidationError
 
 from probes.signature import Signature, SignatureError
 from probes.testing import check_transform
+from tests.old_torch import indexes_float8
 from tests.transforms.made import applied, made, same_bits
 
 IMAGE = ("batch", "channel", "y", "x")
 
 
+@indexes_float8
 @pytest.mark.parametrize(
     "keys",
     [

@@ -8,12 +8,17 @@ call as it was when the graph was made, so that there is one graph for a due ste
 from __future__ import annotations
 
 import inspect
+import os
 import sys
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
+from probes.errors import RunError
+from probes.hooks.capture.model_copies import HookOfOurs
+from probes.optional_package import OLDEST_COMPILER, is_older
 from probes.tensors import children, key_names
 
 is_compiling = torch.compiler.is_compiling
@@ -119,3 +124,52 @@ _reason = {"reason": WHY} if "reason" in inspect.signature(torch.compiler.disabl
 def between_graphs(hook: Any, module: Any, first: Any, second: Any) -> Any:
     """Call a hook as if nothing were compiled: the graph breaks here."""
     return hook(module, first, second)
+
+
+DROPS_HOOKS = is_older(torch.__version__, OLDEST_COMPILER)
+"""Whether this torch leaves hooks out of compiled graphs, or raises where it traces them."""
+
+
+class OutsideGraphs(HookOfOurs):
+    """A hook where torch drops hooks from compiled graphs: the first compiled function that calls the model is refused.
+
+    A step of such a function would be without captures, and nobody would know. `torch.export` is left alone.
+    """
+
+    __slots__ = ("call",)
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        self.call = call
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the hook; while dynamo traces, refuse."""
+        if is_dynamo_compiling():
+            refuse_to_be_compiled()
+            return None
+        return self.call(*args, **kwargs)
+
+
+def refuse_to_be_compiled() -> bool:
+    """Raise while `torch.compile` traces a call of the model; dynamo calls this function instead of tracing it.
+
+    Raises:
+        RunError: a function is compiled around the model.
+    """
+    frame = sys._getframe(1)
+    while frame is not None:
+        if "/torch/export/" in frame.f_code.co_filename.replace(os.sep, "/"):
+            return True
+        frame = frame.f_back  # type: ignore[assignment]  # None ends the loop
+    oldest = ".".join(map(str, OLDEST_COMPILER))
+    raise RunError(
+        f"a function that `torch.compile` compiled calls the probed model, and torch {torch.__version__} drops hooks from compiled graphs; "
+        f"install torch {oldest} or later, or leave out `torch.compile` in this run"
+    )
+
+
+refuse_to_be_compiled._dynamo_marked_constant = True  # type: ignore[attr-defined]  # `torch.compiler.assume_constant_result` imports dynamo
+
+
+def registered(call: Callable[..., Any]) -> Callable[..., Any]:
+    """A hook as it is given to torch."""
+    return OutsideGraphs(call) if DROPS_HOOKS else call

@@ -145,7 +145,7 @@ class Live:
             (tree.root, ForwardHook("", self.moment, gate, (), tree.root.module)) for tree in self.trees.values() if not tree.root.scripted
         ]
         self.hooks += [hook for _, hook in hooks]
-        return [root.module.register_forward_hook(hook.__call__) for root, hook in hooks]
+        return [root.module.register_forward_hook(compiled.registered(hook.__call__)) for root, hook in hooks]
 
     def register(self, epoch: int) -> None:
         """Register the hooks of every binding whose schedule can be due in this epoch, and remove all others."""
@@ -235,15 +235,15 @@ class Live:
         if before:
             pre = PreForwardHook(binding.module, self.moment, gate, taps, module)
             self.hooks.append(pre)
-            return module.register_forward_pre_hook(pre.__call__, with_kwargs=True)
+            return module.register_forward_pre_hook(compiled.registered(pre.__call__), with_kwargs=True)
         if any(tap.masks for tap in taps):
             masked = MaskedForwardHook(binding.module, self.moment, gate, taps, module)
             self.hooks.append(masked)
-            return module.register_forward_hook(masked.with_inputs, with_kwargs=True)
+            return module.register_forward_hook(compiled.registered(masked.with_inputs), with_kwargs=True)
         after = ForwardHook(binding.module, self.moment, gate, taps, module)
         self.hooks.append(after)
         # The bound method, which is called in less time than the object.
-        return module.register_forward_hook(after.__call__)
+        return module.register_forward_hook(compiled.registered(after.__call__))
 
     @property
     def call_kind(self) -> type[OutermostCall]:

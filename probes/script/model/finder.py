@@ -152,6 +152,8 @@ class ModelFinder:
                 kind = type(module).__name__
                 message = f"`{kind}` is trained, but only a compiled function calls it, and no probe sees those calls"
                 hint = f"compile the model and not the function that calls it: `model = torch.compile({kind}(...))`"
+                if compiled.DROPS_HOOKS:
+                    hint = "leave out `torch.compile` in this run"  # this torch drops hooks from compiled models, too
                 raise PlanError([Problem("no-model-fits", message, hint)])
 
     def _settle(self, chosen: Candidate) -> None:

@@ -15,6 +15,7 @@ from probes.plan import resolve
 from probes.signature import Signature
 from probes.testing import check_edit
 from tests.edits.made import made
+from tests.old_torch import indexes_float8
 from tests.runner.in_memory import in_memory
 
 VALUE = torch.arange(3 * 5 * 4, dtype=torch.float32).reshape(3, 5, 4) + 1
@@ -49,6 +50,11 @@ def by_hand(chosen: Any) -> Tensor:
 )
 def test_lists_and_ranges_choose_positions(at: dict[str, Any], chosen: Any) -> None:
     assert torch.equal(zeroed(at), by_hand(chosen))
+
+
+@indexes_float8
+@pytest.mark.parametrize("at", [{"token": [0, -1]}, {"token": {"from": -2}, "feature": 1}, {"feature": [3], "batch": 0}])
+def test_an_edit_at_lists_and_ranges_passes_the_conformance_kit(at: dict[str, Any]) -> None:
     check_edit(made("zero", at=at), shapes=[(3, 5, 4)], dims=DIMS)
 
 

@@ -14,11 +14,11 @@ from torch._dynamo.utils import counters
 import probes
 from probes.errors import PlanError, RunError
 from probes.hooks.capture import compiled
-from probes.optional_package import OLDEST_COMPILER, is_older
+from tests.old_torch import compiles_with_hooks
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # torch's own, while it compiles
-    pytest.mark.skipif(is_older(torch.__version__, OLDEST_COMPILER), reason="this torch drops hooks from compiled graphs"),
+    compiles_with_hooks,
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import probes
+from probes.hooks.capture import compiled
+from tests.old_torch import compiles_with_hooks
 from tests.rounding import U64, after, within
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own, while it compiles
@@ -79,6 +82,7 @@ def test_a_checkpoint_within_a_checkpoint_in_either_mode_is_captured_once(tmp_pa
     equal(recorded(tmp_path / "ours", VALUES, modes), recorded(tmp_path / "plain", VALUES))
 
 
+@compiles_with_hooks
 @pytest.mark.parametrize(
     ("reentrant", "values"),
     [
@@ -93,6 +97,7 @@ def test_a_checkpoint_in_a_compiled_region_is_captured_once(tmp_path: Path, reen
     equal(ours, recorded(tmp_path / "plain", values))
 
 
+@compiles_with_hooks
 @pytest.mark.skipif(shutil.which("g++") is None, reason="inductor needs a C++ compiler")
 def test_gradients_through_inductor_are_those_of_the_plain_model(tmp_path: Path) -> None:
     # inductor has a tanh of its own. Each of the 150 roundings of a step grows by 2 at most (the sums of rows of weights) in each of six
@@ -102,6 +107,7 @@ def test_gradients_through_inductor_are_those_of_the_plain_model(tmp_path: Path)
     equal(ours, recorded(tmp_path / "plain", VALUES, dtype=torch.float64), bound)
 
 
+@compiles_with_hooks
 def test_two_calls_in_one_compiled_function_are_two_calls_of_one_microstep(tmp_path: Path) -> None:
     def twice(model: Stack) -> Any:
         return torch.compile(lambda x: model(x) + model(2 * x), backend="eager")
@@ -109,3 +115,35 @@ def test_two_calls_in_one_compiled_function_are_two_calls_of_one_microstep(tmp_p
     ours = recorded(tmp_path / "ours", ["output"], wrap=twice)
     clocks = ours["p", "last"].clocks
     assert list(zip(clocks["microstep"].tolist(), clocks["call"].tolist(), strict=True)) == [(0, 0), (0, 1)] * 3
+
+
+@pytest.mark.parametrize("fullgraph", [False, True])
+@pytest.mark.parametrize("values", [["output"], ["input"]])
+def test_where_torch_drops_hooks_a_compiled_function_around_the_model_is_refused_at_its_first_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fullgraph: bool, values: list[str]
+) -> None:
+    monkeypatch.setattr(compiled, "DROPS_HOOKS", True)
+    model, calls = Stack(), list[Tensor]()
+    call = torch.compile(lambda x: model(x), backend="eager", fullgraph=fullgraph)
+    spec = {"version": 1, "probes": {"p": {"modules": ["first", "last"], "values": values}}}
+    with (
+        pytest.raises(Exception, match=r"compiled calls the probed model, and torch \S+ drops hooks .* leave out `torch.compile`"),
+        probes.attach(model, spec, out=tmp_path) as run,
+    ):
+        calls += [call(x) for x in run.steps([X] * 3)]
+    assert calls == []
+    assert call(X).shape == (3, 4)
+    assert not model.first._forward_hooks
+
+
+def test_where_torch_drops_hooks_an_export_goes_on_without_them_and_other_calls_are_captured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiled, "DROPS_HOOKS", True)
+    model = Stack()
+    with probes.attach(model, {"version": 1, "probes": {"p": {"modules": ["first"], "values": ["output"]}}}, out=tmp_path) as run:
+        for x in run.steps([X] * 2):
+            torch.export.export(model, (x,), strict=True)
+            copy.deepcopy(model)(x)
+            model(x)
+    assert len(probes.open(tmp_path)["p", "first"].torch()) == 2

@@ -22,6 +22,9 @@ from tests.warm import programs
 cutting = pytest.importorskip("torch.distributed.tensor._utils", reason="this PyTorch is built without distributed")
 placed = pytest.importorskip("torch.distributed.tensor.placement_types")
 
+cuts = pytest.mark.skipif(
+    not hasattr(cutting, "_compute_local_shape_and_global_offset"), reason="torch before 2.7 has no function that cuts without processes"
+)
 SHAPES = [(8, 3), (5, 4), (1, 7), (7, 2)]
 
 
@@ -38,6 +41,7 @@ def named(placements: list[Any]) -> list[str]:
     return [f"S({one.dim})" if isinstance(one, placed.Shard) else "R" for one in placements]
 
 
+@cuts
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("mesh", [(2,), (3,), (2, 2), (2, 3), (2, 2, 2)])
 def test_blocks_that_torch_cut_make_the_whole_again(shape: tuple[int, ...], mesh: tuple[int, ...]) -> None:
