@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from probes.cli import cli
 from probes.printable import invisible
 from probes.proof.verify import verify
-from probes.run_directory.launch.launch_file import LaunchRecord, write_launch
+from probes.run_directory.launch.launch_file import LaunchRecord, launch_digest, write_launch
 from tests.proof.runs import captures, manifest, replaced, small, write_run
 
 BUG = 4
@@ -81,13 +81,14 @@ def room(folder: Path) -> Room:
         "files": [],
     }
     (one / "claim.json").write_text(json.dumps(owner), encoding="utf-8")
-    for rank in range(2):
-        write_run(two, epochs=1, source=captures, rank=rank)
-    (two / "end.rank-0001.json").write_text('{"rank":1}\n', encoding="utf-8")
     started = LaunchRecord(
         run_id="r", attempt=1, world=2, next_epoch=0, launcher="torchrun", job="j", restart=0, agent="1", token="t", started="2026"
     )
+    two.mkdir()
     write_launch(two, started)
+    for rank in range(2):
+        write_run(two, epochs=1, source=captures, rank=rank, origin=replaced(manifest(), launch=launch_digest(two, 1)))
+    (two / "end.rank-0001.json").write_text('{"rank":1}\n', encoding="utf-8")
     return Room({"whole": whole, "one": one, "two": two}, folder / "changed")
 
 
