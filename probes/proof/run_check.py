@@ -77,7 +77,7 @@ class RunCheck:
         checked = [self._file(name) for name in with_progress(names, "file")]
         if not single:
             self._uncovered()
-        if not names and not self._findings:
+        if not names and all(finding.note for finding in self._findings):
             self._find("nothing", self._directory.name, "no file was sealed")
         run_id = self._manifests.get("run.json", {}).get("run_id") or next((one.run_id for one in checked if one.run_id), "")
         return Verdict(

@@ -31,6 +31,7 @@ OF_LAYOUT = {"stacked": set[str](), "concatenated": {"row_size"}, "ragged": {"of
 OF_IDS = {"step", "row_size", "sample_id", "sample"}
 UNDESCRIBED = frozenset({"digest", "described"})
 RELEASE_BYTES = 64 << 20
+MOST_UNREAD = 1000  # series that cannot be read, of one file
 UNKNOWN_STEP = np.uint64((1 << 64) - 1)
 
 Gap = tuple[SeriesKey, str, int]
@@ -190,8 +191,14 @@ class _FileCheck:
             try:
                 self._class_only(captures.group(probe), "NXcollection")
             except FileRefused as refused:
+                self._unread += 1
                 self.refused(refused)
+            if self._unread >= MOST_UNREAD:
+                break
         for address, (probe, name) in with_progress(self._addresses(file).items(), "series"):
+            if self._unread >= MOST_UNREAD:
+                self._find("damaged", f"{self._unread} series cannot be read, so those behind them were not looked at")
+                return
             try:
                 group = captures.group(probe).group(name)
                 if not self._is_whole(group):

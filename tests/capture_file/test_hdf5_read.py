@@ -154,7 +154,7 @@ HOSTILE: dict[str, tuple[str, Craft]] = {
         "unsafe-type",
         replaced(f"{handmade.SERIES}/values", lambda group, name, folder: group.create_group(name)),
     ),
-    "a hard-link cycle": ("unsafe-type", replaced(f"{handmade.SERIES}/values", cycle)),
+    "a hard-link cycle": ("extra-object", replaced(f"{handmade.SERIES}/values", cycle)),
     "a variable-length attribute": ("unsafe-type", vlen_attribute),
     "a reference in an attribute": ("unsafe-type", reference_attribute),
     "opaque bytes under the name of a scale's attribute": ("unsafe-type", opaque_attribute_in_disguise),

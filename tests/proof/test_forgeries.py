@@ -151,6 +151,15 @@ def _in_file(run: Path, change: Callable[[h5py.File], object]) -> None:
     stated(run, bytes=len(data), file_blake3=blake3_hex(data))
 
 
+def _names(group: h5py.Group, of: h5py.Group) -> None:
+    for number in range(20_000):
+        h5py.h5o.link(of.id, group.id, b"x%d:output" % number)
+
+
+def _many_names(file: h5py.File) -> None:
+    _names(file["captures/acts"], _series(file))
+
+
 def _further_segment(run: Path) -> None:
     with suppress(ProbesError):  # sealed and listed; the ledger is refused when it is read again
         write_run(run, epochs=1, source=small, segment=3)
@@ -317,6 +326,8 @@ FORGERIES: dict[str, Forgery] = {
     "a name with digits of another script": Forgery(ONE, lambda run: _copied(run, "epoch-000\u0665.h5", epoch=5)),
     "a journal of a sealed epoch": Forgery(ONE, lambda run: (run / "epoch-0000.journal").write_bytes(b"x")),
     "the lines in the other order, chained": Forgery(ONE, lambda run: chained(run, lines(run)[::-1])),
+    "a series under 20,000 names": Forgery(ONE, lambda run: _in_file(run, _many_names)),
+    "a probe under 20,000 names": Forgery(ONE, lambda run: _in_file(run, lambda file: _names(file["captures"], file["captures/acts"]))),
     "a payload with its line": Forgery(
         ONE, lambda run: _in_file(run, lambda file: _added(next(iter(file["captures/acts"].values()))["values"], 1))
     ),

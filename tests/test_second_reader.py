@@ -1,0 +1,96 @@
+"""A reader that was written from `schemas/` alone reads journals and capture files as the package does."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import probes
+from probes.clock import SeriesKey
+from tests import independent_reader as second
+from tests.conftest import SEED
+from tests.journal.journals import Taker, read
+from tests.proof.runs import One, captures, write_run
+
+
+def written(epoch: int) -> list[second.Stored]:
+    """What `captures` gives, as a stranger would write it down."""
+    return [
+        second.Stored(tuple(one.key), one.dtype, (epoch, one.step, 0, one.call, 0), one.bits.shape, one.bits.tobytes(), {}, 0)  # type: ignore[arg-type]
+        for one in captures(epoch)
+    ]
+
+
+def bare(found: Iterator[second.Stored] | list[second.Stored]) -> list[tuple[object, ...]]:
+    """Captures without attributes and order, sorted."""
+    return sorted(((*one.key, one.dtype, *one.clock), one.shape, one.payload) for one in found)
+
+
+def test_a_journal_and_the_file_it_becomes_hold_the_same(tmp_path: Path) -> None:
+    write_run(tmp_path / "j", epochs=1, seals=False)
+    head, found, end = second.journal((tmp_path / "j" / "epoch-0000.journal").read_bytes())
+    assert head["format"] == "journal.v1"
+    assert end is not None
+    assert end["complete"] is True
+    assert bare(found) == bare(written(0))
+    write_run(tmp_path / "s", epochs=1)
+    sealed = second.capture_file(tmp_path / "s" / "epoch-0000.h5")
+    assert bare(sealed) == bare(found)
+    orders = {(one.key, one.dtype, one.clock): one.order for one in found}
+    assert {(one.key, one.dtype, one.clock): one.order for one in sealed} == orders
+
+
+@pytest.mark.parametrize("compression", ["gzip", "zstd", "blosc2"])
+def test_chunks_are_decoded(compression: str, tmp_path: Path) -> None:
+    def large(epoch: int) -> Iterator[One]:
+        yield from captures(epoch)
+        made = np.random.default_rng(epoch)
+        for step in range(3):
+            yield One(SeriesKey("wide", "fc1", "output", "train"), "float32", made.integers(0, 9, (70, 2, 600)).astype("f4"), step)
+
+    write_run(tmp_path, epochs=1, source=large, compression=compression)
+    found = second.capture_file(tmp_path / "epoch-0000.h5")
+    expected = {(one.key, one.step, one.call, one.dtype): one.bits.tobytes() for one in large(0)}
+    assert {(SeriesKey(*one.key), one.clock[1], one.clock[3], one.dtype): one.payload for one in found} == expected
+
+
+@pytest.mark.parametrize("durability", ["process", "power"])
+def test_what_is_committed_is_what_the_package_says(durability: str, tmp_path: Path) -> None:
+    """Frames, large captures, aborted steps, and the journal cut at any byte."""
+    chance = random.Random(SEED)
+    taker = Taker(tmp_path / "epoch-0003.journal", durability=durability, buffer_bytes=4096)
+    for step in range(12):
+        for _ in range(chance.randrange(4)):
+            taker.add(chance.randbytes(chance.choice((0, 1, 7, 64, 900, 5000, 9000))))
+        if chance.random() < 0.2:
+            taker.journal.abort()
+            taker.step = []
+        else:
+            taker.commit({"ids": [step]})
+    taker.journal.end(True, "", {})
+    taker.journal.close()
+    content = (tmp_path / "epoch-0003.journal").read_bytes()
+    assert [one.payload for one in second.journal(content)[1]] == [data for step in taker.acknowledged for data in step]
+    for size in (chance.randrange(300, len(content)) for _ in range(40)):
+        cut = tmp_path / "cut.journal"
+        cut.write_bytes(content[:size])
+        expected = [data for step in read(cut)[1] for data in step]
+        assert [one.payload for one in second.journal(content[:size])[1]] == expected, size
+        flipped = bytearray(content)
+        flipped[size] ^= 1 << chance.randrange(8)
+        if durability == "power":
+            cut.write_bytes(flipped)
+            assert [one.payload for one in second.journal(bytes(flipped))[1]] == [data for step in read(cut)[1] for data in step], size
+
+
+def test_the_package_reads_the_same_numbers(tmp_path: Path) -> None:
+    write_run(tmp_path, epochs=1)
+    opened = probes.open(tmp_path)
+    sealed = second.capture_file(tmp_path / "epoch-0000.h5")
+    for key in {one.key for one in sealed}:
+        found = [np.asarray(capture.value).tobytes() for capture in opened.sel(phase=key[3])[key[:3]]]
+        assert found == [one.payload for one in sealed if one.key == key]
