@@ -28,7 +28,22 @@ def import_optional(package: str, extra: str, purpose: str) -> Any:
     try:
         return import_module(package)
     except ImportError as error:
-        raise MissingExtra(f"{purpose} needs the package `{package}`; {_install(extra)}") from error
+        raise MissingExtra(_missing(package, extra, purpose)) from error
+
+
+def require_package(package: str, extra: str, purpose: str) -> None:
+    """Refuse a feature whose package is missing, without importing the package.
+
+    Args:
+        package: name of the package.
+        extra: the extra of `torch-probes` that installs it.
+        purpose: what needs the package; begins the message.
+
+    Raises:
+        MissingExtra: the package is not installed; the message has the command that installs it.
+    """
+    if not _is_installed(package):
+        raise MissingExtra(_missing(package, extra, purpose))
 
 
 def require_torch(purpose: str) -> None:
@@ -51,6 +66,10 @@ def require_torch(purpose: str) -> None:
 def is_older(found: str, oldest: tuple[int, int]) -> bool:
     """Whether a version is before another; one that is no number, such as of a source tree, is not."""
     return re.match(r"\d+\.\d+", found) is not None and tuple(map(int, found.split(".")[:2])) < oldest
+
+
+def _missing(package: str, extra: str, purpose: str) -> str:
+    return f"{purpose} needs the package `{package}`; {_install(extra)}"
 
 
 def _install(extra: str) -> str:

@@ -42,6 +42,7 @@ KINDS: dict[str, dict[str, str]] = {
         "zero": "probes.edits.zero:Zero",
     },
     "sink": {
+        "aim": "probes.sinks.aim:Aim",
         "console": "probes.sinks.console:Console",
         "hdf5": "probes.record_options:RecordOptions",
         "jsonl": "probes.sinks.jsonl:Jsonl",

@@ -25,7 +25,7 @@ from probes.provenance.packages import packages, python_version
 from probes.provenance.redact import REDACTED
 from probes.run_directory.listing import Directory
 from probes.run_directory.manifest import CodeRecord, Manifest, PluginRecord
-from probes.run_directory.subprocess_command import command as child_command
+from probes.subprocess_command import command as child_command
 
 NAME = re.compile(r"[\w][\w .-]{0,200}")
 

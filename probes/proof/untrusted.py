@@ -19,7 +19,7 @@ from probes.proof.anchor import checked
 from probes.proof.finding import CheckedFile, Finding, Verdict
 from probes.proof.sandbox.confinement import PROTECTIONS, confine
 from probes.proof.verify import verify
-from probes.run_directory.subprocess_command import command
+from probes.subprocess_command import command
 
 EXPECTED = PROTECTIONS
 MEMORY = 2 << 30  # of its own; files are mapped into memory on top of it, and of them only bytes on the disk count

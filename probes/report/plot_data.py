@@ -14,6 +14,7 @@ from probes.printable import one_line
 from probes.proof.comparison.pairing import PlanOrder
 from probes.reader.run import RunReader
 from probes.reader.series import Series
+from probes.report.embeddings import embeddings
 from probes.report.figures import MOST_LABELS, Lines, global_steps, lines_of
 from probes.report.pictures import MOST_NUMBERS, has_axes, pictures
 from probes.report.plain_numbers import plain
@@ -53,12 +54,14 @@ class PlotData:
                 self._add(lines)
             drawable += [one] if has_axes(one) else []
         shown, left_out = pictures(drawable, int(MOST_NUMBERS * self._share))
+        points, more = embeddings(drawable, self._series)
         return {
             "phases": {phase: {"span": span, "epochs": _epochs(self._series, phase)} for phase, span in self._spans.items()},
             "axes": [list(axis) for axis in self._axes],
             "groups": list(self._groups.values()),
-            "pictures": [_named(one) for one in shown],
+            "pictures": [_named(one) for one in (*shown, *points)],
             "pictures_left_out": left_out,
+            "projections_left_out": more,
             "thinned_lines": self._thinned,
             "intervals": self._intervals,
         }

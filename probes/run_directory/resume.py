@@ -19,7 +19,7 @@ from probes.errors import ProbesError, StorageError
 from probes.run_directory.file_name import Stem, attempt_of_manifest, manifest_files
 from probes.run_directory.launch.launch_file import launches
 from probes.run_directory.owner.ownership import Ownership
-from probes.run_directory.subprocess_command import command
+from probes.subprocess_command import command
 
 if TYPE_CHECKING:
     from probes.run_directory.attempts import ListedFile

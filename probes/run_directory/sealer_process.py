@@ -19,7 +19,7 @@ from weakref import WeakSet
 from probes.digest import canonical
 from probes.run_directory.ledger import SealedFileInfo
 from probes.run_directory.owner.ownership import Ownership
-from probes.run_directory.subprocess_command import command
+from probes.subprocess_command import command
 
 MOST_WAITING = 2
 ATTEMPTS = 2

@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from probes.component import Reading, SinkContext, SinkSession
 from probes.optional_package import import_optional
-from probes.sinks.kernels.background import BackgroundSession
 from probes.sinks.kernels.metrics import step_metrics
 from probes.sinks.kernels.run_evidence import evidence, verify_command
 from probes.sinks.kernels.tracker_sink import TrackerSink
@@ -24,7 +24,7 @@ class Mlflow(TrackerSink):
 
     They go to the active run of the program, if there is one, else to a run with the name of the spec. Run ID, spec digest, run directory,
     ledger head, captures roots and the command that verifies them are tags; manifest, spec and ledger are artifacts. Sending is done in a
-    thread; a server that fails or is slow does not delay the training.
+    process of its own; a server that fails or is slow does not delay the training.
     """
 
     kind: Literal["mlflow"] = "mlflow"
@@ -37,16 +37,19 @@ class Mlflow(TrackerSink):
         Raises:
             MissingExtra: the package mlflow is not installed.
         """
-        active = None
-        if "mlflow" in sys.modules and context.rank == 0 and (run := sys.modules["mlflow"].active_run()) is not None:
-            active = run.info.run_id  # asked in the thread of the program, to which it belongs
-        return BackgroundSession(lambda: _MlflowRun(self, context, active), context.closing, self.wait)
+        active, uri = None, self.uri
+        if (package := sys.modules.get("mlflow")) is not None:  # asked in the thread of the program, to which they belong
+            uri = uri or package.get_tracking_uri()
+            run = package.active_run() if context.rank == 0 else None
+            active = None if run is None else run.info.run_id
+        sink = self.model_copy(update={"uri": uri})
+        return self.session(context, partial(_MlflowRun, sink, active))
 
 
 class _MlflowRun:
     """A run of MLflow, through a client of its own, which leaves what the program does with `mlflow` alone."""
 
-    def __init__(self, sink: Mlflow, context: SinkContext, active: str | None) -> None:
+    def __init__(self, sink: Mlflow, active: str | None, context: SinkContext) -> None:
         self.package = import_optional("mlflow", "mlflow", "the sink `mlflow`")
         self.client: Any = self.package.MlflowClient(tracking_uri=sink.uri)
         self.rank = context.rank

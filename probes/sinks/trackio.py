@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
-from threading import get_ident
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from probes.component import Reading, SinkContext, SinkSession
 from probes.optional_package import import_optional
-from probes.sinks.kernels.background import BackgroundSession
 from probes.sinks.kernels.metrics import step_metrics
 from probes.sinks.kernels.run_evidence import evidence, verify_command
 from probes.sinks.kernels.tracker_sink import TrackerSink
@@ -22,7 +20,7 @@ class Trackio(TrackerSink):
 
     They go to a run with the ID of the probes run as its name, into the local database of trackio or a Space. Run ID, spec digest and run
     directory are its config. Manifest, spec and ledger are an artifact, whose metadata has the ledger head, the captures roots and the
-    command that verifies them. Sending is done in a thread; what trackio prints there goes to stderr.
+    command that verifies them. Sending is done in a process of its own.
     """
 
     kind: Literal["trackio"] = "trackio"
@@ -35,7 +33,7 @@ class Trackio(TrackerSink):
         Raises:
             MissingExtra: the package trackio is not installed.
         """
-        return BackgroundSession(lambda: _TrackioRun(self, context), context.closing, self.wait)
+        return self.session(context, partial(_TrackioRun, self))
 
 
 class _TrackioRun:
@@ -43,7 +41,6 @@ class _TrackioRun:
 
     def __init__(self, sink: Trackio, context: SinkContext) -> None:
         self.package = import_optional("trackio", "trackio", "the sink `trackio`")
-        _print_to_stderr()
         self.rank, self.tags = context.rank, context.tags
         self.directory, self.artifacts = context.directory, sink.artifacts
         identity = context.tags.get("probes.run_id", "") or context.name or "probes"
@@ -76,18 +73,3 @@ class _TrackioRun:
                 artifact.add_file(str(path))
             self.run.log_artifact(artifact)
         self.run.finish()
-
-
-def _print_to_stderr() -> None:
-    """Send what trackio prints in this thread to stderr, as it has no setting for that, and stdout belongs to the program.
-
-    Redirecting `sys.stdout` would take what the program prints meanwhile.
-    """
-    ours = get_ident()
-
-    def printed(*words: object, **options: Any) -> None:
-        print(*words, **({"file": sys.stderr, **options} if get_ident() == ours else options))
-
-    for name, module in list(sys.modules.items()):
-        if name.partition(".")[0] == "trackio":
-            vars(module)["print"] = printed

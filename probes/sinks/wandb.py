@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from probes.component import Reading, SinkContext, SinkSession
 from probes.optional_package import import_optional
-from probes.sinks.kernels.background import BackgroundSession
 from probes.sinks.kernels.metrics import step_metrics
 from probes.sinks.kernels.run_evidence import evidence, verify_command
 from probes.sinks.kernels.tracker_sink import TrackerSink
@@ -22,7 +22,7 @@ class Wandb(TrackerSink):
 
     They go to a run with the ID of the probes run, beside that of the program, whose steps stay what they are. Run ID, spec digest, run
     directory, ledger head, captures roots and the command that verifies them are its config and summary; manifest, spec and ledger are an
-    artifact. Sending is done in a thread.
+    artifact. Sending is done in a process of its own.
     """
 
     kind: Literal["wandb"] = "wandb"
@@ -36,7 +36,7 @@ class Wandb(TrackerSink):
         Raises:
             MissingExtra: the package wandb is not installed.
         """
-        return BackgroundSession(lambda: _WandbRun(self, context), context.closing, self.wait)
+        return self.session(context, partial(_WandbRun, self))
 
 
 class _WandbRun:

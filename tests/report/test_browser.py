@@ -25,6 +25,8 @@ DRAWN = np.random.default_rng(0).standard_normal((3, 2 * STEPS, len(STATS)))
 DRAWN[2, 7, STATS.index("std")] = np.nan
 LOSS = np.linspace(2, 1, 2 * STEPS).astype("<f4")
 COUNTS = np.random.default_rng(1).integers(0, 50, (2 * STEPS, 5))
+ROWS = np.random.default_rng(3).standard_normal((40, 6)).astype("<f4")  # sample, feature
+LABELS = np.arange(40, dtype="<i8") % 3
 MAPS = np.random.default_rng(2).standard_normal((2, 3, 5, 7, 6)).astype("<f4")  # epoch, image, channel, y, x
 
 
@@ -43,7 +45,9 @@ def recorded(path: Path, shift: float) -> Path:
             recording.take(np.array(LOSS[at]), key=SeriesKey("loop", "", "loop.loss", "train"), step=step)
             recording.take(np.array(0.5), key=SeriesKey("loop", "", "loop.lr.0", "train"), step=step)
         recording.take(MAPS[epoch], key=SeriesKey("maps", "stem", "output", "train"), dims=("image", "channel", "y", "x"))
-        recording.sealed()
+        recording.take(ROWS, key=SeriesKey("rows", "h.2", "output", "eval"))
+        recording.take(LABELS, key=SeriesKey("labels", "", "loop.labels", "eval"))
+        recording.ids(0, [f"<i>{at}" for at in range(40)], "eval").sealed()
     return path
 
 
@@ -204,6 +208,34 @@ def test_pictures_show_the_values_of_their_capture(page: Page) -> None:
             top, left = channel // across * (rows + 1), channel % across * (columns + 1)
             assert np.array_equal(cells[top : top + rows, left : left + columns].astype("<f4"), MAPS[shot, 0, channel])
         assert f"global step {STEPS * shot}" in page.text("picture-about")
+
+
+def test_samples_are_points_with_the_color_of_their_label(page: Page) -> None:
+    option = "[...document.querySelectorAll('#picture-series option')].find(one => one.textContent.includes(arguments[0])).value"
+    page.choose("picture-series", page.run(option, "rows/h.2:output@eval (samples)"))
+    made = page.run("picked.one")
+    for label in range(3):
+        assert page.drawn("picture", "x", label) == np.array(made["x"])[label == LABELS].tolist()
+        assert page.drawn("picture", "name", label) == str(label)
+    assert "40 of the 40 rows of epoch 1" in page.text("picture-about")
+    assert page.run("picked.say({customdata: 5})").startswith("sample <i>5; loop.labels 2; global step")
+    assert page.errors() == []
+
+
+def test_drawings_keep_to_their_place_when_the_window_changes(page: Page) -> None:
+    """A box without a height of its own lets the drawing lie over the text below it."""
+    emulate = page.browser.execute_cdp_cmd
+    fits = (
+        "['heat', 'curve', 'loops', 'picture', 'bars'].every((id) => { const box = document.getElementById(id).getBoundingClientRect();"
+        " const drawn = document.querySelector('#' + id + ' .main-svg').getBoundingClientRect();"
+        " return Math.abs(drawn.height - box.height) < 2 && Math.abs(drawn.width - box.width) < 2; })"
+    )
+    try:
+        for width in (700, 380, 1200):
+            emulate("Emulation.setDeviceMetricsOverride", {"width": width, "height": 700, "deviceScaleFactor": 1, "mobile": False})
+            wait(page.browser, f"innerWidth === {width} && {fits}", 20)
+    finally:
+        emulate("Emulation.clearDeviceMetricsOverride", {})
 
 
 def test_names_of_a_stranger_stay_text(page: Page) -> None:

@@ -97,7 +97,7 @@ def test_captures_of_several_sizes_are_drawn_as_they_are_and_empty_ones_left_out
         recording.take(np.empty((0, 2), "<f4"), key=SeriesKey("empty", "fc1", "output", "train"), step=step)
     recording.sealed()
     (run,) = data_of(page_of(tmp_path / "run"))["runs"]
-    matrix, vector = run["pictures"]
+    matrix, vector, _samples = run["pictures"]
     assert [(shot["step"], shot["shape"], shot["tiles"]) for shot in matrix["shots"]] == [(0, [3, 4], [[0] * 12]), (2, [2, 4], [[2] * 8])]
     assert vector["rows"] == [[0, 0, 0], [None] * 3, [2, 2, None]]
     assert np.isnan(line_of(run, "empty", "fc1", "mean")[0])

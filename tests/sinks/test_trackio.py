@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 import probes
-from probes.errors import MissingExtra
-from probes.sinks import trackio as sink
+from probes import optional_package
 from probes.sinks.trackio import Trackio
 from probes.testing import check_sink
 from tests.sinks.recorded import expected, trained
@@ -19,21 +18,15 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # of its own packages
 
 
 def test_without_trackio_one_sentence_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def missing(*_: object) -> None:
-        raise MissingExtra('the sink `trackio` needs the package `trackio`; install it with: pip install "torch-probes[trackio]"')
-
-    monkeypatch.setattr(sink, "import_optional", missing)
+    monkeypatch.setattr(optional_package, "_is_installed", lambda package: package != "trackio")
     run = trained(tmp_path / "run", {"kind": "trackio"}, epochs=1)
     assert 'needs the package `trackio`; install it with: pip install "torch-probes[trackio]"' in str(run.summary())
     assert probes.verify(tmp_path / "run").ok
 
 
 def test_trackio_has_the_numbers_of_the_capture_files_and_leads_back_to_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    trackio = pytest.importorskip("trackio", reason="trackio is not installed; the extra `trackio` brings it")
-    from trackio import sqlite_storage
-
-    for module in (trackio.utils, sqlite_storage):
-        monkeypatch.setattr(module, "TRACKIO_DIR", tmp_path / "db", raising=False)
+    pytest.importorskip("trackio", reason="trackio is not installed; the extra `trackio` brings it")
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "db"))
     trained(tmp_path / "run", {"kind": "trackio", "project": "numbers", "wait": 60})
     (database,) = (tmp_path / "db").rglob("numbers*.db")
     with sqlite3.connect(database) as store:
@@ -55,6 +48,6 @@ def test_trackio_has_the_numbers_of_the_capture_files_and_leads_back_to_them(tmp
 
 
 def test_the_sink_passes_the_conformance_kit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    trackio = pytest.importorskip("trackio", reason="trackio is not installed; the extra `trackio` brings it")
-    monkeypatch.setattr(trackio.utils, "TRACKIO_DIR", tmp_path / "db")
+    pytest.importorskip("trackio", reason="trackio is not installed; the extra `trackio` brings it")
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "db"))
     check_sink(Trackio())

@@ -2,7 +2,9 @@
 // Draws what `data` holds. A name out of a file reaches the page as textContent, or escaped by `label` where plotly.js takes markup.
 
 const MOST_COLUMNS = 400, ROWS_OF_A_PAGE = 60, LONGEST_LABEL = 44;
-const PALETTE = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#999999", "#f0e442"];
+const LIGHT = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#999999", "#f0e442"];
+const DARK = ["#4da6ff", "#ff8f4d", "#2fd3a2", "#e79fc4", "#ffc04d", "#9bd6f7", "#b5b5b5", "#f7ee77"];
+const PRINTED = 660;  // pixels of the width of a page
 const $ = (id) => document.getElementById(id);
 const state = { run: 0, phase: "", group: "", figure: "", order: "model", scale: "auto", filter: "", page: 0, row: 0, column: 0, kept: false };
 let data, view, printing = false;
@@ -27,6 +29,12 @@ async function start() {
   if (data.runs.some((run) => run.pictures.length)) startPictures();
   drawPartings();
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
+  // Not plotly's own `responsive`, which takes the height of the box that the drawing itself should give its height.
+  let drawn = innerWidth, waiting;
+  addEventListener("resize", () => {
+    clearTimeout(waiting);
+    waiting = setTimeout(() => { if (innerWidth !== drawn && !printing) { drawn = innerWidth; drawAll(); } }, 150);
+  });
   addEventListener("beforeprint", () => { printing = true; drawAll(); });
   addEventListener("afterprint", () => { printing = false; drawAll(); });
   document.body.dataset.ready = "yes";
@@ -42,6 +50,7 @@ const rowKey = (row) => JSON.stringify([row.target, row.leaf, row.place, row.dty
 const groupKey = (group) => JSON.stringify([group.probe, group.value, group.phase]);
 const shown = (number) => Number.isInteger(number) && Math.abs(number) < 1e9 ? String(number) : Number.isFinite(number) ? String(Number(number.toPrecision(7))) : String(number);
 const color = (name) => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
+const tint = (at) => (!printing && matchMedia("(prefers-color-scheme: dark)").matches ? DARK : LIGHT)[at % LIGHT.length];
 const distinct = (values) => [...new Set(values)];
 
 function options(select, pairs, chosen) {
@@ -70,7 +79,9 @@ function layout(height, left, more) {
   }, more);
 }
 
-const config = { responsive: true, displayModeBar: false, doubleClick: "reset" };
+// The width is given each time, because plotly keeps the one that it found first.
+const draw = (id, traces, figure) => Plotly.react(id, traces, { ...figure, width: printing ? PRINTED : $(id).clientWidth || undefined }, config);
+const config = { responsive: false, displayModeBar: false, doubleClick: "reset" };
 
 // ---- layers over steps ----
 
@@ -249,7 +260,7 @@ function drawLayers() {
   const figure = layout(height, left, {});
   figure.xaxis = { ...figure.axis, title: { text: "global step" + (state.phase === "train" ? "" : " of " + label(state.phase)), font: { size: 11 } }, showgrid: false, zeroline: false, range: view.range };
   figure.yaxis = { ...figure.axis, autorange: "reversed", fixedrange: true, tickvals: y, ticktext: lines.map((line) => label(line.name, most)), showgrid: false, zeroline: false };
-  Plotly.react("heat", lines.length ? heatTraces(cells, columns.centers, y, colors(cells)) : [], figure, config).then(() => link("heat", hovered, clicked));
+  draw("heat", lines.length ? heatTraces(cells, columns.centers, y, colors(cells)) : [], figure).then(() => link("heat", hovered, clicked));
   $("page").textContent = all.length ? `rows ${state.page * ROWS_OF_A_PAGE + 1} to ${state.page * ROWS_OF_A_PAGE + lines.length} of ${all.length}` : "no row has this name and figure";
   $("back").disabled = state.page === 0;
   $("forth").disabled = state.page === pages - 1;
@@ -324,9 +335,9 @@ function showCell() {
 
 function lineTraces(lines, axis) {
   return lines.flatMap(({ steps, numbers, name, at }) => {
-    const tint = PALETTE[at % PALETTE.length], finite = numbers.map((one) => Number.isFinite(one) ? one : null);
+    const shade = tint(at), finite = numbers.map((one) => Number.isFinite(one) ? one : null);
     const odd = steps.filter((_, place) => finite[place] === null), high = finite.reduce((most, one) => one === null ? most : Math.max(most, one), -Infinity);
-    const traces = [{ type: "scatter", mode: steps.length > 150 ? "lines" : "lines+markers", x: steps, y: finite, yaxis: axis, name: label(name), line: { color: tint, width: 1.5 },
+    const traces = [{ type: "scatter", mode: steps.length > 150 ? "lines" : "lines+markers", x: steps, y: finite, yaxis: axis, name: label(name), line: { color: shade, width: 1.5 },
       marker: { size: 4 }, hovertemplate: "step %{x}: %{y}<extra></extra>" }];
     if (odd.length) traces.push({ type: "scatter", mode: "markers", x: odd, y: odd.map(() => Number.isFinite(high) ? high : 0), yaxis: axis, showlegend: false,
       marker: { symbol: "x", size: 9, color: color("odd") }, hovertemplate: "step %{x}: not finite<extra></extra>" });
@@ -341,7 +352,7 @@ function drawCurve(line, step) {
   figure.xaxis = { ...figure.axis, range: view.zoom || view.range };
   figure.yaxis = { ...figure.axis, exponentformat: "power", title: { text: label(state.figure || "number", 16), font: { size: 11 } } };
   figure.shapes = [{ type: "line", x0: step, x1: step, yref: "paper", y0: 0, y1: 1, line: { color: color("accent"), width: 1, dash: "dot" } }];
-  Plotly.react("curve", lineTraces(lines), figure, config).then(() => link("curve"));
+  draw("curve", lineTraces(lines), figure).then(() => link("curve"));
 }
 
 function drawLoops() {
@@ -369,7 +380,7 @@ function drawLoops() {
     figure["yaxis" + (at ? at + 1 : "")] = { ...figure.axis, domain: [1 - (at + 1) * each + (at < names.length - 1 ? 0.04 : 0), 1 - at * each], exponentformat: "power", nticks: 4,
       title: { text: label(short(name), 14), font: { size: 11 } } };
   });
-  Plotly.react("loops", names.flatMap((name, at) => lineTraces(found.get(name), "y" + (at ? at + 1 : ""))), figure, config).then(() => link("loops"));
+  draw("loops", names.flatMap((name, at) => lineTraces(found.get(name), "y" + (at ? at + 1 : ""))), figure).then(() => link("loops"));
 }
 
 // A curve of at least two points that has the same value everywhere, in every run.
@@ -393,7 +404,7 @@ function drawBars(run, row, step) {
   figure.margin = { l: 44, r: 8, t: 8, b: 60 };
   figure.xaxis = { ...figure.axis, type: "category", nticks: 8, tickangle: -45, tickfont: { size: 9 } };
   figure.yaxis = { ...figure.axis };
-  Plotly.react("bars", [{ type: "bar", x: found.labels.map((name) => label(name, 30)), y: found.rows[at].map(Number), marker: { color: color("accent") }, hovertemplate: "%{x}: %{y}<extra></extra>" }], figure, config);
+  draw("bars", [{ type: "bar", x: found.labels.map((name) => label(name, 30)), y: found.rows[at].map(Number), marker: { color: color("accent") }, hovertemplate: "%{x}: %{y}<extra></extra>" }], figure);
   $("bars-place").textContent = `Elements by bin of ${found.probe} (${found.leaf}), ${where(run, state.phase, found.steps[at])}.`;
 }
 
@@ -414,6 +425,7 @@ function startPictures() {
 function drawPicture() {
   const [at, place] = $("picture-series").value.split("/").map(Number), run = data.runs[at];
   picked = { run, one: run.pictures[place] };
+  if (picked.one.kind === "samples") return drawSamples(picked.one);
   const many = picked.one.kind === "picture" ? picked.one.shots.length : 0;
   $("shot-label").hidden = many < 2;
   $("shot").max = Math.max(many - 1, 0);
@@ -429,12 +441,38 @@ function drawPicture() {
   state.scale = "linear";
   const scale = colors(made.cells);
   state.scale = before;
-  Plotly.react("picture", heatTraces(made.cells, made.x, made.y, scale).map((trace) => ({ ...trace, xgap: 0, ygap: 0 })), figure, config).then(() => {
-    if (linked.has($("picture"))) return;
-    linked.add($("picture"));
-    $("picture").on("plotly_hover", (event) => { $("picture-value").textContent = picked.say(...event.points[0].pointIndex); });
-  });
-  picked.say = made.say;
+  draw("picture", heatTraces(made.cells, made.x, made.y, scale).map((trace) => ({ ...trace, xgap: 0, ygap: 0 })), figure).then(linkPicture);
+  picked.say = (point) => made.say(...point.pointIndex);
+}
+
+function linkPicture() {
+  if (linked.has($("picture"))) return;
+  linked.add($("picture"));
+  $("picture").on("plotly_hover", (event) => { $("picture-value").textContent = picked.say(event.points[0]); });
+}
+
+// A row is a point. Up to MOST_CLASSES labels have a color, a shape and a line in the legend each, which hides its points when it is clicked.
+const MOST_CLASSES = 24, SHAPES = ["circle", "square", "diamond"];
+function drawSamples(one) {
+  $("shot-label").hidden = true;
+  const classes = distinct(one.labels).sort((a, b) => a - b), classed = classes.length > 0 && classes.length <= MOST_CLASSES, percent = (share) => (100 * share).toFixed(0) + " %";
+  const left = picked.run.projections_left_out;
+  $("picture-about").textContent = `${one.probe}/${one.target}:${one.leaf}; ${one.x.length} of the ${one.rows} rows of epoch ${one.epoch} as points: their first two principal components, ` +
+    `with ${percent(one.share[0])} and ${percent(one.share[1])} of the variance` + (one.labelled ? `; color: ${one.labelled}` : "") +
+    (one.left ? `; ${one.left} rows that are not finite are left out` : "") + "." + (left ? ` ${left} more series are not projected.` : "");
+  $("picture-value").textContent = "";
+  const places = one.x.map((_, at) => at), groups = classed ? classes.map((name) => places.filter((at) => one.labels[at] === name)) : [places];
+  const color_of = (at) => classed ? tint(at) : one.labels.length ? one.labels.map(Number) : color("accent");
+  const figure = layout(480, 56, { showlegend: classed && classes.length > 1, legend: { font: { size: 11 } } });
+  figure.xaxis = { ...figure.axis, title: { text: "component 1", font: { size: 11 } }, constrain: "domain" };
+  figure.yaxis = { ...figure.axis, title: { text: "component 2", font: { size: 11 } }, constrain: "domain", scaleanchor: "x" };
+  draw("picture", groups.map((rows, at) => ({ type: "scatter", mode: "markers", x: rows.map((row) => one.x[row]), y: rows.map((row) => one.y[row]), name: classed ? String(classes[at]) : "", hoverinfo: "none",
+    customdata: rows, marker: { color: color_of(at), symbol: SHAPES[Math.floor(at / LIGHT.length)], size: 7, opacity: 0.8, colorscale: "Viridis", showscale: !classed && one.labels.length > 0 } })), figure).then(linkPicture);
+  picked.say = (point) => {
+    const row = point.customdata;
+    return [one.ids.length ? "sample " + one.ids[row] : "", one.labels.length ? `${one.labelled} ${one.labels[row]}` : "", where(picked.run, one.phase, one.steps[row]),
+      `(${shown(one.x[row])}, ${shown(one.y[row])})`].filter(Boolean).join("; ");
+  };
 }
 
 function mosaic(one, shot) {
@@ -479,9 +517,9 @@ function drawPartings() {
   const figure = layout(70 + (named ? rows.length * 15 : 500), left, {});
   figure.xaxis = { ...figure.axis, title: { text: "global step of the first capture that differs", font: { size: 11 } }, rangemode: "tozero" };
   figure.yaxis = { ...figure.axis, autorange: "reversed", tickvals: named ? rows.map((_, at) => at) : [], ticktext: named ? rows.map((one) => label(one.series, Math.floor(left / 6.4))) : [] };
-  Plotly.react("partings", [{ type: "scatter", mode: "markers", x: rows.map((one) => one.step), y: rows.map((_, at) => at), marker: { color: rows.map((one) => one.different / Math.max(one.compared, 1)), cmin: 0, cmax: 1, colorscale: "Viridis",
+  draw("partings", [{ type: "scatter", mode: "markers", x: rows.map((one) => one.step), y: rows.map((_, at) => at), marker: { color: rows.map((one) => one.different / Math.max(one.compared, 1)), cmin: 0, cmax: 1, colorscale: "Viridis",
     showscale: true, size: 8, colorbar: { thickness: 12, tickformat: ".0%", title: { text: "differ", font: { size: 10 } } } },
-    text: rows.map((one) => `${label(one.series)}: ${one.different} of ${one.compared} differ, first at step ${one.step}`), hovertemplate: "%{text}<extra></extra>" }], figure, config);
+    text: rows.map((one) => `${label(one.series)}: ${one.different} of ${one.compared} differ, first at step ${one.step}`), hovertemplate: "%{text}<extra></extra>" }], figure);
 }
 
 function drawAll() {

@@ -40,12 +40,20 @@ class BackgroundSession:
         start: connects to the tracker; called in the thread.
         closing: the tags of the end; called when the session is closed.
         wait: seconds that closing waits for what is still to be sent.
+        give_up: called where that was not enough, while the tracker may be at work.
     """
 
-    def __init__(self, start: Callable[[], Tracker], closing: Callable[[], Mapping[str, str]], wait: float) -> None:
+    def __init__(
+        self,
+        start: Callable[[], Tracker],
+        closing: Callable[[], Mapping[str, str]],
+        wait: float,
+        give_up: Callable[[], None] = lambda: None,
+    ) -> None:
         self.start = start
         self.closing = closing
         self.wait = wait
+        self.give_up = give_up
         self.waiting: Queue[Sequence[Reading] | Mapping[str, str]] = Queue(MOST_WAITING)
         self.failure: Exception | None = None
         self.lost = 0
@@ -78,12 +86,16 @@ class BackgroundSession:
         self._raise_failure()
         late = self.thread.is_alive()
         unsent = self.lost + (self.waiting.qsize() if late else 0)
+        if late:
+            self.give_up()
         if late or unsent:
             reason = f"it did not answer within {self.wait:g} s" if late else "it was too slow"
             raise OSError(f"{reason}; {unsent} steps are not in the tracker, and all are in the capture files")
 
     def _raise_failure(self) -> None:
         if isinstance(self.failure, ProbesError):
+            raise self.failure
+        if type(self.failure) is OSError:  # its text is the whole message, and it has no name of its own
             raise self.failure
         if self.failure is not None:
             lines = str(self.failure).strip().splitlines()

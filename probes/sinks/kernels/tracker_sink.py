@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Annotated
 
 from pydantic import Field
 
-from probes.component import Sink
+from probes.component import Sink, SinkContext, SinkSession
+from probes.optional_package import require_package
+from probes.sinks.kernels.background import BackgroundSession, Tracker
 from probes.sinks.kernels.run_evidence import ABOUT, Artifacts
+from probes.sinks.kernels.tracker_process import TrackerProcess
 
 
 class TrackerSink(Sink):
@@ -22,3 +28,18 @@ class TrackerSink(Sink):
     def most_elements(self) -> int:
         """`max_elements`."""
         return self.max_elements
+
+    def session(self, context: SinkContext, connect: Callable[[SinkContext], Tracker]) -> SinkSession:
+        """Begin to send from a process of its own.
+
+        Args:
+            context: of the run.
+            connect: makes the tracker; called in that process, so it can be pickled.
+
+        Raises:
+            MissingExtra: the package of the tracker, which has the name of the kind, is not installed.
+            OSError: the process cannot be started.
+        """
+        require_package(self.kind, self.kind, f"the sink `{self.kind}`")
+        process = TrackerProcess(partial(connect, replace(context, closing=dict)))
+        return BackgroundSession(lambda: process, context.closing, self.wait, process.give_up)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 # -P keeps the user's working directory out of the child's imports; our own location comes last, so it shadows nothing.
 _PROGRAM = "import runpy, sys; sys.path.append(sys.argv.pop(1)); runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
-_LOCATION = str(Path(__file__).resolve().parents[2])
+_LOCATION = str(Path(__file__).resolve().parents[1])
 
 
 def command(module: str, *words: str) -> list[str]:

@@ -1,0 +1,116 @@
+"""A tracker in a process of its own, which takes neither time nor memory of the training."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from struct import Struct
+from typing import IO, Any
+
+from probes.component import Reading
+from probes.errors import MissingExtra
+from probes.sinks.kernels.background import Tracker
+from probes.subprocess_command import command
+
+LENGTH = Struct("<Q")
+ENDED = 5.0  # seconds for a process that has nothing left to do
+
+
+class TrackerProcess:
+    """A tracker whose methods are called in a child process, a fresh interpreter at a low priority.
+
+    Sending takes milliseconds of processor time for each hundred numbers in some trackers (MLflow's database, Aim), and a thread would
+    take them from the interpreter that trains. Each call waits for the child, so it belongs in a thread.
+
+    Args:
+        connect: makes the tracker; called in the child, so it can be pickled.
+
+    Raises:
+        OSError: the child cannot be started.
+    """
+
+    def __init__(self, connect: Callable[[], Tracker]) -> None:
+        self._child = subprocess.Popen(
+            command("probes.sinks.kernels.tracker_child"),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+            start_new_session=True,  # an interrupt typed at the terminal ends the training, and the child sends what it was given
+        )
+        self._unanswered = 0
+        self._say([path for path in sys.path if path])
+        self._say(connect)  # nobody waits for it: whether it worked is in the answer, which `write` reads first
+
+    def write(self, steps: Sequence[Sequence[Reading]]) -> None:
+        """Write the readings of some steps.
+
+        Raises:
+            OSError: the tracker cannot be reached, refuses them, or the child has died.
+            MissingExtra: the package of the tracker is not installed.
+        """
+        self._ask(("write", list(map(list, steps))))
+
+    def end(self, tags: Mapping[str, str]) -> None:
+        """End the run, and the child."""
+        self._ask(("end", dict(tags)))
+        self._release()
+
+    def give_up(self) -> None:
+        """End the child without waiting for what it does."""
+        self._child.kill()
+
+    def _ask(self, request: Any) -> None:
+        """Say something to the child, and wait until it has done all that it was asked."""
+        assert self._child.stdout is not None
+        self._say(request)
+        while self._unanswered:
+            try:
+                answer = received(self._child.stdout)
+            except EOFError:
+                raise OSError(f"the process that sends to the tracker ended with exit status {self._release()}") from None
+            self._unanswered -= 1
+            if answer is not None:
+                self._release()
+                missing, message = answer
+                raise MissingExtra(message) if missing else OSError(message)
+
+    def _say(self, request: Any) -> None:
+        assert self._child.stdin is not None
+        self._unanswered += 1
+        with suppress(BrokenPipeError):  # the end of its answers says that it has died
+            send(self._child.stdin, request)
+
+    def _release(self) -> int | None:
+        for pipe in (self._child.stdin, self._child.stdout):
+            if pipe is not None:
+                with suppress(BrokenPipeError):
+                    pipe.close()
+        try:
+            return self._child.wait(ENDED)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            return self._child.wait()
+
+
+def send(pipe: IO[bytes], content: Any) -> None:
+    """Write an object behind its length."""
+    data = pickle.dumps(content)
+    pipe.write(LENGTH.pack(len(data)) + data)
+    pipe.flush()
+
+
+def received(pipe: IO[bytes]) -> Any:
+    """Read an object of our own other process.
+
+    Raises:
+        EOFError: the other process has ended.
+    """
+    head = pipe.read(LENGTH.size)
+    if len(head) < LENGTH.size:
+        raise EOFError
+    data = pipe.read(*LENGTH.unpack(head))
+    return pickle.loads(data)
