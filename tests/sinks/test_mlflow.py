@@ -25,6 +25,12 @@ def uri(tmp_path_factory: pytest.TempPathFactory) -> str:
     return f"sqlite:///{tmp_path_factory.mktemp('mlflow')}/store.db"
 
 
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Artifacts of an experiment without a place of its own go into the working directory."""
+    monkeypatch.chdir(tmp_path)
+
+
 def read(client: Any, run: Any) -> dict[str, list[tuple[int, float]]]:
     return {name: sorted((one.step, one.value) for one in client.get_metric_history(run.info.run_id, name)) for name in run.data.metrics}
 
