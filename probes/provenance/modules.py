@@ -33,11 +33,12 @@ def module_files(script: Path | None, modules: Mapping[str, object] | None = Non
     Returns:
         Name of the file -> its path; the name is relative to the working directory where the file is below it, else absolute.
     """
-    found = {} if script is None else {_name(script): script}
+    here = Path.cwd()
+    found = {} if script is None else {_name(script, here): script}
     loaded = list((sys.modules if modules is None else modules).values())
     for place in (*(getattr(module, "__file__", None) for module in loaded), *more):
-        if isinstance(place, str) and not is_installed(place) and Path(place).is_file():
-            found[_name(Path(place))] = Path(place)
+        if isinstance(place, str) and not is_installed(place) and (path := Path(place)).is_file():
+            found[_name(path, here)] = path
     return dict(sorted(found.items()))
 
 
@@ -111,6 +112,6 @@ def _zipped(files: tuple[tuple[str, Path, int, int], ...]) -> tuple[bytes, int]:
     return made.getvalue(), left_out
 
 
-def _name(path: Path) -> str:
-    absolute, here = Path.cwd() / path, Path.cwd()
+def _name(path: Path, here: Path) -> str:
+    absolute = here / path
     return str(absolute.relative_to(here)) if absolute.is_relative_to(here) else without_home(str(absolute))
