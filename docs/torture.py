@@ -59,7 +59,7 @@ CASES = (
     Case(
         "the disk or a quota is full",
         "capturing stops with a message; training continues (`on_error: raise` ends it); exit code 3",
-        ("disk full", "EDQUOT"),
+        ("disk full", "EDQUOT", "a quota"),
     ),
     Case(
         "the disk fails, or a write is partial",

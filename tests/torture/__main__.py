@@ -19,6 +19,7 @@ FAULTS = (
     "kills",
     "power_loss",
     "full_disk",
+    "quota",
     "failing_disk",
     "sealer_trouble",
     "exits",

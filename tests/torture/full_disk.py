@@ -26,7 +26,7 @@ def rows(effort: Effort) -> Iterator[Row]:
     """One row: a file system of each size where one may be mounted, else a shim that counts bytes; and one for ext4."""
     mounted = can_mount(effort.folder)
     with effort.row("disk full, in steps of 4 KiB") as row:
-        largest = _footprint(effort)
+        largest = footprint(effort)
         sizes = effort.some(range(4 * BLOCK, largest + 2 * BLOCK, BLOCK), "sizes", 8)
         refused = 0
         for answer in effort.nurseries.each(_order(effort, size, index, mounted) for index, size in enumerate(sizes)):
@@ -109,7 +109,7 @@ def unmount(folder: Path) -> None:
             subprocess.run(["umount", "--lazy", place], check=True)
 
 
-def _footprint(effort: Effort) -> int:
+def footprint(effort: Effort) -> int:
     """Bytes that the run needs when nothing is in its way: what is sealed, and one journal beside."""
     (answer,) = effort.nurseries.each([lambda place: {"every": EVERY}])
     sizes = [path.stat().st_blocks * 512 for path in Path(answer["order"]["out"]).iterdir()]

@@ -25,12 +25,13 @@ from tests.torture.shim import ALL, Fault, Mode
 TRIALS = 300
 MOST_STARTS = 5
 LONGEST = 60.0
-STYLES = ("steps", "step", "phase", "script")
+STYLES = ("steps", "step", "phase", "script", "workers")
+CONTEXTS = ("fork", "spawn", "forkserver")
 
 
 def rows(effort: Effort) -> Iterator[Row]:
     """One row with locks, one without, and one of programs that lack something of their machine."""
-    faults = "loops, phases, segments, scripts; a kill at a call or at any time, EIO, ENOSPC, recover beside"
+    faults = "loops, phases, segments, scripts, workers of three kinds; a kill at a call or at any time, EIO, ENOSPC, recover beside"
     lacks = "no descriptor left, TMPDIR that is not there, a largest size of a file, a clock that jumps"
     for name, locks, lacking, share, note in (
         ("generated programs, killed and resumed", True, False, 1, faults),
@@ -57,6 +58,7 @@ def drawn(seed: int) -> tuple[dict[str, Any], random.Random]:
     chance = random.Random(seed)
     program = {
         "style": chance.choice(STYLES),
+        "context": chance.choice(CONTEXTS),
         "epochs": chance.randint(1, 3),
         "steps": chance.randint(3, 12),
         "durability": chance.choice(["process", "power"]),
@@ -74,6 +76,8 @@ def trial(order: dict[str, Any]) -> dict[str, Any]:
     from tests.torture.program import compare
 
     program, chance = drawn(order["trial"])
+    if order["lacking"] and program["style"] == "workers":
+        program["style"] = "steps"  # workers themselves need descriptors and a folder for temporary files
     order = {**order, **program}
     total: dict[str, Any] = {"acknowledged": 0, "lost": 0, "wrong": 0, "problems": [], "status": 0, "starts": 0, "hung": False}
     for number in range(1, MOST_STARTS + 1):
@@ -110,7 +114,8 @@ def _fault(order: dict[str, Any], chance: random.Random) -> dict[str, Any]:
     if kind == "error" and order["style"] != "script":
         return {"fault": Fault(Mode.FAIL_ONCE, at, int(ALL), chance.choice([EIO, ENOSPC])).text(order["out"])}
     if kind == "time":
-        return {"kill": [chance.uniform(0, 0.4), int(chance.choice([SIGKILL, SIGTERM, SIGINT, SIGHUP])), chance.random() < 0.3]}
+        longest = 4.0 if order["style"] == "workers" else 0.4  # one that is spawned imports torch first
+        return {"kill": [chance.uniform(0, longest), int(chance.choice([SIGKILL, SIGTERM, SIGINT, SIGHUP])), chance.random() < 0.3]}
     return {}
 
 

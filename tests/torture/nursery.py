@@ -205,6 +205,7 @@ def _recovered_without_room(order: dict[str, Any]) -> list[str]:
     from probes.errors import ProbesError
     from probes.run_directory.recover import recover
     from tests.torture import shim
+    from tests.torture.quota import limit
 
     shim.arm(order["cramped"])
     try:
@@ -220,6 +221,8 @@ def _recovered_without_room(order: dict[str, Any]) -> list[str]:
             Path(order["ballast"]).unlink(missing_ok=True)
         if "disk" in order:
             subprocess.run(["mount", "-o", "remount,size=64m", order["disk"]], check=True)
+        if "quota" in order:
+            limit(order["quota"][0], "none")
     return []
 
 

@@ -16,7 +16,6 @@ from typing import Any
 
 from tests.torture import shim
 
-STYLES = ("steps", "step", "phase", "script")
 WIDE = 20_000  # float64: more than the 128 KiB from which a journal writes a capture by itself
 
 Place = tuple[int, int, str, int]  # attempt, epoch, phase, step
@@ -86,8 +85,8 @@ def run(order: dict[str, Any]) -> int:
     """One start of a program, and what it exits with.
 
     Args:
-        order: `out`, `truth`, `start` (a number of its own for each start), `style`, `epochs`, `steps`, `durability`, `segment`,
-            `wide`, and optionally `fault`, `sealer_fault`, `locks` (False for a file system without).
+        order: `out`, `truth`, `start` (a number of its own for each start), `style`, `context` (how workers start), `epochs`, `steps`,
+            `durability`, `segment`, `wide`, and optionally `fault`, `sealer_fault`, `locks` (False for a file system without).
     """
     from probes.errors import ProbesError
     from probes.run_directory import sealer_process
@@ -149,7 +148,7 @@ def _loop(order: dict[str, Any], truth: Truth) -> int:
                         one(epoch, step)
                     kept(epoch, "train", step)
                 continue
-            for step in run.steps(range(steps)):
+            for step in run.steps(_loader(order) if order["style"] == "workers" else range(steps)):
                 if step:
                     kept(epoch, "train", step - 1)
                 one(epoch, step)
@@ -164,6 +163,13 @@ def _loop(order: dict[str, Any], truth: Truth) -> int:
                 for step in range(steps // 2):
                     kept(epoch, "eval", step)
     return 0
+
+
+def _loader(order: dict[str, Any]) -> Any:
+    """The steps as a worker process gives them; one that was forked has every descriptor of the training, and outlives its kill."""
+    from torch.utils.data import DataLoader
+
+    return DataLoader(range(order["steps"]), batch_size=None, num_workers=1, multiprocessing_context=order["context"])
 
 
 SCRIPT = """

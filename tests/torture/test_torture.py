@@ -27,6 +27,7 @@ from tests.torture.report import Effort, Row, save, text
 from tests.torture.shim import Calls, Fault
 
 LONG = {
+    "quota",
     "ranks",
     "strangers",
     "failing_disk",

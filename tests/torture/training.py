@@ -109,6 +109,8 @@ def _model() -> Any:
 def _loop(run: Any, order: dict[str, Any], acks: int) -> None:
     import torch
 
+    from tests.torture.quota import limit
+
     model = next(iter(run.plan.trees.values())).model
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
     end, every = order.get("end", {}), order.get("every", EVERY)
@@ -137,6 +139,8 @@ def _loop(run: Any, order: dict[str, Any], acks: int) -> None:
                 _shrink(*order["shrink"])
             if trained == 1 and "fill" in order:
                 fill(*order["fill"])
+            if trained == 1 and "quota" in order:
+                limit(*order["quota"])
     os.write(notes, b"trained %d\n" % trained)
 
 
