@@ -180,6 +180,28 @@ def series(group: Any, content: bytes) -> Iterator[Stored]:
         at += length
 
 
+def whole(parts: dict[int, Stored]) -> Any:
+    """The distributed tensor of one clock, of all ranks' captures: boxes at their offsets, replicas once and partial values added up."""
+    places = [json.loads(one.attributes["sharding"]) for one in parts.values()]
+    out = np.zeros(places[0]["global_shape"])
+    times = np.zeros(out.shape, int)
+    reduced = [axis for axis, one in enumerate(places[0]["placements"]) if one.startswith("P")]
+    for place, part in zip(places, parts.values(), strict=True):
+        if any(
+            at and axis not in reduced and named == "R"
+            for axis, (at, named) in enumerate(zip(place["coordinate"], place["placements"], strict=True))
+        ):
+            continue  # a replica
+        value = np.frombuffer(part.payload, "<f4").reshape(part.shape)
+        box = tuple(slice(start, start + size) for start, size in zip(place["offsets"], place["local_shape"], strict=True))
+        out[box] += value
+        times[box] += 1
+    sums = math.prod(places[0]["mesh_shape"][axis] for axis in reduced)
+    if (times != sums).any():
+        raise ValueError("a part is missing")
+    return out
+
+
 def elements(values: Any, content: bytes) -> bytes:
     """The bytes of a dataset in C order, chunks decoded by their filters."""
     width = values.id.get_type().get_size()

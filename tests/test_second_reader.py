@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +12,16 @@ import pytest
 
 import probes
 from probes.clock import SeriesKey
+from probes.journal.writer import Journal
+from probes.reader.ranks.full import put_together
+from probes.run_directory.seal import JournalSealer
+from probes.signature import Descriptor
 from tests import independent_reader as second
 from tests.conftest import SEED
 from tests.journal.journals import Taker, read
 from tests.proof.runs import One, captures, write_run
+
+TEXTS: dict[str, object] = {"spec": "", "manifest": {}}
 
 
 def written(epoch: int) -> list[second.Stored]:
@@ -85,6 +92,45 @@ def test_what_is_committed_is_what_the_package_says(durability: str, tmp_path: P
         if durability == "power":
             cut.write_bytes(flipped)
             assert [one.payload for one in second.journal(bytes(flipped))[1]] == [data for step in read(cut)[1] for data in step], size
+
+
+@pytest.mark.parametrize("placements", [("S(0)", "S(1)"), ("S(1)", "R"), ("R", "R"), ("P(sum)", "S(0)")])
+def test_parts_of_a_distributed_tensor_make_the_whole(placements: tuple[str, str], tmp_path: Path) -> None:
+    whole = np.arange(35.0, dtype="f4").reshape(5, 7)
+    parts: dict[int, second.Stored] = {}
+    for rank, at in enumerate(product(range(2), range(3))):
+        part, offsets = whole / (2 if "P(sum)" in placements else 1), [0, 0]
+        for place, named, of in zip(at, placements, (2, 3), strict=True):
+            if named[0] == "S":
+                axis = int(named[2])
+                pieces = np.array_split(np.arange(part.shape[axis]), of)
+                offsets[axis] += int(pieces[place][0])
+                part = np.take(part, pieces[place], axis)
+        stated = {"placements": placements, "global_shape": whole.shape, "mesh_shape": (2, 3), "mesh_names": [], "coordinate": at}
+        stated |= {"offsets": offsets, "local_shape": part.shape}
+        journal = Journal.create(
+            tmp_path / f"epoch-0000.rank-{rank:04d}.journal", {"run_id": "r", "epoch": 0, "attempt": 1, "rank": rank} | TEXTS
+        )
+        number = journal.descriptor(
+            Descriptor(SeriesKey("a", "fc", "output", "train"), "float32", part.shape, None, {}, {"sharding": stated})
+        )
+        part = np.ascontiguousarray(part, "f4")
+        journal.add(number, 0, 0, 0, 0, part.ctypes.data, part.nbytes)
+        journal.commit("train", 0, 0)
+        journal.end(True, "", {})
+        (parts[rank],) = second.capture_file(tmp_path / JournalSealer(tmp_path).seal(f"epoch-0000.rank-{rank:04d}.journal").file)
+    assert np.array_equal(second.whole(parts), whole)
+    assert np.array_equal(
+        put_together(
+            {
+                at: np.frombuffer(parts[rank].payload, "<f4").reshape(parts[rank].shape)
+                for rank, at in enumerate(product(range(2), range(3)))
+            },
+            placements,
+            "w",
+        ),
+        whole,
+    )
 
 
 def test_the_package_reads_the_same_numbers(tmp_path: Path) -> None:

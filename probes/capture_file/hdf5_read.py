@@ -245,6 +245,12 @@ class Hdf5File(Hdf5Group):
         """A read-only map of the whole file."""
         return self._file.bytes
 
+    @property
+    def stated_bytes(self) -> int:
+        """Where the file ends, as its superblock says: bytes behind that are no part of it."""
+        at = {0: 40, 1: 44}.get(self.bytes[8], 28)  # of versions 0, 1, and of 2 and 3; addresses have 8 bytes in every capture file
+        return int.from_bytes(self.bytes[at : at + 8], "little")
+
     def release(self) -> None:
         """Let go of the pages of the file that were read; they come back when they are touched."""
         self._file.bytes.madvise(mmap.MADV_DONTNEED)

@@ -28,6 +28,7 @@ from probes.run_directory.ledger_lines import EARLIER, LedgerLine, breaches, rea
 
 FACTS = ("epoch", "attempt", "rank", "captures_root", "epoch_root", "reason")
 MOST_NAMED = 16
+MUCH_LONGER = 64 << 20
 
 
 class RunCheck:
@@ -46,6 +47,7 @@ class RunCheck:
         self._lines = {entry.file: entry for entry in self._entries}
         sound = [ledger for ledger in self._ledgers if not ledger.breaches]
         self._rows = {entry.file: series_rows(ledger.entries, entry) for ledger in sound for entry in ledger.entries}
+        self._sizes = {entry.bytes for entry in self._entries}
         self._digests = {entry.file_blake3: entry.file for entry in reversed(self._entries)}
         self._findings: list[Finding] = []
         self._manifests: dict[str, dict[str, Any]] = {}
@@ -173,7 +175,13 @@ class RunCheck:
             self._find("not-regular", name, "is a link" if path.is_symlink() else "is not a regular file")
             return _File(CheckedFile(name, 0, ok=False), "")
         entry = self._lines.get(name)
-        hashing = self._thread.submit(hashes, path, self._sha256) if entry or self._sha256 else None
+        size = path.stat().st_size
+        longer = _longer(entry, path, size) if entry else None
+        if longer is not None:
+            self._findings.append(longer)
+            return _File(CheckedFile(name, size, ok=False), "")
+        has_digest = size in self._sizes  # else it is none of the files that a ledger lists
+        hashing = self._thread.submit(hashes, path, self._sha256) if has_digest or self._sha256 else None
         inspected = verify_file(path, entry.captures if entry else None)
         found = _result(hashing)
         mine = self._origin(entry, inspected, found.blake3)
@@ -192,7 +200,7 @@ class RunCheck:
             self._find("proof-v1", name, PROOF["proof-v1"].meaning.removeprefix("note: "))
         checked = CheckedFile(
             file=name,
-            bytes=path.stat().st_size,
+            bytes=size,
             captures=inspected.captures,
             captures_root=inspected.captures_root,
             epoch_root=inspected.epoch_root,
@@ -211,9 +219,6 @@ class RunCheck:
             return
         if size < entry.bytes and digest != entry.file_blake3:
             yield Finding("truncated", entry.file, f"has {size} of {entry.bytes} bytes; epoch root was {entry.epoch_root[:12]}")
-            return
-        if size > entry.bytes and prefix_hex(path, entry.bytes) == entry.file_blake3:
-            yield Finding("trailing-bytes", entry.file, f"has {size - entry.bytes} bytes more than when it was sealed")
             return
         yield from mine
         if digest == entry.file_blake3:
@@ -262,6 +267,15 @@ class RunCheck:
 class _File(NamedTuple):
     checked: CheckedFile
     run_id: str
+
+
+def _longer(entry: LedgerLine, path: Path, size: int) -> Finding | None:
+    """What is wrong with a file to which bytes were appended, or which has become so long that it takes long to read."""
+    if size > entry.bytes and prefix_hex(path, entry.bytes) == entry.file_blake3:
+        return Finding("trailing-bytes", entry.file, f"has {size - entry.bytes} bytes more than when it was sealed")
+    if size > 2 * entry.bytes + MUCH_LONGER:
+        return Finding("file-changed", entry.file, f"has {size} bytes, and had {entry.bytes} when it was sealed; its content was not read")
+    return None
 
 
 def _replaces(entry: LedgerLine, before: LedgerLine) -> bool:

@@ -113,6 +113,9 @@ class _FileCheck:
             self._find("newer-format", f"the file has the proof `{self._proof}`; this release knows `{PROOF}` and earlier ones")
         if not _is_described(found.attributes, self._proof):
             self._find("attribute-edited", "an attribute of the root group changed")
+        behind = len(file.root.bytes) - file.root.stated_bytes
+        if behind > 0:  # they may be a hole of a TiB, which is not read
+            self._find("trailing-bytes", f"{behind} bytes are behind the end of the HDF5 content")
         texts = {name: file.root.content(name) for name in TEXTS if name in file.root}
         found.manifest = _object(texts.get("manifest"))
         closing, gaps = _object(texts.get("closing")), _gaps(texts.get("gaps"))

@@ -326,6 +326,10 @@ FORGERIES: dict[str, Forgery] = {
     "a name with digits of another script": Forgery(ONE, lambda run: _copied(run, "epoch-000\u0665.h5", epoch=5)),
     "a journal of a sealed epoch": Forgery(ONE, lambda run: (run / "epoch-0000.journal").write_bytes(b"x")),
     "the lines in the other order, chained": Forgery(ONE, lambda run: chained(run, lines(run)[::-1])),
+    "a file with a hole of a TiB behind its end": Forgery(ONE, lambda run: os.truncate(run / LAST, 1 << 40)),
+    "a file that grew by a hole, and changed": Forgery(
+        ONE, lambda run: (_rewritten(run, lambda text: text[:-1] + b"x", LAST), os.truncate(run / LAST, 1 << 40))
+    ),
     "a series under 20,000 names": Forgery(ONE, lambda run: _in_file(run, _many_names)),
     "a probe under 20,000 names": Forgery(ONE, lambda run: _in_file(run, lambda file: _names(file["captures"], file["captures/acts"]))),
     "a payload with its line": Forgery(
