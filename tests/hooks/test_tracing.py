@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -81,10 +80,10 @@ def export(model: nn.Module) -> Any:
 
 
 def strict_export(model: nn.Module) -> Any:
-    graph = str(torch.export.export(model, (X,), strict=True).graph)
-    if is_older(torch.__version__, (2, 8)):  # it names placeholders of parameters after the way to them, not after the parameters
-        return re.sub(r"\bp_\w+?_((?:weight|bias)\b)", r"p_\1", graph)
-    return graph
+    graph = torch.export.export(model, (X,), strict=True).graph
+    if is_older(torch.__version__, (2, 8)):  # it names nodes after the functions on the way to them, such as the one that watches calls
+        return [(node.op, str(node.target) if node.op == "call_function" else "") for node in graph.nodes]
+    return str(graph)
 
 
 def fx(model: nn.Module) -> Any:
