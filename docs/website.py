@@ -21,6 +21,7 @@ ROOT = Path(__file__).absolute().parents[1]
 CONFIG = ROOT / "docs" / "mkdocs.yml"
 PAGES = ("*.md", "docs/**/*.md", "schemas/*.md", "examples/*/README.md", "benchmarks/README.md")
 LINK = re.compile(r"(\]\()([^)\s#:]+)(#[\w-]+)?(\))")
+STYLE = "docs/site.css"
 FENCE = re.compile(r"^( *)(```+).*?^\1\2$", re.MULTILINE | re.DOTALL)
 FILE_OF_FENCE = re.compile(r"^( *```\w+) file=(\S+)$", re.MULTILINE)
 INLINE_SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
@@ -154,7 +155,7 @@ def lay_out(folder: Path) -> None:
     for path, text in shown.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text, encoding="utf-8")
-    for path in linked_files(shown):
+    for path in {*linked_files(shown), STYLE}:
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / path, folder / path)
 

@@ -7,12 +7,13 @@ from typing import Any
 
 from probes.clock import SeriesKey
 from probes.error_codes import PROOF
+from probes.printable import html_lines, html_table, one_line
 
 CODES = PROOF
 NOTES = frozenset(code for code, row in PROOF.items() if row.meaning.startswith("note: "))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Finding:
     """One thing that is not as it was sealed, or that is worth knowing.
 
@@ -42,12 +43,18 @@ class Finding:
     def __str__(self) -> str:
         return f"{self.code}  {self.file}: {self.message}"
 
+    def __repr__(self) -> str:
+        return f"<Finding {self.code}: {one_line(self.file)}>"
+
+    def _repr_html_(self) -> str:
+        return html_lines(str(self))
+
     def as_dict(self) -> dict[str, Any]:
         """Plain data for `--json`."""
         return {**asdict(self), "note": self.note, "series": self.series._asdict() if self.series else None}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CheckedFile:
     """One file that was verified.
 
@@ -70,6 +77,12 @@ class CheckedFile:
     file_blake3: str = ""
     file_sha256: str = ""
     ok: bool = True
+
+    def __repr__(self) -> str:
+        return f"<CheckedFile {one_line(self.file)}: {'ok' if self.ok else 'not ok'}, {self.captures} captures>"
+
+    def _repr_html_(self) -> str:
+        return html_table(("CheckedFile", ""), asdict(self).items())
 
 
 @dataclass(frozen=True, repr=False)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from probes.errors import SeriesNotFound, StorageError
+from probes.printable import html_table
 from probes.reader.convert import joined_runs
 from probes.reader.run import RunReader
 from probes.reader.run import open as open_run
@@ -81,6 +82,9 @@ class Runs(Mapping[str, RunReader]):
     def __repr__(self) -> str:
         return f"<Runs: {', '.join(self._runs)}>"
 
+    def _repr_html_(self) -> str:
+        return html_table(("run", "epochs"), [(name, len(run.epochs)) for name, run in self._runs.items()], f"{len(self)} runs")
+
 
 class SeriesOfRuns(Mapping[str, Series]):
     """One series of several runs, by name of the run."""
@@ -105,6 +109,13 @@ class SeriesOfRuns(Mapping[str, Series]):
 
     def __getitem__(self, name: str) -> Series:
         return self._series[name]
+
+    def __repr__(self) -> str:
+        return f"<SeriesOfRuns {next(iter(self._series.values())).word}: {', '.join(self._series)}>"
+
+    def _repr_html_(self) -> str:
+        rows = [(name, series.word, len(series)) for name, series in self._series.items()]
+        return html_table(("run", "series", "captures"), rows)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._series)

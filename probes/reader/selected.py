@@ -14,6 +14,7 @@ from probes.capture_file.dtype_decode import bits_dtype, values
 from probes.capture_file.series_part import CLOCKS, SeriesPart, distinct, shape_of, sizes, stored_shape
 from probes.clock import Clock, SeriesKey
 from probes.errors import RaggedSeries
+from probes.printable import html_table, one_line
 from probes.reader.lazy_part import LazyPart
 
 Chosen = tuple[LazyPart, NDArray[np.intp]]  # a part, and the positions of the selected captures in it, ascending
@@ -29,6 +30,15 @@ class Capture(NamedTuple):
 
     value: NDArray[Any]
     clock: Clock
+
+    def __repr__(self) -> str:
+        clock = self.clock
+        size = f"{self.value.item():.6g}" if self.value.size == 1 else f"{self.value.dtype}{list(self.value.shape)}"
+        return f"<Capture {size}: {clock.phase}, epoch {clock.epoch}, step {clock.step}>"
+
+    def _repr_html_(self) -> str:
+        rows = [*zip(self.clock._fields, self.clock, strict=True), ("value", one_line(" ".join(str(self.value).split())))]
+        return html_table(("Capture", ""), rows)
 
 
 class SelectedCaptures:

@@ -27,6 +27,7 @@ from probes.errors import ProbesError, RunError, Stopped, StorageError, UsageErr
 from probes.hooks.capture.account import Account
 from probes.hooks.capture.model_copies import clean_copies
 from probes.plan import Plan
+from probes.printable import html_lines
 from probes.provenance.child_imports import child_imports
 from probes.run_directory.launch.end_note import leave
 from probes.run_directory.recording import Recording
@@ -244,6 +245,9 @@ class Run(RunLoops):
     def begin_with(self, epoch: int) -> None:
         """Give the first epoch a number."""
         self.engine.clock.begin_with(epoch)
+
+    def _repr_html_(self) -> str:
+        return html_lines(repr(self))
 
     def __repr__(self) -> str:
         state = "over" if self._over else "entered" if self._entered else "not entered"

@@ -13,6 +13,7 @@ from typing import Any
 from probes.digest import PROOF, canonical, spec_identity
 from probes.errors import Problem, SpecError, StorageError, UsageError, nearest
 from probes.plugins import granted
+from probes.printable import html_lines
 from probes.spec.compose import file_bytes, first_bytes, gather, lay_defaults, preset_names, preset_path, problem
 from probes.spec.cross_checks import faults_of
 from probes.spec.key_hints import meant_key
@@ -27,7 +28,7 @@ LATER_KEYS = ("ops",)
 """Keys of a probe that earlier releases did not have: a spec without them is the same as before, and so is its hash."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class LoadedSpec:
     """A spec and where it came from.
 
@@ -48,6 +49,12 @@ class LoadedSpec:
     overrides: tuple[str, ...] = ()
     folder: FilePath | None = field(default=None, repr=False, compare=False)
     document: Document = field(default_factory=Document, repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        return f'<LoadedSpec "{self.name}": {len(self.spec.probes)} probes>'
+
+    def _repr_html_(self) -> str:
+        return html_lines(self.source.decode(errors="replace"))
 
     @property
     def data(self) -> dict[str, Any]:

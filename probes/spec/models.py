@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, Field, Tag
 
 from probes.component import Edit, Sink, Transform
+from probes.printable import html_lines
 from probes.record_options import RecordOptions
 from probes.spec.against import Against
 from probes.spec.kinds import KindOf
@@ -192,6 +193,12 @@ class Spec(SpecPart):
     tolerance: Annotated[dict[Dtype, Tolerance], DTYPED, Field(description="tolerances of diff and replay, by dtype")] = Field(
         default_factory=dict
     )
+
+    def __repr__(self) -> str:
+        return f"<Spec {self.name}: {len(self.probes)} probes>"
+
+    def _repr_html_(self) -> str:
+        return html_lines(self.model_dump_json(indent=2, by_alias=True, exclude_none=True, exclude_defaults=True))
 
     @property
     def model_selectors(self) -> dict[str, ModelSelector]:

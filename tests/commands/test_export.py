@@ -1,4 +1,6 @@
 import json
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -61,3 +63,19 @@ def test_npz_is_not_written_to_a_terminal(tmp_path: Path) -> None:
 
 def test_the_manifest_is_printed_on_request(tmp_path: Path) -> None:
     assert json.loads(run(counted(tmp_path, 1), "--manifest").stdout) == {"run_id": "r"}
+
+
+def test_a_link_and_a_pipe_are_written_to_and_stay_what_they_are(tmp_path: Path) -> None:
+    Recording(tmp_path / "run").take(np.zeros((3, 2), "<f4")).sealed()
+    link, pipe = tmp_path / "link.npz", tmp_path / "pipe.jsonl"
+    link.symlink_to(tmp_path / "far.npz")
+    os.mkfifo(pipe)
+    with ThreadPoolExecutor() as reader:
+        text = reader.submit(pipe.read_text)
+        assert run(tmp_path / "run", "--out", pipe).exit_code == 0
+        assert json.loads(text.result(timeout=10))["target"] == "fc1"
+    assert run(tmp_path / "run", "--out", link).exit_code == 0
+    assert pipe.is_fifo()
+    assert link.is_symlink()
+    with np.load(tmp_path / "far.npz") as found:
+        assert "acts/fc1:output" in found

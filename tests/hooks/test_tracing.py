@@ -80,10 +80,7 @@ def export(model: nn.Module) -> Any:
 
 
 def strict_export(model: nn.Module) -> Any:
-    graph = torch.export.export(model, (X,), strict=True).graph
-    if is_older(torch.__version__, (2, 8)):  # it names nodes after the functions on the way to them, such as the one that watches calls
-        return [(node.op, str(node.target) if node.op == "call_function" else "") for node in graph.nodes]
-    return str(graph)
+    return str(torch.export.export(model, (X,), strict=True).graph)
 
 
 def fx(model: nn.Module) -> Any:
@@ -194,6 +191,8 @@ def test_what_is_traced_or_transformed_within_an_epoch_changes_no_capture_and_is
 ) -> None:
     if aside is strict_export:
         torch._dynamo.reset()
+        if is_older(torch.__version__, (2, 8)):
+            pytest.skip("this torch names nodes after the functions on the way to them, such as the one that watches calls")
     saved, result = expected(aside, at)
     model = net()
     with probes.attach(model, SPEC, out=tmp_path / "run") as run, run.epoch(0):

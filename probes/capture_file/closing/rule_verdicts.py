@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
 from typing import Any, NamedTuple
 
+from probes.printable import html_lines
+
 NAMED = 8  # numbers that are named in a line
 PLAIN: dict[str, Any] = {
     **dict.fromkeys(("rule", "bounds", "then", "probe", "target", "leaf", "phase"), str),
@@ -76,6 +78,12 @@ class RuleVerdict(NamedTuple):
         """The series as `probes ls` lists it."""
         phase = "" if self.phase == "train" else f"@{self.phase}"
         return f"{self.probe}/{self.target}:{self.leaf}{phase}"
+
+    def __repr__(self) -> str:
+        return f"<RuleVerdict {self.rule} ({self.bounds}): {self.series} since epoch {self.since.epoch} step {self.since.step}>"
+
+    def _repr_html_(self) -> str:
+        return html_lines(f"rule {self.rule} ({self.bounds}): {self}")
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data; a number that is not finite is a text."""

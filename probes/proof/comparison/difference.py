@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from probes.clock import Clock, SeriesKey
+from probes.printable import html_table, one_line
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Divergence:
     """One capture that is not the same in both runs.
 
@@ -49,8 +50,15 @@ class Divergence:
     max_ulp: int | None
     cosine: float | None
 
+    def __repr__(self) -> str:
+        place = f"epoch {self.clock.epoch}, step {self.clock.step}, at {list(self.index)}"
+        return one_line(f"<Divergence {self.key}: {place}: {self.a} | {self.b}>")
 
-@dataclass
+    def _repr_html_(self) -> str:
+        return html_table(("Divergence", ""), [(field.name, getattr(self, field.name)) for field in fields(self)])
+
+
+@dataclass(repr=False)
 class SeriesDifference:
     """What the comparison of one series found.
 
@@ -89,6 +97,12 @@ class SeriesDifference:
     max_abs: float = 0.0
     max_rel: float = 0.0
     max_ulp: int = 0
+
+    def __repr__(self) -> str:
+        return one_line(f"<SeriesDifference {self.key}: {self.status}, {self.compared} compared>")
+
+    def _repr_html_(self) -> str:
+        return html_table(("SeriesDifference", ""), [(field.name, getattr(self, field.name)) for field in fields(self)])
 
     @property
     def status(self) -> str:

@@ -93,11 +93,16 @@ def _replacing_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def _replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Open a temporary file that is renamed once it is complete."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    """Open a temporary file that is renamed once it is complete; a link stays, and a pipe or a device is written to."""
+    if path.exists() and not path.is_file():
+        with path.open("wb") as stream:
+            yield stream
+        return
+    target = path.resolve()  # whoever may write to /dev could else replace /dev/stdout
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("xb") as stream:
             yield stream
-        temporary.replace(path)
+        temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from probes.errors import RaggedSeries
 from probes.optional_package import import_optional
+from probes.printable import html_table
 
 if TYPE_CHECKING:
     import xarray
@@ -98,3 +99,6 @@ class SeriesOfRanks(Mapping[int, Of]):
 
     def __repr__(self) -> str:
         return f"<SeriesOfRanks {self._name}: ranks {', '.join(map(str, self))}>"
+
+    def _repr_html_(self) -> str:
+        return html_table(("rank", "captures"), [(rank, len(series.clocks)) for rank, series in self._series.items()], self._name)

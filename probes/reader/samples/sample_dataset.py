@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from probes.digest import blake3_hex
 from probes.errors import RaggedSeries, SeriesNotFound, StorageError, UsageError
+from probes.printable import html_lines
 from probes.reader.sample_ids import among
 from probes.reader.samples.capture_stream import CaptureStream
 from probes.reader.samples.tables import huggingface_table, record_batches_of
@@ -192,6 +193,9 @@ class SampleDataset(Sequence[Item]):
         return (
             f'<SampleDataset "{self._run.path}": {len(self)} items of {", ".join(self.names[:3])}{", ..." if len(self.names) > 3 else ""}>'
         )
+
+    def _repr_html_(self) -> str:
+        return html_lines(repr(self))
 
     def _kept(self, indices: NDArray[np.intp]) -> SampleDataset:
         other = object.__new__(SampleDataset)
