@@ -11,6 +11,7 @@ MOST_AXES = 64
 LARGEST = 1 << 62  # as good as endless, and still far from the end of 64 bits
 
 _KEY = {"probe", "target", "leaf", "phase"}
+FILL = "\0"  # with which texts of fixed length are filled up in HDF5
 _U4, _I8 = 1 << 32, 1 << 63
 
 
@@ -26,7 +27,9 @@ def head_fault(head: dict[str, Any]) -> str:
         return "a HEAD whose `global_step_start` is not one number per phase"
     if not isinstance(head.get("manifest") or {}, dict):
         return "a HEAD whose manifest is not an object"
-    return _first_not_text(head, ("run_id", "spec"))
+    texts = ("run_id", "spec")
+    ends = next((f"a HEAD whose {name} ends in NUL" for name in texts if str(head.get(name, "")).endswith(FILL)), "")
+    return _first_not_text(head, texts) or ends
 
 
 def descriptor_fault(about: Mapping[str, Any]) -> str:
@@ -34,6 +37,8 @@ def descriptor_fault(about: Mapping[str, Any]) -> str:
     key, shape, dtype = about.get("key"), about.get("shape"), about.get("dtype")
     if not isinstance(key, dict) or set(key) != _KEY or not all(isinstance(name, str) for name in key.values()):
         return "a descriptor without a series key"
+    if any(name.endswith(FILL) for name in key.values()):
+        return "a series whose name ends in NUL, with which HDF5 fills up texts"
     if not isinstance(shape, list | tuple) or not _are_sizes(shape) or not isinstance(dtype, str) or dtype not in DTYPES:
         return "a descriptor without a dtype and a shape"
     if not _is_number(about.get("epoch", 0), 0, _U4):
@@ -41,11 +46,15 @@ def descriptor_fault(about: Mapping[str, Any]) -> str:
     dims = about.get("dims")
     if dims is not None and (not _are_texts(dims) or len(dims) != len(shape)):
         return "a descriptor whose `dims` are not one name per axis"
+    if any(name == "." or FILL in name for name in dims or ()):
+        return "a descriptor with a name of an axis that no dataset can have"
     coords, attrs = about.get("coords") or {}, about.get("attrs") or {}
     if not isinstance(coords, dict) or not all(_are_labels(labels) for labels in coords.values()):
         return "a descriptor whose `coords` are not labels"
     if not isinstance(attrs, dict):
         return "a descriptor whose `attrs` are not a mapping"
+    if not (all(map(_fits_labels, coords.values())) and all(FILL not in name and _fits(value) for name, value in attrs.items())):
+        return "a descriptor with a label or an attribute that ends in NUL, with which HDF5 fills up texts"
     return ""
 
 
@@ -54,7 +63,7 @@ def end_fault(end: dict[str, Any]) -> str:
     closing = end.get("closing") or {}
     if not isinstance(end.get("complete", False), bool) or not isinstance(closing, dict):
         return "an END without `complete` and `closing`"
-    return _first_not_text(end, ("reason",))
+    return _first_not_text(end, ("reason",)) or ("a reason that ends in NUL" if end.get("reason", "").endswith(FILL) else "")
 
 
 def annex_fault(annex: dict[str, Any]) -> str:
@@ -87,6 +96,17 @@ def _are_labels(values: Any) -> bool:
 
 def _are_sizes(shape: Sequence[Any]) -> bool:
     return len(shape) <= MOST_AXES and all(_is_number(size, 0, LARGEST) for size in shape)
+
+
+def _fits_labels(labels: Any) -> bool:
+    """Whether labels can be texts of variable length, which end at the first NUL."""
+    return not any(isinstance(one, str) and FILL in one for one in labels)
+
+
+def _fits(value: Any) -> bool:
+    """Whether an attribute reads back as it is: texts of fixed length are filled up with NUL."""
+    texts = value if isinstance(value, list | tuple) else (value,)
+    return not any(isinstance(one, str) and one.endswith(FILL) for one in texts)
 
 
 def _is_gap(gap: Any) -> bool:

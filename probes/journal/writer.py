@@ -14,7 +14,7 @@ from probes.host import boot_id
 from probes.journal.raw_file import RawFile, sync_directory
 from probes.journal.record import FIXED, FORMAT, EntryFlag, FrameFlag, RecordKind
 from probes.journal.record_writer import RecordLog, refusal
-from probes.journal.validate import descriptor_fault
+from probes.journal.validate import FILL, descriptor_fault
 from probes.journal.write_buffer import WriteBuffer, memory
 from probes.signature import Descriptor
 
@@ -264,7 +264,7 @@ class Journal:
         Raises:
             StorageError: the file cannot be written or synced; it is still open, and `close` closes it.
         """
-        text = canonical({"complete": complete, "reason": reason, "closing": closing})
+        text = canonical({"complete": complete, "reason": reason.rstrip(FILL), "closing": closing})
         with self._lock:
             self.abort()
             if not self._power:

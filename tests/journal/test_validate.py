@@ -39,6 +39,8 @@ def test_what_a_writer_says_is_taken() -> None:
         {"manifest": "x"},
         {"spec": 3},
         {"run_id": None},
+        {"run_id": "r\0"},
+        {"spec": "version: 1\0"},
     ],
 )
 def test_a_head_that_no_writer_writes_is_named(wrong: dict[str, Any]) -> None:
@@ -53,6 +55,13 @@ def test_a_head_without_an_epoch_is_named() -> None:
     "wrong",
     [
         {"dims": ["image"]},
+        {"dims": ["image", "."]},
+        {"dims": ["image", "a\0b"]},
+        {"key": {"probe": "acts", "target": "fc1\0", "leaf": "output", "phase": "train"}},
+        {"coords": {"channel": ["a\0"]}},
+        {"attrs": {"hook": "forward\0"}},
+        {"attrs": {"hook": ["forward", "\0"]}},
+        {"attrs": {"ho\0ok": 1}},
         {"dims": 3},
         {"coords": {"channel": [None]}},
         {"coords": [1]},

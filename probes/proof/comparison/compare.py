@@ -94,7 +94,7 @@ def _add(found: Measure, start: int, a: Elements, b: Elements, dtype: str, toler
     found.norm_b += float(y @ y)
     if not changed.any():
         return
-    apart = np.where(changed & ~(np.isnan(x) & np.isnan(y)), np.abs(x - y), 0.0)
+    apart = np.where(changed & ~(np.isnan(x) & np.isnan(y)), _apart(a, b, x, y), 0.0)
     apart = np.where(np.isnan(apart), np.inf, apart)
     relative = np.where(apart > 0, apart / np.abs(x), 0.0)
     found.max_abs = max(found.max_abs, float(apart.max()))
@@ -106,6 +106,14 @@ def _add(found: Measure, start: int, a: Elements, b: Elements, dtype: str, toler
     if count and found.first is None:
         found.first = start + int(beyond.argmax())
     found.beyond += count
+
+
+def _apart(a: Elements, b: Elements, x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Absolute differences: of 64-bit integers made of the integers, as float64 has only 53 bits of them."""
+    if a.dtype.kind not in "iu" or a.itemsize < 8:
+        return np.abs(x - y)
+    # The difference of the larger and the smaller one is below 2^64, so it is right modulo 2^64.
+    return (np.maximum(a, b).astype(np.uint64) - np.minimum(a, b).astype(np.uint64)).astype(np.float64)
 
 
 def numbers(bits: Elements, dtype: str) -> NDArray[np.float64]:

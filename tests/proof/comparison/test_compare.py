@@ -49,6 +49,18 @@ def test_the_tolerance_is_relative_to_the_first_side() -> None:
     assert measure(a, b, "float32", ToleranceBounds(rtol=0.02, atol=1)).first is None
 
 
+@pytest.mark.parametrize(
+    ("a", "b", "apart"), [(1 << 53, (1 << 53) + 1, 1.0), (-(1 << 63), (1 << 63) - 1, 2.0**64), (-1, 1, 2.0), (7, 7, 0.0)]
+)
+def test_integers_are_compared_as_integers(a: int, b: int, apart: float) -> None:
+    sides = np.array([a], "<i8"), np.array([b], "<i8")
+    assert measure(*sides, "int64", ToleranceBounds(atol=0.5)).beyond == (apart > 0.5)
+    assert measure(*sides, "int64", None).max_abs == apart
+    assert measure(*(side.view("<u8") for side in sides), "uint64", None).max_abs == (
+        apart if min(a, b) >= 0 else abs(b % 2**64 - a % 2**64)
+    )
+
+
 def test_infinities_are_equal_to_themselves_only() -> None:
     a, b = bits([math.inf, math.inf], "<f4"), bits([math.inf, -math.inf], "<f4")
     found = measure(a, b, "float32", ToleranceBounds(rtol=1.0))
