@@ -1,6 +1,7 @@
 """Measure everything, write `figures.json`, the page of costs and the lines of the README.
 
 Usage: python -m benchmarks [TOPIC...]     (with topics, the rows are only printed; BENCHMARK_SHARE=0.1 takes a tenth of the turns)
+       python -m benchmarks --add TOPIC...  (put the rows of some topics into what was measured before, with their own date and load)
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import h5py
 import numpy
@@ -23,7 +25,7 @@ import torch
 from benchmarks.row import Row
 from benchmarks.table import FIGURES, section, write
 
-TOPICS = ("hooks", "operations", "inside", "rivals", "gradient", "journal", "stats", "job", "seal", "reader", "growth", "start")
+TOPICS = ("hooks", "operations", "inside", "around", "rivals", "gradient", "journal", "stats", "job", "seal", "reader", "growth", "start")
 
 
 def machine() -> dict[str, str]:
@@ -61,13 +63,26 @@ def measured(topics: list[str]) -> Iterator[Row]:
         print(f"{topic:9} took {perf_counter() - began:.0f} s", file=sys.stderr)
 
 
+def _added(new: dict[str, Any]) -> dict[str, Any]:
+    """What was measured before, with new rows in the place of those of the same headings."""
+    about = new["machine"]
+    said = f" (measured on {about['date']}, load {about['load']})"
+    rows = [{**row, "topic": row["topic"] + said} for row in new["rows"]]
+    headings = {row["topic"].partition(",")[0].partition(" (")[0] for row in rows}
+    before = json.loads(FIGURES.read_text(encoding="utf-8"))
+    kept = [row for row in before["rows"] if row["topic"].partition(",")[0].partition(" (")[0] not in headings]
+    return {**before, "rows": kept + rows}
+
+
 def main() -> None:
     """Measure and write."""
     torch.set_num_threads(1)
-    topics = sys.argv[1:]
+    add, topics = "--add" in sys.argv, [word for word in sys.argv[1:] if word != "--add"]
     rows = [row.as_dict() for row in measured(topics or list(TOPICS))]
     figures = {"machine": machine(), "rows": rows}
-    if topics:
+    if add:
+        figures = _added(figures)
+    elif topics:
         print(section(figures))
         return
     FIGURES.write_text(json.dumps(figures, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

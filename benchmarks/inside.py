@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
+from benchmarks.around import CPU, TimedByCpu
 from benchmarks.row import Row
-from benchmarks.stack import MODULES, Probed, stack
+from benchmarks.stack import MODULES, stack
 from benchmarks.turns import by_turns, ratios
 
 STEPS = 20
@@ -39,11 +40,11 @@ def rows(folder: Path) -> Iterator[Row]:
     with ExitStack() as exits, torch.no_grad():
 
         def probed(**probe: Any) -> Callable[[], float]:
-            run = Probed(exits, folder, stack(), lambda module: module(x), hook="forward", **probe)
+            run = TimedByCpu(exits, folder, stack(), lambda module: module(x), hook="forward", **probe)
             return lambda: run.seconds(STEPS)
 
         found = by_turns({name: probed(**probe) for name, (_, probe) in PROBES.items()}, TURNS)
-    topic = f"Inside a step: outputs of 4 KiB of {MODULES} modules, divided by the same with `norm`"
+    topic = f"Inside a step: outputs of 4 KiB of {MODULES} modules, divided by the same with `norm`, {CPU}"
     for name, (text, _) in PROBES.items():
         if text:
             yield Row(topic, text, ratios(found, name, "norm"), "x")

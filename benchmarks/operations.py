@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from benchmarks.around import CPU, TimedByCpu
 from benchmarks.row import Row
-from benchmarks.stack import Probed, call
+from benchmarks.stack import call
 from benchmarks.turns import by_turns, ratios
 
 MODULES = 6
@@ -20,6 +22,7 @@ TURNS = 25
 PROBES: dict[str, dict[str, Any]] = {
     "named": {"hook": "forward", "ops": ["softmax"], "transforms": [{"kind": "norm"}]},
     "others": {"hook": "forward", "ops": ["tanh"]},
+    "plain": {"hook": "forward", "when": {"epochs": {"at": [999]}}},
     "not due": {"hook": "forward", "ops": ["softmax"], "when": {"epochs": {"at": [999]}}},
 }
 
@@ -50,17 +53,18 @@ def rows(folder: Path) -> Iterator[Row]:
     with ExitStack() as exits, torch.no_grad():
 
         def probed(**probe: Any) -> Callable[[], float]:
-            run = Probed(exits, folder, model(), lambda module: module(x), **probe)
+            run = TimedByCpu(exits, folder, model(), lambda module: module(x), **probe)
             return lambda: run.seconds(STEPS)
 
         found = by_turns(
-            {"bare": lambda: call(bare, x, range(STEPS)), **{name: probed(**probe) for name, probe in PROBES.items()}},
+            {"bare": lambda: call(bare, x, range(STEPS), process_time), **{name: probed(**probe) for name, probe in PROBES.items()}},
             TURNS,
         )
-    topic = f"Operations: {MODULES} attention layers of ten operations each, inputs of 128 KiB, forward only"
+    topic = f"Operations: {MODULES} attention layers of ten operations each, inputs of 128 KiB, forward only, {CPU}"
     for name, text in (
         ("named", "`ops: [softmax]` with `norm`, divided by the same forward under no mode"),
         ("others", "the mode alone, with no operation that the spec names"),
+        ("plain", "a probe without `ops` that is not due"),
         ("not due", "a probe with `ops` that is not due"),
     ):
         yield Row(topic, text, ratios(found, name, "bare"), "x")

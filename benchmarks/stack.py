@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
 from itertools import count
 from pathlib import Path
@@ -25,12 +25,12 @@ def stack(modules: int = MODULES) -> nn.Sequential:
     return nn.Sequential(*(nn.Identity() for _ in range(modules)))
 
 
-def call(model: nn.Module, x: Tensor, steps: Iterable[Any]) -> float:
+def call(model: nn.Module, x: Tensor, steps: Iterable[Any], clock: Callable[[], float] = perf_counter) -> float:
     """Seconds that the model takes for some steps."""
-    began = perf_counter()
+    began = clock()
     for _ in steps:
         model(x)
-    return perf_counter() - began
+    return clock() - began
 
 
 def hooked(hook: Callable[[int], Hook], x: Tensor, steps: int, modules: int = MODULES) -> float:
@@ -51,25 +51,38 @@ class Probed:
         folder: where the run goes.
         model: what is probed, at all its children.
         work: what a step does.
+        options: of `probes.attach`.
         probe: the probe, but for its modules.
     """
 
-    def __init__(self, exits: ExitStack, folder: Path, model: nn.Sequential, work: Callable[[nn.Module], Any], **probe: Any) -> None:
-        limits = {"matches_per_probe": len(model)}
-        spec = {"version": 1, "limits": limits, "probes": {"p": {"modules": ["*"], "expect": {"fires": "some"}, **probe}}}
+    clock = staticmethod(perf_counter)
+
+    def __init__(
+        self,
+        exits: ExitStack,
+        folder: Path,
+        model: nn.Sequential,
+        work: Callable[[nn.Module], Any],
+        options: Mapping[str, Any] | None = None,
+        **probe: Any,
+    ) -> None:
+        limits = {"matches_per_probe": 2 * len(model)}
+        where = {} if {"modules", "tensors"} & {*probe} or str(probe.get("values", [""])[0]).startswith("loop") else {"modules": ["*"]}
+        whole = {**where, "expect": {"fires": "some"}, **probe}
+        spec = {"version": 1, "limits": limits, "allow_edits": "edit" in probe, "probes": {"p": whole}}
         exits.enter_context(suppress(RunError))
         self.model = model
         self.work = work
-        self.run = exits.enter_context(probes.attach(model, spec, out=folder / f"run-{next(_runs)}"))
+        self.run = exits.enter_context(probes.attach(model, spec, out=folder / f"run-{next(_runs)}", **options or {}))
         self.aside = exits.enter_context(ExitStack())
         self.seconds(2)  # descriptors are written before anything is measured
 
     def seconds(self, steps: int) -> float:
         """What some steps take, commits included."""
         self.aside.close()
-        began = perf_counter()
+        began = self.clock()
         for _ in self.run.steps(range(steps)):
             self.work(self.model)
-        taken = perf_counter() - began
+        taken = self.clock() - began
         self.aside.enter_context(self.run.suspend())
         return taken

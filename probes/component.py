@@ -88,12 +88,14 @@ class StepSamples(NamedTuple):
     Attributes:
         step: its number.
         first_row: how many samples the microsteps before had.
+        rows: how many samples all microsteps have.
         ids: ids of all samples of the step, where the loop gave them.
         logged: what the program has logged in the step, by name: rows of all its samples.
     """
 
     step: int
     first_row: int
+    rows: int
     ids: Sequence[int | str]
     logged: Mapping[str, Tensor]
 
@@ -103,6 +105,10 @@ class Accumulation(Transform):
 
     The transforms before it in `transforms` get every value, the transforms after it get the merged result.
     """
+
+    def rows_of(self, result: Tensor) -> int:
+        """How many samples the result of one value is of, where `placed` asks for them; else 0."""
+        return 0
 
     def placed(self, result: Tensor, samples: StepSamples) -> Tensor:
         """A result of the transform once its step is committed, before it is merged; the result itself if samples do not matter.

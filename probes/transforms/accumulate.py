@@ -58,7 +58,8 @@ class Accumulate(Accumulation):
 
     `topk` are the `size` largest values of each unit, NaN first, with their samples: the id (`run.steps(loader, ids=...)`; NaN if it is
     no integer), the step, and the row within the step. `sums` are count, nonfinite and sum for each label, in float64. For both, the first
-    axis is that of the samples, and all others are units.
+    axis is that of the samples, and all others are units. For labels of tokens put `einops` with the pattern
+    `batch token unit -> (batch token) unit` before it; then labels of the shape (batch, token) fit.
 
     For one value, the error of mean is less than 2**-40 of the standard deviation and 2**-52 of itself, that of variance less than
     2**-39 of itself; each merge adds rounding errors of float64. Counts and extremes are exact. The number of threads does not matter.
@@ -151,6 +152,12 @@ class Accumulate(Accumulation):
             return lambda tensor: tensor.double()
         return lambda tensor: sums_by_label(tensor, labels_of(by), labels)
 
+    def rows_of(self, result: Tensor) -> int:
+        """The samples of `topk` and `sums`."""
+        from probes.transforms.kernels.samples import rows_of_largest
+
+        return rows_of_largest(result) if self.what == "topk" else len(result) if self.what == "sums" else 0
+
     def placed(self, result: Tensor, samples: StepSamples) -> Tensor:
         """The result with the ids of its samples, or the sums by labels that the program has logged in the step.
 
@@ -160,7 +167,7 @@ class Accumulate(Accumulation):
         from probes.transforms.kernels.samples import sums_by_label, with_samples
 
         if self.what == "topk":
-            return with_samples(result, samples.step, samples.first_row, samples.ids)
+            return with_samples(result, samples.step, samples.first_row, samples.ids if len(samples.ids) == samples.rows else ())
         by = self.by or ""
         if not by.startswith(LOGGED):
             return result
@@ -168,6 +175,12 @@ class Accumulate(Accumulation):
         if name not in samples.logged:
             raise ValueError(f"the program logged no `{by}` in the step: `run.log({name}=...)`")
         labels = samples.logged[name]
+        if len(labels) not in (len(result), samples.rows):
+            raise ValueError(
+                f"`{by}` has {len(labels)} labels in the step, and the value {samples.rows} samples; "
+                "for labels of tokens, make each a sample: "
+                "`{kind: einops, pattern: 'batch token unit -> (batch token) unit'}`"
+            )
         own = labels if len(labels) == len(result) else labels[samples.first_row : samples.first_row + len(result)]
         return sums_by_label(result, own, self.labels or 0)
 

@@ -43,7 +43,7 @@ class StepResult(NamedTuple):
         at: the last step that it includes.
         value: on the host, owned.
         signature: its names and labels.
-        rows: size of the first axis of the value.
+        rows: how many samples it is of, where the transform counts them.
     """
 
     order: tuple[str, int, int, int, int]
@@ -51,6 +51,11 @@ class StepResult(NamedTuple):
     value: Tensor
     signature: Signature
     rows: int
+
+
+def _call(part: StepResult) -> tuple[int, ...]:
+    """The step, call and backward, which the microsteps of a step have in common."""
+    return (part.at.step, *part.order[3:])
 
 
 class Accumulator(Recorder):
@@ -101,10 +106,16 @@ class Accumulator(Recorder):
         tensor = unwrapped(tensor)
         self.refuse_composite(tensor)
         value, signature = self.before(tensor)
-        rows = tensor.shape[0] if tensor.ndim else 1
+        kept = torch.clone(value).cpu()
         order = (at.phase, at.step, at.microstep, call, backward)
         self.waiting.append(
-            StepResult(order, LastClock(self.state.epoch, at.phase, at.step, 0, StepState()), torch.clone(value).cpu(), signature, rows)
+            StepResult(
+                order,
+                LastClock(self.state.epoch, at.phase, at.step, 0, StepState()),
+                kept,
+                signature,
+                self.accumulation.rows_of(kept),
+            )
         )
 
     def end_step(
@@ -124,11 +135,14 @@ class Accumulator(Recorder):
         self._merge((part for part in parts if keep or part.at.step != step), ids, logged or {})
 
     def _merge(self, parts: Iterable[StepResult], ids: Sequence[int | str] = (), logged: Mapping[str, Tensor] | None = None) -> None:
+        ordered = sorted(parts, key=lambda part: part.order)
         rows: Counter[tuple[int, ...]] = Counter()  # samples of the microsteps before, by step, call and backward
-        for part in sorted(parts, key=lambda part: part.order):
-            known = self.merged.get(part.at.phase)
-            name = (part.at.step, *part.order[3:])
-            samples = StepSamples(part.at.step, rows[name], ids, logged or {})
+        every: Counter[tuple[int, ...]] = Counter()  # of all microsteps
+        for part in ordered:
+            every[_call(part)] += part.rows
+        for part in ordered:
+            known, name = self.merged.get(part.at.phase), _call(part)
+            samples = StepSamples(part.at.step, rows[name], every[name], ids, logged or {})
             rows[name] += part.rows
             try:
                 value = self.accumulation.placed(part.value, samples)

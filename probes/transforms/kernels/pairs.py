@@ -75,6 +75,9 @@ def _in_range(rows: Tensor) -> Tensor:
 def hsic_of(value: Tensor, other: Tensor) -> Tensor:
     """The unbiased estimates of HSIC of two sets of features of the same samples (Song et al., 2012), with linear kernels.
 
+    It has no sums in common with `moments` and `covariance`: a covariance of features, merged over batches, gives the biased estimate, and
+    takes memory with the square of the features. This one sums over pairs of samples, and its batches are averaged.
+
     Args:
         value: (samples, features), at least 4 samples.
         other: (samples, other features).

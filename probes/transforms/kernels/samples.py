@@ -18,15 +18,22 @@ def largest(rows: Tensor, size: int) -> Tensor:
         size: how many.
 
     Returns:
-        (4, size, *units) float64: value, id (NaN for now), step (0 for now) and row; what is missing has value -inf and row -1.
+        (4, size, *units) float64: value, id (NaN for now), step (for now the number of samples) and row; what is missing has value -inf
+        and row -1.
     """
     ordered = rows.double().sort(dim=0, descending=True, stable=True)
     found = rows.new_full((4, size, *rows.shape[1:]), -1.0, dtype=torch.float64)
     kept = min(size, len(rows))
     found[VALUE] = -torch.inf
     found[ID] = torch.nan
-    found[VALUE, :kept], found[ROW, :kept], found[STEP, :kept] = ordered.values[:kept], ordered.indices[:kept].double(), 0.0
+    found[VALUE, :kept], found[ROW, :kept] = ordered.values[:kept], ordered.indices[:kept].double()
+    found[STEP] = len(rows)
     return found
+
+
+def rows_of_largest(found: Tensor) -> int:
+    """The number of samples that `largest` had."""
+    return int(found[STEP].reshape(-1)[0]) if found[STEP].numel() else 0
 
 
 def with_samples(found: Tensor, step: int, first_row: int, ids: Sequence[int | str]) -> Tensor:
@@ -34,7 +41,7 @@ def with_samples(found: Tensor, step: int, first_row: int, ids: Sequence[int | s
     rows = found[ROW]
     there = rows >= 0
     result = found.clone()
-    result[STEP] = torch.where(there, float(step), found[STEP])
+    result[STEP] = torch.where(there, float(step), -1.0)
     result[ROW] = torch.where(there, rows + first_row, rows)
     known = [float(one) if isinstance(one, int) else torch.nan for one in ids]
     places = result[ROW].clamp(min=0).long()
@@ -55,7 +62,7 @@ def sums_by_label(rows: Tensor, labels: Tensor, count: int) -> Tensor:
 
     Args:
         rows: (samples, *units), any real dtype.
-        labels: (samples,) integers; a sample whose label is not in 0 ... count - 1 is left out.
+        labels: integers, as many as samples, on any axes; a sample whose label is not in 0 ... count - 1 is left out.
         count: number of labels.
 
     Returns:
@@ -64,9 +71,10 @@ def sums_by_label(rows: Tensor, labels: Tensor, count: int) -> Tensor:
     Raises:
         ValueError: the labels are no integers, or not one for each sample.
     """
-    if labels.is_floating_point() or labels.is_complex() or labels.shape != rows.shape[:1]:
+    if labels.is_floating_point() or labels.is_complex() or labels.numel() != rows.shape[0]:
         kind = f"{str(labels.dtype).removeprefix('torch.')}{list(labels.shape)}"
         raise ValueError(f"sums by label need one integer for each of the {rows.shape[0]} samples, and the labels are {kind}")
+    labels = labels.reshape(-1)
     wanted = ((labels >= 0) & (labels < count)).to(rows.device)
     values, places = rows.double()[wanted], labels.to(rows.device)[wanted].long()
     finite = values.isfinite()

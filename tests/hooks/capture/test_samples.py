@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from probes.errors import RunError
 from tests.runner.in_memory import in_memory
 
 GENERATOR = torch.Generator().manual_seed(3)
@@ -113,3 +114,77 @@ def test_a_step_without_labels_is_skipped_and_said(capsys: pytest.CaptureFixture
                 run.log(labels=LABELS[batch])
     assert run.found["p", "units"].torch()[0, 0, :, 0].sum() == 18
     assert "the program logged no `loop.labels` in the step: `run.log(labels=...)`" in capsys.readouterr().err
+
+
+TOKENS = torch.randint(0, 5, (12, 3), generator=GENERATOR)
+JOINED = {"kind": "einops", "pattern": "batch token unit -> (batch token) unit"}
+
+
+class Tagger(nn.Module):
+    """A model whose labels are those of tokens, which its head gets, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(5, 4)
+        self.net = Net()
+
+    def forward(self, tokens: Tensor, labels: Tensor) -> Tensor:
+        return self.net(self.embed(tokens), labels=labels)
+
+
+def of_tokens(by: str) -> dict[str, Any]:
+    transforms = [JOINED, {"kind": "accumulate", "what": "sums", "by": by, "labels": 5}]
+    return {"version": 1, "probes": {"p": {"hook": "forward", "modules": ["net"], "transforms": transforms}}}
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize("by", ["loop.labels", "input.labels"])
+def test_labels_of_tokens_make_each_token_a_sample(by: str, accumulate: int) -> None:
+    model = Tagger()
+    ignored = TOKENS.where(TOKENS != 4, -100)
+    with in_memory(model, of_tokens(by)) as run, run.epoch(0):
+        for rows in run.steps(torch.arange(12).split(3), accumulate=accumulate):
+            model(TOKENS[rows], ignored[rows])
+            run.log(labels=ignored[rows])
+    found = run.found["p", "net"].torch()[0]
+    values = model(TOKENS, TOKENS).detach().double()
+    for label in range(4):
+        torch.testing.assert_close(found[2, label], values[label == TOKENS].sum(dim=0), rtol=0, atol=1e-5)
+        assert found[0, label].unique().tolist() == [int((label == TOKENS).sum())]
+    assert found[0, 4].eq(0).all(), "-100 is left out"
+
+
+def test_more_labels_than_samples_are_refused_and_not_cut(capsys: pytest.CaptureFixture[str]) -> None:
+    model = Tagger()
+    probe = of_tokens("loop.labels")
+    probe["probes"]["p"] |= {"transforms": probe["probes"]["p"]["transforms"][1:], "expect": {"fires": "some"}}
+    with pytest.raises(RunError, match="captured nothing"), in_memory(model, probe) as run, run.epoch(0):
+        for rows in run.steps(torch.arange(12).split(3)):
+            model(TOKENS[rows], TOKENS[rows])
+            run.log(labels=TOKENS[rows])
+    said = capsys.readouterr().err
+    assert "`loop.labels` has 9 labels in the step, and the value 3 samples" in said
+    assert "(batch token)" in said
+
+
+def test_the_largest_tokens_are_counted_over_the_tokens_of_all_microsteps() -> None:
+    model = Tagger()
+    transforms = [JOINED, {"kind": "accumulate", "what": "topk", "size": 4}]
+    probe = {"version": 1, "probes": {"p": {"hook": "forward", "modules": ["net"], "transforms": transforms}}}
+    with in_memory(model, probe) as run, run.epoch(0):
+        for rows in run.steps(torch.arange(12).split(3), accumulate=2):
+            model(TOKENS[rows], TOKENS[rows])
+    found = run.found["p", "net"].torch()[0]
+    values = model(TOKENS, TOKENS).detach().double().flatten(0, 1)
+    step, row = found[2].long(), found[3].long()
+    torch.testing.assert_close(found[0], values.gather(0, step * 18 + row))
+
+
+def test_ids_of_other_rows_are_no_ids_of_these() -> None:
+    model = Tagger()
+    transforms = [{"kind": "select", "dim": 0, "indices": [0, 1]}, {"kind": "accumulate", "what": "topk", "size": 2}]
+    probe = {"version": 1, "probes": {"p": {"hook": "forward", "modules": ["net"], "transforms": transforms}}}
+    with in_memory(model, probe) as run, run.epoch(0):
+        for rows in run.steps(torch.arange(12).split(3), ids=lambda rows: rows.tolist()):
+            model(TOKENS[rows], TOKENS[rows])
+    assert run.found["p", "net"].torch()[0][1].isnan().all()
