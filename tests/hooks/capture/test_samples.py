@@ -158,10 +158,15 @@ def test_more_labels_than_samples_are_refused_and_not_cut(capsys: pytest.Capture
     model = Tagger()
     probe = of_tokens("loop.labels")
     probe["probes"]["p"] |= {"transforms": probe["probes"]["p"]["transforms"][1:], "expect": {"fires": "some"}}
-    with pytest.raises(RunError, match="captured nothing"), in_memory(model, probe) as run, run.epoch(0):
-        for rows in run.steps(torch.arange(12).split(3)):
-            model(TOKENS[rows], TOKENS[rows])
-            run.log(labels=TOKENS[rows])
+
+    def trained() -> None:
+        with in_memory(model, probe) as run, run.epoch(0):
+            for rows in run.steps(torch.arange(12).split(3)):
+                model(TOKENS[rows], TOKENS[rows])
+                run.log(labels=TOKENS[rows])
+
+    with pytest.raises(RunError, match="captured nothing"):
+        trained()
     said = capsys.readouterr().err
     assert "`loop.labels` has 9 labels in the step, and the value 3 samples" in said
     assert "(batch token)" in said
