@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -64,13 +65,18 @@ class SeriesDigests:
 
 def block_ends(part: SeriesPart) -> list[int]:
     """For each digest block of a series the index behind its last capture."""
-    kind = DTYPES[part.dtype]
-    bytes_of = sizes(part.shapes, part.dtype) * (kind.itemsize // kind.lanes)
+    bytes_of = _capture_bytes(part)
     if len(bytes_of) and (bytes_of == bytes_of[0]).all():
         count, size = len(bytes_of), int(bytes_of[0])
         each = -(-BLOCK_BYTES // size) if size else count
         return [*range(each, count, each), count]
     return blocks(bytes_of.tolist())
+
+
+def _capture_bytes(part: SeriesPart) -> NDArray[np.int64]:
+    """(captures,) how many bytes each has."""
+    kind = DTYPES[part.dtype]
+    return sizes(part.shapes, part.dtype) * (kind.itemsize // kind.lanes)
 
 
 def block_digests(part: SeriesPart, ends: list[int], has_read: Callable[[int], None]) -> NDArray[np.uint8]:
@@ -82,11 +88,18 @@ def block_digests(part: SeriesPart, ends: list[int], has_read: Callable[[int], N
         has_read: takes how many bytes were read, so that memory can be released.
     """
     digests = bytearray()
-    start = 0
-    for end in ends:
-        payload = part.elements(start, end).view(np.uint8).data
-        digests += _digest(payload, has_read)
-        start = end
+    bounds = np.concatenate(([0], np.cumsum(_capture_bytes(part))))[[0, *ends]].tolist()
+    first = 0
+    while first < len(ends):
+        last = max(bisect_right(bounds, bounds[first] + _SLICE_BYTES) - 1, first + 1)  # small blocks are read many at a time
+        payload = part.elements(ends[first - 1] if first else 0, ends[last - 1]).view(np.uint8).data
+        if last == first + 1:
+            digests += _digest(payload, has_read)
+        else:
+            for block in range(first, last):
+                digests += Hasher(payload[bounds[block] - bounds[first] : bounds[block + 1] - bounds[first]]).digest()
+            has_read(payload.nbytes)
+        first = last
     return np.frombuffer(bytes(digests), np.uint8).reshape(len(ends), 32)
 
 
