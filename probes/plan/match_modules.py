@@ -7,6 +7,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from difflib import get_close_matches
 from typing import Any
 
 from torch.nn import Module
@@ -17,6 +18,8 @@ from probes.plan.draft import MatchedValue, ProbeDraft
 from probes.plan.tree import Node
 from probes.signature import MEMORY, Signature
 from probes.value_path import HOOK_OF, forward_signature
+
+WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")  # of the name of a class
 
 
 def module_values(draft: ProbeDraft) -> Iterator[MatchedValue]:
@@ -157,8 +160,30 @@ def _types(draft: ProbeDraft) -> tuple[str | type, ...] | None:
 def _known_type(draft: ProbeDraft, name: str, index: int) -> None:
     known = {base.__name__ for node in draft.tree.nodes.values() for base in type(node.module).__mro__}
     if name not in known:
-        hint = nearest(name, known) or _classes(draft, index)
+        hint = _misspelt(name, known) or _of_that_kind(draft, name) or nearest(name, known) or _classes(draft, index)
         draft.refuse("unknown-type", f"the model has no module of class `{name}`", hint, "types", index)
+
+
+def _misspelt(name: str, known: set[str]) -> str:
+    """A hint with the class whose name has nearly the same letters."""
+    alike = get_close_matches(name, known, 1, cutoff=0.88)
+    return f"did you mean `{alike[0]}`?" if alike else ""
+
+
+def _of_that_kind(draft: ProbeDraft, name: str) -> str:
+    """A hint with the classes of the same kind, which the last word of a name says.
+
+    Of `BertAttention`, which holds an attention, and `BertSelfAttention`, which is one, it names the latter.
+    """
+    words = [word for word in WORDS.findall(name) if len(word) > 2]
+    if not words:
+        return ""
+    nodes = draft.tree.nodes
+    paths = sorted(path for path, node in nodes.items() if words[-1].lower() in node.kind.lower() and node.runs)
+    innermost = [path for path, after in zip(paths, [*paths[1:], "."], strict=False) if not after.startswith(f"{path}." if path else "")]
+    counted = Counter(nodes[path].kind for path in innermost)
+    named = " or ".join(f"`{kind}`" for kind, _ in counted.most_common(2))
+    return f"did you mean {named}?" if named else ""
 
 
 def _classes(draft: ProbeDraft, index: int) -> str:

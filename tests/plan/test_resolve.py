@@ -250,3 +250,42 @@ def test_a_compiled_model_of_an_old_torch_is_refused_in_a_sentence(version: str,
         probes.resolve(spec, model)
     assert refused.value.problems[0].code == "old-compiler"
     assert "install torch 2.12 or later" in refused.value.problems[0].hint
+
+
+class FarSelfAttention(nn.Module):
+    """The attention itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query, self.key = nn.Linear(2, 2), nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.query(x) * self.key(x)
+        return found
+
+
+class FarAttention(nn.Module):
+    """Holds the attention, and has the letters of more names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.self, self.output = FarSelfAttention(), nn.Linear(2, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.output(self.self(x))
+        return found
+
+
+@pytest.mark.parametrize(
+    ("asked", "meant"),
+    [
+        ("MultiheadAttention", "FarSelfAttention"),
+        ("GPT2Attention", "FarSelfAttention"),
+        ("FarAttenton", "FarAttention"),
+        ("Lineer", "Linear"),
+    ],
+)
+def test_for_a_class_that_the_model_lacks_the_class_that_is_one_of_its_kind_is_named(asked: str, meant: str) -> None:
+    spec = {"version": 1, "probes": {"p": {"hook": "forward", "modules": ["**"], "types": [asked]}}}
+    with pytest.raises(PlanError, match=f"did you mean `{meant}`?"):
+        probes.resolve(spec, nn.Sequential(FarAttention(), FarAttention()))

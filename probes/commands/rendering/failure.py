@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 import traceback
-from importlib.metadata import PackageNotFoundError, version
 
 import click
 
@@ -81,6 +80,8 @@ def _bug(error: Exception) -> str:
 
 
 def _version(package: str) -> str:
+    from importlib.metadata import PackageNotFoundError, version  # a fifth of the start of every verb
+
     try:
         return f"{package} {version(package)}"
     except PackageNotFoundError:
