@@ -207,7 +207,7 @@ def _launch_file(run: Path, run_id: str = "r", world: int = 1, before: bytes = b
 
 def launched(run: Path) -> None:
     """Two starts of two ranks with launch files: of the second, rank 1 was killed, so that the first one counts on both ranks."""
-    run.mkdir()
+    run.mkdir(parents=True)
     for number in (1, 2):
         origin = replaced(manifest(), launch=sha256(_launch_file(run, world=2, attempt=number)).hexdigest())
         for rank in range(2):
