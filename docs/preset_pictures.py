@@ -24,11 +24,23 @@ PARTS = {
     "dead-units": "pictures",
     "activation-stats": "layers",
     "layer-outputs": "pictures",
+    "save-values": "pictures",
+    "saturation": "pictures",
+    "weight-and-grad-norms": "layers",
+    "gradient-noise-scale": "layers",
     "update-ratio": "layers",
     "attention-entropy": "pictures",
     "nan-hunt": "layers",
 }
-"""The part of the page, by its id."""
+"""The part of the page, by its id; `memory-by-module` needs an accelerator and has no picture."""
+
+SERIES = {"saturation": "largest"}
+"""The series of a preset whose picture is taken, if it is not the first."""
+
+CHOICE = (
+    "const one = document.getElementById('picture-series');"
+    "one.value = [...one.options].find(option => option.textContent.startsWith(arguments[0])).value; one.dispatchEvent(new Event('change'))"
+)
 
 
 def main() -> None:
@@ -41,10 +53,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, chdir(folder), chromium(900, 1400) as browser:
         for preset, part in PARTS.items():
             with suppress(Stopped):
-                train(preset, **({"lr": 1e4} if preset in presets.STOPPED else {}))
+                train(preset, **({"lr": 1e4} if preset in presets.STOPPED else {}), **presets.SETTINGS.get(preset, {}))
             page = Path(f"{preset}.html").absolute()
             page.write_text(report([Path(f"runs/{preset}")])[0], encoding="utf-8")
             load(browser, page)
+            if preset in SERIES:
+                browser.execute_script(CHOICE, SERIES[preset])
             browser.execute_async_script("setTimeout(arguments[0], 500)")
             place = browser.find_element("id", part).rect
             clip = {name: place[name] for name in ("x", "y", "width", "height")} | {"scale": 0.8}

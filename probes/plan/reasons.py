@@ -40,6 +40,8 @@ def _reason(plan: Plan, name: str, probe: Probe, tree: Tree, path: str) -> str:
         return f"yes: {', '.join(dict.fromkeys(binding.value for binding in found))}{also}"
     if probe.tensors:
         return "no: the probe has `tensors`, and none of them belongs to this module"
+    if not probe.modules:
+        return "no: its values are those of the training loop, which belong to no module"
     return f"no: {'; '.join(_misses(probe, tree, node))}"
 
 
@@ -51,7 +53,7 @@ def _misses(probe: Probe, tree: Tree, node: Node) -> Iterator[str]:
         yield "it is a ScriptModule, on which hooks do not work"
     matching = [text for text in probe.modules if ModuleGlob(text).matches(node.path)]
     if not matching:
-        yield from (f"`{text}` does not match: {_first_difference(text, node.path)}" for text in probe.modules)
+        yield from (f"{f'`{text}`' if text else 'the root'} does not match: {_first_difference(text, node.path)}" for text in probe.modules)
         return
     for text in probe.exclude:
         if ModuleGlob(text).matches(node.path):

@@ -127,6 +127,8 @@ def test_it_says_why_a_module_is_not_matched(invoke: Invoke, written: Written) -
           left: {hook: forward, modules: ["h.**"], exclude: ["h.0.**"]}
           there: {hook: forward, modules: ["**"]}
           weights: {tensors: [fc1.weight], values: [data]}
+          whole: {hook: forward, modules: [""]}
+          loss: {values: [loop.loss]}
         """,
     )
     said = invoke(plan, "probe.yaml", "--model", "model:Net", "--why", "h.0.mlp.0")
@@ -139,6 +141,8 @@ def test_it_says_why_a_module_is_not_matched(invoke: Invoke, written: Written) -
         "left: no: `h.**` matches, but `exclude: h.0.**` removes it",
         "there: yes: output",
         "weights: no: the probe has `tensors`, and none of them belongs to this module",
+        "whole: no: the root does not match: it has 0 levels, the path has 4; `**` matches any number of levels",
+        "loss: no: its values are those of the training loop, which belong to no module",
     ]
     assert "did you mean `h.0.mlp.0`?" in invoke(plan, "probe.yaml", "--model", "model:Net", "--why", "h.0.mlpp.0").err
 

@@ -436,7 +436,7 @@ function drawPicture() {
   const width = $("picture").clientWidth, figure = layout(made.square ? Math.max(220, Math.min(620, width * made.cells.length / made.cells[0].length * 0.7)) : 420, made.square ? 30 : 110, {});
   figure.xaxis = { ...figure.axis, showgrid: false, zeroline: false, visible: !made.square, title: { text: "global step", font: { size: 11 } }, constrain: "domain" };
   figure.yaxis = { ...figure.axis, showgrid: false, zeroline: false, visible: !made.square, autorange: made.square ? "reversed" : true, ...(made.square ? { scaleanchor: "x", constrain: "domain" } : {}),
-    ...(made.ticks ? { tickvals: made.y, ticktext: made.ticks } : {}) };
+    title: { text: made.title || "", font: { size: 11 } }, ...(made.ticks ? { tickvals: made.y, ticktext: made.ticks } : {}) };
   const before = state.scale;
   state.scale = "linear";
   const scale = colors(made.cells);
@@ -501,7 +501,8 @@ function overSteps(one) {
   const cells = one.places.map((_, at) => one.rows.map((row) => row[at] === null ? null : { number: Number(row[at]) }));
   const name = (at) => one.labels.length ? one.labels[one.places[at]] : `${one.axes[0]} ${one.places[at]}`;
   const about = `${one.probe}/${one.target}:${one.leaf}; ${one.labels.length ? "elements by bin" : "elements"} over steps, ${one.rows.length} of ${one.captures} captures.`;
-  return { cells, x: one.steps, y: one.places, about, ticks: one.labels.length ? one.places.map((at) => one.places.length <= 40 || at % 4 === 0 ? label(one.labels[at], 16) : "") : null,
+  return { cells, x: one.steps, y: one.places, about, ticks: one.labels.length ? one.places.map((at) => one.places.length <= 40 || at % 4 === 0 ? label(one.labels[at], 16) : "") :
+      one.places.length <= 20 ? one.places.map(String) : null, title: one.labels.length ? "" : label(one.axes[0], 24),
     say: (y, x) => cells[y][x] ? `${name(y)}, ${where(picked.run, one.phase, one.steps[x])}: ${shown(cells[y][x].number)}` : "" };
 }
 
