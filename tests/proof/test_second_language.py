@@ -6,16 +6,20 @@ import json
 import shutil
 import subprocess
 import tarfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import probes
+from probes.clock import SeriesKey
 from probes.digest import blake3_hex
 from probes.proof.verify import verify
+from tests import independent_verifier
 from tests.proof import damage
 from tests.proof.forger import stated
-from tests.proof.runs import small, write_run
+from tests.proof.runs import One, small, write_run
 from tests.proof.test_forgeries import FORGERIES, LAUNCH, ONE, SEGMENTS, STARTED, launched
 
 PROGRAM = Path(__file__).parent / "javascript" / "verify.mjs"
@@ -41,6 +45,46 @@ def test_honest_runs_verify_with_and_without_their_anchors(tmp_path: Path) -> No
     write_run(tmp_path / "resumed", source=small, epochs=1, attempt=2)
     runs = sorted(tmp_path.iterdir())
     assert answers([(run, anchor) for run in runs for anchor in ("", verify(run).head)]) == [""] * 8
+
+
+def test_names_in_all_scripts_of_any_length_verify_in_every_language(tmp_path: Path) -> None:
+    """Names that differ in case, or in their normal form of Unicode only, and the longest that a file can have."""
+    names = (
+        "layer",
+        "Layer",
+        "caf\u00e9",
+        "cafe\u0301",
+        "\u5c42.\u0441\u043b\u043e\u0439",
+        "\U0001f9e0",
+        "a b/c%d:e@f~g",
+        "..",
+        "",
+        "x" * 255,
+        "\u00e9" * 127,
+        "n\0m",
+        "\u202e",
+        "\ufeff",
+    )
+
+    def strange(epoch: int) -> Iterator[One]:
+        for number, name in enumerate(names):
+            for step in range(2):
+                bits = np.full(3, number + step, "f4")
+                yield One(
+                    SeriesKey("acts", name, "output", "train"),
+                    "float32",
+                    bits,
+                    step,
+                    dims=(name or "n",) if number in (2, 3, 4, 5) else None,
+                )
+
+    run = tmp_path / "run"
+    write_run(run, epochs=1, source=strange)
+    assert verify(run).ok
+    assert independent_verifier.verifies(run)
+    assert answers([(run, verify(run).head)]) == [""]
+    found = probes.open(run).sel(phase="train")
+    assert [found["acts", name, "output"].numpy()[0, 0] for name in names] == [*range(len(names))]
 
 
 def test_every_forgery_gets_the_same_answer(tmp_path: Path) -> None:

@@ -84,9 +84,12 @@ def test_no_leak_is_left_in_any_file_of_a_run(tmp_path: Path, monkeypatch: pytes
     found = collect({"": tree(nn.Linear(2, 2))}, loaded(), run_id="r", script=program, overrides=sets, tags=tags)
     run = tmp_path / "run"
     write_run(run, epochs=1, source=small, origin=found.manifest)
+    write_run(run, epochs=2, first=1, source=small, origin=found.manifest, seals=False)  # a journal
     for name, content in found.files.items():
         (run / name).write_bytes(content)
-    assert {"code.diff", "sources.zip"} <= {path.name for path in run.iterdir()}
+    assert {"code.diff", "sources.zip", "run.json", "spec.yaml", "epoch-0000.h5", "epoch-0001.journal"} <= {
+        path.name for path in run.iterdir()
+    }
     everything = b"".join(_contents(path) for path in run.iterdir()).decode("utf-8", "replace")
     assert "***" in everything
     assert [leak.text for leak in (*SOURCES, *ARGUMENTS) if leak.secret in everything] == []
