@@ -142,7 +142,8 @@ def aligned(
         named: the column whose names stay distinct; the first one if empty. Where they have no room for that, they get lines of their own.
     """
     columns = [list(column) for column in zip(header, *([one_line(cell) for cell in row] for row in rows), strict=True)]
-    widths = [max(map(len, column)) for column in columns]
+    full = [max(map(len, column)) for column in columns]
+    widths = [min(size, SENTENCE) if name in kept else size for name, size in zip(header, full, strict=True)]
     if width is None or _total(widths) <= width:
         return _lines(header, columns, right)
     fixed = [name in right or name in kept for name in header]
@@ -153,8 +154,9 @@ def aligned(
         least[key] = max(map(len, columns[key]))
         if least[key] > found[key]:
             found = _fitting([least[at] if at == key else size for at, size in enumerate(widths)], least, width)
-            if _total([min(size, SENTENCE) if name in kept else size for name, size in zip(header, found, strict=True)]) > width:
+            if _total(found) > width:
                 return _stacked(header, rows, right, width, kept, key)
+    found = [size if name in kept else fitted for name, size, fitted in zip(header, full, found, strict=True)]
     columns = [[shortened(cell, size) for cell in column] for column, size in zip(columns, found, strict=True)]
     return _lines(header, columns, right)
 

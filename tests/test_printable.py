@@ -110,3 +110,8 @@ def test_of_two_columns_of_names_the_named_one_stays_distinct() -> None:
     lines = aligned(("probe", "target", "bytes"), rows, ("bytes",), 60, named="target")
     assert len(set(lines)) == 13
     assert max(map(len, lines)) == 60
+
+
+def test_a_long_sentence_at_the_end_of_a_line_makes_no_name_shorter() -> None:
+    lines = aligned(("probe", "hook", "note"), [("values", "pre-forward, forward, backward", "because " * 40)], (), 80, ("note",))
+    assert lines[1].startswith("values  pre-forward, forward, backward  because")
