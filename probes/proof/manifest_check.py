@@ -3,18 +3,72 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from probes.digest import spec_identity
+from probes.digest import blake3_hex, canonical, spec_identity
 from probes.errors import FileRefused
 from probes.plain_file import plain_object
 from probes.proof.finding import Finding
 from probes.run_directory.manifest import Manifest, identity
 
 TEXTS = ("spec", "resolved", "manifest", "closing", "gaps")
+KEPT_BYTES = 4 << 20  # of texts whose results are kept; parsed, they take about ten times as much
+
+
+class ReadManifest(NamedTuple):
+    """A manifest as a file has it.
+
+    Attributes:
+        data: plain data; empty where the text is not a JSON object.
+        digest: BLAKE3 of its canonical JSON, so that `1`, `1.0` and `true` are three values.
+    """
+
+    data: dict[str, Any]
+    digest: str
+
+
+class CheckedOrigins:
+    """Manifests, and what was found in them: the files of a run have the same bytes, which are checked once."""
+
+    def __init__(self) -> None:
+        self._manifests: dict[bytes, ReadManifest] = {}
+        self._findings: dict[tuple[object, ...], tuple[Finding, ...]] = {}
+        self._bytes = 0
+
+    def manifest(self, text: bytes | None) -> ReadManifest:
+        """The manifest that a text is."""
+        found = self._manifests.get(text or b"")
+        if found is None:
+            try:
+                data = plain_object(text or b"null")
+            except ValueError:
+                data = {}
+            found = ReadManifest(data, blake3_hex(canonical(data)))
+            self._make_room(len(text or b""))
+            self._manifests[text or b""] = found
+        return found
+
+    def findings(self, file: str, texts: Mapping[str, bytes], attributes: Mapping[str, Any]) -> list[Finding]:
+        """What is wrong with the origin that a file states; see `check_origin`."""
+        of = *(texts.get(name) for name in ("manifest", "resolved", "spec")), repr(attributes.get("rank"))
+        found = self._findings.get(of)
+        if found is None:
+            found = tuple(check_origin(file, texts, self.manifest(texts.get("manifest")).data, attributes))
+            self._make_room(sum(len(text) for text in of if isinstance(text, bytes)))
+            self._findings[of] = found
+        return [replace(one, file=file) for one in found]
+
+    def _make_room(self, size: int) -> None:
+        """Forget everything where the texts become too many."""
+        self._bytes += size
+        if self._bytes > KEPT_BYTES:
+            self._manifests.clear()
+            self._findings.clear()
+            self._bytes = size
 
 
 def check_origin(file: str, texts: Mapping[str, bytes], manifest: Mapping[str, Any], attributes: Mapping[str, Any]) -> Iterator[Finding]:

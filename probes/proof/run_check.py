@@ -11,13 +11,14 @@ from typing import Any, NamedTuple
 
 from probes.capture_file.closing.missing_values import MissingValue, in_words
 from probes.capture_file.outline import stated
-from probes.digest import canonical
+from probes.digest import blake3_hex, canonical
 from probes.error_codes import PROOF
 from probes.errors import FileRefused
 from probes.progress.loops import with_progress
 from probes.proof.anchor import check_anchors
 from probes.proof.file_hash import Hashes, hashes, prefix_hex
 from probes.proof.finding import CheckedFile, Finding, Verdict
+from probes.proof.manifest_check import CheckedOrigins
 from probes.proof.start_check import StartCheck, other_file
 from probes.proof.verify_file import FileVerification, verify_file
 from probes.run_directory.file_name import CONTINUED, manifest_name
@@ -51,6 +52,8 @@ class RunCheck:
         self._digests = {entry.file_blake3: entry.file for entry in reversed(self._entries)}
         self._findings: list[Finding] = []
         self._manifests: dict[str, dict[str, Any]] = {}
+        self._manifest_digests: dict[str, str] = {}
+        self._origins = CheckedOrigins()
         self._worlds = self._read_worlds()
         self._named: Mapping[str, set[str]] = {}
         self._copied: set[str] = set()
@@ -182,7 +185,7 @@ class RunCheck:
             return _File(CheckedFile(name, size, ok=False), "")
         has_digest = size in self._sizes  # else it is none of the files that a ledger lists
         hashing = self._thread.submit(hashes, path, self._sha256) if has_digest or self._sha256 else None
-        inspected = verify_file(path, entry.captures if entry else None)
+        inspected = verify_file(path, entry.captures if entry else None, self._origins)
         found = _result(hashing)
         mine = self._origin(entry, inspected, found.blake3)
         mine = [*(one for one in inspected.findings if one.code != "file-root" or not mine), *mine]  # the manifest says what it was
@@ -251,7 +254,7 @@ class RunCheck:
             return []
         name = manifest_name(int(found.attributes.get("attempt") or 1), int(found.attributes.get("rank") or 0))
         self._copied.add(name)
-        if name in self._manifests and canonical(self._manifests[name]) == canonical(found.manifest):  # in Python `True == 1`
+        if name in self._manifests and self._manifest_digest(name) == found.manifest_digest:
             return []
         if entry is None or digest != entry.file_blake3:
             return [Finding("manifest-edited", found.name, f"the manifest in it is not `{name}`")]
@@ -259,6 +262,12 @@ class RunCheck:
             words = f'is not the manifest in "{found.name}"' if name in self._manifests else "the manifest is missing"
             self._find("manifest-edited", name, words)
         return []
+
+    def _manifest_digest(self, name: str) -> str:
+        """BLAKE3 of the canonical JSON of a manifest beside the files: in Python `True == 1`."""
+        if name not in self._manifest_digests:
+            self._manifest_digests[name] = blake3_hex(canonical(self._manifests[name]))
+        return self._manifest_digests[name]
 
     def _find(self, code: str, file: str, message: str) -> None:
         self._findings.append(Finding(code, file, message))

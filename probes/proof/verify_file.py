@@ -22,7 +22,7 @@ from probes.errors import FileRefused
 from probes.plain_file import plain_json
 from probes.progress.loops import with_progress
 from probes.proof.finding import CODES, Finding
-from probes.proof.manifest_check import TEXTS, check_origin
+from probes.proof.manifest_check import TEXTS, CheckedOrigins
 from probes.proof.series_check import SeriesDigests, changes, stored_digest_changes
 from probes.signature import DTYPES
 
@@ -50,6 +50,7 @@ class FileVerification:
         epoch_root: likewise.
         file_root: likewise; empty also where the file was sealed by `proof.v1`, which has none.
         manifest: the manifest in it, as plain data.
+        manifest_digest: BLAKE3 of its canonical JSON.
         gaps: captures that were due and are missing, with reasons and counts.
         missing: what the counters of the bindings say is missing, in addition.
         sources: name and SHA-256 of the file beside it that its closing record names; None if absent.
@@ -65,6 +66,7 @@ class FileVerification:
     epoch_root: str = ""
     file_root: str = ""
     manifest: dict[str, Any] = field(default_factory=dict)
+    manifest_digest: str = ""
     gaps: list[Gap] = field(default_factory=list)
     missing: list[MissingValue] = field(default_factory=list)
     sources: tuple[str, str] | None = None
@@ -72,18 +74,19 @@ class FileVerification:
     remarks: bool = False
 
 
-def verify_file(path: Path, captures: int | None = None) -> FileVerification:
+def verify_file(path: Path, captures: int | None = None, origins: CheckedOrigins | None = None) -> FileVerification:
     """Verify a sealed file.
 
     Args:
         path: the file.
         captures: how many captures the ledger lists for it; None where there is no ledger.
+        origins: what was found in the manifests of other files of the run.
 
     Returns:
         What was found. It is a finding, too, that the file cannot be opened.
     """
     found = FileVerification(path.name)
-    check = _FileCheck(found, captures)
+    check = _FileCheck(found, captures, origins or CheckedOrigins())
     try:
         file = SealedFile(path)
         found.attributes = file.attributes
@@ -97,8 +100,8 @@ def verify_file(path: Path, captures: int | None = None) -> FileVerification:
 class _FileCheck:
     """Fills a `FileVerification`, one area of the file after the other."""
 
-    def __init__(self, found: FileVerification, listed: int | None) -> None:
-        self._found, self._listed = found, listed
+    def __init__(self, found: FileVerification, listed: int | None, origins: CheckedOrigins) -> None:
+        self._found, self._listed, self._origins = found, listed, origins
         self._bytes_read = 0
         self._unread = 0
         self._proof: str = PROOF
@@ -117,7 +120,7 @@ class _FileCheck:
         if behind > 0:  # they may be a hole of a TiB, which is not read
             self._find("trailing-bytes", f"{behind} bytes are behind the end of the HDF5 content")
         texts = {name: file.root.content(name) for name in TEXTS if name in file.root}
-        found.manifest = _object(texts.get("manifest"))
+        found.manifest, found.manifest_digest = self._origins.manifest(texts.get("manifest"))
         closing, gaps = _object(texts.get("closing")), _gaps(texts.get("gaps"))
         found.gaps = gaps or []
         found.missing = missing_values(closing.get("accounts"))
@@ -127,7 +130,7 @@ class _FileCheck:
         self._members(file.root, {"captures", *TEXTS, *own}, {"steps"})
         self._sample_ids(file)
         parts = self._captures(file, gaps)
-        found.findings += check_origin(found.name, texts, found.manifest, found.attributes)
+        found.findings += self._origins.findings(found.name, texts, found.attributes)
         complete = bool(found.attributes.get("complete"))
         found.epoch_root = root_of_epoch(found.manifest, closing, found.captures_root, found.captures, complete)
         if not found.findings and found.epoch_root != found.attributes.get("epoch_root"):
