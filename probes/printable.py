@@ -9,6 +9,7 @@ from unicodedata import category
 HIDDEN = frozenset(["Cc", "Cf", "Zl", "Zp", "Zs"])  # controls, formats such as bidirectional marks, and what looks like a space
 INDENT = "    "  # of the figures below a name
 LEAST = 16  # characters that are left of a name at least
+LEAST_NAMED = 32  # of the name of a row; with fewer, it says too little
 MOST_COMPARED = 2_000  # rows whose names are compared; of more, names may become the same
 SENTENCE = 24  # a text of more characters may go on in the next line of a terminal
 SEPARATORS = "./:@"  # between the words of a name
@@ -148,14 +149,16 @@ def aligned(
         return _lines(header, columns, right)
     fixed = [name in right or name in kept for name in header]
     least = [len(name) if not keep else size for name, size, keep in zip(header, widths, fixed, strict=True)]
-    key, found = header.index(named or header[0]), _fitting(widths, least, width)
-    if not fixed[key] and len(columns[key]) <= MOST_COMPARED:
-        columns[key] = told_apart(columns[key], found[key])
-        least[key] = max(map(len, columns[key]))
-        if least[key] > found[key]:
-            found = _fitting([least[at] if at == key else size for at, size in enumerate(widths)], least, width)
-            if _total(found) > width:
-                return _stacked(header, rows, right, width, kept, key)
+    key = header.index(named or header[0])
+    if fixed[key] or len(columns[key]) > MOST_COMPARED:
+        found = _fitting(widths, least, width)
+    else:
+        least[key] = max(least[key], min(widths[key], LEAST_NAMED))
+        columns[key] = told_apart(columns[key], _fitting(widths, least, width)[key])
+        widths[key] = least[key] = max(map(len, columns[key]))
+        found = _fitting(widths, least, width)
+        if _total(found) > width and full[key] > LEAST:
+            return _stacked(header, rows, right, width, kept, key)
     found = [size if name in kept else fitted for name, size, fitted in zip(header, full, found, strict=True)]
     columns = [[shortened(cell, size) for cell in column] for column, size in zip(columns, found, strict=True)]
     return _lines(header, columns, right)

@@ -29,17 +29,23 @@ class StatusLine:
         self._write: Callable[[str], int] = stream.write
         self._flush: Callable[[], None] = stream.flush
         self._unfinished: set[int] = set()
-        self._hooks: list[tuple[TextIO, dict[str, Any]]] = []
-        self._shown = False
+        self._hooks: list[tuple[Any, dict[str, Any]]] = []
+        self._shown = self._drawing = False
         self.usable = stream.isatty()
 
     def __enter__(self) -> StatusLine:
         for one in self._streams if self.usable else ():
             hooks: dict[str, Any] = {"write": self._writes(one, one.write), "flush": self._flushes(one.flush)}
-            for name, hook in hooks.items():
-                setattr(one, name, hook)
-            self._hooks.append((one, hooks))
+            self._replace(one, hooks)
+            binary: Any = getattr(one, "buffer", None)  # of a terminal that is none of the interpreter's own there may be none
+            if hasattr(binary, "__dict__") and hasattr(binary, "write"):
+                self._replace(binary, {"write": self._writes_bytes(binary, binary.write)})
         return self
+
+    def _replace(self, one: Any, hooks: dict[str, Any]) -> None:
+        for name, hook in hooks.items():
+            setattr(one, name, hook)
+        self._hooks.append((one, hooks))
 
     def __exit__(self, *_: object) -> None:
         self.take_back()
@@ -52,23 +58,39 @@ class StatusLine:
     def show(self, text: str) -> None:
         """Show a text in the place of the one before; one that is wider than the terminal is cut."""
         if self.usable and not self._unfinished:
-            self._write(f"{ERASE}{text[: max(shutil.get_terminal_size().columns - 1, 1)]}")
-            self._flush()
+            self._draw(f"{ERASE}{text[: max(shutil.get_terminal_size().columns - 1, 1)]}")
             self._shown = True
 
     def say(self, text: str) -> None:
         """Print lines that stay, on lines of their own."""
         self.take_back()
         begun, self._unfinished = bool(self._unfinished), set()
-        self._write(f"{BELOW if begun else ''}{text}\n")
-        self._flush()
+        self._draw(f"{BELOW if begun else ''}{text}\n")
 
     def take_back(self) -> None:
         """Remove the line, where one is shown."""
         if self._shown:
             self._shown = False
-            self._write(ERASE)
+            self._draw(ERASE)
+
+    def _draw(self, text: str) -> None:
+        """Write what is ours: the bytes of the stream do not take the line back for it."""
+        self._drawing = True
+        try:
+            self._write(text)
             self._flush()
+        finally:
+            self._drawing = False
+
+    def _writes_bytes(self, binary: Any, write: Callable[[Any], int]) -> Callable[[Any], int]:
+        def written(data: Any) -> int:
+            if not self._drawing:
+                self.take_back()
+                if len(data):
+                    (self._unfinished.discard if bytes(data[-1:]) == b"\n" else self._unfinished.add)(id(binary))
+            return write(data)
+
+        return written
 
     def _writes(self, stream: TextIO, write: Callable[[str], int]) -> Callable[[str], int]:
         def written(text: str) -> int:

@@ -26,7 +26,7 @@ with line:
     work("first")
     %s
     work("last")
-assert (sys.stdout, sys.stderr) == before and not {"write", "flush"} & {*vars(sys.stdout), *vars(sys.stderr)}
+assert (sys.stdout, sys.stderr) == before and not {"write", "flush"} & {*vars(sys.stdout), *vars(sys.stderr), *vars(sys.stdout.buffer)}
 print("end")
 """
 
@@ -85,6 +85,15 @@ PRINTS: dict[str, tuple[str, list[str]]] = {
     "a print": ("print('loss 1.7447')", ["loss 1.7447"]),
     "a print in parts": ("print('loading', end=' '); work('hidden'); print('done')", ["loading done"]),
     "a flushed part": ("print('loading', end=' ', flush=True); work('hidden'); print('done')", ["loading done"]),
+    "bytes": ("sys.stdout.buffer.write(b'loss 1.7447\\n'); sys.stdout.buffer.flush()", ["loss 1.7447"]),
+    "bytes in parts": (
+        "out = sys.stdout.buffer; out.write(b'load'); out.flush(); work('hidden'); out.write(b'ed\\n'); out.flush()",
+        ["loaded"],
+    ),
+    "bytes behind a text": (
+        "print('part', end=' ', flush=True); sys.stdout.buffer.write(b'rest\\n'); sys.stdout.flush(); print('on')",
+        ["part rest", "on"],
+    ),
     "a log": ("import logging; logging.warning('slow')", ["WARNING:root:slow"]),
     "lines at once": ("sys.stdout.writelines(['one\\n', 'two\\n'])", ["one", "two"]),
     "a question": ("answer = input('name? '); print(answer)", ["name? Ada"]),
