@@ -24,6 +24,7 @@ from probes.proof.in_toto import statement
 from probes.proof.untrusted import verify_untrusted
 from probes.proof.verify import verify
 from tests import independent_verifier
+from tests.proof.forger import stated
 from tests.proof.runs import manifest, replaced, small, write_run
 from tests.reader.recorded import Recording
 
@@ -480,6 +481,19 @@ def test_a_statement_reads_regular_files_of_the_run_only(run: Path) -> None:
     (run / "sources.zip").symlink_to("/dev/zero")  # after the verification
     with pytest.raises(FileRefused, match="is a link"):
         statement(verdict)
+
+
+def test_a_manifest_that_was_changed_in_one_of_many_files_is_found_there(tmp_path: Path) -> None:
+    """The copies of a manifest are checked once, by their bytes."""
+    write_run(tmp_path, epochs=4, source=small)
+    file = tmp_path / "epoch-0002.h5"
+    changed = file.read_bytes().replace(b'"run_id":"r"', b'"run_id":"s"')
+    assert changed != file.read_bytes()
+    file.write_bytes(changed)
+    stated(tmp_path, at=2, file_blake3=blake3_hex(changed))
+    files = {one.file for one in verify(tmp_path).findings if not one.note}
+    assert "epoch-0002.h5" in files
+    assert files <= {"epoch-0002.h5", "run.json"}
 
 
 def test_every_file_that_no_digest_covers_is_named(tmp_path: Path) -> None:
