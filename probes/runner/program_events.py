@@ -107,9 +107,14 @@ class ProgramEvents:
             return self.engine.look(phase_of(root), get_ident()) or NO_NUMBERS
         if self.engine.watch.halts:
             self.halt()
+        phase = phase_of(root)
+        if phase == "train" and loader_watch.thread != get_ident():
+            loader_watch.follow()
         if loader_watch.gone:
             loader_watch.settle()
-        at = self.engine.enter(phase_of(root), get_ident(), grad=torch.is_grad_enabled())
+        if loader_watch.fetched and loader_watch.thread == get_ident():
+            loader_watch.at_fetched(phase)
+        at = self.engine.enter(phase, get_ident(), grad=torch.is_grad_enabled())
         if self.engine.failures.first is not None:
             self._raise_within_call()
         return at or NO_NUMBERS
@@ -203,6 +208,7 @@ class ProgramEvents:
             return
         owned = self.owns(optimizer)
         if owned:
+            loader_watch.optimizer_stepped()
             self.collect_compiled()
         held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
         self.engine.updated(held, optimizer, owned=owned)

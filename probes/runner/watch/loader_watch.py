@@ -10,7 +10,9 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from itertools import count
 from operator import attrgetter
+from threading import get_ident
 from types import FrameType
 from typing import Any, Protocol
 
@@ -21,6 +23,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 from probes.provenance.loaders import SeenLoaders
 
 Call = Callable[..., Any]
+TRAIN = "train"
 
 
 class LoaderListener(Protocol):
@@ -55,16 +58,24 @@ class WatchedPass:
         grad: whether gradients were on when the last was pulled.
         length: batches that the pass has; -1 where that is not known.
         last_pull: number of its last pull among those of all passes.
+        thread: the thread that began it, or has pulled from it since.
+        reported: whether the listeners have heard of it.
+        used: the phase of the first call after it began, where another thread fetches its batches.
+        over: whether that thread has come to its end, which the listeners have not heard yet.
     """
 
     key: int
     loader: int
+    thread: int
     endless: bool = False
     length: int = -1
     last_pull: int = 0
     pulls: int = 0
     served: int = 0
     grad: bool = True
+    reported: bool = False
+    used: str = ""
+    over: bool = False
 
     @property
     def ahead(self) -> int:
@@ -78,7 +89,13 @@ class LoaderWatch:
     A class derived from `DataLoader` may have an `__iter__` of its own, such as one that runs a single inner iterator for ever: a call of
     it is a pass, and the inner iterator's batches belong to the last one. Its iterators are the program's, and stay as they are.
 
+    Passes are reported of one thread, the one that the loop runs in: that of the last listener, until a training call comes in another
+    one. Those of other threads, which may evaluate, are noted and not reported. Where another thread only fetches the batches of a pass
+    that the loop began, as behind a queue, the loop is at a batch of it from its first training call after an optimizer's step.
+
     Attributes:
+        thread: the thread of the loop.
+        fetched: the passes of the loop whose batches another thread fetches, in the order in which it began to.
         seen: what the loaders draw from.
     """
 
@@ -94,29 +111,82 @@ class LoaderWatch:
         self.gone: deque[tuple[str, int]] = deque()
         self._wrapped: list[tuple[type, str, Call, Call]] = []
         self._subclass_hook: Any = None
-        self._place = (0, 0)
-        self._next = 0
+        self._process = 0
+        self._trained = False
+        self._numbers = count(1)
+        self._next_is_due = True
+        self.thread = 0
+        self.fetched: list[WatchedPass] = []
 
     def add(self, listener: LoaderListener) -> None:
         """Begin to listen; passes that began before are reported again."""
         if not self.listeners:
-            self._place = (os.getpid(), threading.get_ident())
+            self._process, self._trained = os.getpid(), False
             self._wrap()
         self.listeners = (*self.listeners, listener)
-        known = {watched.key: watched for watched in (*self._passes.values(), *self._outer.values())}
-        for watched in sorted(known.values(), key=attrgetter("last_pull")):
+        self.thread = get_ident()
+        for watched in (*self.fetched, *self._known()):
+            self._report_again(watched, (listener,))
+
+    def follow(self) -> None:
+        """A training call comes in this thread: the loop runs in it, unless the thread that trained before goes on."""
+        if self._trained and any(thread.ident == self.thread for thread in threading.enumerate()):
+            return
+        self.thread, self._trained = get_ident(), False
+        for watched in self._known():
+            if not watched.reported:
+                self._report_again(watched, self.listeners)
+
+    def optimizer_stepped(self) -> None:
+        """An optimizer has stepped the model in this thread."""
+        self._trained = self._trained or get_ident() == self.thread
+        self._next_is_due = True
+
+    def at_fetched(self, phase: str) -> None:
+        """A call in the loop's thread; report the batch that it is on, where another thread has fetched it.
+
+        Args:
+            phase: `train` or `eval`, of the call.
+        """
+        newest = self.fetched[-1]
+        former = [one for one in self.fetched[:-1] if one.used == TRAIN]
+        if phase != TRAIN:
+            newest.used = newest.used or phase
+            return
+        if newest.used != TRAIN and not (newest.used and former):
+            for one in former:
+                for listener in self.listeners if one.over else ():
+                    listener.pass_exhausted(one.key)
+                one.over = False
+            newest.used, self._next_is_due = TRAIN, True
+            self.fetched = [newest]
+        if self._next_is_due:
+            self._next_is_due = False
+            current = next(one for one in reversed(self.fetched) if one.used == TRAIN)
+            for listener in self.listeners:
+                listener.batch_pulled(current.key, grad=True, last=current.over or current.pulls == current.length, before=False)
+
+    def _known(self) -> list[WatchedPass]:
+        """The passes of the loop's thread that are not over, in the order of their last pulls."""
+        every = {watched.key: watched for watched in (*self._passes.values(), *self._outer.values())}
+        return sorted((watched for watched in every.values() if watched.thread == self.thread), key=attrgetter("last_pull"))
+
+    def _report_again(self, watched: WatchedPass, listeners: tuple[LoaderListener, ...]) -> None:
+        watched.reported = True
+        for listener in listeners:
             listener.pass_begins(watched.key, watched.loader, endless=watched.endless)
             if watched.loader not in self._loaders.values():
                 listener.loader_gone(watched.loader)
-            for pull in range(1 + watched.ahead if watched.pulls else 0):
+            for pull in range(1 + watched.ahead if watched.pulls and watched.thread == self.thread else 0):
                 last = watched.pulls == watched.length and pull == watched.ahead
                 listener.batch_pulled(watched.key, grad=watched.grad, last=last, before=True)
 
     def model_called(self) -> None:
-        """A model was called, whatever it is: what was pulled is in use."""
-        for watched in self._unserved:
+        """A model was called, whatever it is: what was pulled in this thread is in use."""
+        thread = get_ident()
+        for watched in [one for one in self._unserved if one.thread == thread]:
             watched.served += 1
-        self._unserved.clear()
+            self._unserved.remove(watched)
 
     def remove(self, listener: LoaderListener) -> None:
         """Listen no more; a method that the program has replaced since stays the program's."""
@@ -131,16 +201,17 @@ class LoaderWatch:
             del DataLoader.__init_subclass__
         self.seen = SeenLoaders()
         self._streams.clear()
+        self.fetched.clear()
         self._passes.clear()
         self._outer.clear()
         self._loaders.clear()
 
     def settle(self) -> None:
         """Report passes and loaders that are gone; the collector queues them at any time."""
-        while self.gone:
-            kind, key = self.gone.popleft()
+        while self.gone and get_ident() == self.thread:
+            event, key = self.gone.popleft()
             for listener in self.listeners:
-                (listener.pass_gone if kind == "pass" else listener.loader_gone)(key)
+                getattr(listener, event)(key)
 
     def _wrap(self) -> None:
         self._replace(DataLoader, "__iter__", self._iter)
@@ -203,11 +274,12 @@ class LoaderWatch:
         self._passes[id(iterator)] = self._begin(loader, frame) if outer is None else outer
 
     def _begin(self, loader: Any, frame: FrameType) -> WatchedPass:
-        self._next += 1
-        endless = any(one is known for one in _generators(frame) for known in self._streams)
-        self._streams = []
-        watched = WatchedPass(self._next, self._key(loader), endless, _length(loader))
-        for listener in self.listeners:
+        here, endless = get_ident() == self.thread, False
+        if here:
+            endless = any(one is known for one in _generators(frame) for known in self._streams)
+            self._streams = []
+        watched = WatchedPass(next(self._numbers), self._key(loader), get_ident(), endless, _length(loader), reported=here)
+        for listener in self.listeners if here else ():
             listener.pass_begins(watched.key, watched.loader, endless=endless)
         return watched
 
@@ -215,8 +287,7 @@ class LoaderWatch:
         """The key of a loader; an id may pass on to another object."""
         known = self._loaders.get(id(loader))
         if known is None:
-            self._next += 1
-            known = self._loaders[id(loader)] = self._next
+            known = self._loaders[id(loader)] = next(self._numbers)
             weakref.finalize(loader, self._lose_loader, id(loader)).atexit = False
             self.dataset = self.dataset or type(loader.dataset).__name__
             self.seen.see(loader)
@@ -228,6 +299,10 @@ class LoaderWatch:
             if watched is None:
                 return original(iterator)
             watched = self._outer_of(watched)
+            if watched.thread != get_ident():
+                if watched.thread == self.thread:
+                    self.fetched.append(watched)
+                watched.thread, watched.reported = get_ident(), False
             try:
                 batch = original(iterator)
             except StopIteration:
@@ -240,14 +315,16 @@ class LoaderWatch:
 
     def _pulled(self, watched: WatchedPass) -> None:
         self.settle()
-        self._next += 1
-        watched.pulls, watched.last_pull, watched.grad = watched.pulls + 1, self._next, torch.is_grad_enabled()
+        watched.pulls, watched.last_pull, watched.grad = watched.pulls + 1, next(self._numbers), torch.is_grad_enabled()
         if watched not in self._unserved:
             self._unserved.append(watched)
-        for listener in self.listeners:
+        for listener in self.listeners if watched.thread == self.thread else ():
             listener.batch_pulled(watched.key, grad=watched.grad, last=watched.pulls == watched.length, before=False)
 
     def _exhausted(self, watched: WatchedPass, frame: FrameType) -> None:
+        if watched.thread != self.thread:
+            watched.over = True
+            return
         self.settle()
         self._streams = _generators(frame)
         for listener in self.listeners:
@@ -261,17 +338,19 @@ class LoaderWatch:
     def _lose(self, iterator: int) -> None:
         watched = self._passes.pop(iterator, None)
         if watched is not None:
-            self.gone.append(("pass", watched.key))
+            if watched.over:
+                self.gone.append(("pass_exhausted", watched.key))
+            self.gone.append(("pass_gone", watched.key))
 
     def _lose_loader(self, loader: int) -> None:
         key = self._loaders.pop(loader, None)
         self._outer.pop(loader, None)
         if key is not None:
-            self.gone.append(("loader", key))
+            self.gone.append(("loader_gone", key))
 
     def _is_here(self) -> bool:
-        """Whether this is the program's own thread; nothing is counted in a worker process or a prefetching thread."""
-        return bool(self.listeners) and (os.getpid(), threading.get_ident()) == self._place
+        """Whether this is the program's own process; nothing is counted in a worker."""
+        return bool(self.listeners) and os.getpid() == self._process
 
 
 def _length(loader: Any) -> int:
