@@ -29,7 +29,8 @@ class BatchPass:
         loader: the loader.
         endless: whether the same generator had begun a pass over the loader before: a stream that never ends.
         pulls: batches so far.
-        last_pull: number of its last pull among all pulls of the run.
+        first_pull: number of its first pull among all pulls of the run.
+        last_pull: number of its last pull among them.
         phase: the phase that a call would have been in when it was pulled last.
         feeds: whether a training call was made on a batch of it.
         at_last: whether the batch that was pulled last is known to be the last one.
@@ -38,11 +39,13 @@ class BatchPass:
         served: batches whose step is over.
         ahead: batches that were pulled before the first of them was used, as by a loader that looks for the last one.
         counted: batches that training calls were made on.
+        alone: how many of those were the only batch that was pulled for the call.
     """
 
     loader: LoaderState
     endless: bool = False
     pulls: int = 0
+    first_pull: int = 0
     last_pull: int = 0
     phase: str = ""
     feeds: bool = False
@@ -52,6 +55,12 @@ class BatchPass:
     served: int = 0
     ahead: int = -1
     counted: int = 0
+    alone: int = 0
+
+    @property
+    def is_a_loop(self) -> bool:
+        """Whether steps of its own were made on it, one batch after the other, rather than steps with batches of other loaders, too."""
+        return self.alone > 1
 
     @property
     def live(self) -> bool:
@@ -112,6 +121,7 @@ class BatchPasses:
         self.pulls += 1
         found.pulls += 1
         found.exhausted = 0  # a loader may begin its inner iterator again within a pass
+        found.first_pull = found.first_pull or self.pulls
         found.last_pull, found.phase, found.at_last = self.pulls, phase, last
         if found not in self.fresh:
             self.fresh.append(found)
@@ -162,7 +172,7 @@ class BatchPasses:
         for one in found:
             self.training_passes += not one.feeds
             self.training_pulls += one.pulls - one.counted
-            one.feeds, one.counted = True, one.pulls
+            one.feeds, one.counted, one.alone = True, one.pulls, one.alone + (len(found) == 1)
             if one.ahead < 0:
                 one.ahead = one.pulls - 1
             if one not in self.epoch:
@@ -197,13 +207,24 @@ class BatchPasses:
         Returns:
             Whether the pass begins an epoch: its loader was gone over in the open one already, or the main ones of that are gone.
         """
-        if not fed or fed[0] is self.main or (self.main is not None and self.main.live and self.main.loader is not fed[0].loader):
+        if not fed or fed[0] is self.main or (self.main is not None and self._goes_on(self.main, fed[0])):
             return False
         self.main = fed[0]
         mains = [loader for loader in self.mains if loader.trains or not by_optimizer]
         self.mains.append(self.main.loader)
         again = self.main.loader in known and (self.main.loader.trains or not by_optimizer)
         return again or (bool(mains) and all(loader.gone for loader in mains))
+
+    def _goes_on(self, main: BatchPass, fed: BatchPass) -> bool:
+        """Whether the main pass is still the one of the loop, although a training call is made on a batch of another one.
+
+        One that the program holds and has left, such as the iterator of a warm-up, goes on no more: a whole pass over the other loader
+        went by without it.
+        """
+        if not main.live or main.loader is fed.loader:
+            return False
+        before = [one.first_pull for one in self.epoch if one.loader is fed.loader and one is not fed]
+        return not (main.is_a_loop and before and main.last_pull < before[-1])
 
     @property
     def loaders(self) -> set[LoaderState]:

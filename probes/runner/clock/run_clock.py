@@ -19,7 +19,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from probes.runner.clock.answers import Answers, Position, SeveralUpdates
-from probes.runner.clock.batch_passes import TRAIN, BatchPasses
+from probes.runner.clock.batch_passes import TRAIN, BatchPass, BatchPasses
 from probes.runner.clock.event_counts import EventCounts
 from probes.runner.clock.open_epoch import BY_OPTIMIZER, OpenEpoch
 from probes.runner.clock.open_steps import BatchLoop, OpenStep, OpenSteps
@@ -335,11 +335,16 @@ class RunClock:
         self.steps.end_waiting()
         found = self.passes.pull(key, self.phases[-1] if self.phases else phase, last)
         step = self.steps.innermost()
-        if step is not None and step.accumulates and (found.feeds or found.loader.trains):
+        if step is not None and step.accumulates and (found.feeds or found.loader.trains or self._begins_a_loop(found)):
             by_update = bool(step.updates) and self.rule in BY_OPTIMIZER
             if by_update or step.raised or (self.rule == "batch" and found is self.passes.main):
                 self.steps.end(step)
         return self.steps.take()
+
+    def _begins_a_loop(self, found: BatchPass) -> bool:
+        """Whether a loop over another loader begins behind one that made a step of each batch."""
+        main = self.passes.main
+        return found.phase == TRAIN and found.pulls == 1 and main is not None and main is not found and main.is_a_loop
 
     def pass_exhausted(self, key: Hashable) -> Answers:
         """A pass has no more batches; a training step that an optimizer has ended is committed, as nothing of it can come."""

@@ -190,6 +190,9 @@ class LoaderWatch:
 
     def remove(self, listener: LoaderListener) -> None:
         """Listen no more; a method that the program has replaced since stays the program's."""
+        for watched in self.fetched:
+            if watched.over and watched.used == TRAIN:
+                listener.pass_exhausted(watched.key)
         self.listeners = tuple(one for one in self.listeners if one is not listener)
         if self.listeners:
             return
