@@ -112,8 +112,8 @@ class ProgramEvents:
             loader_watch.follow()
         if loader_watch.gone:
             loader_watch.settle()
-        if loader_watch.fetched and loader_watch.thread == get_ident():
-            loader_watch.at_fetched(phase)
+        if loader_watch.fetched.passes and loader_watch.thread == get_ident():
+            loader_watch.fetched.called(phase, loader_watch.listeners)
         at = self.engine.enter(phase, get_ident(), grad=torch.is_grad_enabled())
         if self.engine.failures.first is not None:
             self._raise_within_call()

@@ -8,79 +8,22 @@ import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from collections.abc import Callable
 from itertools import count
 from operator import attrgetter
 from threading import get_ident
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from probes.provenance.loaders import SeenLoaders
+from probes.runner.watch.fetched_passes import FetchedPasses
+from probes.runner.watch.watched_pass import LoaderListener, WatchedPass
 
 Call = Callable[..., Any]
-TRAIN = "train"
-
-
-class LoaderListener(Protocol):
-    """Who hears of passes over loaders."""
-
-    def pass_begins(self, key: Hashable, loader: Hashable, *, endless: bool) -> None:
-        """A loader begins to be iterated over."""
-
-    def batch_pulled(self, key: Hashable, *, grad: bool, last: bool, before: bool) -> None:
-        """A batch is asked for; `grad`, whether gradients are on; `before`, whether it was asked for before the listener was there."""
-
-    def pass_exhausted(self, key: Hashable) -> None:
-        """A pass has no more batches."""
-
-    def pass_gone(self, key: Hashable) -> None:
-        """Nobody holds the iterator of a pass any more."""
-
-    def loader_gone(self, loader: Hashable) -> None:
-        """Nobody holds a loader any more."""
-
-
-@dataclass(slots=True)
-class WatchedPass:
-    """A pass that is not over.
-
-    Attributes:
-        key: tells it from others.
-        loader: tells its loader from others.
-        endless: whether the same generator had begun a pass over the loader before.
-        pulls: batches so far.
-        served: how often a model was called after a batch of it was pulled.
-        grad: whether gradients were on when the last was pulled.
-        length: batches that the pass has; -1 where that is not known.
-        last_pull: number of its last pull among those of all passes.
-        thread: the thread that began it, or has pulled from it since.
-        reported: whether the listeners have heard of it.
-        used: the phase of the first call after it began, where another thread fetches its batches.
-        over: whether that thread has come to its end, which the listeners have not heard yet.
-    """
-
-    key: int
-    loader: int
-    thread: int
-    endless: bool = False
-    length: int = -1
-    last_pull: int = 0
-    pulls: int = 0
-    served: int = 0
-    grad: bool = True
-    reported: bool = False
-    used: str = ""
-    over: bool = False
-
-    @property
-    def ahead(self) -> int:
-        """Batches that were asked for before a model was called with the one before them."""
-        return self.pulls - max(self.served, 1)
 
 
 class LoaderWatch:
@@ -90,12 +33,11 @@ class LoaderWatch:
     it is a pass, and the inner iterator's batches belong to the last one. Its iterators are the program's, and stay as they are.
 
     Passes are reported of one thread, the one that the loop runs in: that of the last listener, until a training call comes in another
-    one. Those of other threads, which may evaluate, are noted and not reported. Where another thread only fetches the batches of a pass
-    that the loop began, as behind a queue, the loop is at a batch of it from its first training call after an optimizer's step.
+    one. Those of other threads, which may evaluate, are noted and not reported.
 
     Attributes:
         thread: the thread of the loop.
-        fetched: the passes of the loop whose batches another thread fetches, in the order in which it began to.
+        fetched: the passes of the loop whose batches another thread fetches.
         seen: what the loaders draw from.
     """
 
@@ -114,9 +56,8 @@ class LoaderWatch:
         self._process = 0
         self._trained = False
         self._numbers = count(1)
-        self._next_is_due = True
         self.thread = 0
-        self.fetched: list[WatchedPass] = []
+        self.fetched = FetchedPasses()
 
     def add(self, listener: LoaderListener) -> None:
         """Begin to listen; passes that began before are reported again."""
@@ -125,7 +66,7 @@ class LoaderWatch:
             self._wrap()
         self.listeners = (*self.listeners, listener)
         self.thread = get_ident()
-        for watched in (*self.fetched, *self._known()):
+        for watched in (*self.fetched.passes, *self._known()):
             self._report_again(watched, (listener,))
 
     def follow(self) -> None:
@@ -140,31 +81,7 @@ class LoaderWatch:
     def optimizer_stepped(self) -> None:
         """An optimizer has stepped the model in this thread."""
         self._trained = self._trained or get_ident() == self.thread
-        self._next_is_due = True
-
-    def at_fetched(self, phase: str) -> None:
-        """A call in the loop's thread; report the batch that it is on, where another thread has fetched it.
-
-        Args:
-            phase: `train` or `eval`, of the call.
-        """
-        newest = self.fetched[-1]
-        former = [one for one in self.fetched[:-1] if one.used == TRAIN]
-        if phase != TRAIN:
-            newest.used = newest.used or phase
-            return
-        if newest.used != TRAIN and not (newest.used and former):
-            for one in former:
-                for listener in self.listeners if one.over else ():
-                    listener.pass_exhausted(one.key)
-                one.over = False
-            newest.used, self._next_is_due = TRAIN, True
-            self.fetched = [newest]
-        if self._next_is_due:
-            self._next_is_due = False
-            current = next(one for one in reversed(self.fetched) if one.used == TRAIN)
-            for listener in self.listeners:
-                listener.batch_pulled(current.key, grad=True, last=current.over or current.pulls == current.length, before=False)
+        self.fetched.due = True
 
     def _known(self) -> list[WatchedPass]:
         """The passes of the loop's thread that are not over, in the order of their last pulls."""
@@ -190,9 +107,7 @@ class LoaderWatch:
 
     def remove(self, listener: LoaderListener) -> None:
         """Listen no more; a method that the program has replaced since stays the program's."""
-        for watched in self.fetched:
-            if watched.over and watched.used == TRAIN:
-                listener.pass_exhausted(watched.key)
+        self.fetched.end(listener)
         self.listeners = tuple(one for one in self.listeners if one is not listener)
         if self.listeners:
             return
@@ -204,7 +119,7 @@ class LoaderWatch:
             del DataLoader.__init_subclass__
         self.seen = SeenLoaders()
         self._streams.clear()
-        self.fetched.clear()
+        self.fetched.passes.clear()
         self._passes.clear()
         self._outer.clear()
         self._loaders.clear()
@@ -304,7 +219,7 @@ class LoaderWatch:
             watched = self._outer_of(watched)
             if watched.thread != get_ident():
                 if watched.thread == self.thread:
-                    self.fetched.append(watched)
+                    self.fetched.passes.append(watched)
                 watched.thread, watched.reported = get_ident(), False
             try:
                 batch = original(iterator)

@@ -1,0 +1,64 @@
+"""A pass over a DataLoader, as it is watched, and who hears of it."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class LoaderListener(Protocol):
+    """Who hears of passes over loaders."""
+
+    def pass_begins(self, key: Hashable, loader: Hashable, *, endless: bool) -> None:
+        """A loader begins to be iterated over."""
+
+    def batch_pulled(self, key: Hashable, *, grad: bool, last: bool, before: bool) -> None:
+        """A batch is asked for; `grad`, whether gradients are on; `before`, whether it was asked for before the listener was there."""
+
+    def pass_exhausted(self, key: Hashable) -> None:
+        """A pass has no more batches."""
+
+    def pass_gone(self, key: Hashable) -> None:
+        """Nobody holds the iterator of a pass any more."""
+
+    def loader_gone(self, loader: Hashable) -> None:
+        """Nobody holds a loader any more."""
+
+
+@dataclass(slots=True)
+class WatchedPass:
+    """A pass that is not over.
+
+    Attributes:
+        key: tells it from others.
+        loader: tells its loader from others.
+        endless: whether the same generator had begun a pass over the loader before.
+        pulls: batches so far.
+        served: how often a model was called after a batch of it was pulled.
+        grad: whether gradients were on when the last was pulled.
+        length: batches that the pass has; -1 where that is not known.
+        last_pull: number of its last pull among those of all passes.
+        thread: the thread that began it, or has pulled from it since.
+        reported: whether the listeners have heard of it.
+        used: the phase of the first call after it began, where another thread fetches its batches.
+        over: whether that thread has come to its end, which the listeners have not heard yet.
+    """
+
+    key: int
+    loader: int
+    thread: int
+    endless: bool = False
+    length: int = -1
+    last_pull: int = 0
+    pulls: int = 0
+    served: int = 0
+    grad: bool = True
+    reported: bool = False
+    used: str = ""
+    over: bool = False
+
+    @property
+    def ahead(self) -> int:
+        """Batches that were asked for before a model was called with the one before them."""
+        return self.pulls - max(self.served, 1)
