@@ -402,6 +402,18 @@ def test_a_hostile_file_takes_down_no_more_than_the_child(run: Path, monkeypatch
     assert [finding.code for finding in found.findings] == ["crashed"]
 
 
+def test_the_child_of_untrusted_runs_no_code_of_the_working_directory(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "of-a-stranger"
+    (folder / "probes").mkdir(parents=True)
+    for name in ("json.py", "h5py.py", "sitecustomize.py", "probes/__init__.py"):
+        (folder / name).write_text("print('run verifies'); raise SystemExit(0)\n", encoding="utf-8")
+    monkeypatch.chdir(folder)
+    (run / FILE).write_bytes((run / FILE).read_bytes()[:-9])
+    done = CliRunner().invoke(command, [str(run), "--untrusted"])
+    assert done.exit_code == 1
+    assert "run verifies" not in done.output
+
+
 def test_verify_needs_no_torch(run: Path) -> None:
     script = f"import sys; from probes.proof.verify import verify; assert verify({str(run)!r}).ok; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
