@@ -1,4 +1,4 @@
-"""Read whole files that anyone may have made: regular files only, no links, bounded sizes, plain JSON."""
+"""Open files: those that anyone may have made (regular files only, no links, bounded sizes, plain JSON), and those that a run writes to."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ from typing import Any, NoReturn
 
 from probes.errors import FileRefused, StorageError
 
+try:
+    import fcntl
+except ImportError:  # not on every system
+    fcntl = None  # type: ignore[assignment]
+
 LARGEST_TEXT = 256 << 20
+STANDARD = 2  # the descriptors up to here are those of stdin, stdout and stderr
 DEEPEST = 64
 LARGEST_INTEGER = 1 << 64
 
@@ -112,3 +118,34 @@ def _check_depth(value: Any) -> None:
         if not level:
             return
     raise ValueError(f"more than {DEEPEST} levels")
+
+
+def open_above(path: str | os.PathLike[str], flags: int, mode: int = 0o666) -> int:
+    """Open a file under a descriptor above those of stdin, stdout and stderr.
+
+    A program that has closed one of them, as a daemon does, leaves its number to the next file that is opened, and whatever it prints
+    then goes into that file.
+
+    Args:
+        path: the file.
+        flags: of `os.open`.
+        mode: of a file that is created.
+
+    Returns:
+        The descriptor; it is closed across exec.
+
+    Raises:
+        OSError: as `os.open`.
+    """
+    descriptor = os.open(path, flags | getattr(os, "O_CLOEXEC", 0), mode)
+    if descriptor > STANDARD:
+        return descriptor
+    try:
+        return duplicate_above(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def duplicate_above(descriptor: int) -> int:
+    """Another descriptor of an open file, above those of stdin, stdout and stderr, closed across exec."""
+    return os.dup(descriptor) if fcntl is None else fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, STANDARD + 1)

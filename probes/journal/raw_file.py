@@ -10,6 +10,7 @@ from errno import EIO
 from pathlib import Path
 
 from probes.digest import Buffer
+from probes.plain_file import open_above
 
 Write = Callable[[Sequence[Buffer], int], int]  # of parts at an offset; how many bytes were taken
 
@@ -29,7 +30,7 @@ class RawFile:
 
     def __init__(self, path: Path, *, create: bool) -> None:
         flags = os.O_RDWR | _CLOEXEC | (os.O_CREAT | os.O_EXCL if create else getattr(os, "O_NOFOLLOW", 0))
-        self._descriptor = os.open(path, flags, 0o666)
+        self._descriptor = open_above(path, flags, 0o666)
 
     def write(self, parts: Sequence[Buffer], offset: int) -> int:
         """Write parts one behind the other with one system call, and return how many bytes were taken."""

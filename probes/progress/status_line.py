@@ -74,11 +74,13 @@ class StatusLine:
             self._draw(ERASE)
 
     def _draw(self, text: str) -> None:
-        """Write what is ours: the bytes of the stream do not take the line back for it."""
+        """Write what is ours: the bytes of the stream do not take the line back for it. A stream that was closed takes nothing more."""
         self._drawing = True
         try:
             self._write(text)
             self._flush()
+        except (OSError, ValueError):
+            self.usable = False
         finally:
             self._drawing = False
 

@@ -19,6 +19,7 @@ from multiprocessing.process import BaseProcess
 from types import ModuleType
 from typing import Any
 
+from probes.plain_file import duplicate_above
 from probes.provenance.installed import is_installed
 from probes.provenance.process_starts import process_starts
 
@@ -54,7 +55,7 @@ class ChildImports(MetaPathFinder):
         if self._file is None:
             with suppress(OSError):  # no room for files: nothing is noted
                 with tempfile.TemporaryFile() as made:
-                    self._file = os.dup(made.fileno())
+                    self._file = duplicate_above(made.fileno())
                     fcntl.fcntl(self._file, fcntl.F_SETFL, fcntl.fcntl(self._file, fcntl.F_GETFL) | os.O_APPEND)
                 self._inode = os.fstat(self._file).st_ino
         return 0 if self._file is None else os.fstat(self._file).st_size

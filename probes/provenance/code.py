@@ -90,6 +90,8 @@ def repository(directory: Path) -> tuple[GitRecord, bytes]:
     status = git(directory, "status", "--porcelain=v2", "--branch", "--untracked-files=no").decode(errors="replace").splitlines()
     heads = dict(line[2:].split(" ", 1) for line in status if line.startswith("# "))
     dirty = any(not line.startswith("# ") for line in status)
+    if not {"branch.oid", "branch.head"} <= heads.keys():  # a program that takes no notice of its children hides how git ended
+        raise GitUnknown("git printed no commit and no branch")
     commit, branch = heads["branch.oid"], heads["branch.head"]
     diff = b""
     if dirty and commit != "(initial)":

@@ -37,9 +37,16 @@ def module_files(script: Path | None, modules: Mapping[str, object] | None = Non
     found = {} if script is None else {_name(script, here): script}
     loaded = list((sys.modules if modules is None else modules).values())
     for place in (*(getattr(module, "__file__", None) for module in loaded), *more):
-        if isinstance(place, str) and not is_installed(place) and (path := Path(place)).is_file():
+        if isinstance(place, str) and not is_installed(place) and _is_file(path := Path(place)):
             found[_name(path, here)] = path
     return dict(sorted(found.items()))
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:  # a program may put any text into a module's `__file__`
+        return False
 
 
 def class_files(classes: Iterable[type]) -> set[str]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from probes.digest import blake3_hex
 from probes.errors import StorageError
 from probes.journal.raw_file import sync_directory
+from probes.plain_file import open_above
 from probes.run_directory.file_name import final_name, manifest_files, manifest_name, temporary_name
 from probes.run_directory.launch.launch_file import is_launch_file, launches
 from probes.run_directory.owner.claim import FoundClaim, claims, is_claim
@@ -172,7 +173,7 @@ def write_whole(path: Path, content: bytes, *, replace: bool = False) -> None:
     """Write a file that has its name only when all of it is on the device."""
     temporary = path.with_name(temporary_name(path.name))
     try:
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        handle = open_above(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()

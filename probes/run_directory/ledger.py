@@ -14,6 +14,7 @@ from typing import Any
 from probes.errors import StorageError
 from probes.host import free_words
 from probes.journal.raw_file import sync_directory, write_rest
+from probes.plain_file import open_above
 from probes.run_directory.ledger_lines import FIRST, LedgerLine, line, read_ledger, require_sound, series_rows
 
 LONGEST_LINE, LARGEST = 4 << 20, 64 << 20  # bytes of a line and of a ledger with series; a reader takes a ledger of 256 MiB
@@ -97,7 +98,7 @@ class Ledger:
             StorageError: the file cannot be written.
         """
         try:
-            descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | getattr(os, "O_CLOEXEC", 0), 0o666)
+            descriptor = open_above(self.path, os.O_WRONLY | os.O_CREAT, 0o666)
             try:
                 with suppress(OSError):  # a file system without locks
                     fcntl.flock(descriptor, fcntl.LOCK_EX)

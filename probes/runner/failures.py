@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from probes.hooks.capture.account import REASONS
 from probes.hooks.capture.run_state import CaptureClock, RunState, StepState
 from probes.hooks.capture.tap import Tap
 from probes.plan import Binding, Plan
+from probes.progress.stderr import tell
 
 MOST_REPORTED = 3  # targets of a probe that are reported for one reason while the program runs
 
@@ -116,4 +116,4 @@ def _place(binding: Binding) -> str:
 
 def print_line(text: str) -> None:
     """Write a line on stderr."""
-    print(f"probes: {text}", file=sys.stderr, flush=True)
+    tell(f"probes: {text}")

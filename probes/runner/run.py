@@ -28,6 +28,7 @@ from probes.hooks.capture.account import Account
 from probes.hooks.capture.model_copies import clean_copies
 from probes.plan import Plan
 from probes.printable import html_lines
+from probes.progress.stderr import tell
 from probes.provenance.child_imports import child_imports
 from probes.run_directory.launch.end_note import leave
 from probes.run_directory.recording import Recording
@@ -80,7 +81,7 @@ class Run(RunLoops):
         except StorageError as failure:  # a disk that fails must not keep the program from saving its model
             if self.plan.loaded.spec.on_error == "raise" or self.engine.failures.fatal:
                 raise
-            print(f"error: {failure}", file=sys.stderr)
+            tell(f"error: {failure}")
 
     @property
     def _is_used(self) -> bool:

@@ -15,6 +15,7 @@ from types import CodeType, ModuleType, TracebackType
 
 from probes.errors import StorageError, UsageError
 from probes.optional_package import require_torch
+from probes.progress.stderr import tell
 
 INTERRUPTED = 130
 OURS = str(Path(__file__).resolve().parent.parent) + os.sep
@@ -144,14 +145,14 @@ def _left(leaving: SystemExit) -> ProgramEnding:
         return ProgramEnding(0)
     if isinstance(code, int):
         return ProgramEnding(code, leaving)
-    print(code, file=sys.stderr)
+    tell(str(code))
     return ProgramEnding(1, leaving)
 
 
 def show(error: BaseException) -> None:
     """Print a program's traceback as the interpreter would, without our own frames."""
     if isinstance(error, StorageError):
-        print(f"error: {error}", file=sys.stderr)
+        tell(f"error: {error}")
     elif not isinstance(error, SystemExit):
         error.__traceback__ = trimmed(error.__traceback__)
         sys.excepthook(type(error), error, error.__traceback__)

@@ -71,7 +71,7 @@ class Progress:
             if every is None and run.recording.launch is not None and run.ended_well:
                 continue  # the last rank says it for all
             rank = _rank(run).rstrip() if every is None else ""
-            width = shutil.get_terminal_size().columns if self.stream.isatty() else None
+            width = shutil.get_terminal_size().columns if self.line.usable else None
             table = run.summary().text(width) if every is None else every.text(width)
             self.say("\n".join(["", *([rank] if rank else []), table, *models, f"next: probes ls {shown(run.directory)}"]))
 

@@ -103,3 +103,10 @@ def test_a_change_of_an_untracked_module_changes_the_identity_of_the_code(projec
     with (project / "b" / "sources.zip").open("ab") as file:
         file.write(b"x")
     assert [finding.code for finding in probes.verify(project / "b").findings] == ["sources-edited"]
+
+
+def test_a_module_whose_file_is_no_path_is_left_out() -> None:
+    modules = {name: ModuleType(name) for name in ("long", "null", "lines")}
+    for name, place in (("long", "x" * 5000), ("null", "a\0b"), ("lines", "a\nb")):
+        modules[name].__file__ = place
+    assert module_files(None, modules) == {}

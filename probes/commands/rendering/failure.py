@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import traceback
+from contextlib import suppress
 
 import click
 
@@ -26,10 +27,16 @@ def answer(error: Exception, *, debug: bool = False) -> int:
         The exit code.
     """
     if debug:
-        click.echo("".join(traceback.format_exception(error)), err=True)
+        _say("".join(traceback.format_exception(error)))
     text, code = _message(error)
-    click.echo(text, err=True)
+    _say(text)
     return code
+
+
+def _say(text: str) -> None:
+    """Print on stderr; a script under `probes run` may have closed it."""
+    with suppress(ValueError):
+        click.echo(text, err=True)
 
 
 def _message(error: Exception) -> tuple[str, int]:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from probes.digest import canonical
 from probes.errors import FileRefused
-from probes.plain_file import plain_object, read_plain
+from probes.plain_file import open_above, plain_object, read_plain
 from probes.run_directory.file_name import attempt_of_manifest, manifest_files, temporary_name
 from probes.run_directory.publish import publish
 
@@ -128,7 +128,7 @@ def write_whole(path: Path, content: bytes) -> None:
     """
     temporary = path.with_name(temporary_name(path.name))
     try:
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        handle = open_above(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
         with os.fdopen(handle, "wb") as file:
             file.write(content)
             file.flush()

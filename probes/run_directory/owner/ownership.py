@@ -22,6 +22,7 @@ from weakref import WeakSet
 
 from probes.errors import StorageError
 from probes.host import boot_id, is_local, process_namespace, started
+from probes.plain_file import open_above
 from probes.run_directory.file_name import final_name, manifest_name, temporary_name
 from probes.run_directory.owner import claim as claim_file
 from probes.run_directory.owner import heartbeat
@@ -268,7 +269,7 @@ def _publish(directory: Path, rank: int | None, generation: int, run_id: str, ta
     temporary = directory / temporary_name("claim")
     descriptor = -1
     try:
-        descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        descriptor = open_above(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
         claim = _note(descriptor, directory, run_id, task, files)
         os.write(descriptor, json.dumps(claim._asdict()).encode())
         _name(temporary, path)

@@ -8,6 +8,8 @@ import stat
 from collections.abc import Callable
 from pathlib import Path
 
+from probes.plain_file import open_above
+
 PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}\.[a-z0-9]{1,16}")
 RESERVED = re.compile(r"ledger.*|run\.json|spec\.yaml|.*\.(h5|journal|tmp|lock)")  # names that the record uses
 
@@ -36,7 +38,7 @@ def open_to_append(path: Path, end: Callable[[int, int], int]) -> int:
         OSError: the file cannot be opened, is a link, or is not a plain file.
     """
     flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-    handle = os.open(path, flags, 0o666)
+    handle = open_above(path, flags, 0o666)
     try:
         status = os.fstat(handle)
         if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
