@@ -50,7 +50,9 @@ def rows(effort: Effort) -> Iterator[Row]:
 
 
 def _order(seed: int, locks: bool, lacking: bool) -> Callable[[Path], dict[str, Any]]:
-    return lambda place: {"trial": seed, "locks": locks, "lacking": lacking, "truth": str(place / "truth"), "examine": False}
+    common = {"trial": seed, "locks": locks, "lacking": lacking, "examine": False}
+    # The worker of a forkserver whose training was killed never ends: its parent, by which it would know, is the server.
+    return lambda place: {**common, "truth": str(place / "truth"), "orphan_patience": 15.0}
 
 
 def drawn(seed: int) -> tuple[dict[str, Any], random.Random]:
