@@ -42,9 +42,10 @@ CASES = (
         ("SIGKILL of the sealer", "SIGKILL of probes recover", "SIGSEGV", "SIGSTOP", "recover while"),
     ),
     Case(
-        "a program of any kind is killed again and again, each time started with the same command, and recovered in between",
+        "a program of any kind is killed again and again, or lacks descriptors, a temporary folder or a steady clock; "
+        "each time it is started with the same command, and recovered in between",
         "one process owns the directory at a time; every committed step of every attempt is there once and whole",
-        ("generated programs, killed and resumed",),
+        ("generated programs",),
     ),
     Case(
         "power fails, `durability: power` (replays of one recorded run of 3 epochs of 6 steps)",
