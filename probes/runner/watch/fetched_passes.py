@@ -48,7 +48,12 @@ class FetchedPasses:
                 listener.pass_exhausted(one.key)
             one.over = False
         newest.used, self.due = TRAIN, True
-        self.passes = [newest]
+        del self.passes[: self.passes.index(newest)]  # in its place: the other thread may append meanwhile
+
+    def lose(self, watched: WatchedPass) -> None:
+        """The iterator of a pass is gone; one that was evaluated on is not come back to."""
+        if watched.used not in ("", TRAIN) and watched in self.passes:
+            self.passes.remove(watched)
 
     def end(self, listener: LoaderListener) -> None:
         """The listener is about to leave: what was fetched to its end has come to it."""

@@ -256,6 +256,8 @@ class LoaderWatch:
     def _lose(self, iterator: int) -> None:
         watched = self._passes.pop(iterator, None)
         if watched is not None:
+            self._unserved = [one for one in self._unserved if one is not watched]
+            self.fetched.lose(watched)
             if watched.over:
                 self.gone.append(("pass_exhausted", watched.key))
             self.gone.append(("pass_gone", watched.key))
