@@ -113,7 +113,8 @@ class ProgramEvents:
         if loader_watch.gone:
             loader_watch.settle()
         if loader_watch.fetched.passes and loader_watch.thread == get_ident():
-            loader_watch.fetched.called(phase, loader_watch.listeners)
+            fed = any(one.phase == "train" for one in self.clock.passes.fresh)
+            loader_watch.fetched.called(phase, loader_watch.listeners, fed=fed)
         at = self.engine.enter(phase, get_ident(), grad=torch.is_grad_enabled())
         if self.engine.failures.first is not None:
             self._raise_within_call()

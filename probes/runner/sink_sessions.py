@@ -13,14 +13,12 @@ import torch
 from probes.clock import Clock, SeriesKey
 from probes.component import Number, Reading, Sink, SinkContext, SinkSession
 from probes.errors import RunError
-from probes.hooks.capture.run_state import CaptureWriter
+from probes.hooks.capture.run_state import LATE, CaptureWriter
 from probes.plan import Plan
 from probes.runner.capture_buffer import BufferedCapture, BufferingWriter
 from probes.runner.rules.judge import JudgedNumbers, RuleJudge
 from probes.signature import Descriptor
 from probes.sinks.kernels.run_file import on_rank
-
-LATE = 1  # the journal's flag of a capture whose step was committed before it arrived
 
 PLAIN = {torch.float64: "d", torch.float32: "f", torch.int64: "q", torch.int32: "i", torch.uint8: "B", torch.bool: "?"}
 """Dtypes that `struct` reads, ten times as fast as torch."""

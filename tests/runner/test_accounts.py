@@ -1,4 +1,4 @@
-"""The books of a binding: every reason of the closed list, where it ends up, and what a replaced module comes to."""
+"""The counters of a binding: every reason of the closed list, where it ends up, and what a replaced module comes to."""
 
 from __future__ import annotations
 

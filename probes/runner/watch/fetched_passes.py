@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from probes.runner.clock.batch_passes import TRAIN
 from probes.runner.watch.watched_pass import LoaderListener, WatchedPass
-
-TRAIN = "train"
 
 
 @dataclass
@@ -22,12 +21,13 @@ class FetchedPasses:
     passes: list[WatchedPass] = field(default_factory=list)
     due: bool = True
 
-    def called(self, phase: str, listeners: Sequence[LoaderListener]) -> None:
+    def called(self, phase: str, listeners: Sequence[LoaderListener], *, fed: bool) -> None:
         """A call in the loop's thread; a training call is on the pass that was begun last, unless that one was evaluated on.
 
         Args:
             phase: `train` or `eval`, of the call.
             listeners: who hears of the batch.
+            fed: whether the loop itself has pulled a batch for a training call; it is on that one where the other thread is done.
         """
         newest = self.passes[-1]
         if phase != TRAIN:
@@ -36,9 +36,9 @@ class FetchedPasses:
         former = [one for one in self.passes[:-1] if one.used == TRAIN]
         if newest.used != TRAIN and not (newest.used and former):
             self._begin(newest, former, listeners)
-        if self.due:
+        current = next(one for one in reversed(self.passes) if one.used == TRAIN)
+        if self.due and not (fed and current.over):
             self.due = False
-            current = next(one for one in reversed(self.passes) if one.used == TRAIN)
             for listener in listeners:
                 listener.batch_pulled(current.key, grad=True, last=current.over or current.pulls == current.length, before=False)
 
@@ -46,14 +46,21 @@ class FetchedPasses:
         for one in former:
             for listener in listeners if one.over else ():
                 listener.pass_exhausted(one.key)
-            one.over = False
+            for listener in listeners if one.lost else ():
+                listener.pass_gone(one.key)
+            one.over = one.lost = False
         newest.used, self.due = TRAIN, True
         del self.passes[: self.passes.index(newest)]  # in its place: the other thread may append meanwhile
 
-    def lose(self, watched: WatchedPass) -> None:
-        """The iterator of a pass is gone; one that was evaluated on is not come back to."""
-        if watched.used not in ("", TRAIN) and watched in self.passes:
+    def lose(self, watched: WatchedPass) -> bool:
+        """The iterator of a pass is gone; whether the loop may still be at its batches. It does not return to one that was evaluated on."""
+        if watched not in self.passes:
+            return False
+        if watched.used not in ("", TRAIN):
             self.passes.remove(watched)
+            return False
+        watched.lost = True
+        return True
 
     def end(self, listener: LoaderListener) -> None:
         """The listener is about to leave: what was fetched to its end has come to it."""

@@ -257,7 +257,8 @@ class LoaderWatch:
         watched = self._passes.pop(iterator, None)
         if watched is not None:
             self._unserved = [one for one in self._unserved if one is not watched]
-            self.fetched.lose(watched)
+            if self.fetched.lose(watched):
+                return
             if watched.over:
                 self.gone.append(("pass_exhausted", watched.key))
             self.gone.append(("pass_gone", watched.key))

@@ -43,6 +43,7 @@ class WatchedPass:
         reported: whether the listeners have heard of it.
         used: the phase of the first call after it began, where another thread fetches its batches.
         over: whether that thread has come to its end, which the listeners have not heard yet.
+        lost: whether its iterator is gone, which they have not heard either, since the loop is still at its batches.
     """
 
     key: int
@@ -57,6 +58,7 @@ class WatchedPass:
     reported: bool = False
     used: str = ""
     over: bool = False
+    lost: bool = False
 
     @property
     def ahead(self) -> int:
