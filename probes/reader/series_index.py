@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
 from probes.capture_file.series_name import Word, parse_word
 from probes.clock import SeriesKey
 from probes.errors import AmbiguousSeries, SeriesNotFound, UsageError, nearest
 from probes.module_glob import GlobError, ModuleGlob
-from probes.reader.frame import Package
 from probes.reader.lazy_part import LazyPart
 from probes.reader.selection import Names, Selection
-from probes.reader.series import Series
-from probes.reader.series_set import SeriesList, SeriesSet
+
+if TYPE_CHECKING:  # NumPy, which takes longer to import than a list of a run takes
+    from probes.reader.frame import Package
+    from probes.reader.series import Series
+    from probes.reader.series_set import SeriesList, SeriesSet
 
 
 class SeriesIndex:
@@ -54,6 +56,8 @@ class SeriesIndex:
     @property
     def series(self) -> SeriesList:
         """Every series, sorted by name, as a list; none is touched yet."""
+        from probes.reader.series_set import SeriesList
+
         return SeriesList(self._series([key]) for key in self._keys)
 
     @overload
@@ -155,6 +159,8 @@ class SeriesIndex:
         return self.match(word).plot(ax, label)
 
     def _matching(self, meant: Word) -> SeriesSet:
+        from probes.reader.series_set import SeriesSet
+
         fits = _fits(meant)
         found = [key for key in self._keys if fits(key)]
         if not found:
@@ -180,6 +186,8 @@ class SeriesIndex:
         return self._series([key for key in self._keys if key.probe == probe and target in (None, key.target) and leaf in (None, key.leaf)])
 
     def _series(self, keys: list[SeriesKey]) -> Series:
+        from probes.reader.series import Series
+
         if len(keys) > 1:
             listed = "\n".join(f"  {key}" for key in keys)
             raise AmbiguousSeries(f"several series fit; name one, or narrow with .sel(phase=...):\n{listed}")
