@@ -31,7 +31,11 @@ from probes.report.difference_text import markdown, text
 )
 @click.option("--rank", callback=numbers, help="Compare these ranks: 3 or 0,5 or 10:20.")
 @click.option("--concat", type=click.Choice(["batch"]), help="Join the batches of all ranks, by sample ids if the runs have them.")
-@click.option("--read-all", is_flag=True, help="Read every value, even if the digests in the files agree.")
+@click.option(
+    "--read-all/--by-digest",
+    default=True,
+    help="Read every value (default), or trust the digests that the files state and read only values whose digests differ.",
+)
 @click.option(
     "--markdown", "markdown_file", type=click.Path(path_type=Path, dir_okay=False), help="Write a Markdown report, for a pull request."
 )

@@ -7,10 +7,12 @@ from typing import Any
 
 from torch.nn import Module
 
+from probes.integrations.own_frames import without_own_frames
 from probes.runner.attach import attach
 from probes.runner.run import Run
 
 
+@without_own_frames
 def attach_prepared(accelerator: Any, model: Module, spec: Any, out: str | os.PathLike[str] | None = None, **options: Any) -> Run:
     """Attach probes to a model that `accelerator.prepare` has wrapped; paths are those of the model without the wrapper.
 

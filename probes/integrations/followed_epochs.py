@@ -8,6 +8,7 @@ from typing import Any
 
 from torch.nn import Module
 
+from probes.integrations.own_frames import without_own_frames
 from probes.runner.attach import attach
 from probes.runner.run import Run
 
@@ -31,6 +32,7 @@ class FollowedEpochs:
         self.run: Run | None = None
         self._epoch: AbstractContextManager[int] | None = None
 
+    @without_own_frames
     def begin(self, model: Module) -> None:
         """Attach the probes to a model.
 
@@ -41,6 +43,7 @@ class FollowedEpochs:
         self.run = attach(model, self.spec, self.out, **self.options)
         self.run.start()
 
+    @without_own_frames
     def enter(self, epoch: int) -> None:
         """Close the epoch that is open, and open one."""
         if self.run is not None:
@@ -54,6 +57,7 @@ class FollowedEpochs:
         if epoch is not None:
             epoch.__exit__(None, None, None)
 
+    @without_own_frames
     def end(self, error: BaseException | None = None) -> None:
         """Close the run; an epoch that an exception has left is not complete.
 

@@ -36,7 +36,7 @@ def diff(
     atol: float | None = None,
     mapping: Sequence[str] = (),
     bitwise: bool = False,
-    by_digest: bool = True,
+    by_digest: bool = False,
     concat: str = "",
     rank: Numbers = None,
 ) -> Difference:
@@ -50,10 +50,9 @@ def diff(
         mapping: `OLD=NEW` module paths, or `path:leaf`, of the first and the second; `A+B` on one side for modules that are one in the
             other run, with `[dim=1,groups=12]`; `@FILE` for the lines of a file.
         bitwise: compare bit for bit, whatever tolerances the spec names.
-        by_digest: take captures whose stored block digests agree as equal, without reading them; `verify` checks that the
-            digests are true.
+        by_digest: take captures as equal where the digests that the files state agree, without reading the values; only `verify`
+            checks that the digests are true.
         concat: `batch` joins the values of a batch over ranks, where the runs have another number of ranks, or lie on them in another way.
-
         rank: ranks to compare: a number, several, or a slice; by default all.
 
     Returns:

@@ -19,6 +19,7 @@ from probes.errors import StorageError, UsageError
 from probes.reader.lazy_part import LazyPart
 from probes.reader.selection import Names, Numbers, Selection
 from probes.reader.series_index import SeriesIndex
+from probes.reader.series_set import listed_html
 from probes.run_directory.attempts import Attempt, ListedFile
 from probes.run_directory.launch.absent import by_ranks, without
 from probes.run_directory.listing import Directory, is_run, newest_run
@@ -242,8 +243,6 @@ class RunReader(SeriesIndex):
         return "; ".join([f'<RunReader "{self.place}": {len(self.epochs)} epochs', *self.not_shown]) + ">"
 
     def _repr_html_(self) -> str:
-        from probes.reader.series_set import listed_html
-
         states = ", ".join(f"epoch {epoch} {state}" for epoch, state in sorted(self.state.items())[:8])
         more = ", ..." if len(self.state) > 8 else ""
         return listed_html(self.series, "; ".join([f'"{self.place}": {states or "no epochs"}{more}', *self.not_shown]))

@@ -24,7 +24,7 @@ from probes.reader.padded import filled, side_by_side
 from probes.reader.plot.series_plot import plot_series
 from probes.reader.ranks.by_rank import SeriesOfRanks
 from probes.reader.ranks.full import full_captures
-from probes.reader.selected import Capture, Chosen, SelectedCaptures, positions
+from probes.reader.selected import Capture, Chosen, SelectedCaptures
 from probes.reader.selection import Names, Numbers, Samples, Selection
 from probes.signature import Signature, size
 
@@ -329,17 +329,17 @@ class Series:
         selection, found = self._selection, []
         for part in self._parts:
             if selection.has_file(part.entry.epoch, part.entry.rank):
-                at = positions(selection.step, part.steps)
+                positions = selection.positions(part.steps)
                 if selection.id is not None:
-                    at = at[sample_ids.holding(part, at, selection.id)]
-                if len(at) and selection.has_dtype(part.dtype):
-                    found.append((part, at))
+                    positions = positions[sample_ids.holding(part, positions, selection.id)]
+                if len(positions) and selection.has_dtype(part.dtype):
+                    found.append((part, positions))
         return tuple(found)
 
     @cached_property
     def _captures(self) -> SelectedCaptures:
         if len(self._chosen) > 1 and len(self.dtypes) > 1:
-            hint = f'choose one with .sel(dtype="{self.dtypes[0]}")'
+            hint = f'choose one by the name `{self.key}~{self.dtypes[0]}`, or with `.sel(dtype="{self.dtypes[0]}")`'
             raise AmbiguousSeries(f"`{self.key}` holds {' and '.join(f'`{dtype}`' for dtype in self.dtypes)}; {hint}")
         return SelectedCaptures(self.key, self._chosen)
 

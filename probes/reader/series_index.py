@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import Any, Self, overload
 
 from probes.capture_file.series_name import Word, parse_word
 from probes.clock import SeriesKey
 from probes.errors import AmbiguousSeries, SeriesNotFound, UsageError, nearest
 from probes.module_glob import GlobError, ModuleGlob
+from probes.reader.frame import Package
 from probes.reader.lazy_part import LazyPart
 from probes.reader.selection import Names, Selection
+from probes.reader.series import Series
+from probes.reader.series_set import SeriesList, SeriesSet
 
-if TYPE_CHECKING:  # NumPy, which takes longer to import than a list of a run takes
-    from probes.reader.frame import Package
-    from probes.reader.series import Series
-    from probes.reader.series_set import SeriesList, SeriesSet
+WORDS = {"target": "module or parameter", "leaf": "value", "phase": "phase"}
+MOST_LISTED = 20
 
 
 class SeriesIndex:
@@ -56,8 +57,6 @@ class SeriesIndex:
     @property
     def series(self) -> SeriesList:
         """Every series, sorted by name, as a list; none is touched yet."""
-        from probes.reader.series_set import SeriesList
-
         return SeriesList(self._series([key]) for key in self._keys)
 
     @overload
@@ -159,8 +158,6 @@ class SeriesIndex:
         return self.match(word).plot(ax, label)
 
     def _matching(self, meant: Word) -> SeriesSet:
-        from probes.reader.series_set import SeriesSet
-
         fits = _fits(meant)
         found = [key for key in self._keys if fits(key)]
         if not found:
@@ -186,13 +183,25 @@ class SeriesIndex:
         return self._series([key for key in self._keys if key.probe == probe and target in (None, key.target) and leaf in (None, key.leaf)])
 
     def _series(self, keys: list[SeriesKey]) -> Series:
-        from probes.reader.series import Series
-
         if len(keys) > 1:
-            listed = "\n".join(f"  {key}" for key in keys)
-            raise AmbiguousSeries(f"several series fit; name one, or narrow with .sel(phase=...):\n{listed}")
+            raise AmbiguousSeries(_choice(keys))
         key = keys[0]
         return Series(key, self._keys[key], self._selection, self._scales.get((key.probe, key.phase), ()))
+
+
+def _choice(keys: Sequence[SeriesKey]) -> str:
+    """In what several series that fit a name differ, how to choose, and their names."""
+    differs = {name: sorted({getattr(key, name) for key in keys}) for name in WORDS}
+    apart = [name for name, found in differs.items() if len(found) > 1]
+    advice = ["give the name of one"]
+    if "phase" in apart:
+        phase = differs["phase"][0]
+        advice.append(f'{"choose" if apart == ["phase"] else "narrow by"} a phase (`--phase {phase}`, `.sel(phase="{phase}")`)')
+    if "target" in apart:
+        advice.append(f"take all with the pattern `{keys[0].probe}/**`")
+    listed = [f"  {key}" for key in keys[:MOST_LISTED]] + ([f"  ... and {len(keys) - MOST_LISTED} more"] if len(keys) > MOST_LISTED else [])
+    differing = " and ".join(WORDS[name] for name in apart)
+    return "\n".join([f"{len(keys)} series fit; they differ in {differing}: {', or '.join(advice)}", *listed])
 
 
 def is_pattern(text: str) -> bool:

@@ -9,6 +9,7 @@ from probes.proof.comparison.difference import Difference, Divergence, GapDiffer
 
 MANY = 20
 HEX = frozenset("0123456789abcdef")
+UNREAD = "`--read-all` reads them, `probes verify` checks the digests"
 ANSWERS = {"same": "the same", "different": "different", "incomparable": "not comparable"}
 
 
@@ -27,6 +28,7 @@ def text(found: Difference) -> str:
         lines += ["the runs differ in", *(f"  {line}" for line in differ_in[:MANY])]
         lines += [f"  ... and {len(differ_in) - MANY} more"] if len(differ_in) > MANY else []
         lines += [""]
+    lines += [line for one in _contradictions(found) for line in (one, "")]
     return "\n".join(map(one_line, [*lines, answer(found)]))
 
 
@@ -74,15 +76,31 @@ def answer(found: Difference) -> str:
     """Return the last line: the verdict and what it is based on."""
     counts = found.counts
     how = "within tolerance" if found.tolerances else "bit for bit"
-    by_digest = f", {counts['by_digest']} of them by digest" if counts["by_digest"] else ""
     unscaled = sum(one.unscaled for one in found.series)
     scales = f", {unscaled} of them divided by their loss scales, which differ" if unscaled else ""
-    return f"{found.a} and {found.b} are {ANSWERS[found.verdict]}: {counts['compared']} captures compared {how}{by_digest}{scales}"
+    read = counts["compared"] - counts["by_digest"]
+    parts = [f"{_captures(counts['by_digest'])} compared by digest, values not read ({UNREAD})"] if counts["by_digest"] else []
+    parts += [f"{_captures(read)} compared {how}{scales}"] if read or not parts else []
+    trusted = " if their recorded digests are true" if counts["by_digest"] and found.same else ""
+    return f"{found.a} and {found.b} are {ANSWERS[found.verdict]}{trusted}: {', '.join(parts)}"
+
+
+def _captures(count: int) -> str:
+    return f"{count} capture{'' if count == 1 else 's'}"
+
+
+def _contradictions(found: Difference) -> Iterator[str]:
+    """Say that recorded digests are not those of the values."""
+    count = found.counts["contradicting"]
+    if count:
+        changed = "a file was changed after it was sealed; `probes verify` says which"
+        yield f"the recorded digests of {_captures(count)} agree although the values differ: {changed}"
 
 
 def markdown(found: Difference) -> str:
     """Return the difference as Markdown."""
     lines = [f"### Captures are {ANSWERS[found.verdict]}", "", in_markdown(answer(found)), ""]
+    lines += [line for one in _contradictions(found) for line in (in_markdown(one), "")]
     if found.first is not None:
         lines += ["First divergence:", "", "```", *(one_line(line).replace("`", "'") for line in divergence(found.first)), "```", ""]
     changed = [one for one in found.series if one.status != "same"]

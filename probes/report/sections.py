@@ -13,6 +13,7 @@ from probes.report.difference_text import ANSWERS, divergence, origin_lines
 from probes.report.module_tree import tree, tree_html
 from probes.report.page import Block, Heading, Paragraph, Table, fragment
 from probes.report.proof_page import blocks, facts
+from probes.report.verdict_text import anchored
 from probes.signature import size
 
 MANY = 200
@@ -36,12 +37,12 @@ def _card(run: RunContent) -> str:
         _epochs(run),
         ", ".join(f"{name} {known[name]}" for name in SHORT if name in known),
     ]
-    anchored = "as anchored" if verdict.anchored else "not compared with an anchor"
+    compared = anchored(verdict) if verdict.anchored else "not compared with an anchor"
     text = "".join(f"<p>{in_html(line)}</p>" for line in lines if line)
     remarks = "".join(f"<li>{in_html(line)}</li>" for line in (*run.remarks[:MANY], *_more(run.remarks)))
     about = next((line.removeprefix("about: ") for line in run.spec.splitlines() if line.startswith("about: ")), "")
     asked = f'<p class="about">{in_html(about)}</p>' if about else ""
-    head = f'<h2>{in_html(run.name)}</h2><p class="verdict {kind}">{answer} ({detail}, {anchored})</p>'
+    head = f'<h2>{in_html(run.name)}</h2><p class="verdict {kind}">{answer} ({detail}, {compared})</p>'
     return (
         f'<section class="card">{head}{asked}{text}{captured(run)}{f"""<ul class="remarks">{remarks}</ul>""" if remarks else ""}</section>'
     )

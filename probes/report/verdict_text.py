@@ -36,11 +36,11 @@ def _answer(verdict: Verdict) -> str:
         answer = f"verifies: {_counted(captures, 'capture')} in {_counted(len(verdict.files), 'file')}{runs}"
     else:
         answer = f"does not verify: {_counted(wrong, 'finding')}"
-    return f"{verdict.path} {answer}{head}, {_anchored(verdict)}"
+    return f"{verdict.path} {answer}{head}, {anchored(verdict)}"
 
 
-def _anchored(verdict: Verdict) -> str:
-    """Say what the verdict was compared with outside of the run."""
+def anchored(verdict: Verdict) -> str:
+    """Return what the verdict was compared with outside of the run."""
     if verdict.alone:
         return f"alone, not anchored: {ALONE}"
     if not verdict.anchored:
@@ -48,6 +48,8 @@ def _anchored(verdict: Verdict) -> str:
         return "as anchored in part" if covered and verdict.ok else "not anchored"
     grown = any(finding.code in ("ledger-grown", "anchor-resumed") for finding in verdict.findings)
     signed = f", signed by {', '.join(f'`{name}`' for name in verdict.signed_by)}" if verdict.signed_by else ""
+    if not verdict.ok:
+        return f"only the ledger head is as anchored{signed}"
     return f"as anchored{', up to the lines that were added later' if grown else ''}{signed}"
 
 

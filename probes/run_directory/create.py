@@ -118,10 +118,10 @@ def _refuse_used(directory: Path, run_id: str, rank: int | None, left: set[str])
     there = [name for name in there if not is_claim(name) and name not in left and (not launch or mine in name)]
     there = [name for name in there if not (nobodys and _is_of_launch(name))]
     if there:
-        raise StorageError(
-            f'run directory "{directory}" is not empty (it holds "{there[0]}"); files are never overwritten: '
-            "choose another directory with `out`, or continue that run with `--resume` (`resume=True`)"
-        )
+        used = f'run directory "{directory}" is not empty (it holds "{there[0]}"); files are never overwritten'
+        ways = ["choose another directory with `out`", "delete this one"]
+        ways += [] if nobodys else ["continue its run with `--resume` (`resume=True`)"]
+        raise StorageError(f"{used}: {', '.join(ways[:-1])}, or {ways[-1]}")
 
 
 def _is_of_launch(name: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,10 @@ Accounts = Mapping[int, list[Account]]
 UNREACHED = {"not reached", "not called", "not logged", "filtered", "recompute"}
 HEADER = ("probe", "hook", "targets", "fired", "captures", "bytes", "note")
 RIGHT = HEADER[2:6]
+TRAINERS = {
+    "Lightning logs": ("pytorch_lightning.core.module", "lightning.pytorch.core.module"),
+    "the Trainer of transformers logs": ("transformers.trainer",),
+}
 RAISE = "`--set on_error=raise` ends the run where it happens"
 
 
@@ -78,7 +83,7 @@ class RunSummary:
         self.directory = writer.recording.directory
         self.missing = [one for indices in _probes(plan).values() for one in _missing(plan, writer.accounts, indices)]
         self.verdicts = writer.sinks.judge.verdicts
-        found = unmet_values(plan, writer.accounts, clock.totals)
+        found = unmet_values(plan, writer.accounts, clock.totals, automatic=clock.automatic)
         self.problems = [*(problem for problem, _ in found), *writer.sinks.judge.problems()]
         self.unreached = {problem: value for problem, value in found if value is not None}
 
@@ -177,8 +182,10 @@ def unmet(plan: Plan, counters: Accounts, totals: Mapping[str, int]) -> list[Pro
     return [problem for problem, _ in unmet_values(plan, counters, totals)]
 
 
-def unmet_values(plan: Plan, counters: Accounts, totals: Mapping[str, int]) -> list[tuple[Problem, MissedValue | None]]:
-    """The problems of `unmet`, and the value of each that was never reached."""
+def unmet_values(
+    plan: Plan, counters: Accounts, totals: Mapping[str, int], *, automatic: bool = False
+) -> list[tuple[Problem, MissedValue | None]]:
+    """The problems of `unmet`, and the value of each that was never reached; `automatic` is a run around a script."""
     found: list[tuple[Problem, MissedValue | None]] = []
     for name, indices in _probes(plan).items():
         bindings = [plan.bindings[index] for index in indices]
@@ -190,6 +197,7 @@ def unmet_values(plan: Plan, counters: Accounts, totals: Mapping[str, int]) -> l
         done = [account.fired if edits or waits else account.written for epochs in accounts.values() for account in epochs]
         if not any(done):
             why, hint = _why(plan, totals, accounts)
+            hint = hint or _how_to_log(bindings, automatic=automatic)
             message = f"probe `{name}` {'edited' if edits else 'captured'} nothing: {why}"
             found.append((where.at(code="captured-nothing", message=message, hint=hint), None))
             continue
@@ -264,6 +272,16 @@ def _why(plan: Plan, totals: Mapping[str, int], books: dict[int, list[Any]]) -> 
         return _never_due(totals), _schedule_hint(plan.bindings[next(iter(books))].probe, totals)
     why = f"its targets were not reached in any of the {expected} steps that were due"
     return why, "`probes coverage` shows what a script reaches; `enabled: false` switches the probe off"
+
+
+def _how_to_log(bindings: Sequence[Binding], *, automatic: bool) -> str:
+    """What to do about a number of the loop that came from nowhere; a trainer that logs it by itself is asked around scripts only."""
+    if bindings[0].root != "loop" or automatic:
+        return ""
+    name = bindings[0].keys[0] if bindings[0].keys and bindings[0].keys[0] != "*" else "loss"
+    trainers = [words for words, modules in TRAINERS.items() if any(module in sys.modules for module in modules)]
+    own = f"; what {' and '.join(trainers)} by itself is captured under `probes run` only" if trainers else ""
+    return f"log it with `run.log({name}=...)` while its step is open{own}"
 
 
 def _meaning(reason: str) -> str:

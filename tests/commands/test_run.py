@@ -117,4 +117,6 @@ def test_a_used_directory_is_refused_with_the_way_on(invoke: Invoke, files: Path
     assert invoke(run, "-q", "--out", "mine", "probe.yaml", "train.py").code == 0
     said = invoke(run, "--out", "mine", "probe.yaml", "train.py")
     assert said.code == 3
-    assert "files are never overwritten: choose another directory with `out`, or continue that run with `--resume`" in said.err
+    assert (
+        "files are never overwritten: choose another directory with `out`, delete this one, or continue its run with `--resume`" in said.err
+    )

@@ -2,11 +2,14 @@ from __future__ import annotations
 
 import json
 import math
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -43,20 +46,50 @@ def status(found: Difference) -> dict[str, str]:
     return {str(one.key): one.status for one in found.series if one.status != "same"}
 
 
-def test_two_runs_of_the_same_captures_are_the_same_by_digest_and_byte_by_byte(tmp_path: Path) -> None:
-    found = changed(tmp_path, lambda one, epoch: one)
+def test_two_runs_of_the_same_captures_are_the_same_byte_by_byte_and_by_digest(tmp_path: Path) -> None:
+    read = changed(tmp_path, lambda one, epoch: one)
+    assert read.verdict == "same"
+    assert (read.counts["compared"], read.counts["by_digest"]) == (50, 0)
+    found = diff(tmp_path / "a", tmp_path / "b", by_digest=True)
     assert found.verdict == "same"
     assert found.counts["compared"] == found.counts["by_digest"] == 50
-    read = diff(tmp_path / "a", tmp_path / "b", by_digest=False)
-    assert read.verdict == "same"
-    assert read.counts["by_digest"] == 0
+
+
+@pytest.mark.parametrize("tolerance", [{}, {"atol": 1e9}])
+def test_a_number_that_was_forged_beneath_its_digest_differs(tmp_path: Path, tolerance: dict[str, float]) -> None:
+    write_run(tmp_path / "a")
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    with h5py.File(tmp_path / "b" / "epoch-0001.h5", "r+") as file:
+        file["captures/acts/fc1:output/values"][2, 0] += 1
+    found = diff(tmp_path / "a", tmp_path / "b", **tolerance)
+    assert found.verdict == ("same" if tolerance else "different")
+    assert found.counts["contradicting"] == 1
+    said = "the recorded digests of 1 capture agree although the values differ: a file was changed after it was sealed"
+    assert said in text(found)
+    assert said in markdown(found)
+
+
+def test_values_that_nobody_read_are_not_said_to_be_equal_bit_for_bit(tmp_path: Path) -> None:
+    write_run(tmp_path / "a")
+    write_run(tmp_path / "b")
+    write_run(tmp_path / "c", change=lambda one, epoch: one_ulp(one, (0,)) if at(one, epoch, "big", 2) else one)
+    trusted = CliRunner().invoke(command, [str(tmp_path / "a"), str(tmp_path / "b"), "--by-digest"])
+    assert trusted.output.endswith(
+        "are the same if their recorded digests are true: 50 captures compared by digest, values not read "
+        "(`--read-all` reads them, `probes verify` checks the digests)\n"
+    )
+    in_part = CliRunner().invoke(command, [str(tmp_path / "a"), str(tmp_path / "c"), "--by-digest", "--bitwise"])
+    said = r"different: 49 captures compared by digest, values not read \(.*\), 1 capture compared bit for bit\n$"
+    assert re.search(said, in_part.output)
+    read = CliRunner().invoke(command, [str(tmp_path / "a"), str(tmp_path / "b"), "--read-all", "--bitwise"])
+    assert read.output.endswith("are the same: 50 captures compared bit for bit\n")
 
 
 def test_compression_and_the_order_of_arrival_make_no_difference(tmp_path: Path) -> None:
     write_run(tmp_path / "a")
     write_run(tmp_path / "b", compression="gzip", source=lambda epoch: iter(list(captures(epoch))[::-1]))
     assert diff(tmp_path / "a", tmp_path / "b").verdict == "same"
-    assert diff(tmp_path / "a", tmp_path / "b", by_digest=False).verdict == "same"
+    assert diff(tmp_path / "a", tmp_path / "b", by_digest=True).verdict == "same"
 
 
 def test_one_ulp_in_one_element_is_found_at_its_exact_place(tmp_path: Path) -> None:
@@ -193,7 +226,7 @@ def test_a_nan_equals_itself_bit_for_bit_and_differs_from_a_number(tmp_path: Pat
 
     write_run(tmp_path / "a", change=nan)
     write_run(tmp_path / "b", change=nan)
-    assert diff(tmp_path / "a", tmp_path / "b", by_digest=False).verdict == "same"
+    assert diff(tmp_path / "a", tmp_path / "b").verdict == "same"
     write_run(tmp_path / "c")
     found = diff(tmp_path / "a", tmp_path / "c", atol=1.0)
     assert found.first is not None

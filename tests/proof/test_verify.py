@@ -470,6 +470,15 @@ def test_a_verdict_says_whether_the_run_is_anchored(run: Path) -> None:
     assert verdict_text(verify(run, anchor=head)).endswith(", as anchored")
 
 
+def test_of_a_run_that_does_not_verify_only_the_head_is_as_anchored(run: Path) -> None:
+    head = verify(run).head
+    with (run / "epoch-0000.h5").open("ab") as file:
+        file.write(b"x")
+    verdict = verify(run, anchor=head)
+    assert not verdict.ok
+    assert verdict_text(verdict).endswith(f"does not verify: 1 finding, ledger head {head}, only the ledger head is as anchored")
+
+
 def test_a_manifest_that_no_file_has_a_copy_of_is_noted(tmp_path: Path) -> None:
     """Its start was killed before it sealed a file; who edits it meets no digest."""
     run = tmp_path / "run"

@@ -40,8 +40,20 @@ def test_an_ambiguous_name_is_refused_with_all_it_could_be(tmp_path: Path) -> No
     run = two_leaves(tmp_path)
     with pytest.raises(AmbiguousSeries, match=r"acts/head:output\.hidden@eval\n.*acts/head:output\.hidden\n.*acts/head:output\.logits"):
         run["acts", "head"]
-    with pytest.raises(AmbiguousSeries, match=r"\.sel\(phase="):
+    with pytest.raises(AmbiguousSeries, match=r'2 series fit; they differ in phase: .* `\.sel\(phase="eval"\)`'):
         run["acts", "head", "output.hidden"]
+
+
+def test_advice_on_an_ambiguous_name_names_what_the_series_differ_in(tmp_path: Path) -> None:
+    recording = Recording(tmp_path)
+    for target in range(30):
+        recording.take(np.zeros(2, "<f4"), key=SeriesKey("acts", f"blocks.{target}", "output", "train"))
+    recording.sealed()
+    with pytest.raises(AmbiguousSeries) as refused:
+        probes.open(tmp_path).find("acts")
+    said = str(refused.value).split("\n")
+    assert said[0] == "30 series fit; they differ in module or parameter: give the name of one, or take all with the pattern `acts/**`"
+    assert (len(said), said[-1]) == (22, "  ... and 10 more")
 
 
 @pytest.mark.parametrize(
@@ -86,7 +98,10 @@ def test_every_word_that_is_printed_finds_its_series_again(tmp_path: Path) -> No
 def test_a_second_dtype_has_to_be_chosen(tmp_path: Path) -> None:
     Recording(tmp_path).take(np.zeros(2, "<f4")).take(np.ones(2, "<f2"), step=1).sealed()
     run = probes.open(tmp_path)
-    with pytest.raises(AmbiguousSeries, match=r'`float16` and `float32`; choose one with \.sel\(dtype="float16"\)'):
+    with pytest.raises(
+        AmbiguousSeries,
+        match=r'`float16` and `float32`; choose one by the name `acts/fc1:output~float16`, or with `\.sel\(dtype="float16"\)`',
+    ):
         run["acts", "fc1"].numpy()
     assert run.sel(dtype="float16")["acts", "fc1"].numpy().tolist() == [[1, 1]]
     assert run["acts", "fc1"].sel(dtype="float32").numpy().tolist() == [[0, 0]]

@@ -87,7 +87,9 @@ def test_the_ranks_of_a_launch_agree_on_the_run_id(monkeypatch: pytest.MonkeyPat
 
 def test_a_directory_with_anything_in_it_is_refused(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(StorageError, match=r'is not empty .it holds "notes.txt".; files are never overwritten'):
+    with pytest.raises(
+        StorageError, match=r'is not empty .it holds "notes.txt".; files are never overwritten: choose another .*, or delete this one$'
+    ):
         claim(tmp_path, "r")
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 

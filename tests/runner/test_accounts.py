@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import h5py
@@ -282,3 +284,20 @@ def test_the_accounts_of_old_epochs_are_summed(tmp_path: Path) -> None:
     run = run_with(net(), tmp_path, {"hook": "forward", "modules": ["0"]}, epochs=18)
     assert len(run.accounts) == 16
     assert [sum(getattr(epoch[0], name) for epoch in run.accounts.values()) for name in ("expected", "fired", "written")] == [54] * 3
+
+
+@pytest.mark.parametrize("has_trainer", [False, True])
+def test_a_number_that_nobody_logged_is_answered_with_how_to_log_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_trainer: bool
+) -> None:
+    for name in ("transformers.trainer", "pytorch_lightning.core.module", "lightning.pytorch.core.module"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    if has_trainer:
+        monkeypatch.setitem(sys.modules, "transformers.trainer", ModuleType("transformers.trainer"))
+    spec = {"version": 1, "probes": {"p": {"values": ["loop.train_loss"]}}}
+    model = net()
+    with pytest.raises(RunError) as raised, probes.attach(model, spec, out=tmp_path / "run") as run:
+        plain(model, run.steps([X] * 3))
+    how = "log it with `run.log(train_loss=...)` while its step is open"
+    own = "; what the Trainer of transformers logs by itself is captured under `probes run` only"
+    assert str(raised.value).endswith(how + (own if has_trainer else ""))

@@ -1,4 +1,4 @@
-"""One series of two runs: captures of the same clock are paired and compared, by digest where that is enough."""
+"""One series of two runs: captures of the same clock are paired, and their bytes, or where that is asked for their digests, compared."""
 
 from __future__ import annotations
 
@@ -67,11 +67,21 @@ class _Comparison:
                 if not np.array_equal(comparable.a.scales, comparable.b.scales):
                     self._read(comparable)
                     continue
-                for equal_by_digest, part in self._by_blocks(comparable):
-                    if equal_by_digest:
-                        self._found.by_digest += part.a.count
+                for digests_agree, part in self._by_blocks(comparable):
+                    if digests_agree:
+                        self._with_equal_digests(part)
                     else:
                         self._read(part)
+
+    def _with_equal_digests(self, paired: PairedRange) -> None:
+        """Take captures as equal by their recorded digests where that was asked for; else read them, and count those that differ anyway."""
+        found = self._found
+        if self._by_digest:
+            found.by_digest += paired.a.count
+            return
+        before = found.different + found.within
+        self._read(paired)
+        found.contradicting += found.different + found.within - before
 
     def _matched(self, a: CaptureTable, b: CaptureTable) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Rows of both tables with the same clock; what only one has is counted."""
@@ -108,10 +118,10 @@ class _Comparison:
         self._found.reason = self._found.reason or reason
 
     def _by_blocks(self, paired: PairedRange) -> Iterator[tuple[bool, PairedRange]]:
-        """The range in pieces, each with whether digests prove it equal; only whole parts are cut into the same blocks."""
+        """The range in pieces, each with whether its recorded digests agree; only whole parts are cut into the same blocks."""
         a, b = (getattr(side.part, "block_digests", None) for side in paired)  # a journal has none
         whole = paired.a.is_whole_part and paired.b.is_whole_part
-        if not (self._by_digest and whole) or a is None or b is None:
+        if not whole or a is None or b is None:
             yield False, paired
             return
         ends = block_ends(paired.a.part)

@@ -66,7 +66,8 @@ class SeriesDifference:
         key: the series, as the first run names it; for an extra one as the second does.
         other: its name in the second run, where that differs.
         compared: captures that both runs have and that can be compared.
-        by_digest: how many of them were compared by their digests alone.
+        by_digest: how many of them were compared by the digests that the files state, without reading the values.
+        contradicting: captures whose values differ although their recorded digests agree, so that one of the files was changed.
         unscaled: how many of them were compared without their loss scales, because these differ.
         within: captures that differ, but not beyond the tolerance.
         different: captures that differ.
@@ -85,6 +86,7 @@ class SeriesDifference:
     other: SeriesKey | None = None
     compared: int = 0
     by_digest: int = 0
+    contradicting: int = 0
     unscaled: int = 0
     within: int = 0
     different: int = 0
@@ -183,13 +185,13 @@ class Difference:
 
     @property
     def same(self) -> bool:
-        """Whether both hold the same captures, bit for bit or within the tolerances."""
+        """Whether both hold the same captures: bit for bit, within the tolerances, or by the recorded digests where those were compared."""
         return self.verdict == "same"
 
     @property
     def counts(self) -> dict[str, int]:
         """Captures by what was found of them."""
-        names = ("compared", "by_digest", "within", "different", "missing", "extra", "incomparable")
+        names = ("compared", "by_digest", "contradicting", "within", "different", "missing", "extra", "incomparable")
         return {name: sum(getattr(one, name) for one in self.series) for name in names}
 
     def __repr__(self) -> str:
