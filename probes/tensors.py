@@ -296,6 +296,16 @@ def _quantized(tensor: Tensor) -> Composite:
     return Composite("quantized", {"int_repr": tensor.int_repr(), "scale": scales, "zero_point": zeros, "axis": axis})
 
 
+def placement_name(placement: Any) -> str:
+    """A placement of a DTensor as torch writes it in short since 2.6: `S(0)`, `R`, `P(sum)`; a strided shard is `S(0, 2)`."""
+    if placement.is_replicate():
+        return "R"
+    if placement.is_partial():
+        return f"P({getattr(placement, 'reduce_op', 'sum')})"
+    strided = getattr(placement, "split_factor", None)
+    return f"S({placement.dim})" if strided is None else f"S({placement.dim}, {strided})"
+
+
 def of_this_rank(tensor: Tensor) -> Tensor:
     """The part of a DTensor that this rank holds, and what a collective that is still running brings, once it is there.
 

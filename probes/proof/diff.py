@@ -23,6 +23,7 @@ from probes.proof.comparison.merged_run import MergedRun
 from probes.proof.comparison.pairing import PlanOrder, Rename, canonical, pair
 from probes.proof.comparison.provenance_diff import provenance_differences
 from probes.reader.selection import Numbers, Selection
+from probes.run_directory.launch.whole_weights import WholeTensor, first_manifests, whole_tensors
 from probes.run_directory.listing import Directory, is_run, newest_run
 
 Tolerances = Mapping[str, ToleranceBounds]
@@ -87,7 +88,7 @@ def diff(
         series=series,
         first=min(firsts, key=ExecutionOrder(left, order).place, default=None),
         gaps=_gaps(left, right),
-        origins=provenance_differences(_as_it_ran(left), _as_it_ran(right)),
+        origins=provenance_differences(_as_it_ran(left), _as_it_ran(right), (_weights(left), _weights(right))),
         tolerances={dtype: one._asdict() for dtype, one in tolerances.items()},
     )
 
@@ -168,6 +169,11 @@ def _as_it_ran(side: Directory) -> dict[str, Any]:
     if isinstance(last.get("loaders"), list):
         manifest["loaders"] = _numbered(last["loaders"])
     return manifest
+
+
+def _weights(side: Directory) -> dict[tuple[str, str], WholeTensor]:
+    """The tensors of a run over all ranks at its first start; of a file alone, those that its manifest states."""
+    return whole_tensors(first_manifests(side.path) if side.path.is_dir() else [side.manifest])
 
 
 def _numbered(value: Any) -> Any:

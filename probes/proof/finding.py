@@ -99,6 +99,7 @@ class Verdict:
         alone: whether it is one file without a ledger beside it, so that nothing but its own digests was compared.
         runs: how many runs were verified.
         signed_by: who signed the anchors, where that was checked.
+        weights: digest of the weights at the first start of the run, the same in every layout; empty where it is not known.
     """
 
     path: str
@@ -110,6 +111,7 @@ class Verdict:
     alone: bool = False
     runs: int = 1
     signed_by: tuple[str, ...] = ()
+    weights: str = ""
 
     @property
     def ok(self) -> bool:
@@ -131,6 +133,7 @@ class Verdict:
             "alone": self.alone,
             "runs": self.runs,
             "signed_by": list(self.signed_by),
+            "weights": self.weights,
             "files": [asdict(file) for file in self.files],
             "findings": [finding.as_dict() for finding in self.findings],
         }

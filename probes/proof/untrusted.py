@@ -108,8 +108,8 @@ def _verdict(data: dict[str, Any]) -> Verdict:
         words = f"the kernel did not keep the process that read it from {' and '.join(missing)}"
         findings.append(Finding("unconfined", Path(data["path"]).name, words))
     files = tuple(CheckedFile(**one) for one in data["files"])
-    rest = (data[name] for name in ("head", "anchored", "alone", "runs"))
-    return Verdict(data["path"], data["run_id"], tuple(findings), files, *rest)
+    rest = {name: data[name] for name in ("head", "anchored", "alone", "runs", "weights")}
+    return Verdict(data["path"], data["run_id"], tuple(findings), files, **rest)
 
 
 def _apply(limits: _ChildLimits) -> None:

@@ -13,6 +13,7 @@ from probes.proof.anchor import checked
 from probes.proof.comparison.replicas import replica_findings
 from probes.proof.finding import Finding, Verdict
 from probes.proof.run_check import RunCheck
+from probes.run_directory.launch.whole_weights import weights_at_start
 from probes.run_directory.listing import is_run, run_directories
 from probes.run_directory.remote.url import remote_url
 
@@ -67,7 +68,8 @@ def _one_run(path: Path, anchors: Sequence[str], sha256: bool) -> Verdict:
     with closing(RunCheck(path, sha256)) as check:
         if anchors and not check.has_ledger:
             raise UsageError("`--anchor` needs a run directory with a ledger")
-        return check.verdict(anchors)
+        verdict = check.verdict(anchors)
+    return replace(verdict, weights=weights_at_start(path) or "") if verdict.ok and path.is_dir() else verdict
 
 
 def _every_run(path: Path, anchors: Sequence[str], sha256: bool) -> Verdict:

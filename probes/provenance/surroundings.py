@@ -11,7 +11,7 @@ from typing import Any
 from probes.provenance.child_imports import child_imports
 from probes.provenance.environment import environment
 from probes.provenance.modules import are_kept, class_files, module_files, module_records, sources
-from probes.provenance.weights import ModuleTree, devices_of
+from probes.provenance.weights.record import ModuleTree, devices_of
 
 
 class Surroundings:

@@ -22,6 +22,7 @@ from probes.reader.series_index import SeriesIndex
 from probes.reader.series_set import listed_html
 from probes.run_directory.attempts import Attempt, ListedFile
 from probes.run_directory.launch.absent import by_ranks, without
+from probes.run_directory.launch.whole_weights import weights_at_start
 from probes.run_directory.listing import Directory, is_run, newest_run
 from probes.run_directory.remote.url import remote_url
 
@@ -109,6 +110,11 @@ class RunReader(SeriesIndex):
     def manifest(self) -> Mapping[str, Any]:
         """The provenance of the run: the content of `run.json`."""
         return MappingProxyType(self._directory.manifest)
+
+    @property
+    def weights(self) -> str | None:
+        """Digest of parameters and buffers at the first start, the same however they lie on ranks; None where a rank does not state it."""
+        return weights_at_start(self._directory.path) if self._directory.path.is_dir() else None
 
     @property
     def spec(self) -> str:

@@ -55,6 +55,14 @@ class ModuleRecord(ManifestRecord):
     same_as: str | None = Field(default=None, description="The path this module was first met at, where it is met again.")
 
 
+class ShardingRecord(ManifestRecord):
+    """How a distributed tensor lies on the ranks of its mesh."""
+
+    placements: tuple[str, ...] = Field(description="One for each dimension of the mesh: `S(0)`, `S(0, 2)` (strided), `R` or `P(sum)`.")
+    mesh_shape: tuple[int, ...] = Field(description="Sizes of the mesh.")
+    coordinate: tuple[int, ...] = Field(description="Place of this rank in the mesh.")
+
+
 class TensorRecord(ManifestRecord):
     """One parameter or buffer."""
 
@@ -64,7 +72,13 @@ class TensorRecord(ManifestRecord):
     shape: tuple[int, ...] = Field(description="Sizes.")
     trained: bool = Field(description="Whether it requires a gradient.")
     same_as: str | None = Field(default=None, description="The name this tensor was first met under, where it is met again.")
-    digest: str | None = Field(default=None, description="BLAKE3 of its bytes, little-endian and contiguous, where asked for.")
+    digest: str | None = Field(
+        default=None, description="BLAKE3 of its bytes that this rank holds, little-endian and contiguous, where asked for."
+    )
+    sum: str | None = Field(
+        default=None, description="Sum of the elements that this rank holds by their places in the whole (`schemas/weights.v1.md`)."
+    )
+    sharding: ShardingRecord | None = Field(default=None, description="Which part this rank holds; null where it holds the whole.")
 
 
 class ModelRecord(ManifestRecord):

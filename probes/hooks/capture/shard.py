@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from probes.component import Transform
+from probes.tensors import placement_name
 
 ELEMENTWISE = ("abs", "cast", "difference")
 MERGED = ("accumulate", "stats", "norm", "histogram")  # whose results over all axes of some parts make that of the whole
@@ -26,7 +27,7 @@ def sharding(tensor: Tensor) -> dict[str, Any]:
     if not (hasattr(tensor, "placements") and hasattr(tensor, "device_mesh")):
         return {}
     mesh: Any = tensor.device_mesh
-    shape, placements = list(tensor.shape), [_named(one) for one in tensor.placements]
+    shape, placements = list(tensor.shape), [placement_name(one) for one in tensor.placements]
     found: dict[str, Any] = {
         "placements": placements,
         "global_shape": shape,
@@ -75,16 +76,6 @@ def of_parts(transforms: Sequence[Transform]) -> dict[str, str]:
     ):
         found["merges"] = " ".join(filter(None, (last["kind"], last.get("order"), last.get("what"))))
     return found
-
-
-def _named(placement: Any) -> str:
-    """A placement as torch writes it in short since 2.6: `S(0)`, `R`, `P(sum)`."""
-    if placement.is_replicate():
-        return "R"
-    if placement.is_partial():
-        return f"P({getattr(placement, 'reduce_op', 'sum')})"
-    strided = getattr(placement, "split_factor", None)
-    return f"S({placement.dim})" if strided is None else f"S({placement.dim}, {strided})"
 
 
 def _place(tensor: Tensor, mesh: Any) -> dict[str, Any]:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from probes.proof.comparison.difference import ProvenanceDifference
+from probes.run_directory.launch.whole_weights import WholeTensor
+
+Weights: TypeAlias = tuple[Mapping[tuple[str, str], WholeTensor], Mapping[tuple[str, str], WholeTensor]]
 
 NONE = "nothing recorded"
 LISTED = 8
@@ -14,7 +17,6 @@ LISTED = 8
 TABLES = (
     ("modules", "path", ("type", "same_as")),
     ("tensors", "name", ("role", "dtype", "shape", "trained", "same_as")),
-    ("weights", "name", ("digest",)),
 )
 
 # What is known to change numbers comes first, what only describes the run last. Times, ids and directories are never compared.
@@ -62,19 +64,20 @@ UNSEEDED = ("python", "numpy")
 IF_DRAWN = "seeded differently; matters only if the data or the model draw from it"
 
 
-def provenance_differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[ProvenanceDifference, ...]:
+def provenance_differences(a: Mapping[str, Any], b: Mapping[str, Any], whole: Weights = ({}, {})) -> tuple[ProvenanceDifference, ...]:
     """In what two manifests differ.
 
     Args:
         a: the first manifest, as plain data; may be empty.
         b: the second.
+        whole: the tensors of both, over all ranks; they are compared where one side has parts of them, or on another number of ranks.
     """
     if not a or not b:
         return () if not a and not b else (ProvenanceDifference("manifest", "present" if a else NONE, "present" if b else NONE),)
     packages = _packages(a.get("packages") or {}, b.get("packages") or {})
     causes = (*_listed(CAUSES, a, b), *_files(a, b), *_devices(a, b))
     loaders = _listed(["loaders"], a, b) if "loaders" in a and "loaders" in b else ()
-    return (*causes, *loaders, *_models(a, b), *_listed(SURROUNDINGS, a, b), *packages, *_generators(a, b))
+    return (*causes, *loaders, *_models(a, b, whole), *_listed(SURROUNDINGS, a, b), *packages, *_generators(a, b))
 
 
 def _listed(places: Iterable[str], a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[ProvenanceDifference]:
@@ -147,7 +150,7 @@ def _lines(a: str, b: str) -> list[str]:
     return ["; ".join(lines) or "(nothing more)" for lines in alone]
 
 
-def _models(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[ProvenanceDifference]:
+def _models(a: Mapping[str, Any], b: Mapping[str, Any], whole: Weights) -> Iterator[ProvenanceDifference]:
     """The first places where models differ: modules, then tables of tensors, then weights."""
     ours, theirs = ({model["name"]: model for model in side.get("models") or ()} for side in (a, b))
     for name in sorted({*ours, *theirs}):
@@ -157,8 +160,31 @@ def _models(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[ProvenanceDi
             yield ProvenanceDifference(place, one["type"] if one else NONE, other["type"] if other else NONE)
             continue
         for table, name_key, keys in TABLES:
-            rows = "tensors" if table == "weights" else table
-            yield from _table(f"{place}.{table}", _by(one, rows, name_key, keys), _by(other, rows, name_key, keys))
+            yield from _table(f"{place}.{table}", _by(one, table, name_key, keys), _by(other, table, name_key, keys))
+        yield from _table(f"{place}.weights", *_weights(name, one, other, whole))
+
+
+def _weights(model: str, one: Mapping[str, Any], other: Mapping[str, Any], whole: Weights) -> tuple[dict[str, str], dict[str, str]]:
+    """What identifies the content of each tensor: its digest, or where it lies on ranks in two ways, the sum over its parts."""
+    ours, theirs = ({row["name"]: row for row in side.get("tensors") or () if row.get("same_as") is None} for side in (one, other))
+    sums = [{tensor: found for (of, tensor), found in side.items() if of == model} for side in whole]
+    by_sum = {name for name in {*sums[0], *sums[1]} if not _is_whole(name, ours, theirs)}
+    return (
+        {name: _content(name, ours, sums[0], name in by_sum) for name in {**ours, **sums[0]}},
+        {name: _content(name, theirs, sums[1], name in by_sum) for name in {**theirs, **sums[1]}},
+    )
+
+
+def _is_whole(name: str, *sides: Mapping[str, Mapping[str, Any]]) -> bool:
+    """Whether the first rank of each run holds the tensor, and all of it."""
+    return all(name in side and side[name].get("sharding") is None for side in sides)
+
+
+def _content(name: str, rows: Mapping[str, Mapping[str, Any]], sums: Mapping[str, WholeTensor], by_sum: bool) -> str:
+    if not by_sum:
+        return str(rows[name].get("digest") or "") if name in rows else ""
+    found = sums.get(name)
+    return "" if found is None else found.sum or f"not known, as {found.lacks}"
 
 
 def _by(model: Mapping[str, Any], table: str, name: str, keys: tuple[str, ...]) -> dict[str, str]:

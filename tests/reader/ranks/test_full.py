@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import probes
 from probes.errors import UsageError
@@ -176,7 +177,31 @@ def test_parts_of_every_rank_make_the_tensors_that_torch_gathers(tmp_path: Path,
         assert torch.equal(run["o", "2", "output"].sel(rank=rank).torch(), torch.stack(truth[rank][1]))
         norms = [run["n", name].sel(rank=rank, step=step).numpy().item() for step in (0, 1) for name in run_order(run)]
         assert norms == pytest.approx(truth[rank][2], rel=1e-6)
-    assert probes.verify(tmp_path / "run").ok
+    same_weights_as_one_process(tmp_path)
+
+
+def same_weights_as_one_process(folder: Path) -> None:
+    """What verifies, reads and compares the launch names the weights that one process with the whole model names."""
+    one_process(folder / "one")
+    one_process(folder / "other", torch.tensor(1.0))
+    one, launch = probes.verify(folder / "one"), probes.verify(folder / "run")
+    assert one.ok
+    assert launch.ok
+    assert one.weights == launch.weights == probes.open(folder / "run").weights != ""
+    for name, different in (("one", []), ("other", ["models.weights.2.weight"])):
+        places = [origin.place for origin in probes.diff(folder / name, folder / "run").origins]
+        assert [place for place in places if place.startswith("models.weights")] == different
+
+
+def one_process(out: Path, added: torch.Tensor | None = None) -> None:
+    """The model of the launch in one process, with something added to its last element."""
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 5))
+    if added is not None:
+        model[2].weight.data[4, 7] += added
+    with probes.attach(model, {"version": 1, "name": "s", "probes": {"o": {"modules": ["2"], "values": ["output"]}}}, out=out) as run:
+        for x in run.steps([torch.ones(1, 3)]):
+            model(x)
 
 
 def run_order(run: Any) -> list[str]:

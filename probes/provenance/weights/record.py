@@ -1,10 +1,11 @@
-"""Digests of the bytes in parameters and buffers, read without touching the model."""
+"""Digests and sums of what is in parameters and buffers, read without touching the model."""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator, Mapping
-from typing import Protocol
+from contextlib import suppress
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -12,8 +13,10 @@ from torch.nn import Module
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from probes.digest import Hasher
-from probes.run_directory.manifest import ModelRecord, ModuleRecord, TensorRecord, combined
-from probes.tensors import DTYPE_NAMES, NotCapturable, local
+from probes.provenance.weights.element_sum import Places, element_sum, part_places, whole_places
+from probes.run_directory.launch.whole_weights import sum_text
+from probes.run_directory.manifest import ModelRecord, ModuleRecord, ShardingRecord, TensorRecord, combined
+from probes.tensors import DTYPE_NAMES, NotCapturable, local, placement_name
 
 _PIECE_BYTES = 64 << 20
 
@@ -43,7 +46,10 @@ def tensor_hex(tensor: Tensor) -> str:
     Raises:
         NotCapturable: the tensor has no bytes.
     """
-    dense = local(tensor)
+    return _digest(local(tensor))
+
+
+def _digest(dense: Tensor) -> str:
     hasher = Hasher()
     for piece in _pieces(dense):
         if piece.nbytes:
@@ -61,7 +67,7 @@ def _pieces(dense: Tensor) -> Iterator[Tensor]:
         yield flat[start : start + step].cpu()
 
 
-def model_record(name: str, tree: ModuleTree, digests: bool, unknown: dict[str, str]) -> ModelRecord:
+def model_record(name: str, tree: ModuleTree, digests: bool, unknown: dict[str, str], sums: bool = True) -> ModelRecord:
     """Class, module tree and tensors of a model.
 
     Args:
@@ -69,13 +75,14 @@ def model_record(name: str, tree: ModuleTree, digests: bool, unknown: dict[str, 
         tree: its modules; `_parameters` and `_buffers` are read directly, so no parametrization is computed.
         digests: whether to hash what is in the tensors.
         unknown: takes what could not be found out, and why.
+        sums: whether to sum up what is hashed, too.
     """
     modules: list[ModuleRecord] = []
     first: dict[int, str] = {}
     for path, node in tree.nodes.items():
         met = first.setdefault(id(node.module), path)
         modules.append(ModuleRecord(path=path, type=type_name(node.module), same_as=met if met != path else None))
-    tensors = tuple(_tensor_record(digests, unknown, *found) for found in _tensors(tree))
+    tensors = tuple(_tensor_record(digests, sums, unknown, *found) for found in _tensors(tree))
     return ModelRecord(name=name, type=modules[0].type, modules=tuple(modules), tensors=tensors)
 
 
@@ -88,7 +95,7 @@ def weights_digest(trees: Mapping[str, ModuleTree]) -> str:
     found: dict[str, str] = {}
     for name, tree in trees.items():
         unknown: dict[str, str] = {}
-        record = model_record(name, tree, True, unknown)
+        record = model_record(name, tree, True, unknown, sums=False)
         for place, reason in unknown.items():
             raise NotCapturable("no data", f"`{place}`: {reason}")
         found[name] = record.weights
@@ -112,12 +119,17 @@ def _tensors(tree: ModuleTree) -> Iterator[tuple[str, str, Tensor, str | None]]:
                     yield name, role, tensor, met if met != name else None
 
 
-def _tensor_record(digests: bool, unknown: dict[str, str], name: str, role: str, tensor: Tensor, met: str | None) -> TensorRecord:
-    digest = None
+def _tensor_record(
+    digests: bool, sums: bool, unknown: dict[str, str], name: str, role: str, tensor: Tensor, met: str | None
+) -> TensorRecord:
+    digest = summed = None
+    sharding = _sharding(tensor)
     lazy = isinstance(tensor, UninitializedParameter | UninitializedBuffer)
-    if digests and met is None:
+    if digests and met is None and not lazy:
         try:
-            digest = tensor_hex(tensor) if not lazy else None
+            dense = local(tensor)
+            digest = _digest(dense)
+            summed = _sum(dense, tensor, sharding) if sums else None
         except NotCapturable as error:
             unknown[f"weights.{name}"] = str(error)
     if lazy:
@@ -130,7 +142,35 @@ def _tensor_record(digests: bool, unknown: dict[str, str], name: str, role: str,
         trained=tensor.requires_grad,
         same_as=met,
         digest=digest,
+        sum=summed,
+        sharding=sharding,
     )
+
+
+def _sharding(tensor: Tensor) -> ShardingRecord | None:
+    """How a DTensor lies on the ranks; None for any other tensor, and on a rank outside of its mesh."""
+    if not (hasattr(tensor, "placements") and hasattr(tensor, "device_mesh")):
+        return None
+    mesh: Any = tensor.device_mesh
+    at = mesh.get_coordinate()
+    if at is None:
+        return None
+    names = tuple(map(placement_name, tensor.placements))
+    return ShardingRecord.model_construct(placements=names, mesh_shape=tuple(mesh.shape), coordinate=tuple(at))
+
+
+def _part_places(sharding: ShardingRecord, tensor: Tensor) -> list[Places] | None:
+    return part_places(sharding.placements, sharding.mesh_shape, sharding.coordinate, tensor.shape)
+
+
+def _sum(dense: Tensor, tensor: Tensor, sharding: ShardingRecord | None) -> str | None:
+    """The sum of what this rank holds; None of parts whose places in the whole are not known."""
+    places = whole_places(tensor.shape) if sharding is None else _part_places(sharding, tensor)
+    if places is None or tuple(dense.shape) != tuple(map(len, places)):
+        return None
+    with torch.no_grad(), suppress(RuntimeError, NotImplementedError):  # of a dtype that torch does not let be seen as words
+        return sum_text(element_sum(dense, places))
+    return None
 
 
 def devices_of(trees: Mapping[str, ModuleTree]) -> set[torch.device]:

@@ -1,0 +1,125 @@
+"""The weights of a launch, whichever way they lie on its ranks: sums of the parts that the manifests of all ranks state."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from math import prod
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from probes.digest import blake3_hex, canonical
+from probes.plain_file import plain_object, read_plain
+from probes.run_directory.file_name import attempt_of_manifest, manifest_files
+from probes.run_directory.manifest import check_shape
+
+MODULUS = (1 << 61) - 1
+LANES = 2
+DIGITS = 16
+
+_SUM = re.compile(rf"[0-9a-f]{{{DIGITS * LANES}}}")
+_CUT = re.compile(r"S\(\d+(?:, \d+)?\)")
+
+Row = Mapping[str, Any]
+
+
+class WholeTensor(NamedTuple):
+    """A parameter or buffer of a launch.
+
+    Attributes:
+        dtype: torch's name without prefix.
+        shape: sizes of the whole.
+        sum: of its elements, in hexadecimal; empty where it is not known.
+        lacks: why it is not known.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    sum: str
+    lacks: str = ""
+
+
+def sum_text(lanes: Sequence[int]) -> str:
+    """A sum as manifests state it: 16 hexadecimal digits for each lane."""
+    return "".join(f"{lane:0{DIGITS}x}" for lane in lanes)
+
+
+def first_manifests(directory: Path) -> list[dict[str, Any]]:
+    """The manifests of the first start of a run, of all ranks that have one; those that cannot be read are left out."""
+    found = []
+    for path in manifest_files(directory):
+        if attempt_of_manifest(path.name) == 1:
+            with suppress(ValueError):
+                one = plain_object(read_plain(path))
+                check_shape(one)
+                found.append(one)
+    return found
+
+
+def whole_tensors(manifests: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], WholeTensor]:
+    """The tensors of all ranks by the name of their model and their own.
+
+    Args:
+        manifests: of one start, of all its ranks, each of its shape.
+    """
+    rows: dict[tuple[str, str], list[Row]] = {}
+    for manifest in manifests:
+        for model in manifest.get("models") or ():
+            for row in model.get("tensors") or ():
+                if row.get("same_as") is None:
+                    rows.setdefault((str(model.get("name", "")), str(row.get("name", ""))), []).append(row)
+    return {name: _whole(of) for name, of in sorted(rows.items())}
+
+
+def weights_of(tensors: Mapping[tuple[str, str], WholeTensor]) -> str | None:
+    """BLAKE3 of the names, dtypes, shapes and sums of all tensors; None where one is not known, or there is none."""
+    if not tensors or any(not one.sum for one in tensors.values()):
+        return None
+    return blake3_hex(canonical([[*name, one.dtype, one.shape, one.sum] for name, one in sorted(tensors.items())]))
+
+
+def weights_at_start(directory: Path) -> str | None:
+    """The weights of a run at its first start, the same in every layout; None where they are not known."""
+    return weights_of(whole_tensors(first_manifests(directory)))
+
+
+def _whole(rows: Sequence[Row]) -> WholeTensor:
+    first = rows[0]
+    head = str(first.get("dtype", "")), tuple(first.get("shape") or ())
+    if not all(_states_sum(row) for row in rows):
+        return WholeTensor(*head, "", "a rank states no sum")
+    if any((str(row.get("dtype", "")), tuple(row.get("shape") or ())) != head for row in rows):
+        return WholeTensor(*head, "", "ranks have it in different dtypes or shapes")
+    shardings = [row.get("sharding") for row in rows]
+    if not any(shardings):
+        return _same(head, [str(row["sum"]) for row in rows])
+    if not all(shardings) or len({canonical([one["placements"], one["mesh_shape"]]) for one in shardings if one}) > 1:
+        return WholeTensor(*head, "", "it lies on ranks in different ways")
+    return _joined(head, rows)
+
+
+def _states_sum(row: Row) -> bool:
+    """Whether a row, which a stranger may have written, has a sum, and says how its part lies on the ranks if it is one."""
+    sharding = row.get("sharding")
+    sizes = {len(sharding[name]) for name in ("placements", "mesh_shape", "coordinate")} if sharding else {0}
+    return len(sizes) == 1 and _SUM.fullmatch(str(row.get("sum"))) is not None
+
+
+def _same(head: tuple[str, tuple[int, ...]], sums: Sequence[str]) -> WholeTensor:
+    return WholeTensor(*head, sums[0]) if len(set(sums)) == 1 else WholeTensor(*head, "", "ranks have different ones")
+
+
+def _joined(head: tuple[str, tuple[int, ...]], rows: Sequence[Row]) -> WholeTensor:
+    """Add up the parts; of replicas, which have to be the same, one counts."""
+    sharding = rows[0]["sharding"]
+    cut = [axis for axis, placement in enumerate(sharding["placements"]) if _CUT.fullmatch(placement)]
+    parts: dict[tuple[int, ...], set[str]] = {}
+    for row in rows:
+        parts.setdefault(tuple(row["sharding"]["coordinate"][axis] for axis in cut), set()).add(str(row["sum"]))
+    if len(parts) != prod(sharding["mesh_shape"][axis] for axis in cut):
+        return WholeTensor(*head, "", "a rank has no manifest")
+    if any(len(sums) > 1 for sums in parts.values()):
+        return WholeTensor(*head, "", "replicas of a part differ")
+    lanes = [[int(text[DIGITS * lane : DIGITS * (lane + 1)], 16) for (text,) in parts.values()] for lane in range(LANES)]
+    return WholeTensor(*head, sum_text([sum(one) % MODULUS for one in lanes]))
