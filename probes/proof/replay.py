@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,8 +14,8 @@ from probes.optional_package import require_torch
 from probes.proof.comparison.difference import Difference
 from probes.proof.diff import diff
 from probes.proof.replay_files import lay_files
-from probes.proof.replay_plan import Change, ReplayPlan, changes, command, plan_replay, write_spec
-from probes.run_directory.launch.launch_file import launches
+from probes.proof.replay_plan import Change, ReplayPlan, changes, command, plan_replay, recorded_launcher, write_spec
+from probes.run_directory.launch.launcher import without_launch
 from probes.run_directory.ledger_lines import read_ledgers
 from probes.run_directory.listing import is_run, newest_run
 
@@ -100,10 +101,9 @@ def replay(
         listed = "\n".join(f"  {change}" for change in changed)
         raise RunError(f"not everything is as it was recorded; give --anyway to go on:\n{listed}")
     with TemporaryDirectory() as room:
-        launcher = next((one.launcher for one in launches(run).values()), "") if run.is_dir() else ""
         folder = lay_files(run, plan.manifest, plan.directory, Path(room))
-        words = command(plan.manifest, write_spec(run, plan.manifest, folder), Path(out), plan.directory, launcher)
-        done = subprocess.run(words, cwd=plan.directory, stdout=STDERR, check=False)
+        words = command(plan.manifest, write_spec(run, plan.manifest, folder), Path(out), plan.directory, recorded_launcher(run))
+        done = subprocess.run(words, cwd=plan.directory, env=without_launch(os.environ), stdout=STDERR, check=False)
     if done.returncode:
         raise RunError(f"the replayed command ended with {done.returncode}: {' '.join(words)}")
     if expect:

@@ -23,6 +23,7 @@ from probes.proof.verify import verify
 from probes.provenance.code import GitUnknown, repository, with_home
 from probes.provenance.packages import packages, python_version
 from probes.provenance.redact import REDACTED
+from probes.run_directory.launch.launch_file import launches
 from probes.run_directory.listing import Directory
 from probes.run_directory.manifest import CodeRecord, Manifest, PluginRecord
 from probes.subprocess_command import command as child_command
@@ -112,7 +113,7 @@ def plan_replay(run: Path, out: Path, directory: Path | None, roots_only: bool =
     manifest = recorded(run)
     head = _verified(run, manifest, roots_only)
     where = directory if directory is not None else recorded_directory(manifest.code)
-    words = command(manifest, Path(f"{manifest.spec.name}.yaml"), out, where)
+    words = command(manifest, Path(f"{manifest.spec.name}.yaml"), out, where, recorded_launcher(run))
     script = script_file(manifest.code.script or "", where)
     assert script is not None  # `command` found it
     return ReplayPlan(
@@ -314,6 +315,11 @@ def write_spec(run: Path, manifest: Manifest, room: Path) -> Path:
             written.write_bytes(text)
             return written
     raise UsageError(f'"{run}" has no sealed file with the resolved spec, which was made of more than one file')
+
+
+def recorded_launcher(run: Path) -> str:
+    """What started the processes of a recorded launch; empty where it has no name, and for one process."""
+    return next((one.launcher for one in launches(run).values()), "") if run.is_dir() else ""
 
 
 def recorded_directory(code: CodeRecord) -> Path:

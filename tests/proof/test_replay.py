@@ -64,6 +64,13 @@ def test_a_recorded_run_replays_the_same_bit_for_bit(made: Path, tmp_path: Path)
     assert found.difference.counts["compared"] == 2
 
 
+def test_a_replay_of_one_process_is_no_rank_of_the_launch_around_it(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"RANK": "3", "LOCAL_RANK": "3", "WORLD_SIZE": "8", "TORCHELASTIC_RUN_ID": "other", "MASTER_PORT": "1"}.items():
+        monkeypatch.setenv(name, value)
+    assert replay(made / "base", tmp_path / "again", bitwise=True).same
+    assert sorted(path.name for path in (tmp_path / "again").glob("*.h5")) == ["epoch-0000.h5"]
+
+
 def test_a_spec_that_is_called_as_its_file_keeps_its_name_and_identity(project: Path) -> None:
     (project / "acts.yaml").write_text(SPEC)
     programs.run("-m", "probes", "run", "--out", "named", "acts.yaml", "train.py", "7", check=True)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import time
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from probes.digest import blake3_hex, canonical
@@ -17,6 +19,8 @@ LAUNCHERS = {  # name: its id, the same on every rank, and how often it has star
 
 STARTED_BY = "PROBES_STARTED_BY"  # of a rank that another rank has started, as Lightning's `ddp` does
 HERE = ("", "localhost", "127.0.0.1", "::1")  # where ranks meet that are on one machine
+
+OF_A_RANK = re.compile(r"(LOCAL_|GROUP_|ROLE_|NODE_)?(RANK|WORLD_SIZE)|ROLE_NAME|MASTER_(ADDR|PORT)|TORCHELASTIC_\w+|" + STARTED_BY)
 
 
 class Launcher(NamedTuple):
@@ -86,6 +90,11 @@ def _parent() -> list[str]:
     found = [str(os.getppid()), started(os.getppid())]
     told = os.environ.get(STARTED_BY, "").split(" ")
     return told[2:] if len(told) == 4 and told[:2] == found else found
+
+
+def without_launch(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a program that is to be no rank of the launch that this process may be of."""
+    return {name: value for name, value in environment.items() if not OF_A_RANK.fullmatch(name)}
 
 
 def ticks() -> int:
