@@ -1,4 +1,4 @@
-"""A script of Lightning, with the library itself where it is installed."""
+"""A script of Lightning, with the library itself."""
 
 from __future__ import annotations
 
@@ -9,6 +9,11 @@ import pytest
 
 from tests.script import scaled
 from tests.script.trainers import run
+
+pytestmark = [
+    pytest.mark.skipif(find_spec("pytorch_lightning") is None, reason="pytorch-lightning is not installed; the extra `dev` brings it"),
+    pytest.mark.torture,  # importing it takes longer than most tests
+]
 
 SCRIPT = """
 import torch
@@ -47,7 +52,6 @@ probes:
 """
 
 
-@pytest.mark.skipif(find_spec("pytorch_lightning") is None, reason="pytorch-lightning is not installed; no extra brings it")
 def test_epochs_and_steps_are_those_of_the_trainer_and_its_sanity_check_is_none(tmp_path: Path) -> None:
     found = run(tmp_path, SCRIPT, SPEC)
     for probe, target in (("acts", "net.0"), ("grads", "net.0"), ("used", "net.0.weight")):
@@ -56,7 +60,6 @@ def test_epochs_and_steps_are_those_of_the_trainer_and_its_sanity_check_is_none(
     assert [len(found.sel(phase="eval", epoch=epoch)["acts", "net.0"]) for epoch in range(2)] == [3, 3]
 
 
-@pytest.mark.skipif(find_spec("pytorch_lightning") is None, reason="pytorch-lightning is not installed; no extra brings it")
 def test_its_loss_scale_is_stored_beside_each_gradient(tmp_path: Path) -> None:
     runs = []
     for scaler in (f"torch.amp.GradScaler('cpu', init_scale={scaled.SCALE})", "torch.amp.GradScaler('cpu', enabled=False)"):
@@ -68,7 +71,6 @@ def test_its_loss_scale_is_stored_beside_each_gradient(tmp_path: Path) -> None:
     scaled.check(*runs, "net.0", "net.0.weight")
 
 
-@pytest.mark.skipif(find_spec("pytorch_lightning") is None, reason="pytorch-lightning is not installed; no extra brings it")
 def test_what_it_logs_is_a_value_of_the_loop(tmp_path: Path) -> None:
     computed = "nn.functional.mse_loss(self.net(batch[0]), batch[1])"
     logged = SCRIPT.replace(f"return {computed}", f"loss = {computed}\n        self.log('train_loss', loss)\n        return loss")
