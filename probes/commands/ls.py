@@ -110,7 +110,7 @@ def _ranks(world: int) -> str:
 
 def _broken_rules(run: RunReader) -> list[str]:
     """Return a line per rule that was broken, and one per series."""
-    return [one_line(line) for line in rule_verdicts.in_words(run.verdicts)]
+    return [one_line(line) for line in rule_verdicts.in_words(run.verdicts, ranks=run.has_ranks)]
 
 
 def _missing(run: RunReader) -> list[str]:

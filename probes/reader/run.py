@@ -69,11 +69,31 @@ def _opened(place: Path | str, selection: Selection) -> RunReader:
     return RunReader(Directory(place), selection)
 
 
+def closings_of(directory: Directory, files: Iterable[ListedFile]) -> list[dict[str, Any]]:
+    """What files say of the ends of their epochs, each with its `rank` where the run has several."""
+    found = [(one.rank if has_ranks(directory) else None, directory.closing(one.name)) for one in files]
+    return [{**closing, "rank": rank} for rank, closing in found if isinstance(closing, dict)]
+
+
+def has_ranks(directory: Directory) -> bool:
+    """Whether several processes wrote a run."""
+    return any(world > 1 for world in directory.worlds.values()) or any(one.rank for one in directory.current)
+
+
 def trigger_events(closings: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The events in the closing records of files, in order."""
-    triggers = [closing.get("trigger") for closing in closings]
-    found = [trigger.get("events") for trigger in triggers if isinstance(trigger, dict)]
-    return [event for events in found if isinstance(events, list) for event in events if isinstance(event, dict)]
+    """The events in the closing records of files, in order; those of a launch with their rank."""
+    found = []
+    for closing in closings:
+        trigger, rank = closing.get("trigger"), closing.get("rank")
+        events = trigger.get("events") if isinstance(trigger, dict) else None
+        of = {} if rank is None else {"rank": rank}
+        found += [{**event, **of} for event in events if isinstance(event, dict)] if isinstance(events, list) else []
+    return found
+
+
+def missing_of(closings: Iterable[Mapping[str, Any]]) -> list[MissingValue]:
+    """What the closing records of files say is missing; of a launch with the rank that lacks it."""
+    return [one for closing in closings for one in missing_values(closing.get("accounts"), rank=closing.get("rank"))]
 
 
 class RunReader(SeriesIndex):
@@ -197,7 +217,7 @@ class RunReader(SeriesIndex):
     @property
     def missing(self) -> list[MissingValue]:
         """The values that were due in the selected epochs and are missing, with reasons; what the schedule leaves out is not listed."""
-        return [one for closing in self._closings for one in missing_values(closing.get("accounts"))]
+        return missing_of(self._closings)
 
     @property
     def about(self) -> Mapping[str, str]:
@@ -208,8 +228,12 @@ class RunReader(SeriesIndex):
     @property
     def _closings(self) -> list[dict[str, Any]]:
         """What the files that have remarks say of the ends of their epochs."""
-        closings = [self._directory.closing(found.name) for found in self._entries if found.remarks]
-        return [closing for closing in closings if isinstance(closing, dict)]
+        return closings_of(self._directory, [found for found in self._entries if found.remarks])
+
+    @property
+    def has_ranks(self) -> bool:
+        """Whether several processes wrote the run."""
+        return has_ranks(self._directory)
 
     def sel(
         self, *, phase: Names = None, epoch: Numbers = None, step: Numbers = None, rank: Numbers = None, dtype: Names = None

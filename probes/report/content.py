@@ -98,7 +98,7 @@ def _fill(found: RunContent, run: RunReader, share: float) -> None:
     found.captures = {one.key: len(one) for one in series}
     found.nbytes = sum(one.nbytes for every in series for one in every.by_dtype())
     found.events = run.events
-    found.rules = rule_verdicts.in_words(run.verdicts)
+    found.rules = rule_verdicts.in_words(run.verdicts, ranks=run.has_ranks)
     found.remarks += [*_states(found.state), *run.not_shown, *(f"missing: {line}" for line in missing_values.in_words(run.missing))]
     if not series:
         found.remarks.append("The run has no captures.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,12 +64,16 @@ def findings(runs: Sequence[RunContent]) -> str:
 
 
 def _findings(run: RunContent) -> str:
-    seen = [WHERE.format(**{**EVENT, **{name: str(value) for name, value in one.items()}}) for one in run.events]
+    seen = [_event({name: str(value) for name, value in one.items()}) for one in run.events]
     found: list[Block] = []
     for title, lines in (("What triggers found", seen), ("Rules of the spec that were broken", run.rules)):
         if lines:
             found += [Heading(f"{title}: {run.name}"), Table(("found",), [(line,) for line in (*lines[:MANY], *_more(lines))])]
     return fragment(found)
+
+
+def _event(one: Mapping[str, str]) -> str:
+    return (f"rank {one['rank']}: " if "rank" in one else "") + WHERE.format(**{**EVENT, **one})
 
 
 def captured(run: RunContent) -> str:

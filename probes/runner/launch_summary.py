@@ -6,12 +6,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from probes.capture_file.closing import rule_verdicts
+from probes.capture_file.closing.missing_values import MissingValue
 from probes.errors import Problem
 from probes.printable import aligned
 from probes.run_directory.create import shown
 from probes.run_directory.launch.run_head import head_of
 from probes.run_directory.ledger_lines import read_ledgers, series_rows
-from probes.runner.summary import HEADER, RIGHT, Row, RunSummary
+from probes.runner.summary import HEADER, RIGHT, Row, RunSummary, missing_lines
 from probes.signature import size
 
 DEFERRED = ("captured-nothing", "rule-judged-nothing")  # what another rank has captured or judged is no fault of this one
@@ -23,7 +25,9 @@ def end_note(summary: RunSummary) -> dict[str, Any]:
     """What a rank leaves for the summary of all: plain data."""
     return {
         "rows": [vars(row) for row in summary.rows],
-        "lines": summary.ending()[1:],
+        "lines": summary.ending(of_launch=True)[1:],
+        "rules": [verdict.as_dict() for verdict in summary.verdicts],
+        "missing": [one.as_dict() for one in summary.missing],
         "epochs": summary.epochs,
         "deferred": [[*name, problem.as_dict()] for problem in summary.problems if (name := deferred_name(summary, problem))],
     }
@@ -49,6 +53,7 @@ class LaunchSummary:
         ranks: how many ranks there are.
         epochs: the most epochs that a rank has sealed.
         head: the head of the run, over the ledgers of all ranks.
+        verdicts: what the rules found on all ranks, by rule, the series that is furthest out of bounds first.
         problems: what no rank captured anything of.
     """
 
@@ -58,8 +63,11 @@ class LaunchSummary:
         self.epochs = max(note["epochs"] for note in notes)
         self.head = head_of(read_ledgers(directory))
         names = dict.fromkeys(row["probe"] for note in notes for row in note["rows"])
-        self.rows = [_merged([row for note in notes for row in note["rows"] if row["probe"] == name]) for name in names]
-        self.lines = [*_said([note["lines"] for note in notes])]
+        self.rows = [_merged([[row for row in note["rows"] if row["probe"] == name] for note in notes]) for name in names]
+        self.verdicts = rule_verdicts.rule_verdicts(notes)
+        missing = [MissingValue(**{**one, "rank": rank}) for rank, note in enumerate(notes) for one in note["missing"]]
+        said = _said([note["lines"] for note in notes])
+        self.lines = [*rule_verdicts.in_words(self.verdicts, ranks=True), *missing_lines(missing), *said]
         self.problems = [*_of_all(notes, self._series())]
 
     def _series(self) -> set[tuple[str, str, str]]:
@@ -92,10 +100,11 @@ def _of_all(notes: Sequence[Mapping[str, Any]], series: Collection[tuple[str, st
             yield Problem(**about)
 
 
-def _merged(rows: Sequence[Mapping[str, Any]]) -> Row:
-    """The counters of a probe over the ranks; its targets are those of the rank that has most."""
+def _merged(by_rank: Sequence[Sequence[Mapping[str, Any]]]) -> Row:
+    """The counters of a probe over the ranks; its targets are those of the rank that has most, and notes that not all have name theirs."""
+    rows = [row for of in by_rank for row in of]
     hooks = dict.fromkeys(hook for row in rows for hook in row["hook"].split(", "))
-    notes = "; ".join(dict.fromkeys(row["note"] for row in rows if row["note"]))
+    notes = "; ".join(_said([[word for row in of for word in row["note"].split("; ") if word] for of in by_rank]))
     sums = {name: sum(row[name] for row in rows) for name in SUMS}
     return Row(rows[0]["probe"], ", ".join(hooks), max(row["targets"] for row in rows), **sums, note=notes)
 

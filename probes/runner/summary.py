@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -125,16 +125,25 @@ class RunSummary:
         """
         return "\n".join([*aligned(HEADER, self._cells(), RIGHT, width, kept=("note",)), *self.ending()])
 
-    def ending(self) -> list[str]:
-        """What follows the table: the files first, and then what is worth knowing."""
+    def ending(self, of_launch: bool = False) -> list[str]:
+        """What follows the table: the files first, and then what is worth knowing.
+
+        Args:
+            of_launch: leave out the verdicts and the missing values, which the summary of all ranks has.
+        """
         files = f"{self.epochs} {'epoch' if self.epochs == 1 else 'epochs'} sealed in {shown(self.directory)}"
         lines = [files + (f", ledger head {self.head}" if self.head else "")]
         lines += self.sinks.values()
         lines += self.trigger
-        lines += rule_verdicts.in_words(self.verdicts)
+        lines += [] if of_launch else rule_verdicts.in_words(self.verdicts)
         lines += self.scales
-        lines += [f"missing: {line}" for line in in_words(one for one in self.missing if one.first)]
+        lines += [] if of_launch else missing_lines(self.missing)
         return [*lines, *self.loop]
+
+
+def missing_lines(missing: Iterable[MissingValue]) -> list[str]:
+    """A line for each value that is missing for a reason that needs more words than the table has."""
+    return [f"missing: {line}" for line in in_words(one for one in missing if one.first)]
 
 
 def _probes(plan: Plan) -> dict[str, list[int]]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 BY_DESIGN = ("recompute", "filtered", "not reached", "no optimizer step")  # of the program or of the spec
 NAMED = 3
+RANKS_NAMED = 8
 
 
 class MissingValue(NamedTuple):
@@ -19,6 +20,7 @@ class MissingValue(NamedTuple):
         reason: from the closed list of the accounts.
         times: how often.
         first: what was found the first time, and when; empty where the reason says all.
+        rank: the process of a launch; None where there is one process.
     """
 
     probe: str
@@ -27,21 +29,24 @@ class MissingValue(NamedTuple):
     reason: str
     times: int
     first: str = ""
+    rank: int | None = None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data."""
         return self._asdict()
 
 
-def missing_values(accounts: object, without: Iterable[str] = BY_DESIGN) -> list[MissingValue]:
+def missing_values(accounts: object, without: Iterable[str] = BY_DESIGN, rank: int | None = None) -> list[MissingValue]:
     """What the `accounts` of a closing record say is missing; empty where they cannot be read.
 
     Args:
         accounts: the counters of every binding, as plain data.
         without: reasons that do not count.
+        rank: the process that says so, of several.
     """
     rows = accounts if isinstance(accounts, list) else []
-    return [one for row in rows if isinstance(row, Mapping) for one in _of(row) if one.reason not in without]
+    found = (one for row in rows if isinstance(row, Mapping) for one in _of(row))
+    return [one._replace(rank=rank) for one in found if one.reason not in without]
 
 
 def _of(account: Mapping[str, Any]) -> Iterator[MissingValue]:
@@ -86,4 +91,12 @@ def _line(leaf: str, reason: str, group: list[MissingValue]) -> str:
     targets = list(dict.fromkeys(f"`{one.target}`" if one.target else "the model" for one in group))
     more = f" and {len(targets) - NAMED} more" if len(targets) > NAMED else ""
     count = sum(one.times for one in group)
-    return f"`{leaf}` of {', '.join(targets[:NAMED])}{more}: {reason} {'once' if count == 1 else f'{count} times'}"
+    times = "once" if count == 1 else f"{count} times"
+    return f"`{leaf}` of {', '.join(targets[:NAMED])}{more}: {reason} {times}{_on({one.rank for one in group if one.rank is not None})}"
+
+
+def _on(ranks: Collection[int]) -> str:
+    """On which ranks, where there are several."""
+    named = ", ".join(map(str, sorted(ranks)[:RANKS_NAMED]))
+    more = f" and {len(ranks) - RANKS_NAMED} more" if len(ranks) > RANKS_NAMED else ""
+    return f" on {'rank' if len(ranks) == 1 else 'ranks'} {named}{more}" if ranks else ""

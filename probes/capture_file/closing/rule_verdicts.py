@@ -91,12 +91,20 @@ class RuleVerdict(NamedTuple):
         return {**self._asdict(), "numbers": numbers, "worst": _plain(self.worst), "excess": _plain(self.excess)}
 
     def __str__(self) -> str:
+        return self.text(bool(self.rank))
+
+    def text(self, with_rank: bool) -> str:
+        """The verdict in words.
+
+        Args:
+            with_rank: whether to name the process.
+        """
         first = self.since
         few = f"{self.broken} of {self.judged} numbers of " if self.judged > 1 else ""
         names = [one.label for one in self.numbers[:NAMED] if one.label]
         more = f" and {self.broken - len(names)} more" if self.broken > len(names) else ""
         named = f" ({', '.join(names)}{more})" if names and self.judged > 1 else ""
-        rank = f" of rank {self.rank}" if self.rank else ""
+        rank = f" of rank {self.rank}" if with_rank else ""
         longest = max(one.steps for one in self.numbers)
         still = any(one.lasting for one in self.numbers)
         last = (
@@ -135,12 +143,13 @@ def in_order(verdicts: Iterable[RuleVerdict]) -> list[RuleVerdict]:
     return sorted(listed, key=lambda one: (rules.index(one.rule), -one.excess))
 
 
-def in_words(verdicts: Sequence[RuleVerdict], most: int = NAMED) -> list[str]:
+def in_words(verdicts: Sequence[RuleVerdict], most: int = NAMED, ranks: bool = False) -> list[str]:
     """A line for each rule that was broken, and below it a line for each series, the worst first.
 
     Args:
         verdicts: in order.
         most: how many series of a rule are listed.
+        ranks: whether the run has several, so that rank 0 is named, too.
     """
     lines = []
     for rule in dict.fromkeys(one.rule for one in verdicts):
@@ -148,7 +157,7 @@ def in_words(verdicts: Sequence[RuleVerdict], most: int = NAMED) -> list[str]:
         count = "1 series" if len(group) == 1 else f"{len(group)} series"
         then = "" if group[0].then == "note" else f" (then: {group[0].then})"
         lines.append(f"rule {rule}{then}: {group[0].bounds}: {count}")
-        lines += [f"  {one}" for one in group[:most]]
+        lines += [f"  {one.text(ranks or bool(one.rank))}" for one in group[:most]]
         if len(group) > most:
             lines.append(f"  and {len(group) - most} more series")
     return lines

@@ -15,4 +15,5 @@ BEYOND = f"{{number}} ({{bounds}}) for `{{leaf}}` of `{{target}}` ({{kind}}), {W
 
 def event_line(event: Mapping[str, Any]) -> str:
     """Return one line for an event that a trigger recorded."""
-    return one_line((BEYOND if "bounds" in event else NONFINITE).format(**{**EVENT, **event}))
+    rank = f"rank {event['rank']}: " if "rank" in event else ""
+    return one_line(rank + (BEYOND if "bounds" in event else NONFINITE).format(**{**EVENT, **event}))

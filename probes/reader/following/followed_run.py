@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from probes.capture_file.closing.missing_values import MissingValue, in_words, missing_values
+from probes.capture_file.closing.missing_values import MissingValue, in_words
 from probes.capture_file.closing.rule_verdicts import RuleVerdict, rule_verdicts
 from probes.clock import LOSS_SCALE, SeriesKey
 from probes.errors import FileRefused, ProbesError, StorageError
@@ -20,10 +20,11 @@ from probes.host import free_bytes
 from probes.journal.tail import CommittedStep, JournalTail
 from probes.reader.following.followed_series import KEPT, LARGEST, FollowedSeries, followed, nbytes_of
 from probes.reader.following.writer_life import ALIVE, DEAD, NOBODY, UNKNOWN, life_of
-from probes.reader.run import RunReader, trigger_events
+from probes.reader.run import RunReader, closings_of, missing_of, trigger_events
 from probes.reader.selection import Selection
 from probes.run_directory.attempts import UNSEALED
 from probes.run_directory.file_name import Stem, ledger_files, parse_stem
+from probes.run_directory.launch.run_head import head_of
 from probes.run_directory.ledger_lines import LedgerContents, breaches, read_ledger
 from probes.run_directory.listing import Directory, is_run
 
@@ -224,7 +225,7 @@ class FollowedRun:
         waiting = [count for stem, count in self._counts.items() if (stem.epoch, stem.attempt, stem.segment, stem.rank or 0) not in done]
         found.captures = sum(entry.captures for entry in lines) + sum(count[0] for count in waiting)
         found.nbytes = sum(entry.bytes for entry in lines) + sum(count[1] for count in waiting)
-        found.head = next((ledger.heads[-1] for ledger in ledgers if ledger.heads), "")
+        found.head = head_of(ledgers)
         if len(lines) != self._sealed and not found.problems:
             self._sealed = len(lines)
             self._read_ends(found)
@@ -246,13 +247,11 @@ class FollowedRun:
         """Ask the files of the last epochs for their ends."""
         try:
             directory = Directory(self.path)
-            closings = [directory.closing(one.name) for one in [one for one in directory.current if one.sealed][-LAST_FILES:]]
+            closings = closings_of(directory, [one for one in directory.current if one.sealed][-LAST_FILES:])
         except (FileRefused, StorageError, OSError) as error:
             found.problems.append(str(error))
             return
-        plain = [closing for closing in closings if isinstance(closing, dict)]
-        missing = [one for closing in plain for one in missing_values(closing.get("accounts"))]
-        self._ended = trigger_events(plain), rule_verdicts(plain), in_words(missing)
+        self._ended = trigger_events(closings), rule_verdicts(closings), in_words(missing_of(closings))
 
     def _fill(self) -> None:
         """Take the last numbers of some series out of files that were sealed before the first look."""
