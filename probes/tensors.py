@@ -21,7 +21,7 @@ DTYPE_NAMES: dict[torch.dtype, str] = {
     value: str(value).removeprefix("torch.") for value in vars(torch).values() if isinstance(value, torch.dtype)
 }
 
-_functorch_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor  # whether `vmap`, `grad` or `jvp` looks through a tensor
 graph_task = torch._C._current_graph_task_id  # -1 outside a backward; torch's own autograd/graph.py asks it too
 
 
@@ -205,11 +205,6 @@ def describe(value: object) -> str:
     return f"{name}, an opaque object whose inside is not looked at{hint}"
 
 
-def is_wrapped(tensor: Tensor) -> bool:
-    """Whether a functorch transform (vmap, grad, jvp) is looking through this tensor."""
-    return bool(_functorch_wrapped(tensor))
-
-
 def unwrapped(tensor: Tensor) -> Tensor:
     """The tensor that the `grad` and `jvp` transforms of functorch look through; other tensors are returned as they are.
 
@@ -219,7 +214,7 @@ def unwrapped(tensor: Tensor) -> Tensor:
     Raises:
         NotCapturable: `vmap` stands for many calls by one, whose values have another shape than the module sees.
     """
-    while _functorch_wrapped(tensor):
+    while is_wrapped(tensor):
         if not torch._C._functorch.is_gradtrackingtensor(tensor):
             raise NotCapturable("functorch", "the tensor is wrapped by a functorch transform (`vmap`)")
         tensor = torch._C._functorch.get_unwrapped(tensor)

@@ -21,7 +21,7 @@ REWRITTEN = "a later in-place operation changed the tensor, which is a view, so 
 
 
 class GradHook:
-    """A tensor hook armed by one forward call; it keeps that call's clock and dies with its graph."""
+    """A tensor hook armed by one forward call; it keeps that call's clock and is freed with its graph."""
 
     __slots__ = (
         "account",

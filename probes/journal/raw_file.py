@@ -51,7 +51,7 @@ class RawFile:
         os.ftruncate(self._descriptor, size)
 
     def status(self) -> os.stat_result:
-        """What the system knows of the open file."""
+        """What the operating system states of the open file."""
         return os.fstat(self._descriptor)
 
     def close(self) -> None:

@@ -222,7 +222,7 @@ class Journal:
             self._late_committed = self._late.framed if self._late is not None else 0
 
     def abort(self) -> None:
-        """Make everything since the last commit void; never fails, as the file hears of it with the next record."""
+        """Discard everything since the last commit; never fails, since it is written with the next record."""
         with self._lock:
             self._void = self._void or self._buffer.framed != self._committed
             self._buffer.clear()

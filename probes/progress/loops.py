@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Listener(Protocol):
-    """What hears of loops. Loops may be nested: the innermost began last."""
+    """A listener to loops. Loops may be nested: the innermost began last."""
 
     def begin(self, noun: str, total: int) -> None:
         """A loop over `total` things begins."""
@@ -27,8 +27,8 @@ _LISTENER: ContextVar[Listener | None] = ContextVar("listener", default=None)
 
 
 @contextmanager
-def heard_by(listener: Listener) -> Iterator[None]:
-    """Let a listener hear of all loops inside the block, of this thread."""
+def reported_to(listener: Listener) -> Iterator[None]:
+    """Report all loops inside the block, of this thread, to a listener."""
     token = _LISTENER.set(listener)
     try:
         yield
@@ -37,7 +37,7 @@ def heard_by(listener: Listener) -> Iterator[None]:
 
 
 def with_progress(items: Collection[T], noun: str) -> Iterator[T]:
-    """The items one by one; whoever listens hears of each.
+    """The items one by one; each is reported to the listener.
 
     Args:
         items: what a loop goes over.

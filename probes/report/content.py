@@ -1,4 +1,4 @@
-"""What a report knows of one run, as far as it can be read: an open, damaged or empty run is said to be so."""
+"""What a report states of one run, as far as it can be read; an open, damaged or empty run is reported as such."""
 
 from __future__ import annotations
 

@@ -66,8 +66,8 @@ class _SealRequest:
 class SealerProcess:
     """Feeds journals to one child process, a fresh interpreter without torch; no thread and no lock.
 
-    The child starts with the first journal. When it dies, it is started again, and the journal it died of is tried once
-    more. When this process dies, the child seals what it was given and ends; until then the directory is not free.
+    The child starts with the first journal. When it is killed, it is started again, and the journal it was sealing is tried once
+    more. When this process is killed, the child seals what it was given and ends; until then the directory is not free.
 
     Attributes:
         directory: the run directory.

@@ -347,7 +347,7 @@ class Engine:
             self._rest()
 
     def _rest(self) -> None:
-        """Between steps; the gates stand open, since a compiled function that calls the model does so before we hear of it."""
+        """Between steps; the gates stand open, since a compiled function calls the model before the call is seen here."""
         self.moment.open = False
         self.moment.microstep = -1
         self.schedule.wait()

@@ -1,4 +1,4 @@
-"""What went wrong in a run, who hears of it, and whether it ends the run."""
+"""What went wrong in a run, where it is reported, and whether it ends the run."""
 
 from __future__ import annotations
 

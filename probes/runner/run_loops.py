@@ -1,4 +1,4 @@
-"""The words of a loop that knows of its run: epochs, steps and phases."""
+"""The methods of a run that a training loop calls: epochs, steps and phases."""
 
 from __future__ import annotations
 

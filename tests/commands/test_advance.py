@@ -53,7 +53,7 @@ def test_the_line_names_nested_loops_and_goes_when_they_are_over(monkeypatch: py
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setattr(advance_line, "PATIENCE_S", 0.0)
     monkeypatch.setattr(advance_line, "PAUSE", 0.01)
-    with AdvanceLine("verify") as line, advance_line.heard_by(line):
+    with AdvanceLine("verify") as line, advance_line.reported_to(line):
         for file in with_progress(["a", "b"], "file"):
             for _ in with_progress(range(3), "series") if file == "b" else ():
                 until = time.monotonic() + 5
@@ -71,7 +71,7 @@ def test_a_loop_that_breaks_off_is_over(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(sys, "stderr", Terminal())
 
     def broken(line: AdvanceLine) -> None:
-        with advance_line.heard_by(line):
+        with advance_line.reported_to(line):
             for _ in with_progress([1, 2], "file"):
                 raise ValueError("odd")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from probes.progress.loops import heard_by
+from probes.progress.loops import reported_to
 from probes.progress.status_line import PAUSE, StatusLine
 
 PATIENCE_S = 1.0
@@ -22,7 +22,7 @@ class LongCommand(click.Command):
         """Run the verb."""
         if not sys.stderr.isatty():
             return super().invoke(ctx)
-        with AdvanceLine(self.name or "") as line, heard_by(line):
+        with AdvanceLine(self.name or "") as line, reported_to(line):
             return super().invoke(ctx)
 
 

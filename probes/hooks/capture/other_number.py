@@ -37,7 +37,7 @@ class OtherNumber:
 
     Args:
         condition: the condition; it has `series` or `loop`.
-        found: hears of each number for which it holds.
+        found: called with each number for which it holds.
     """
 
     def __init__(self, condition: Condition, found: Found | None = None) -> None:

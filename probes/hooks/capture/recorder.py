@@ -17,7 +17,7 @@ from probes.hooks.capture.pipeline import Pipeline
 from probes.hooks.capture.run_state import LATE, CaptureClock, CaptureWriter, RunState
 from probes.hooks.capture.shard import is_whole, of_parts, placements_text, sharding, sharding_name
 from probes.signature import Descriptor, Signature
-from probes.tensors import DTYPE_NAMES, Composite, NotCapturable, components, local, of_this_rank, unwrapped
+from probes.tensors import DTYPE_NAMES, Composite, NotCapturable, components, is_wrapped, local, of_this_rank, unwrapped
 
 STRIDED = torch.strided
 PLAIN = (Tensor, torch.nn.Parameter)
@@ -181,7 +181,7 @@ class Recorder:
         except RuntimeError:
             address = 0
         if not address:
-            if self.pipeline is None:
+            if self.pipeline is None and is_wrapped(tensor):
                 origin = tensor = unwrapped(tensor)
             if state.pinned.takes(tensor):
                 self.describe(tensor, at, sharding)

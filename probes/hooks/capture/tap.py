@@ -29,7 +29,7 @@ class Tap:
         recorder: makes the recorder of a leaf.
         account: the counters of the binding.
         state: the run's clock.
-        on_loss: hears of every value that could not be taken.
+        on_loss: called for each value that could not be taken.
 
     Attributes:
         original: whether the value is seen before the spec's edits.

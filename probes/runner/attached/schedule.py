@@ -59,7 +59,7 @@ class Schedule:
                 union.settle()
 
     def wait(self) -> None:
-        """Open every gate between steps, for compiled functions that call the model before we hear of it."""
+        """Open every gate between steps, for compiled functions, which call the model before the call is seen here."""
         if len(self.opened) < len(self.gates):
             self.open(frozenset(self.gates.values()))
 

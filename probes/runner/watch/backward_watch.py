@@ -17,7 +17,7 @@ is_compiling = torch.compiler.is_compiling
 
 
 class BackwardListener(Protocol):
-    """Who hears of losses."""
+    """A listener to losses."""
 
     def backward_begins(self, loss: Tensor) -> None:
         """The program calls `backward` on a scalar.

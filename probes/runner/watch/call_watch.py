@@ -1,4 +1,4 @@
-"""The one place that watches `Module.__call__`: outermost calls into the trees of runs, and of whoever looks for a model."""
+"""The one place that watches `Module.__call__`: outermost calls into the trees of runs, and into any module while a model is looked for."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ NO_NUMBERS = NoNumbers()
 
 
 class CallListener(Protocol):
-    """Who hears of calls of modules."""
+    """A listener to calls of modules."""
 
     def call_enters(self, module: Module) -> CallNumbers | None:
         """A module is called outside the outermost call, if any, that the listener is in on this thread.
 
         Returns:
-            What numbers the calls within it, where it is an outermost call for the listener, which hears of no other until it has
+            What numbers the calls within it, where it is an outermost call for the listener, which receives no other until it has
             returned; else None.
         """
 

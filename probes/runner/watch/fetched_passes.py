@@ -26,7 +26,7 @@ class FetchedPasses:
 
         Args:
             phase: `train` or `eval`, of the call.
-            listeners: who hears of the batch.
+            listeners: they receive the batch.
             fed: whether the loop itself has pulled a batch for a training call; it is on that one where the other thread is done.
         """
         newest = self.passes[-1]

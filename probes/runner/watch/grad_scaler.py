@@ -13,7 +13,7 @@ Call = Callable[..., Any]
 
 
 class ScalerListener(Protocol):
-    """Who hears of what GradScalers do."""
+    """A listener to GradScalers."""
 
     def scaler_scaled(self, scaler: GradScaler, losses: Any) -> None:
         """An enabled scaler has scaled losses (a tensor, or several in a container), so gradients may be scaled."""

@@ -1,4 +1,4 @@
-"""A pass over a DataLoader, as it is watched, and who hears of it."""
+"""A pass over a DataLoader that is watched, and its listeners."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 
 
 class LoaderListener(Protocol):
-    """Who hears of passes over loaders."""
+    """A listener to passes over loaders."""
 
     def pass_begins(self, key: Hashable, loader: Hashable, *, endless: bool) -> None:
         """A loader begins to be iterated over."""

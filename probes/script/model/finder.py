@@ -45,7 +45,7 @@ class ModelFinder:
 
     Args:
         choice: says which modules may be meant, and which are.
-        listener: hears of them.
+        listener: receives them.
 
     Attributes:
         census: every model that the program calls, also after the choice.
