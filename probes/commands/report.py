@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from probes.commands.rendering.advance_line import LongCommand
+from probes.commands.rendering.numbers import numbers
 from probes.errors import StorageError, UsageError
 
 
@@ -15,8 +16,9 @@ from probes.errors import StorageError, UsageError
 @click.option(
     "-o", "--out", type=click.Path(path_type=Path, dir_okay=False), default=Path("report.html"), show_default=True, help="File to write."
 )
+@click.option("--rank", callback=numbers, help="Show these ranks: 3 or 0,5 or 10:20.")
 @click.pass_context
-def report(context: click.Context, runs: tuple[Path, ...], out: Path) -> None:
+def report(context: click.Context, runs: tuple[Path, ...], out: Path, rank: int | slice | list[int] | None) -> None:
     """Write one HTML file that shows RUN: layers over steps, curves, pictures, module tree, provenance.
 
     The file needs no network and no other file. Several runs are compared: for two, with their first difference. Exit 1 if a run does not
@@ -26,7 +28,7 @@ def report(context: click.Context, runs: tuple[Path, ...], out: Path) -> None:
 
     if out.suffix.lower() not in (".html", ".htm"):
         raise UsageError(f'`--out` takes a file that ends in `.html`, not "{out}"')
-    page, found = made(runs)
+    page, found = made(runs, rank)
     try:
         out.write_text(page, encoding="utf-8")
     except OSError as error:

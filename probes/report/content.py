@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from probes.capture_file.closing import missing_values, rule_verdicts
 from probes.clock import SeriesKey
-from probes.errors import ProbesError
+from probes.errors import ProbesError, UsageError
 from probes.proof.finding import Verdict
 from probes.proof.verify import verify
 from probes.reader.run import RunReader
 from probes.reader.run import open as open_run
+from probes.reader.selection import Numbers
+from probes.reader.series import Series
+from probes.report.figures import evenly
 from probes.report.plot_data import PlotData
 
 UNREADABLE = (ProbesError, OSError)
+MOST_RANKS = 32  # in the drawings of a page, unless they are named
 
 
 @dataclass
@@ -50,25 +56,30 @@ class RunContent:
     plots: dict[str, Any] = field(default_factory=dict)
 
 
-def read(path: Path, share: float) -> RunContent:
+def read(path: Path, share: float, rank: Numbers = None) -> RunContent:
     """Read a run, and verify it.
 
     Args:
         path: a run directory, a directory of runs (then its newest one), or one file.
         share: which part of the report its drawings may fill.
+        rank: ranks whose captures are shown; by default all.
 
     Raises:
         StorageError: there is no run.
+        UsageError: the run has no file of these ranks.
     """
     run = open_run(path)
     found = RunContent(str(path), verify(run.path))
     try:
         found.manifest, found.spec = run.manifest, run.spec
+        run = run.sel(rank=rank) if rank is not None else run
         found.state = run.state
     except UNREADABLE as error:
         found.remarks.append(f"The run cannot be read: {error}")
         return found
-    _fill(found, _readable(run, found), share)
+    if rank is not None and not run.epochs:
+        raise UsageError(f'"{run.place}" has no file of these ranks')
+    _fill(found, _readable(run, found), share, every_rank=rank is None)
     return found
 
 
@@ -92,7 +103,7 @@ def _failure(run: RunReader) -> Exception | None:
     return None
 
 
-def _fill(found: RunContent, run: RunReader, share: float) -> None:
+def _fill(found: RunContent, run: RunReader, share: float, every_rank: bool) -> None:
     """Take everything from the readable epochs."""
     series = run.series
     found.captures = {one.key: len(one) for one in series}
@@ -103,9 +114,18 @@ def _fill(found: RunContent, run: RunReader, share: float) -> None:
     if not series:
         found.remarks.append("The run has no captures.")
     try:
-        found.plots = PlotData(run, share).data()
+        found.plots = PlotData(_some_ranks(run, series, found) if every_rank else run, share).data()
     except UNREADABLE as error:
         found.remarks.append(f"The captures cannot be drawn: {error}")
+
+
+def _some_ranks(run: RunReader, series: Sequence[Series], found: RunContent) -> RunReader:
+    """The run; of many ranks some, which the page has room for."""
+    ranks = sorted({rank for one in series for rank in np.unique(one.clocks["rank"]).tolist()})
+    if len(ranks) <= MOST_RANKS:
+        return run
+    found.remarks.append(f"The drawings show {MOST_RANKS} of {len(ranks)} ranks, evenly spaced; `--rank` selects others.")
+    return run.sel(rank=[ranks[at] for at in evenly(len(ranks), MOST_RANKS)])
 
 
 def _states(state: Mapping[int, str]) -> list[str]:

@@ -16,27 +16,30 @@ from probes.printable import in_html, one_line
 from probes.progress.loops import with_progress
 from probes.proof.comparison.difference import Difference
 from probes.proof.diff import diff
+from probes.reader.selection import Numbers
 from probes.report import sections
 from probes.report.content import RunContent, read
 from probes.report.library import plotly_js
 from probes.report.plain_numbers import json_text
 
 
-def report(paths: Sequence[Path]) -> tuple[str, list[RunContent]]:
+def report(paths: Sequence[Path], rank: Numbers = None) -> tuple[str, list[RunContent]]:
     """The page of one run or several, and what it was made of.
 
     The page has no date of its own, so that the same runs make the same page.
 
     Args:
         paths: run directories, or files of them.
+        rank: ranks whose captures are shown: a number, several, or a slice; by default all. Every rank is verified.
 
     Raises:
         MissingExtra: the package of the drawing library is not installed.
         StorageError: there is no run at a path.
+        UsageError: a run has no file of these ranks.
     """
     library = plotly_js()
-    runs = [read(path, 1 / len(paths)) for path in with_progress(paths, "run")]
-    difference = _difference(runs) if len(runs) == 2 else None
+    runs = [read(path, 1 / len(paths), rank) for path in with_progress(paths, "run")]
+    difference = _difference(runs, rank) if len(runs) == 2 else None
     data = {"format": "report.v1", "runs": [{"name": one_line(run.name), **run.plots} for run in runs], "partings": _partings(difference)}
     script = _part("report.js")
     page = Template(_part("report.html")).substitute(
@@ -56,10 +59,10 @@ def report(paths: Sequence[Path]) -> tuple[str, list[RunContent]]:
     return page, runs
 
 
-def _difference(runs: Sequence[RunContent]) -> Difference | None:
+def _difference(runs: Sequence[RunContent], rank: Numbers) -> Difference | None:
     """How two runs differ, where both can be read."""
     try:
-        return diff(runs[0].name, runs[1].name)
+        return diff(runs[0].name, runs[1].name, rank=rank)
     except (ProbesError, OSError) as error:
         runs[1].remarks.append(f"The runs cannot be compared: {error}")
         return None

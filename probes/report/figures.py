@@ -15,7 +15,7 @@ from probes.reader.summary import figures, moments_of
 BIN = "bin"
 MOST_LABELS = 16
 MOST_READ = 1 << 28  # bytes of one series that are read; of a larger one every n-th capture
-PLACES = ("rank", "microstep", "call", "backward")
+PLACES = ("microstep", "call", "backward")
 MOST_PLACES = 16
 UNKNOWN = np.uint64((1 << 64) - 1)
 
@@ -26,13 +26,15 @@ class Lines:
 
     Attributes:
         series: the series.
-        place: what tells these captures from the others of the same steps, such as `call 1`; empty where nothing does.
+        rank: the process that captured them; None where the series is of one.
+        place: what tells these captures from the others of the same steps and rank, such as `call 1`; empty where nothing does.
         steps: (captures,) the global step of each, ascending.
         figures: (captures,) by name; the name is empty where a capture is one number.
         stored: whether the file holds these numbers, and not the values that they describe.
     """
 
     series: Series
+    rank: int | None
     place: str
     steps: NDArray[np.int64]
     figures: dict[str, NDArray[np.generic]]
@@ -60,13 +62,18 @@ def is_one_number(series: Series) -> bool:
 
 
 def lines_of(series: Series) -> list[Lines]:
-    """The lines of a series of one dtype that has a capture: one for each place of the clock within a step."""
+    """The lines of a series of one dtype that has a capture: one for each rank and each place of the clock within a step."""
     chosen, numbers, stored = _numbers(series)
     clocks = series.clocks[chosen]
     steps, found = global_steps(clocks), []
-    for place, rows in _places(clocks):
-        order = rows[np.argsort(steps[rows], kind="stable")]
-        found.append(Lines(series, place, steps[order], {name: column[order] for name, column in numbers.items()}, stored))
+    ranks = np.unique(clocks["rank"]).tolist()
+    for rank in ranks:
+        of_rank = np.flatnonzero(clocks["rank"] == rank)
+        for place, at in _places(clocks[of_rank]):
+            rows = of_rank[at]
+            order = rows[np.argsort(steps[rows], kind="stable")]
+            columns = {name: column[order] for name, column in numbers.items()}
+            found.append(Lines(series, rank if len(ranks) > 1 else None, place, steps[order], columns, stored))
     return found
 
 

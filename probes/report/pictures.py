@@ -58,7 +58,8 @@ def _ndim(series: Series) -> int:
 def _head(series: Series, kind: str) -> dict[str, Any]:
     key, signature = series.key, series.signature
     names = list(signature.dims or (f"axis {axis}" for axis in range(_ndim(series))))
-    return {"kind": kind, "probe": key.probe, "target": key.target, "leaf": key.leaf, "phase": key.phase, "axes": names}
+    place = {"probe": key.probe, "target": key.target, "leaf": key.leaf, "phase": key.phase, "rank": int(series.clocks["rank"][0])}
+    return {"kind": kind, **place, "axes": names}
 
 
 def _vectors(series: Series, share: int) -> dict[str, Any]:

@@ -53,7 +53,8 @@ class PlotData:
             for lines in lines_of(one):
                 self._add(lines)
             drawable += [one] if has_axes(one) else []
-        shown, left_out = pictures(drawable, int(MOST_NUMBERS * self._share))
+        by_rank = [of_rank for one in drawable for of_rank in _ranks(one)]
+        shown, left_out = pictures(by_rank, int(MOST_NUMBERS * self._share))
         points, more = embeddings(drawable, self._series)
         return {
             "phases": {phase: {"span": span, "epochs": _epochs(self._series, phase)} for phase, span in self._spans.items()},
@@ -70,8 +71,9 @@ class PlotData:
         key = lines.series.key
         group = self._groups.setdefault(_group(key), _new_group(key, lines))
         figures = {one_line(name): self._line(lines.steps, numbers, key.phase) for name, numbers in lines.figures.items()}
-        row = {"target": key.target, "leaf": key.leaf, "place": lines.place, "dtype": lines.series.dtype, "captures": len(lines.series)}
-        group["rows"].append({**_named(row), "read": len(lines.steps), "figures": figures})
+        captures = int((lines.series.clocks["rank"] == lines.rank).sum()) if lines.rank is not None else len(lines.series)
+        row = {"target": key.target, "leaf": key.leaf, "place": lines.place, "dtype": lines.series.dtype, "captures": captures}
+        group["rows"].append({**_named(row), "rank": lines.rank, "read": len(lines.steps), "figures": figures})
         group["figures"] += [name for name in figures if name not in group["figures"]]
 
     def _line(self, steps: NDArray[np.int64], numbers: NDArray[Any], phase: str) -> dict[str, Any]:
@@ -89,7 +91,13 @@ class PlotData:
 def _count(series: Series) -> int:
     """About how many lines a series has, as far as its size says so: a number for each of few elements, else some figures."""
     elements = series.nbytes // (len(series) * bits_dtype(series.dtype).itemsize)
-    return max(1, elements) if elements <= MOST_LABELS else FIGURES
+    return (max(1, elements) if elements <= MOST_LABELS else FIGURES) * len(np.unique(series.clocks["rank"]))
+
+
+def _ranks(series: Series) -> list[Series]:
+    """The series of each rank, so that no picture has captures of two."""
+    ranks = np.unique(series.clocks["rank"]).tolist()
+    return [series.sel(rank=rank) for rank in ranks] if len(ranks) > 1 else [series]
 
 
 def _group(key: SeriesKey) -> tuple[str, str, str]:

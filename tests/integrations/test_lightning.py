@@ -18,13 +18,13 @@ MISSING = find_spec("pytorch_lightning") is None
 pytestmark = [
     pytest.mark.skipif(MISSING, reason="pytorch-lightning is not installed; the extra `dev` brings it"),
     pytest.mark.filterwarnings("ignore"),  # of its own packages
+    pytest.mark.torture,  # importing Lightning takes longer than everything else here
 ]
 
 IMPORT = "from probes.integrations.lightning import LightningProbes\n"
 WITH = IMPORT + SCRIPT.replace("pl.Trainer(", "pl.Trainer(callbacks=CALLBACKS, ")
 
 
-@pytest.mark.torture  # importing Lightning takes longer than everything else here
 def test_it_captures_what_probes_run_captures(tmp_path: Path) -> None:
     by_script, by_callback = roots(tmp_path, WITH, yaml.safe_load(SPEC), "LightningProbes")
     assert by_callback == by_script

@@ -18,7 +18,15 @@ from tests.report.chromium import chromium, load, wait
 pytestmark = pytest.mark.browser
 
 EVIL = "h.1</script><script>window.stolen=1</script><img src=x onerror=window.stolen=1><b>$x$\u202e" + "x" * 4000
-SHOWN_FIRST = {"run": "0", "phase": "train", "group": '["acts","output","train"]', "figure": "std", "order": "model", "scale": "linear"}
+SHOWN_FIRST = {
+    "run": "0",
+    "rank": "",
+    "phase": "train",
+    "group": '["acts","output","train"]',
+    "figure": "std",
+    "order": "model",
+    "scale": "linear",
+}
 LAYERS = ("h.0", EVIL, "h.2")
 STEPS, BINS = 6, ("under", "[0, 1)", "[1, 2]", "over", "nan")
 DRAWN = np.random.default_rng(0).standard_normal((3, 2 * STEPS, len(STATS)))
@@ -272,3 +280,25 @@ def test_two_runs_are_drawn_side_by_side_and_apart(page: Page) -> None:
     assert np.allclose(apart, np.abs(second - first) / np.maximum(np.abs(first), np.abs(second)), rtol=1e-12, atol=0)
     assert [page.drawn("curve", "y", run) for run in range(2)] == [first[0].tolist(), second[0].tolist()]
     assert page.text("partings") == "All 3 series that differ do so first at global step 4."
+
+
+def test_ranks_are_an_axis_of_the_page(browser: Any, tmp_path: Path) -> None:
+    numbers = np.arange(12.0).reshape(2, 6)  # rank, step
+    for rank in (0, 1):
+        recording = Recording(tmp_path / "run", rank=rank)
+        for step in range(6):
+            recording.take(numbers[rank, step], key=SeriesKey("norms", "h.0", "output", "train"), step=step)
+            recording.take(numbers[rank, step] + 1, key=SeriesKey("loop", "", "loop.loss", "train"), step=step)
+            recording.take(np.full((4, 4), rank), key=SeriesKey("maps", "h.0", "output", "train"), step=step)
+        recording.sealed()
+    (tmp_path / "page.html").write_text(report([tmp_path / "run"])[0], encoding="utf-8")
+    page = Page(browser, tmp_path / "page.html")
+    page.choose("group", '["norms","output","train"]')
+    assert np.array_equal(np.array(page.drawn("heat", "z"), float), numbers)
+    assert page.run("view.lines.map(rowName => rowName.name)") == ["h.0 (rank 0)", "h.0 (rank 1)"]
+    assert [page.drawn("loops", "y", at) for at in (0, 1)] == (numbers + 1).tolist(), "one panel, a line for each rank"
+    page.choose("rank", "1")
+    assert np.array_equal(np.array(page.drawn("heat", "z"), float), numbers[1:])
+    listed = page.run("[...document.getElementById('picture-series').options].map(one => one.textContent)")
+    assert listed[:2] == [f"maps/h.0:output (rank {rank}, picture)" for rank in (0, 1)]
+    assert page.errors() == []

@@ -11,6 +11,7 @@ from probes.clock import SeriesKey
 from probes.commands.report import report as command
 from probes.errors import StorageError, UsageError
 from probes.report import library
+from probes.report.content import read
 from probes.report.document import report
 from probes.transforms.stats import STATS
 from tests.proof.runs import manifest, write_run
@@ -218,3 +219,18 @@ def test_a_missing_run_and_another_suffix_are_refused(tmp_path: Path) -> None:
 
 def test_the_library_is_that_of_the_package() -> None:
     assert library.plotly_js().startswith("/**\n* plotly.js v")
+
+
+def test_the_ranks_that_are_asked_for_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("probes.report.content.MOST_RANKS", 2)
+    for rank in (3, 5, 7):
+        Recording(tmp_path / "run", rank=rank).take(np.array(float(rank))).sealed()
+    found = read(tmp_path / "run", 1.0, rank=[3, 7])
+    (group,) = found.plots["groups"]
+    assert [row["rank"] for row in group["rows"]] == [3, 7]
+    assert [row["captures"] for row in group["rows"]] == [1, 1]
+    found = read(tmp_path / "run", 1.0)
+    assert [row["rank"] for row in found.plots["groups"][0]["rows"]] == [3, 7]
+    assert any("2 of 3 ranks" in line for line in found.remarks)
+    with pytest.raises(UsageError, match="no file of these ranks"):
+        read(tmp_path / "run", 1.0, rank=50)

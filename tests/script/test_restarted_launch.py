@@ -15,7 +15,7 @@ pytest.importorskip("torch.distributed.run", reason="this PyTorch is built witho
 pytestmark = pytest.mark.torture
 
 SCRIPT = """
-import os, signal
+import os, signal, time
 import torch
 from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
@@ -51,6 +51,9 @@ if __name__ == "__main__":
             optimizer.step()
             if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and os.environ.get("KILL") == f"{epoch}.{step}.{rank}":
                 os.kill(os.getpid(), signal.SIGKILL)
+            if os.environ.get("WAIT") == f"{epoch}.{step}":
+                open(f"waits.{rank}", "w").close()
+                time.sleep(600)
         distributed.barrier()
         if rank == 0:
             torch.save({"model": model.state_dict(), "epoch": epoch + 1}, "checkpoint.part")

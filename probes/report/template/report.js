@@ -6,7 +6,7 @@ const LIGHT = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9",
 const DARK = ["#4da6ff", "#ff8f4d", "#2fd3a2", "#e79fc4", "#ffc04d", "#9bd6f7", "#b5b5b5", "#f7ee77"];
 const PRINTED = 660;  // pixels of the width of a page
 const $ = (id) => document.getElementById(id);
-const state = { run: 0, phase: "", group: "", figure: "", order: "model", scale: "auto", filter: "", page: 0, row: 0, column: 0, kept: false };
+const state = { run: 0, rank: "", phase: "", group: "", figure: "", order: "model", scale: "auto", filter: "", page: 0, row: 0, column: 0, kept: false };
 let data, view, printing = false;
 
 // ---- unpacking ----
@@ -45,8 +45,9 @@ async function start() {
 const middle = (name, most) => name.length <= most ? name : name.slice(0, most >> 1) + "…" + name.slice(1 - (most >> 1));
 const label = (name, most = LONGEST_LABEL) =>
   middle(name, most).replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;").replace(/\$/g, "&#36;");
-const rowName = (row) => (row.target || "(model)") + (row.shownLeaf ? ":" + row.leaf : "") + (row.place ? " (" + row.place + ")" : "");
-const rowKey = (row) => JSON.stringify([row.target, row.leaf, row.place, row.dtype]);
+const placeName = (row, rank) => [rank && row.rank !== null ? "rank " + row.rank : "", row.place].filter((one) => one).join(", ");
+const rowName = (row) => (row.target || "(model)") + (row.shownLeaf ? ":" + row.leaf : "") + (placeName(row, true) ? " (" + placeName(row, true) + ")" : "");
+const rowKey = (row) => JSON.stringify([row.target, row.leaf, row.rank, row.place, row.dtype]);
 const groupKey = (group) => JSON.stringify([group.probe, group.value, group.phase]);
 const shown = (number) => Number.isInteger(number) && Math.abs(number) < 1e9 ? String(number) : Number.isFinite(number) ? String(Number(number.toPrecision(7))) : String(number);
 const color = (name) => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
@@ -97,7 +98,10 @@ function startLayers() {
   $("run-label").hidden = names.length < 2;
   const phases = distinct(data.runs.flatMap((run) => run.groups.map((group) => group.phase)));
   state.phase = options($("phase"), phases.map((phase) => [phase, phase]), phases.includes("train") ? "train" : phases[0]);
-  for (const id of ["run", "phase", "group", "figure", "order", "scale"]) {
+  const ranks = distinct(data.runs.flatMap((run) => run.groups.flatMap((group) => group.rows.map((row) => row.rank)))).filter((rank) => rank !== null).sort((a, b) => a - b);
+  state.rank = options($("rank"), [["", "all"], ...ranks.map((rank) => [String(rank), String(rank)])], "");
+  $("rank-label").hidden = !ranks.length;
+  for (const id of ["run", "rank", "phase", "group", "figure", "order", "scale"]) {
     $(id).addEventListener("change", () => { state[id] = $(id).value; state.page = 0; choose(id); });
   }
   $("filter").addEventListener("input", () => { state.filter = $("filter").value; state.page = 0; drawLayers(); });
@@ -162,9 +166,11 @@ function matches(row, pattern) {
   return parts.every((part) => { const found = name.indexOf(part, at); at = found + part.length; return found >= 0; });
 }
 
+const isShown = (row) => state.rank === "" || row.rank === null || String(row.rank) === state.rank;
+
 function rowsOf(run) {
   const group = run.groups.find((one) => groupKey(one) === state.group);
-  return (group ? group.rows : []).filter((row) => state.figure in row.figures);
+  return (group ? group.rows : []).filter((row) => state.figure in row.figures && isShown(row));
 }
 
 const lineOf = (run, row) => ({ row, name: rowName(row), ...points(run, row.figures[state.figure]) });
@@ -358,10 +364,12 @@ function drawCurve(line, step) {
 function drawLoops() {
   const found = new Map();
   data.runs.forEach((run, at) => {
-    for (const group of run.groups.filter((one) => one.loop && one.phase === state.phase)) for (const row of group.rows) for (const name of Object.keys(row.figures)) {
+    for (const group of run.groups.filter((one) => one.loop && one.phase === state.phase)) for (const row of group.rows.filter(isShown)) for (const name of Object.keys(row.figures)) {
       const title = row.leaf + (name ? " " + name : "") + (row.place ? " (" + row.place + ")" : "");
       if (!found.has(title)) found.set(title, []);
-      found.get(title).push({ ...points(run, row.figures[name]), name: run.name, at });
+      const of = row.rank === null ? "" : "rank " + row.rank, lines = found.get(title);
+      const called = [data.runs.length > 1 || !of ? run.name : "", of].filter((one) => one).join(", ");
+      lines.push({ ...points(run, row.figures[name]), name: called, at: row.rank === null ? at : lines.length });
     }
   });
   const still = [...found.keys()].filter((name) => isConstant(found.get(name)));
@@ -395,7 +403,7 @@ function nearest(steps, step) {
 }
 
 function drawBars(run, row, step) {
-  const same = (one) => one.kind === "histogram" && one.target === row.target && one.phase === state.phase;
+  const same = (one) => one.kind === "histogram" && one.target === row.target && one.phase === state.phase && (row.rank === null || one.rank === row.rank);
   const found = run.pictures.find((one) => same(one) && one.leaf === row.leaf) || run.pictures.find(same);
   $("bars").hidden = $("bars-place").hidden = !found;
   if (!found) return;
@@ -415,7 +423,7 @@ let picked;
 function startPictures() {
   $("pictures").hidden = false;
   const all = data.runs.flatMap((run, at) => run.pictures.map((picture, place) => [`${at}/${place}`,
-    (data.runs.length > 1 ? run.name + ": " : "") + `${picture.probe}/${picture.target}:${picture.leaf}${picture.phase === "train" ? "" : "@" + picture.phase} (${picture.kind})`]));
+    (data.runs.length > 1 ? run.name + ": " : "") + `${picture.probe}/${picture.target}:${picture.leaf}${picture.phase === "train" ? "" : "@" + picture.phase} (${picture.rank !== undefined && run.pictures.some((one) => one.rank) ? "rank " + picture.rank + ", " : ""}${picture.kind})`]));
   options($("picture-series"), all, (all.find(([, name]) => name.endsWith("(picture)")) || all[0])[0]);
   $("picture-series").addEventListener("change", () => { $("shot").value = 0; drawPicture(); });
   $("shot").addEventListener("input", drawPicture);
