@@ -14,6 +14,7 @@ from unittest.mock import patch
 from click.testing import CliRunner
 
 from probes.cli import cli
+from probes.commands.presets import VIEWS
 from probes.errors import Stopped
 from probes.spec.compose import preset_folder
 
@@ -40,26 +41,6 @@ STOPPED = {"nan-hunt": "show runs/nan-hunt values/head:output --limit 3"}
 
 REFUSED = {"memory-by-module": "plan preset:memory-by-module --model program.py:Net"}
 """Presets that need an accelerator; this page is written on a machine without one and shows the error."""
-
-VIEWS = {
-    "gradient-flow": "layers over steps, probe `gradients`: a column that fades towards the first row is a gradient that vanishes; "
-    "the rules that were broken name the layers",
-    "dead-units": "values as pictures, `largest`: units over steps, where a dead unit is a row of 0; "
-    "the rules that were broken name the units",
-    "saturation": "values as pictures, `smallest` and `largest`: units over steps, where a saturated unit is a row at an end; "
-    "the rules that were broken name the units",
-    "activation-stats": "layers over steps, figures `std`, `zeros` and `nan` of `outputs`; a red cell is not finite",
-    "layer-outputs": "values as pictures: the output of each layer in the first step of each epoch",
-    "weight-and-grad-norms": "layers over steps, probes `weights` and `gradients`; the curve of a row shows whether its norm grows",
-    "update-ratio": "layers over steps, probes `updates` and `weights`; a healthy ratio of the two is about 0.001",
-    "save-values": "values as pictures: inputs, outputs and gradients of the chosen modules",
-    "attention-entropy": "values as pictures, `entropy`: heads over steps; a row near 0 is a head that attends to one position",
-    "gradient-noise-scale": "layers over steps: the norms of single gradients and of their sums, row by row",
-    "memory-by-module": "layers over steps, probe `memory`: bytes before, left and at the peak of each module",
-    "nan-hunt": "what triggers found: the first value that is not finite and the module that made it; "
-    "then layers over steps, figure `std`, for the steps before it",
-}
-"""Which part of the page that `probes report` writes answers the question of a preset."""
 
 PROGRAM = """\
 import torch
@@ -102,8 +83,9 @@ HEAD = f"""\
 
 Written by `python docs/presets.py`, which ran every command on this page.
 
-A preset is a spec in the package that answers a common question. Use its name in place of a spec: `probes run
-preset:gradient-flow train.py`, `probes.attach(model, "preset:gradient-flow")`, `probes check preset:gradient-flow --resolved`.
+A preset is a spec in the package that answers a common question. `probes presets` lists them, `probes presets dead-units` prints one.
+Use its name in place of a spec: `probes run preset:gradient-flow train.py`, `probes.attach(model, "preset:gradient-flow")`,
+`probes check preset:gradient-flow --resolved`.
 To change a preset, extend it; your file wins, key by key:
 
 ```yaml

@@ -170,7 +170,7 @@ def codes() -> str:
 
 def _rows(table: dict[str, Code]) -> Iterator[str]:
     for code, row in table.items():
-        yield f"\n### {code}\n\n{row.meaning}\n"
+        yield f"\n### {code}\n\n{row.meaning}\n" + (f"\n{row.advice}\n" if row.advice else "")
         if row.wrong:
             yield f"\nWrong:\n\n```yaml\n{row.wrong}\n```\n{_said(row.wrong)}"
         if row.right:

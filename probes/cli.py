@@ -35,6 +35,7 @@ VERBS: dict[str, dict[str, Verb]] = {
         "fmt": Verb("probes.commands.fmt:fmt", "Format specs and keep their comments"),
         "schema": Verb("probes.commands.schema:schema", "Print the JSON Schema of a spec, for editors"),
         "explain": Verb("probes.commands.explain:explain", "Explain an error code, with an example"),
+        "presets": Verb("probes.commands.presets:presets", "List ready-made specs, or show one"),
         "plugins": Verb("probes.commands.plugins:plugins", "List kinds from installed plug-ins"),
         "tree": Verb("probes.commands.tree:tree", "Show the modules of a model, and the probes on them"),
         "plan": Verb("probes.commands.plan:plan", "Show what a spec would capture on a model"),

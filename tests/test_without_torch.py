@@ -30,6 +30,7 @@ WORKING = {
     "schema": ["schema"],
     "explain": ["explain", "unknown-key"],
     "plugins": ["plugins"],
+    "presets": ["presets", "gradient-flow"],
     "ls": ["ls", "sealed"],
     "show": ["show", "sealed", SERIES],
     "report": ["report", "sealed"],

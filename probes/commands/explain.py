@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from textwrap import indent
+from textwrap import fill, indent
 
 import click
 
 from probes.commands.rendering.table import table
 from probes.error_codes import CODES, FILES, MODEL, PROOF, SPEC, YAML, Code
 from probes.errors import UsageError, nearest
+from probes.spec.compose import preset_names
 
+WIDTH = 100
 FAMILIES = {
     "The text of a spec": YAML,
     "What a spec says": SPEC,
@@ -22,10 +24,12 @@ FAMILIES = {
 
 @click.command()
 @click.argument("code", required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON: {code: {meaning, wrong, right}}.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: {code: {meaning, wrong, right, advice}}.")
 def explain(code: str | None, as_json: bool) -> None:
-    """Explain CODE with a wrong and a right example; without CODE, list all codes."""
+    """Explain CODE: what was found, why it happens, what to do, with examples; without CODE, list all codes."""
     if code is not None and code not in CODES:
+        if f"preset:{code.removeprefix('preset:')}" in preset_names():
+            raise UsageError(f"`{code}` is a preset; `probes presets {code.removeprefix('preset:')}` shows it")
         raise UsageError(f"`{code}` is not an error code; {nearest(code, CODES) or '`probes explain` lists all codes'}")
     rows = CODES if code is None else {code: CODES[code]}
     if as_json:
@@ -42,6 +46,7 @@ def listing() -> str:
 def text(code: str, row: Code) -> str:
     """Return one code as text for a terminal."""
     parts = [f"{click.style(code, bold=True)}\n\n{row.meaning}"]
+    parts += [fill(row.advice, WIDTH, break_long_words=False, break_on_hyphens=False)] if row.advice else []
     parts += [f"{click.style('wrong', fg='red')}\n{indent(row.wrong, '    ')}"] if row.wrong else []
     parts += [f"{click.style('right', fg='green')}\n{indent(row.right, '    ')}"] if row.right else []
     return "\n\n".join(parts)

@@ -1,8 +1,9 @@
 """Every code of every problem: what it means, and for a spec an example that is wrong and one that is right."""
 
 from probes.error_codes.code import Code
+from probes.error_codes.files import FILES
 from probes.error_codes.model import MODEL
-from probes.error_codes.proof import FILES, PROOF
+from probes.error_codes.proof import PROOF
 from probes.error_codes.spec import SPEC, YAML
 
 CODES: dict[str, Code] = YAML | SPEC | MODEL | PROOF | FILES

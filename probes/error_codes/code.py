@@ -12,8 +12,10 @@ class Code(NamedTuple):
         meaning: what is wrong, in a sentence.
         wrong: a spec that has this problem, or the lines of one that do; empty where no spec can show it.
         right: the same, mended.
+        advice: why it happens, and what to do; may be empty where the example says it.
     """
 
     meaning: str
     wrong: str = ""
     right: str = ""
+    advice: str = ""

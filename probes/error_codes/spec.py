@@ -33,12 +33,27 @@ LEAST = "version: 1\nprobes:\n  acts: {hook: forward, modules: [fc1]}"
 
 YAML: dict[str, Code] = {
     "empty-file": Code("The file is empty or holds only comments.", "# nothing here", LEAST),
-    "too-large": Code("The file is larger than the limit for a spec."),
-    "not-utf-8": Code("The file is not UTF-8."),
-    "invisible-character": Code(
-        "The file contains an invisible character or a control character, so two texts that look equal would differ."
+    "too-large": Code(
+        "The file is larger than the limit for a spec.",
+        advice="A spec has at most 1 MiB. Long lists of modules are better written as patterns (`encoder.**`).",
     ),
-    "tab-indentation": Code("YAML indents with spaces only."),
+    "not-utf-8": Code(
+        "The file is not UTF-8.",
+        advice=("An editor saved it in another encoding. Save it again as UTF-8; the message has the place of the first byte that is not."),
+    ),
+    "invisible-character": Code(
+        "The file contains an invisible character or a control character, so two texts that look equal would differ.",
+        advice=(
+            "It often comes with text that is copied from a web page or a chat. Delete the character at the place that the message "
+            "names, and type the text."
+        ),
+    ),
+    "tab-indentation": Code(
+        "YAML indents with spaces only.",
+        advice=(
+            "Replace each tab by spaces; most editors do that for YAML files by themselves. `probes fmt` then writes the usual indentation."
+        ),
+    ),
     "not-yaml": Code(
         "The file is not valid YAML; often a quote or a bracket is not closed.",
         *_acts("{hook: forward, modules: [fc1}", "{hook: forward, modules: [fc1]}"),
@@ -51,11 +66,23 @@ YAML: dict[str, Code] = {
         "In YAML, `{` begins a mapping and `[` a list, so put a text that contains `${`, `{` or `[` in quotes.",
         *_acts("\n    hook: forward\n    modules: [${block}.conv]", '\n    hook: forward\n    modules: ["block1.conv"]'),
     ),
-    "not-formatted": Code("`probes fmt` cannot keep every value and comment of the file, so it does not change it."),
+    "not-formatted": Code(
+        "`probes fmt` cannot keep every value and comment of the file, so it does not change it.",
+        advice="Format the part by hand; the message says what would be lost.",
+    ),
     "second-document": Code("A line `---` begins a second document; a file contains one spec.", *_with("---", "name: one")),
-    "too-many-nodes": Code("The file contains more values than the limit for a spec."),
-    "too-deep": Code("Lists or mappings are nested deeper than the limit for a spec."),
-    "scalar-too-long": Code("A text of the spec is longer than the limit."),
+    "too-many-nodes": Code(
+        "The file contains more values than the limit for a spec.",
+        advice="Long lists of modules are better written as patterns (`encoder.**`), and what repeats as `defaults` or `extends`.",
+    ),
+    "too-deep": Code(
+        "Lists or mappings are nested deeper than the limit for a spec.",
+        advice="A bracket too many is the usual reason.",
+    ),
+    "scalar-too-long": Code(
+        "A text of the spec is longer than the limit.",
+        advice="A quote that is not closed is the usual reason: the text then goes on to the next quote.",
+    ),
     "alias": Code(
         "A spec cannot use aliases (`*name`); to repeat a part, use `defaults` or `extends`.",
         *_acts("{hook: forward, modules: [*conv]}", '{hook: forward, modules: ["*conv"]}'),
@@ -135,7 +162,10 @@ SPEC: dict[str, Code] = {
         "version: 1\nprobes: {}",
         LEAST,
     ),
-    "bad-value": Code("The transform, edit or sink refuses the value; the message gives the reason."),
+    "bad-value": Code(
+        "The transform, edit or sink refuses the value; the message gives the reason.",
+        advice="`probes check` shows the place; docs/kinds.md and the completion of editors have what each key takes.",
+    ),
     "name": Code(
         "Names of probes, sinks, models and axes contain letters, digits, _ and -, begin with a letter and have at most 64 characters.",
         "version: 1\nprobes:\n  ../acts: {hook: forward, modules: [fc1]}",
@@ -166,8 +196,19 @@ SPEC: dict[str, Code] = {
             "{hook: forward, modules: [fc1], gather: full}",
         ),
     ),
-    "unknown-function": Code("The file has no function with this name."),
-    "code-differs": Code("The file is not the one whose `sha256` the spec names."),
+    "unknown-function": Code(
+        "The file has no function with this name.",
+        advice=(
+            "Check the name after the colon in `function: FILE.py:NAME`, and that the function is defined at the top level of the file."
+        ),
+    ),
+    "code-differs": Code(
+        "The file is not the one whose `sha256` the spec names.",
+        advice=(
+            "The function was changed after its digest was written into the spec. If the change is intended, put the new SHA-256 "
+            "into the spec; the old one is in its history."
+        ),
+    ),
     "operation-name": Code(
         "An entry of `ops` is not the name of a function; write `softmax`, `softmax[0]` for its first call, or `torch.nn.functional.gelu`.",
         *_acts('{hook: forward, modules: [fc1], ops: ["softmax[first]"]}', '{hook: forward, modules: [fc1], ops: ["softmax[0]"]}'),
@@ -220,8 +261,14 @@ SPEC: dict[str, Code] = {
             "{hook: forward, modules: [fc1], transforms: [{kind: stats}]}",
         ),
     ),
-    "plugin-not-allowed": Code("The kind comes from a plug-in. A spec alone cannot import a plug-in; `--allow-plugin KIND` allows it."),
-    "plugin-broken": Code("The plug-in of the kind cannot be imported, or its entry point does not name a class of this kind."),
+    "plugin-not-allowed": Code(
+        "The kind comes from a plug-in. A spec alone cannot import a plug-in; `--allow-plugin KIND` allows it.",
+        advice="Give the option if you know the package that brings the kind; `probes plugins` lists all that are installed.",
+    ),
+    "plugin-broken": Code(
+        "The plug-in of the kind cannot be imported, or its entry point does not name a class of this kind.",
+        advice="Install the package again, or tell its author; the message has the reason of the import.",
+    ),
     "no-place": Code("A probe has neither `modules` nor `tensors`.", *_acts("{hook: forward}", "{hook: forward, modules: [fc1]}")),
     "two-places": Code(
         "A probe has both `modules` and `tensors`.", *_acts("{modules: [fc1], tensors: [fc1.weight]}", "{tensors: [fc1.weight]}")
@@ -306,13 +353,32 @@ SPEC: dict[str, Code] = {
         "The spec, or a file or preset under `extends`, does not exist.", *_with('extends: ["preset:nothing"]', "name: one")
     ),
     "absolute-path": Code(
-        "A path under `extends` is absolute. It must be relative to the file of the spec, so that the spec works on every machine."
+        "A path under `extends` is absolute. It must be relative to the file of the spec, so that the spec works on every machine.",
+        advice="Write the path from the folder of the spec, such as `../common/limits.yaml`.",
     ),
-    "extends-cycle": Code("A file extends itself, directly or through other files."),
-    "extends-outside": Code("`extends` names a link, or a file outside of the repository (without one: the folder) of the first spec."),
-    "extends-no-spec": Code("`extends` names a file that has no key of a spec at its top level; its lines are not shown."),
-    "too-many-files": Code("`extends` leads to more files than the limit."),
-    "bad-override": Code("`--set` needs the path of a key and a value: PATH=VALUE."),
+    "extends-cycle": Code(
+        "A file extends itself, directly or through other files.",
+        advice="Take one of the files out of the circle; the message shows the way from file to file.",
+    ),
+    "extends-outside": Code(
+        "`extends` names a link, or a file outside of the repository (without one: the folder) of the first spec.",
+        advice=(
+            "A spec of a stranger could otherwise read any file of yours. Copy the file into the repository or the folder, and name "
+            "the copy."
+        ),
+    ),
+    "extends-no-spec": Code(
+        "`extends` names a file that has no key of a spec at its top level; its lines are not shown.",
+        advice="Check the path: it leads to a file of another kind.",
+    ),
+    "too-many-files": Code(
+        "`extends` leads to more files than the limit.",
+        advice="Join some of the files.",
+    ),
+    "bad-override": Code(
+        "`--set` needs the path of a key and a value: PATH=VALUE.",
+        advice="Write for example `--set probes.acts.when.steps.every=10`; docs/reference/spec.md has all keys.",
+    ),
     "einops-pattern": Code(
         "The pattern of `einops` is not `axes before -> axes after`.",
         *_acts(

@@ -20,6 +20,13 @@ def test_every_code_is_explained(code: str) -> None:
     assert CODES[code].meaning in result.stdout
 
 
+@pytest.mark.parametrize("code", CODES)
+def test_every_code_says_what_to_do_or_shows_it(code: str) -> None:
+    row = CODES[code]
+    assert row.right or len(row.advice.split()) >= 5
+    assert " ".join(row.advice.split()) in " ".join(explain(code).stdout.split())
+
+
 def test_examples_are_shown() -> None:
     text = explain("unknown-key").stdout
     assert "    acts: {hook: forward, module: [fc1]}" in text.replace("      acts", "    acts")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from io import StringIO
@@ -96,8 +97,24 @@ def test_a_spec_that_fits_no_model_stops_the_script_before_step_0(probed: Probed
     assert done.code == 2
     assert "step is over" not in capsys.readouterr().out
     assert "the model has no module `fc1`" in done.said
-    assert "no model that the script calls fits the spec; it called Net (3 modules, first called at " in done.said
+    assert "the script called Net (3 modules, first called at " in done.said
+    assert done.said.count("error[") == 1
     assert not done.out.exists()
+
+
+WRONG = {
+    "unexpected-matches": {"hook": "forward", "modules": ["*"], "expect": {"matches": 9}},
+    "transform-does-not-fit": {"hook": "forward", "modules": ["fc"], "transforms": [{"kind": "python", "function": "metrics.py:f"}]},
+    "no-match": {"hook": "forward", "modules": ["blocks.*"]},
+}
+
+
+@pytest.mark.parametrize("code", WRONG)
+def test_one_cause_is_one_error(probed: Probed, code: str) -> None:
+    done = probed(LOOP.format(what="pass"), {"version": 1, "probes": {"acts": WRONG[code]}})
+    assert done.code == 2
+    assert re.findall(r"error\[([\w-]+)\]", done.said) == [code]
+    assert "the script called Net (3 modules, first called at " in done.said
 
 
 def test_without_an_optimizer_it_is_told_at_the_end(probed: Probed) -> None:

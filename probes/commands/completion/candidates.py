@@ -26,6 +26,11 @@ def specs(_: click.Context, __: click.Parameter, incomplete: str) -> Items:
     return [*_fitting(presets, incomplete), CompletionItem(incomplete, type="file")]
 
 
+def presets(_: click.Context, __: click.Parameter, incomplete: str) -> Items:
+    """Presets by their bare names."""
+    return _fitting(sorted(path.stem for path in PRESETS.glob("*.yaml")), incomplete)
+
+
 def codes(_: click.Context, __: click.Parameter, incomplete: str) -> Items:
     """Error codes."""
     from probes.error_codes import CODES
@@ -63,6 +68,7 @@ def files(_: click.Context, __: click.Parameter, incomplete: str) -> Items:
 CANDIDATES: dict[str, Callable[[click.Context, click.Parameter, str], Items]] = {
     "code": codes,
     "file": files,
+    "preset": presets,
     "run": runs,
     "series": series,
     "spec": specs,

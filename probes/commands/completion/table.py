@@ -19,6 +19,7 @@ KINDS = {
     **dict.fromkeys(("spec", "specs"), "spec"),
     "code": "code",
     "mapping": "target",
+    "preset": "preset",
     "words": "file",
 }
 """What the values of a parameter are, by its name."""

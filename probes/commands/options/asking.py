@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from probes.commands.presets import about, spec_of
 from probes.commands.rendering.starting_spec import remark
-from probes.spec.compose import file_bytes, preset_names, preset_path
+from probes.spec.compose import preset_names
 
 if TYPE_CHECKING:
     from probes.plan.suggestion import SuggestedTarget, Suggestion
@@ -43,7 +44,7 @@ def source() -> StartingPoint:
     """Ask for the question that the spec answers, and for the model."""
     _say("Press Enter for the default in brackets. You can change every answer in the file later.\n")
     names = sorted(name.removeprefix("preset:") for name in preset_names())
-    _say(_numbered([OWN, *(_about(name) for name in names)], ["parts", *names]))
+    _say(_numbered([OWN, *(about(spec_of(f"preset:{name}")) for name in names)], ["parts", *names]))
     index = _number("What do you want to know?", 1 + len(names), 1)
     _say("\nA model makes the spec fit. Name a callable that builds it (FILE.py:CALLABLE or PKG:CALLABLE) or a script that calls it.")
     said = _text("Model, or script with arguments (empty for none)", "")
@@ -74,12 +75,6 @@ def keep() -> str:
 def every() -> int:
     """Ask how often to capture."""
     return _number("\nCapture every how many steps?", 1_000_000, 10)
-
-
-def _about(name: str) -> str:
-    path = preset_path(f"preset:{name}")
-    text = file_bytes(path).decode() if path is not None else ""
-    return next((line.removeprefix("about: ") for line in text.splitlines() if line.startswith("about: ")), "")
 
 
 def _numbered(texts: Sequence[str], names: Sequence[str] = ()) -> str:

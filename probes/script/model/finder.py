@@ -185,12 +185,15 @@ class ModelFinder:
         return model.kind in captured or (root is not None and bool(self.choice.rule.matches([root])))
 
     def refusal(self) -> PlanError:
-        """The error of a program in which nothing fits the spec."""
+        """The error of a program in which nothing fits the spec: what the model that came closest lacks, or what was called."""
         seen = [str(model) for model in self.census.models] + [str(model) for model in self.census.bare]
         listed = "; ".join(seen[:8]) + (f" and {len(seen) - 8} more" if len(seen) > 8 else "")
-        message = f"no model that the script calls fits the spec; it called {listed}"
         hint = "with `models: {NAME: CLASS}` the spec waits for a model of that class"
-        return PlanError([*self.choice.problems, Problem("no-model-fits", message, hint)])
+        if not self.choice.problems:
+            return PlanError([Problem("no-model-fits", f"no model that the script calls fits the spec; it called {listed}", hint)])
+        *first, last = self.choice.problems
+        where = f"the script called {listed}" + (f"; {hint}" if len(seen) > 1 else "")
+        return PlanError([*first, last.at(hint=f"{last.hint}; {where}" if last.hint else where)])
 
 
 class CensusListener(ModelCensus):
