@@ -16,6 +16,9 @@ except ImportError:  # not on every system
     fcntl = None  # type: ignore[assignment]
 
 LARGEST_TEXT = 256 << 20
+UNPACKED_FREE = 4 << 30  # what a file may unpack to in any case, in bytes
+UNPACKED_RATIO = 256  # and how many bytes more for each byte that it takes on the disk
+UNPACK_ALL = "PROBES_UNPACK_ALL"
 STANDARD = 2  # the descriptors up to here are those of stdin, stdout and stderr
 DEEPEST = 64
 LARGEST_INTEGER = 1 << 64
@@ -43,6 +46,27 @@ def regular(path: Path, *, follow: bool = False) -> int:
         os.close(descriptor)
         raise FileRefused("not-regular", f'"{path}" is not a regular file')
     return descriptor
+
+
+def most_unpacked(stored: int) -> float:
+    """How many bytes may be read of a file that stores so many: a few kilobytes can unpack to terabytes, which nobody would wait for."""
+    return float("inf") if os.environ.get(UNPACK_ALL) else UNPACKED_FREE + UNPACKED_RATIO * stored
+
+
+def refuse_holes(path: Path) -> None:
+    """Refuse a file that is almost nothing but holes, before anybody reads or hashes all of it.
+
+    Raises:
+        FileRefused: `shape-bomb`: the file states far more bytes than the disk holds of it.
+    """
+    about = path.stat()
+    stored = getattr(about, "st_blocks", about.st_size) * 512
+    if about.st_size <= most_unpacked(stored) or not hasattr(os, "SEEK_HOLE"):
+        return
+    with path.open("rb", buffering=0) as file:
+        if file.seek(0, os.SEEK_HOLE) < about.st_size:  # else the file system knows of no holes, and `st_blocks` says nothing
+            message = f'"{path}" states {about.st_size} bytes, and the disk holds {stored} of them; the rest are holes'
+            raise FileRefused("shape-bomb", f"{message}; {UNPACK_ALL}=1 in the environment reads it, if you trust who made it")
 
 
 def read_plain(path: Path, most: int = LARGEST_TEXT) -> bytes:

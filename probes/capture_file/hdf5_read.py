@@ -14,9 +14,9 @@ from typing import Any
 import h5py
 import numpy as np
 
-from probes.capture_file.hdf5_storage import DatasetStorage, StoredArray
+from probes.capture_file.hdf5_storage import DatasetStorage, StoredArray, StoredBytes
 from probes.errors import FileRefused, StorageError
-from probes.plain_file import regular
+from probes.plain_file import refuse_holes, regular
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
 FORMAT = "capture-file.v1"
@@ -25,6 +25,7 @@ SCALE_ATTRIBUTES = {
     b"REFERENCE_LIST": h5py.h5t.COMPOUND,
 }
 LARGEST_ATTRIBUTE = 1 << 20
+MOST_ATTRIBUTES = 256  # a series has fifteen, and one more for each axis with labels
 TRUNCATED = "truncated file"  # HDF5's own words: h5py raises OSError for this and for any other damage, without a number
 
 
@@ -61,6 +62,7 @@ def _map(path: Path) -> mmap.mmap:
         with os.fdopen(regular(path, follow=True), "rb", buffering=0) as stream:
             if stream.read(len(SIGNATURE)) != SIGNATURE:
                 raise FileRefused("not-hdf5", f'"{path}" is not an HDF5 file')
+            refuse_holes(path)
             return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
     except FileRefused:
         raise
@@ -74,6 +76,7 @@ class _OpenedObject:
     Attributes:
         path: where it is.
         bytes: a read-only map of the whole file.
+        counted: what its objects store, as far as they were touched.
         root: identifier of the root group.
         number: what the HDF5 library calls the file; an object with another number is in another file.
     """
@@ -81,6 +84,7 @@ class _OpenedObject:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.bytes = _map(path)
+        self.counted = StoredBytes(path, len(self.bytes))
         with self.refusing("/"):
             self._handle = _handle(path)
             self.root = h5py.h5g.open(self._handle, b"/")
@@ -147,7 +151,8 @@ class Hdf5Group:
         if not isinstance(found, h5py.h5d.DatasetID):
             raise self._refuse("unsafe-type", name, "is not a dataset")
         with self._file.refusing(self._below(name)):
-            return DatasetStorage(self._file.path, self._below(name), self._file.bytes, found).array()
+            address = h5py.h5o.get_info(found).addr
+            return DatasetStorage(self._file.path, self._below(name), self._file.bytes, found, self._file.counted, address).array()
 
     def text(self, name: str) -> str:
         """A scalar text dataset below this one."""
@@ -175,14 +180,22 @@ class Hdf5Group:
             without: names of attributes that nobody asks for; they are not touched.
         """
         with self._file.refusing(self.name):
-            found = {}
-            for index in range(h5py.h5a.get_num_attrs(self._id)):
-                attribute = h5py.h5a.open(self._id, index=index)
-                raw = attribute.name
+            found, stored = {}, 0
+            count = h5py.h5a.get_num_attrs(self._id)
+            if count > MOST_ATTRIBUTES:
+                raise FileRefused(
+                    "oversized", f'"{self.name}" of "{self._file.path}" has {count} attributes; {MOST_ATTRIBUTES} are allowed'
+                )
+            names: list[bytes] = []
+            h5py.h5a.iterate(self._id, names.append)  # to open by number, the library lists and sorts all of them each time
+            for raw in names:
+                attribute = h5py.h5a.open(self._id, raw)
                 if raw not in SCALE_ATTRIBUTES or SCALE_ATTRIBUTES[raw] != attribute.get_type().get_class():
                     name = raw.decode()
+                    stored += attribute.get_storage_size()
                     if name not in without:
                         found[name] = self._value(attribute, name)
+            self._file.counted.store(~h5py.h5o.get_info(self._id).addr, self.name, stored)  # the complement: not the address of a dataset
             return found
 
     def attribute(self, name: str) -> Any:
@@ -204,8 +217,9 @@ class Hdf5Group:
             about = h5py.h5o.get_info(found)
             if about.fileno != self._file.number:
                 raise self._refuse("external-link", name, "is stored in another file")
-            if about.rc != 1:  # 50,000 names of one series in a file of 2 MB are 50,000 series to read
+            if about.rc != 1:
                 raise self._refuse("extra-object", name, f"has {about.rc} names")
+            self._file.counted.name(about.addr, self._below(name))
             return found
 
     def _value(self, attribute: Any, name: str) -> Any:

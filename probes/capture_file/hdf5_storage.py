@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+from functools import cached_property
 from itertools import product
 from math import prod
 from pathlib import Path
@@ -14,14 +15,73 @@ from numpy.typing import NDArray
 
 from probes.capture_file.codecs import FILTERS, ChunkFilter, decode
 from probes.errors import FileRefused
+from probes.plain_file import UNPACK_ALL, most_unpacked
 
 LARGEST = 1 << 62
 LARGEST_CHUNK = 1 << 20  # four times what the format allows
 LARGEST_COMPACT = 1 << 16
+ENTRY = 8  # an address: what the index of chunks has at least for each
+COLUMN_FREE = 16 << 20
+COLUMN_RATIO = 16  # clocks, shapes and digests are in one piece in every capture file; other tools may compress them
+SLACK = 1 << 20
 BFLOAT16 = (15, 7, 8, 0, 7)  # sign position, exponent position and size, mantissa position and size
 FLOAT16 = (15, 10, 5, 0, 10)  # of IEEE; two types of the HDF5 library have them, see `hdf5_write`
 
 Elements = NDArray[Any]
+
+
+class StoredBytes:
+    """Counts each object of a file once, by its address in the file.
+
+    A forger can let thousands of objects point to the same bytes, so that a small file takes hours to read. The objects of a sealed file
+    store together at most as many bytes as the file has.
+
+    Args:
+        path: the file, for messages.
+        size: how many bytes it has.
+    """
+
+    def __init__(self, path: Path, size: int) -> None:
+        self._path, self._size = path, size
+        self._names: dict[int, int] = {}
+        self._counted: set[int] = set()
+        self._stored = self._unpacked = 0
+
+    def name(self, address: int, name: str) -> None:
+        """Note under which name an object was reached.
+
+        Raises:
+            FileRefused: it was reached under another one before: 50,000 names of one series are 50,000 series to read.
+        """
+        if self._names.setdefault(address, hash(name)) != hash(name):
+            raise FileRefused("extra-object", f'"{name}" of "{self._path}" has several names')
+
+    def store(self, address: int, name: str, count: int) -> None:
+        """Count the bytes that an object stores.
+
+        Raises:
+            FileRefused: all objects together store more than the file has.
+        """
+        if address not in self._counted:
+            self._counted.add(address)
+            self._stored += count
+            if self._stored > self._size + SLACK:
+                raise FileRefused("shape-bomb", f'"{name}" of "{self._path}" shares its bytes with other objects of the file')
+
+    def unpack(self, address: int, name: str, stored: int, count: int) -> None:
+        """Count the bytes that a dataset in chunks unpacks to; `store` follows.
+
+        Raises:
+            FileRefused: they are too many for the file, or for a column beside the values.
+        """
+        if address in self._counted:
+            return
+        self._unpacked += count
+        if not name.endswith("/values") and count > COLUMN_FREE + COLUMN_RATIO * stored:
+            raise FileRefused("shape-bomb", f'"{name}" of "{self._path}" unpacks from {stored} to {count} bytes')
+        if self._unpacked > most_unpacked(self._size):
+            message = f'"{self._path}" has {self._size} bytes and unpacks to {self._unpacked} and more'
+            raise FileRefused("shape-bomb", f"{message}; {UNPACK_ALL}=1 in the environment reads it, if you trust who made it")
 
 
 class StoredArray(Protocol):
@@ -99,7 +159,7 @@ class ChunkedArray:
         return out
 
     def _decoded(self, corner: tuple[int, ...]) -> Elements:
-        raw, skipped = self._storage.raw_chunk(corner)
+        raw, skipped = self._storage.raw_chunk(tuple(at // step for at, step in zip(corner, self._chunk, strict=True)))
         size = prod(self._chunk) * self.dtype.itemsize
         data = decode(raw, [f for index, f in enumerate(self._filters) if not skipped >> index & 1], size)
         if len(data) != size:
@@ -116,8 +176,9 @@ class DatasetStorage:
         chunk: sizes of a chunk; empty where the dataset is not chunked.
     """
 
-    def __init__(self, path: Path, name: str, contents: mmap.mmap, dataset: Any) -> None:
+    def __init__(self, path: Path, name: str, contents: mmap.mmap, dataset: Any, counted: StoredBytes, address: int) -> None:
         self._path, self._name, self._bytes, self._id = path, name, contents, dataset
+        self._counted, self._address = counted, address
         self._properties = dataset.get_create_plist()
         self.dtype = self._dtype(dataset.get_type())
         self.shape: tuple[int, ...] = self._shape(dataset.get_space())
@@ -145,14 +206,32 @@ class DatasetStorage:
             return ContiguousArray(self._compact(), self.dtype, self.shape, 0)
         return ContiguousArray(self._bytes, self.dtype, self.shape, self._offset())
 
-    def raw_chunk(self, corner: tuple[int, ...]) -> tuple[bytes, int]:
-        """The stored bytes of the chunk that begins at `corner`, and the mask of filters it was stored without."""
-        found = self._id.get_chunk_info_by_coord(corner)
-        if found.byte_offset is None or not found.size:
-            raise self.refuse("shape-bomb", f"declares a chunk at {corner} that it does not store")
-        if found.size > 2 * LARGEST_CHUNK or found.byte_offset + found.size > len(self._bytes):
-            raise self.refuse("truncated", f"has a chunk at {corner} that reaches beyond the end of the file")
-        return self._bytes[found.byte_offset : found.byte_offset + found.size], found.filter_mask
+    def raw_chunk(self, place: tuple[int, ...]) -> tuple[bytes, int]:
+        """The stored bytes of a chunk by its place in the grid of chunks, and the mask of filters it was stored without."""
+        offset, size, skipped = self._chunks[place].item()
+        if not offset or not size:
+            raise self.refuse("shape-bomb", f"declares a chunk at {place} that it does not store")
+        if size > 2 * LARGEST_CHUNK or offset + size > len(self._bytes):
+            raise self.refuse("truncated", f"has a chunk at {place} that reaches beyond the end of the file")
+        return self._bytes[offset : offset + size], skipped
+
+    @cached_property
+    def _chunks(self) -> NDArray[Any]:
+        """Where each chunk is, by its place in the grid; asking the HDF5 library for one chunk goes through all of them."""
+        grid = tuple(-(-length // step) for length, step in zip(self.shape, self.chunk, strict=True))
+        found = np.zeros(grid, [("offset", "<i8"), ("size", "<i8"), ("skipped", "<u4")])
+
+        def note(chunk: Any) -> None:
+            place = tuple(at // step for at, step in zip(chunk.chunk_offset, self.chunk, strict=True))
+            if all(at < length for at, length in zip(place, grid, strict=True)):
+                found[place] = (chunk.byte_offset or 0, chunk.size, chunk.filter_mask)
+
+        if hasattr(self._id, "chunk_iter"):
+            self._id.chunk_iter(note)
+        else:  # a build of h5py with an older library, in which this takes as long as asking for each
+            for index in range(self._id.get_num_chunks()):
+                note(self._id.get_chunk_info(index))
+        return found
 
     def refuse(self, code: str, what: str) -> FileRefused:
         """The refusal of this dataset."""
@@ -192,11 +271,13 @@ class DatasetStorage:
             raise self.refuse("shape-bomb", f"declares {self.nbytes} bytes and stores {self._id.get_storage_size()}")
         if offset + self.nbytes > len(self._bytes):
             raise self.refuse("truncated", "reaches beyond the end of the file")
+        self._counted.store(self._address, self._name, self.nbytes)
         return int(offset)
 
     def _compact(self) -> bytes:
         if self.nbytes > LARGEST_COMPACT or self._id.get_storage_size() < self.nbytes:
             raise self.refuse("shape-bomb", f"declares {self.nbytes} bytes and stores {self._id.get_storage_size()}")
+        self._counted.store(self._address, self._name, self.nbytes)
         out = np.empty(self.shape, self.dtype)
         kind = self._id.get_type()
         if out.size:
@@ -213,6 +294,9 @@ class DatasetStorage:
         stored = self._id.get_num_chunks() if self.nbytes else declared
         if stored != declared or self._id.get_storage_size() > len(self._bytes):
             raise self.refuse("shape-bomb", f"declares {declared} chunks and stores {stored}")
+        packed = self._id.get_storage_size()
+        self._counted.unpack(self._address, self._name, packed, self.nbytes)
+        self._counted.store(self._address, self._name, packed + ENTRY * max(stored - 1, 0))
         return ChunkedArray(self, filters)
 
     def _filter(self, index: int) -> ChunkFilter:

@@ -108,8 +108,8 @@ MODEL: dict[str, Code] = {
     "memory-peak": Code(
         "note: the probe resets the peak memory counter of the device.",
         advice=(
-            "Nothing to do, unless your program reads `torch.cuda.max_memory_allocated()` itself: its number then begins anew at "
-            "each call of the module."
+            "Nothing to do, unless your program reads `torch.cuda.max_memory_allocated()` itself: each call of the module sets its "
+            "number back."
         ),
     ),
     "fullgraph": Code(

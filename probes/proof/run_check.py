@@ -14,6 +14,7 @@ from probes.capture_file.outline import stated
 from probes.digest import blake3_hex, canonical
 from probes.error_codes import PROOF
 from probes.errors import FileRefused
+from probes.plain_file import refuse_holes
 from probes.progress.loops import with_progress
 from probes.proof.anchor import check_anchors
 from probes.proof.file_hash import Hashes, hashes, prefix_hex
@@ -179,9 +180,9 @@ class RunCheck:
             return _File(CheckedFile(name, 0, ok=False), "")
         entry = self._lines.get(name)
         size = path.stat().st_size
-        longer = _longer(entry, path, size) if entry else None
-        if longer is not None:
-            self._findings.append(longer)
+        unread = _holes(path) or (_longer(entry, path, size) if entry else None)
+        if unread is not None:
+            self._findings.append(unread)
             return _File(CheckedFile(name, size, ok=False), "")
         has_digest = size in self._sizes  # else it is none of the files that a ledger lists
         hashing = self._thread.submit(hashes, path, self._sha256) if has_digest or self._sha256 else None
@@ -276,6 +277,15 @@ class RunCheck:
 class _File(NamedTuple):
     checked: CheckedFile
     run_id: str
+
+
+def _holes(path: Path) -> Finding | None:
+    """Whether a file is almost nothing but holes, so that nobody would wait for its end."""
+    try:
+        refuse_holes(path)
+    except FileRefused as refused:
+        return Finding(refused.code, path.name, refused.message)
+    return None
 
 
 def _longer(entry: LedgerLine, path: Path, size: int) -> Finding | None:

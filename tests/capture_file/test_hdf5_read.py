@@ -117,6 +117,15 @@ def values_of(dtype: object) -> Craft:
     return replaced(f"{handmade.SERIES}/values", lambda group, name, folder: group.create_dataset(name, (4, 2, 3), dtype))
 
 
+def compressed_column(group: h5py.Group, name: str, folder: Path) -> None:
+    group.create_dataset(name, data=np.zeros(1 << 23, "<u4"), chunks=(1 << 16,), compression="gzip")
+
+
+def attributes_without_end(file: h5py.File, folder: Path) -> None:
+    for number in range(300):
+        file[handmade.SERIES].attrs[f"a{number}"] = number
+
+
 HOSTILE: dict[str, tuple[str, Craft]] = {
     "external storage": (
         "external-storage",
@@ -141,6 +150,8 @@ HOSTILE: dict[str, tuple[str, Craft]] = {
     "chunks without bytes": ("shape-bomb", replaced(f"{handmade.SERIES}/values", chunked_bomb)),
     "one huge chunk": ("shape-bomb", replaced(f"{handmade.SERIES}/values", huge_chunk)),
     "a chunk that expands": ("shape-bomb", replaced(f"{handmade.SERIES}/values", deflate_bomb)),
+    "a compressed column": ("shape-bomb", replaced(f"{handmade.SERIES}/step", compressed_column)),
+    "attributes without end": ("oversized", attributes_without_end),
     "an unknown filter": ("unknown-filter", replaced(f"{handmade.SERIES}/values", szip_like)),
     "variable-length text": ("unsafe-type", values_of(h5py.string_dtype())),
     "references": ("unsafe-type", values_of(h5py.ref_dtype)),
