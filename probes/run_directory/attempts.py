@@ -10,7 +10,7 @@ from probes.run_directory.file_name import parse_stem
 from probes.run_directory.ledger_lines import LedgerContents, SeriesRow, series_rows
 
 UNSEALED = "unsealed"
-STATES = ("complete", "unlisted", "incomplete", UNSEALED)  # what is said of an epoch is the last of these that a rank has
+STATES = ("complete", "unlisted", "incomplete", UNSEALED)  # the state of an epoch is the last of these that a rank has
 
 
 class ListedFile(NamedTuple):
@@ -24,8 +24,8 @@ class ListedFile(NamedTuple):
         name: name of the file.
         complete: whether the run says so; None for a file that no ledger names.
         captures: how many it holds; None for a file that no ledger names.
-        series: what its ledger states of each series; None where it states none.
-        remarks: whether its closing record has something to show; True where nobody knows.
+        series: what its ledger states of each series; None if it states none.
+        remarks: whether its closing record has something to show; True if that is not known.
     """
 
     epoch: int
@@ -40,7 +40,7 @@ class ListedFile(NamedTuple):
 
     @property
     def sealed(self) -> bool:
-        """Whether it is an HDF5 file and not a journal."""
+        """Whether the file is HDF5 (and not a journal)."""
         return self.name.endswith(".h5")
 
 
@@ -54,7 +54,7 @@ class Attempt(NamedTuple):
         files: its files, segments in order.
         state: `complete`, `incomplete`, `unsealed` or `unlisted`.
         current: whether the reader shows it.
-        captures: how many it holds, where there are several attempts at the epoch.
+        captures: how many it holds, if there are several attempts at the epoch.
     """
 
     epoch: int
@@ -67,7 +67,7 @@ class Attempt(NamedTuple):
 
 
 def entry(name: str, complete: bool | None = None, captures: int | None = None) -> ListedFile | None:
-    """What the name of a file says, or None where it is not the name of a capture file."""
+    """The parts of the name of a capture file; None if it is the name of another file."""
     try:
         stem = parse_stem(name)
     except UsageError:
@@ -84,17 +84,17 @@ def listed_by(ledger: LedgerContents) -> Iterator[ListedFile]:
 
 
 class HeldFiles(Protocol):
-    """What is asked of the files of several attempts at one epoch."""
+    """Questions about the files of several attempts at one epoch."""
 
     @property
     def worlds(self) -> Mapping[int, int]:
-        """How many processes each start of a launch had."""
+        """The number of processes of each start of a launch."""
 
     def captures(self, found: ListedFile) -> int:
-        """How many captures a file holds."""
+        """The number of captures of a file."""
 
     def is_complete(self, found: ListedFile) -> bool:
-        """Whether its epoch came to its end."""
+        """Whether its epoch is complete."""
 
 
 def ranked(epoch: int, group: Mapping[int, Mapping[int, list[ListedFile]]], held_files: HeldFiles) -> Iterator[Attempt]:
@@ -105,7 +105,7 @@ def ranked(epoch: int, group: Mapping[int, Mapping[int, list[ListedFile]]], held
     Args:
         epoch: its number.
         group: the files by rank and attempt, segments in order.
-        held_files: what tells of the content of a file; asked only where there are several attempts.
+        held_files: reads the content of files; used only if there are several attempts.
     """
     several = len({attempt for tries in group.values() for attempt in tries}) > 1
     held = {
@@ -127,7 +127,7 @@ def ranked(epoch: int, group: Mapping[int, Mapping[int, list[ListedFile]]], held
 
 
 def _state(entries: list[ListedFile]) -> str:
-    """The state of an attempt; of one in segments the last says whether the epoch came to its end."""
+    """The state of an attempt; that of an attempt in segments depends on its last segment."""
     if not all(found.sealed for found in entries):
         return UNSEALED
     if any(found.complete is None for found in entries):
@@ -136,5 +136,5 @@ def _state(entries: list[ListedFile]) -> str:
 
 
 def _is_whole(entries: list[ListedFile]) -> bool:
-    """Whether no segment is left out."""
+    """Whether all segments are there."""
     return [found.segment for found in entries] in ([0], [*range(1, len(entries) + 1)])

@@ -31,12 +31,12 @@ def new_run_id(job: str = "") -> str:
     return f"launch-{blake3_hex(job.encode())[:12]}"
 
 
-_started: list[Path] = []  # where the command was started, while a script runs that may change its working directory
+_started: list[Path] = []  # the working directory at the start of the command; a script may change it later
 
 
 @contextmanager
 def started_here() -> Iterator[None]:
-    """Take the working directory for the one that default directories and printed paths are relative to, whatever the body makes of it."""
+    """Resolve default directories and printed paths against the working directory as it is now, also if the body changes it."""
     _started.append(Path.cwd())
     try:
         yield
@@ -45,12 +45,12 @@ def started_here() -> Iterator[None]:
 
 
 def where_started() -> Path:
-    """The directory that a person types paths from."""
+    """The directory to which the paths of the command line are relative."""
     return _started[-1] if _started else Path.cwd()
 
 
 def default_directory(name: str, run_id: str) -> Path:
-    """`runs/<name>/<run-id>` below the directory that the command was started in."""
+    """`runs/<name>/<run-id>` below the directory in which the command was started."""
     return where_started() / "runs" / name / run_id
 
 
@@ -61,14 +61,14 @@ def shown(directory: Path) -> str:
 
 
 def claim(directory: Path, run_id: str, rank: int | None = None, *, task: str = "write", take_over: bool = False) -> Ownership:
-    """Make a directory ours that is absent, empty, or holds no more than a start that was killed before it was over.
+    """Claim a directory that is absent, empty, or holds only the files of a start that was killed.
 
     Args:
         directory: the run directory; the ranks of one launch share it.
         run_id: name of the run, the same on every rank.
-        rank: rank of this process, where the launch has several.
-        task: what this process is about to do there.
-        take_over: continue also where it is not known whether the process of an unfinished start still lives.
+        rank: rank of this process, if the launch has several.
+        task: the purpose of the claim.
+        take_over: continue even if it is not known whether the process of an unfinished start still runs.
 
     Raises:
         StorageError: it cannot be made, holds something, or another run has claimed it.
@@ -85,7 +85,7 @@ def claim(directory: Path, run_id: str, rank: int | None = None, *, task: str = 
     owned = own(directory, run_id, rank, task=task, take_over=take_over, ends=lambda found: not _has_begun(found))
     try:
         owned.sweep()
-        _refuse_used(directory, run_id, rank, set())  # a run may have come and gone between the look and the claim
+        _refuse_used(directory, run_id, rank, set())  # another run may have begun and ended between the look and the claim
     except BaseException:
         owned.release()
         raise
@@ -93,7 +93,7 @@ def claim(directory: Path, run_id: str, rank: int | None = None, *, task: str = 
 
 
 def unfinished(directory: Path) -> set[str]:
-    """What starts have left that were killed before their manifest had its name; it belongs to nobody."""
+    """The files of starts that were killed before their manifest had its name; they belong to no run."""
     names: set[str] = set()
     for found in claims(directory):
         if found.claim.files and found.life != "alive" and not _has_begun(found):
@@ -106,7 +106,7 @@ def _is_of_start(name: str, files: tuple[str, ...]) -> bool:
 
 
 def _has_begun(found: FoundClaim) -> bool:
-    """Whether the start of a claim came to its end: its manifest, which is written last, is there."""
+    """Whether the start of a claim was finished: its manifest, which is written last, exists."""
     return (found.path.parent / manifest_name(1, found.rank)).exists()
 
 
@@ -114,7 +114,7 @@ def _refuse_used(directory: Path, run_id: str, rank: int | None, left: set[str])
     there = sorted(path.name for path in directory.iterdir())
     mine = "" if rank is None else f".rank-{rank:04d}."
     launch = rank is not None and _has_launch(directory, run_id, mine)
-    nobodys = not has_begun(directory)  # the launch file of a start of which no rank came to its end
+    nobodys = not has_begun(directory)  # the launch file of a start that no rank finished
     there = [name for name in there if not is_claim(name) and name not in left and (not launch or mine in name)]
     there = [name for name in there if not (nobodys and _is_of_launch(name))]
     if there:
@@ -134,7 +134,7 @@ def has_begun(directory: Path) -> bool:
 
 
 def _has_launch(directory: Path, run_id: str, mine: str) -> bool:
-    """Whether another rank of the launch is there, or was: it may be ahead of us."""
+    """Whether another rank of the launch has files here: it may be ahead of this one."""
     if any(found.claim.run_id == run_id and mine not in found.path.name for found in claims(directory)):
         return True
     if any(one.run_id == run_id for one in launches(directory).values()):
@@ -144,12 +144,12 @@ def _has_launch(directory: Path, run_id: str, mine: str) -> bool:
 
 
 def write_start(owned: Ownership, files: Mapping[str, bytes], *, again: bool) -> None:
-    """Write the files that a start consists of; the last of them says that it is over, and appears only after all others.
+    """Write the files of a start; the last one marks the start as finished, and appears only after all others.
 
     Args:
         owned: the directory.
         files: contents by name; the manifest is the last.
-        again: whether the run was begun before, so that what a killed start has left of the others is replaced.
+        again: whether the run was begun before; files that a killed start has left are then replaced.
 
     Raises:
         StorageError: a file cannot be written; none of them is there.
@@ -160,7 +160,7 @@ def write_start(owned: Ownership, files: Mapping[str, bytes], *, again: bool) ->
         for name, content in files.items():
             write_whole(owned.directory / name, content, replace=again and name != [*files][-1])
         sync_directory(owned.directory.parent)
-    except BaseException as error:  # an interrupt too: the claim goes next, and with it the knowledge of whose files these are
+    except BaseException as error:  # also on an interrupt: the claim is removed next, and it alone says whose files these are
         if not again:
             for name in files:
                 (owned.directory / name).unlink(missing_ok=True)

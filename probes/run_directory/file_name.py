@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from probes.errors import UsageError
 
-TEMPORARY = ".tmp"  # how the names of files end that are not whole yet
-KEPT = ".kept"  # how the name of a journal ends that holds steps which are in no file
-CONTINUED = "continued in the next segment"  # how a segment ends that is not the last of its epoch
+TEMPORARY = ".tmp"  # suffixes of files that are not complete yet
+KEPT = ".kept"  # suffix of a journal with steps that no file contains
+CONTINUED = "continued in the next segment"  # the reason of every segment but the last of its epoch
 
 _TEMPORARY = re.compile(r"(.+)[.]\d+-[0-9a-f]{8}[.]tmp|(epoch-.+[.]h5)[.]tmp")
 _NUMBER = "[0-9]{4,10}"  # all of them are below 2^32
@@ -47,24 +47,24 @@ def _number(digits: str | None) -> int | None:
 
 
 def temporary_name(name: str) -> str:
-    """A name for a file while it is not whole yet, which no other process gives."""
+    """A unique temporary name for a file that is not complete yet."""
     return f"{name}.{os.getpid()}-{secrets.token_hex(4)}{TEMPORARY}"
 
 
 def final_name(name: str) -> str | None:
-    """The name that a file was to get that is not whole yet; None where a name is not that of such a file."""
+    """The final name of a temporary file; None if the name is not that of a temporary file."""
     found = _TEMPORARY.fullmatch(name)
     return found and (found[1] or found[2])
 
 
 class Stem(NamedTuple):
-    """What the name of a journal or a sealed file says, without its suffix.
+    """The parts of the name of a journal or a sealed file, without its suffix.
 
     Attributes:
         epoch: number of the epoch.
-        attempt: 1 where the name does not say.
-        segment: 0 where the epoch is not cut into segments.
-        rank: None where the run has one process.
+        attempt: 1 if the name has none.
+        segment: 0 if the epoch is not cut into segments.
+        rank: None if the run has one process.
     """
 
     epoch: int
@@ -79,12 +79,12 @@ class Stem(NamedTuple):
 
     @property
     def ledger(self) -> str:
-        """The ledger that this file is entered in; every rank has its own."""
+        """The ledger that lists this file; each rank has its own."""
         return "ledger.jsonl" if self.rank is None else f"ledger.rank-{self.rank:04d}.jsonl"
 
     @property
     def spare(self) -> str:
-        """The journal that was sealed, kept so that a later one is written over it."""
+        """The name of a sealed journal that is kept as space for a later one."""
         return "spare.journal" if self.rank is None else f"spare.rank-{self.rank:04d}.journal"
 
 
@@ -109,6 +109,6 @@ def manifest_name(attempt: int = 1, rank: int | None = None) -> str:
 
 
 def attempt_of_manifest(name: str) -> int:
-    """The attempt that the name of a manifest states."""
+    """The attempt in the name of a manifest."""
     found = _MANIFEST.fullmatch(name)
     return int(found[1] or 1) if found is not None else 0

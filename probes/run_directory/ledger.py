@@ -30,14 +30,14 @@ class SealedFileInfo:
         epoch: number of the epoch.
         attempt: attempt at the epoch, from 1.
         rank: rank of the process.
-        segment: number of the segment; None where the epoch is one file.
-        complete: whether the epoch came to its end.
+        segment: number of the segment; None if the epoch is one file.
+        complete: whether the epoch is complete.
         reason: why not.
         captures: how many captures it holds.
         bytes: its size.
         file_blake3: BLAKE3 of its bytes.
         captures_root: digest of everything captured.
-        epoch_root: digest of that together with what it came from.
+        epoch_root: digest of the captures root together with spec, model, code and environment.
         head: hash of its line in the ledger, when it was written.
         seconds: how long it took.
         repeated: whether it had been sealed before, and only the journal was left to be removed.
@@ -75,11 +75,11 @@ class Ledger:
 
     @property
     def head(self) -> str:
-        """BLAKE3 of the last line, or zeros: who keeps it can find out later whether lines were cut off or changed."""
+        """BLAKE3 of the last line, or zeros; a kept copy reveals later whether lines were removed or changed."""
         return self.entries[-1].digest if self.entries else FIRST
 
     def refresh(self) -> None:
-        """Read the file again where another process has written to it."""
+        """Read the file again if another process has written to it."""
         size = self.path.stat().st_size if self.path.exists() else 0
         if size != self._end:
             self.entries, self._end = _read(self.path)
@@ -100,7 +100,7 @@ class Ledger:
         try:
             descriptor = open_above(self.path, os.O_WRONLY | os.O_CREAT, 0o666)
             try:
-                with suppress(OSError):  # a file system without locks
+                with suppress(OSError):  # no locks on this file system
                     fcntl.flock(descriptor, fcntl.LOCK_EX)
                 self.refresh()
                 entry = self._made(facts)
@@ -110,7 +110,7 @@ class Ledger:
             finally:
                 os.close(descriptor)
             if not self._end:
-                sync_directory(self.path.parent)  # the journal goes next, and only the ledger's name says that it may
+                sync_directory(self.path.parent)  # The journal is removed next, and only the ledger allows that.
         except OSError as error:
             raise StorageError(f'"{self.path}" cannot be written: {error.strerror or error}; {free_words(self.path)}') from error
         self._end += len(text)
@@ -118,14 +118,14 @@ class Ledger:
         return entry
 
     def _made(self, facts: Mapping[str, Any]) -> LedgerLine:
-        """The next line, without its series where they would make it, or the ledger, too long."""
+        """The next line, without its series if they would make the line or the ledger too long."""
         own = {"index": len(self.entries), "previous": self.head, "supersedes": self._superseded(facts)}
         entry = LedgerLine.model_validate({**facts, **own, "series": self._series(facts.get("series"))})
         size = len(line(entry))
         return entry if size <= LONGEST_LINE and self._end + size <= LARGEST else entry.model_copy(update={"series": None})
 
     def _series(self, rows: list[dict[str, Any]] | None) -> list[dict[str, Any]] | int | None:
-        """The rows, or the number of the line that lists the same ones, where the last line has them, too."""
+        """The rows, or the number of the line that lists the same rows if the last line has them too."""
         if rows is None or not self.entries:
             return rows
         last = self.entries[-1]
@@ -172,7 +172,7 @@ def current(entries: Iterable[LedgerLine], worlds: Mapping[int, int] | None = No
 
 
 def is_whole(entries: Iterable[LedgerLine], one: LedgerLine) -> bool:
-    """Whether the attempt that a line is of came to the end of its epoch."""
+    """Whether the attempt of a line is complete."""
     return max(_of_attempt(entries, one), key=_segment).complete
 
 
@@ -182,7 +182,7 @@ def _of_attempt(entries: Iterable[LedgerLine], like: LedgerLine) -> list[LedgerL
 
 
 def _weight(entries: list[LedgerLine], world: int) -> tuple[bool, int, int]:
-    """What decides between attempts at an epoch; of complete ones the last counts, whatever it holds."""
+    """The order of attempts at an epoch; of complete ones the last counts, whatever it holds."""
     last: dict[int, LedgerLine] = {}
     for entry in sorted(entries, key=_segment):
         last[entry.rank] = entry
@@ -195,7 +195,7 @@ def _segment(entry: LedgerLine) -> int:
 
 
 def _write(descriptor: int, text: bytes, end: int) -> None:
-    """Write a line at the end of the last whole one, all of it or nothing, however often the system takes a part."""
+    """Write a whole line after the last one, or nothing, also if the system accepts it in parts."""
     os.ftruncate(descriptor, end)
     try:
         write_rest(lambda parts, offset: os.pwrite(descriptor, parts[0], offset), (text,), end, 0, len(text))
@@ -206,7 +206,7 @@ def _write(descriptor: int, text: bytes, end: int) -> None:
 
 
 def _read(path: Path) -> tuple[list[LedgerLine], int]:
-    """The lines of a ledger, and where the last whole one ends.
+    """The lines of a ledger, and the end of the last whole one.
 
     Raises:
         FileRefused: a whole line is not an entry in canonical form, does not follow the one before, or is of another ledger.

@@ -1,4 +1,4 @@
-"""The lines of a ledger: what each states, and whether together they keep the rule in `schemas/run-directory.v1.md`."""
+"""The lines of a ledger: their fields, and whether together they keep the rule in `schemas/run-directory.v1.md`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Hex = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 class SeriesRow(BaseModel):
-    """What a line states of one series of one dtype in its file."""
+    """An entry of a ledger line on one series of one dtype in its file."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -70,12 +70,12 @@ class LedgerLine(BaseModel):
 
     @property
     def digest(self) -> str:
-        """What the next line names as `previous`; for the last line it is the head of the ledger."""
+        """The hash that the next line states as `previous`; that of the last line is the head of the ledger."""
         return blake3_hex(line(self))
 
 
 def misplaced(entry: LedgerLine, ledger: str) -> str:
-    """What a line states differently from the name of its file or of its ledger; an empty text where they agree.
+    """The differences between a line and the name of its file or ledger; an empty text if they agree.
 
     Args:
         entry: the line.
@@ -100,7 +100,7 @@ def line(entry: LedgerLine) -> bytes:
 
 
 def series_rows(entries: Sequence[LedgerLine], entry: LedgerLine) -> list[SeriesRow] | None:
-    """The series that a line states, by itself or by the number of an earlier line; None where it states none.
+    """The series of a line, stated by itself or by reference to an earlier line; None if it has none.
 
     Args:
         entries: every line of its ledger.
@@ -111,9 +111,9 @@ def series_rows(entries: Sequence[LedgerLine], entry: LedgerLine) -> list[Series
 
 
 def split(content: bytes) -> tuple[list[bytes], bytes]:
-    """The whole lines of a ledger, and what is behind them: a line that a kill or a loss of power has left half written."""
+    """The whole lines of a ledger, and the rest of it: a line that a kill or a loss of power left incomplete."""
     *lines, rest = content.split(b"\n")
-    if lines and b"\0" in lines[-1]:  # its end came to the device, and a part before did not
+    if lines and b"\0" in lines[-1]:  # the end of a line reached the device, and an earlier part of it did not
         rest = lines.pop() + b"\n" + rest
     return lines, rest
 
@@ -137,7 +137,7 @@ class LedgerContents(NamedTuple):
 
     Attributes:
         name: of the file.
-        lines: every whole line; None where it is not a ledger line.
+        lines: every whole line; None if it is not a ledger line.
         heads: BLAKE3 of every line, as its bytes are.
         end: where the last whole line ends.
         torn: how many bytes follow it.
@@ -193,7 +193,7 @@ def read_ledgers(directory: Path) -> tuple[LedgerContents, ...]:
 
 
 def breaches(ledgers: Sequence[LedgerContents]) -> Iterator[Breach]:
-    """What is wrong with the ledgers of a run, each alone and all together."""
+    """All breaches of the rule by the ledgers of a run, in each and between them."""
     for ledger in ledgers:
         yield from ledger.breaches
     entries = [entry for ledger in ledgers for entry in ledger.entries]
@@ -214,7 +214,7 @@ def breaches(ledgers: Sequence[LedgerContents]) -> Iterator[Breach]:
 
 
 def _behind_the_end(entries: Sequence[LedgerLine]) -> Iterator[Breach]:
-    """Segments behind the one with which their epoch was complete: a run never writes them, and they would add captures to the epoch."""
+    """Segments after the one that completed their epoch: a run never writes them, and they would add captures to the epoch."""
     ends: dict[tuple[int, int, int], LedgerLine] = {}
     for entry in entries:
         if entry.segment is not None and entry.complete:
@@ -249,14 +249,14 @@ def _line(name: str, number: int, text: bytes) -> LedgerLine | Breach:
 
 
 def _places(name: str, lines: Sequence[LedgerLine | None]) -> Iterator[Breach]:
-    """Lines that state another place than the name of their file, or than the ledger that they are in."""
+    """Lines whose place differs from the name of their file, or from the ledger that contains them."""
     for number, entry in enumerate(lines, 1):
         if entry is not None and (wrong := misplaced(entry, name)):
             yield Breach("ledger-misplaced", name, f"line {number}: {wrong}")
 
 
 def _references(name: str, lines: Sequence[LedgerLine | None]) -> Iterator[Breach]:
-    """Lines whose series are said to be those of a line that is not before them, or lists none."""
+    """Lines that refer to the series of a line that is not before them, or that lists none."""
     for number, entry in enumerate(lines, 1):
         if entry is not None and isinstance(entry.series, int):
             earlier = lines[entry.series] if entry.series < number - 1 else None

@@ -1,4 +1,4 @@
-"""What files a run directory has, and which of them count."""
+"""The files of a run directory, and which of them count."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from probes.capture_file.read import SealedFile
     from probes.capture_file.unsealed import UnsealedFile
 
-OPEN_FILES = 64  # each takes two descriptors, of about a thousand that a process may have
+OPEN_FILES = 64  # each takes two descriptors; a process may have about a thousand
 KEPT_PARTS = 256
 
 PLACE = ("epoch", "attempt", "rank", "segment")
@@ -38,7 +38,7 @@ def is_run(path: Path) -> bool:
 
 
 class Mirror(Protocol):
-    """What downloads the files of a run in a remote store."""
+    """Downloads the files of a run in a remote store."""
 
     @property
     def url(self) -> str:
@@ -91,7 +91,7 @@ class Directory:
 
     @cached_property
     def absent_ranks(self) -> dict[int, tuple[int, ...]]:
-        """The ranks that have no file of an epoch, by epoch."""
+        """The ranks without a file of an epoch, by epoch."""
         there: dict[int, set[int]] = defaultdict(set)
         worlds: dict[int, int] = {}
         for attempt in self.attempts:
@@ -102,7 +102,7 @@ class Directory:
         return {epoch: ranks for epoch, ranks in found.items() if ranks}
 
     def _world(self, attempt: Attempt) -> int:
-        """The number of processes of an attempt; runs of releases without launch files say it in their manifest."""
+        """The number of processes of an attempt; runs of releases without launch files state it in their manifest."""
         if self.worlds or not self.path.is_dir() or ".rank-" not in attempt.files[0]:
             return self.worlds.get(attempt.attempt, 1)
         environment = self.manifest.get("environment")
@@ -110,7 +110,7 @@ class Directory:
         return min(world, 1 << 20) if isinstance(world, int) else 1
 
     def states(self, chosen: Callable[[int, int], bool] = lambda epoch, rank: True) -> dict[int, str]:
-        """How each epoch ended, over all ranks that there must be.
+        """How each epoch ended, over all ranks that must have it.
 
         Args:
             chosen: whether an epoch and a rank are asked about.
@@ -144,19 +144,19 @@ class Directory:
         return self._open[name]
 
     def _opened(self, path: Path) -> SealedFile | UnsealedFile:
-        """Open a file of the run, whose content has to be of the epoch, attempt and rank that its name states.
+        """Open a file of the run; epoch, attempt and rank in it must agree with its name.
 
         Raises:
             FileRefused: it is a link, which a run never has, or states another place.
         """
-        from probes.capture_file.read import SealedFile  # h5py, which takes longer to import than a list of a run takes
+        from probes.capture_file.read import SealedFile  # importing h5py takes longer than listing a run
         from probes.capture_file.unsealed import UnsealedFile
 
         if not path.name.endswith(".h5"):
             try:
                 return UnsealedFile(self._regular(path))
             except StorageError:
-                path = path.with_suffix(".h5")  # it was sealed since the names were read
+                path = path.with_suffix(".h5")  # it was sealed after the names were read
                 if not path.exists():
                     raise
         found = SealedFile(self._regular(path))
@@ -168,13 +168,13 @@ class Directory:
         return found
 
     def _regular(self, path: Path) -> Path:
-        """The path, if it is no link; a file that somebody names by itself may be behind one."""
+        """The path, unless it is a link; a file that a user names directly may be reached through links."""
         if self.path.is_dir():
             os.close(regular(path))
         return path
 
     def addresses(self, name: str) -> tuple[SeriesAddress, ...]:
-        """The series of a file; none where a journal was only just begun."""
+        """The series of a file; none if a journal has no committed step yet."""
         if name not in self._addresses:
             try:
                 self._addresses[name] = tuple(self.file(name).addresses)
@@ -185,19 +185,19 @@ class Directory:
         return self._addresses[name]
 
     def closing(self, name: str) -> Any:
-        """What a file says of the end of its epoch."""
+        """The closing record of a file."""
         if name not in self._closings:
             self._closings[name] = self.file(name).document("closing")
         return self._closings[name]
 
     def outlines(self, found: ListedFile) -> tuple[SeriesOutline, ...]:
-        """What each series of a file is: as its ledger states it, else as the file itself does."""
+        """A description of each series of a file: from its ledger, else from the file itself."""
         if found.series is None:
             return tuple(outline_of_part(self.part(found.name, address)) for address in self.addresses(found.name))
         return tuple(_outline(row, found.epoch) for row in found.series)
 
     def ids(self, name: str, phase: str) -> StepIds | None:
-        """The sample ids of the steps of a phase of a file, where the run has them."""
+        """The sample ids of the steps of a phase of a file, if the run has them."""
         return self.file(name).ids(phase)
 
     def part(self, name: str, address: SeriesAddress) -> SeriesPart:
@@ -212,17 +212,17 @@ class Directory:
 
     @property
     def kept_journals(self) -> list[str]:
-        """Names of journals that were sealed in part."""
+        """Names of journals that were sealed only in part."""
         return sorted(path.name for path in self.path.glob(f"epoch-*{KEPT}")) if self.path.is_dir() else []
 
     def is_complete(self, found: ListedFile) -> bool:
-        """Whether an epoch came to its end; a file that no ledger names is asked itself."""
+        """Whether an epoch is complete; read from the file if no ledger names it."""
         if found.complete is None:
             return bool(self.addresses(found.name)) and bool(self.file(found.name).attributes["complete"])
         return found.complete
 
     def captures(self, found: ListedFile) -> int:
-        """How many captures a file holds; one that no ledger names is asked itself."""
+        """The number of captures of a file; read from the file if no ledger names it."""
         if found.captures is not None:
             return found.captures
         return sum(len(self.part(found.name, address).clocks) for address in self.addresses(found.name))
@@ -257,8 +257,8 @@ class Directory:
 
     @cached_property
     def _listed(self) -> tuple[ListedFile, ...]:
-        """What the ledgers name, and journals that no ledger has overtaken; with neither, every file there is."""
-        # The names first: a journal that is sealed between the two looks is then found twice, and not never.
+        """The files that the ledgers list, and journals that are newer; without both, every file."""
+        # The names first: a journal that is sealed between the two reads is then found twice, and never missed.
         names = sorted(path.name for path in self._root.glob("epoch-*"))
         ledgers = read_ledgers(self._root)
         require_sound(ledgers, self._root)

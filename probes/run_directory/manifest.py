@@ -1,4 +1,4 @@
-"""What `run.json` holds: where a run came from, as plain data that needs no torch to be read."""
+"""The contents of `run.json`: the origin of a run, as plain data that is read without torch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from probes.digest import Proof, blake3_hex, canonical
 class ManifestRecord(BaseModel):
     """A part of the manifest: immutable, and strict about its keys."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)  # most readers look at no manifest
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)  # most readers never use the manifest
 
 
 class FileRecord(ManifestRecord):
@@ -242,7 +242,7 @@ def _adapter(name: str) -> TypeAdapter[Any]:
 
 
 def written(data: Any) -> str:
-    """Plain data in the one way in which `run.json` is written."""
+    """Plain data in the canonical form of `run.json`."""
     return json.dumps(data, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
 

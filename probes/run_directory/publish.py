@@ -1,4 +1,4 @@
-"""Giving a finished file its name, without ever taking that of another."""
+"""Give a finished file its name, without ever replacing another file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def publish(temporary: Path, path: Path) -> None:
         StorageError: something else has that name.
     """
     try:
-        # A rename would replace; a link refuses. A kill between the two leaves both names, which sealing again mends.
+        # A rename would replace; a link fails instead. A kill between the two steps leaves both names, which sealing again resolves.
         os.link(temporary, path, follow_symlinks=False)
     except FileExistsError as error:
         raise StorageError(f'"{path}" exists; it is not replaced') from error
@@ -32,7 +32,7 @@ def publish(temporary: Path, path: Path) -> None:
 
 
 def _claim(temporary: Path, path: Path) -> None:
-    """The same where the file system has no links: claim the name with an empty file, then replace that."""
+    """The same without links: reserve the name with an empty file, then replace that."""
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
     except FileExistsError as error:

@@ -1,4 +1,4 @@
-"""The files of a run: a journal for the epoch, or the segment, that is open, and a sealer for those that are over."""
+"""The files of a run: the journal of the open epoch or segment, and a sealer for finished ones."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from probes.run_directory.ledger import SealedFileInfo
 from probes.run_directory.owner.ownership import Ownership
 from probes.run_directory.sealer_process import SealerProcess, SealFailure
 
-GATHER_BYTES = 1 << 20  # gathering more in memory than this does not make commits cheaper
+GATHER_BYTES = 1 << 20  # more memory than this does not make commits faster
 
 
 class Recording:
@@ -25,12 +25,12 @@ class Recording:
 
     Args:
         owned: the run directory.
-        head: what every journal's HEAD says: run id, manifest, spec.
-        rank: rank of this process, where the launch has several.
-        launch: the start that all ranks share, where there are several.
-        attempt: which start of the run this is.
+        head: the common part of every journal's HEAD: run id, manifest, spec.
+        rank: rank of this process, if the launch has several.
+        launch: the start that all ranks share, if there are several.
+        attempt: number of this start of the run.
         durability: `process` or `power`.
-        buffer_bytes: most bytes that wait in memory.
+        buffer_bytes: limit of the bytes that wait in memory.
         segment_steps: steps after which a long epoch continues in another file; None for one file an epoch.
         compression: of the sealed files.
     """
@@ -78,18 +78,18 @@ class Recording:
             starts: steps of every phase in earlier epochs.
         """
         self.owned.used = True
-        with suppress(OSError):  # no descriptor is left: the next epoch tries again
+        with suppress(OSError):  # no file descriptor is free: the next epoch tries again
             self.owned.beat()
         self._starts = starts
         return self._create(Stem(epoch, self.attempt, 1 if self.segment_steps else 0, self.rank))
 
     def is_full(self) -> bool:
-        """Count a step that is over; whether the next is to begin a new segment."""
+        """Count a finished step; return whether the next step begins a new segment."""
         self._steps += 1
         return self.segment_steps is not None and self._steps >= self.segment_steps
 
     def next_segment(self) -> Journal:
-        """End the open segment and begin the next of the same epoch; what was not committed is void."""
+        """End the open segment and begin the next of the same epoch; uncommitted captures are discarded."""
         self.close(False, CONTINUED, {"segment": self._stem.segment})
         return self._create(self._stem._replace(segment=self._stem.segment + 1))
 
@@ -104,7 +104,7 @@ class Recording:
         self.sealed += self.sealer.poll()
 
     def keep_sources(self, content: bytes) -> dict[str, str]:
-        """Write a zip file of sources beside the open journal; its name and SHA-256.
+        """Write a zip file of sources next to the open journal; return its name and SHA-256.
 
         Raises:
             StorageError: it cannot be written.
@@ -117,14 +117,14 @@ class Recording:
         return {"name": name, "sha256": sha256(content).hexdigest()}
 
     def discard(self) -> None:
-        """Let go of every file, so that the directory can be removed: nothing more is sealed."""
+        """Release every file, so that the directory can be removed: nothing more is sealed."""
         journal, self.journal = self.journal, None
         if journal is not None:
             journal.close()
         self.drain()
 
     def move_to(self, directory: Path) -> None:
-        """Give the run directory another name; the journal stays open, and another sealer takes the next one.
+        """Rename the run directory; the journal stays open, and a new sealer takes the next one.
 
         Raises:
             StorageError: it cannot be renamed.
@@ -153,11 +153,11 @@ class Recording:
         return self.sealer.failures
 
     def let_go(self) -> None:
-        """Forget the open journal, which is that of another process."""
+        """Forget the open journal, which belongs to another process."""
         self.journal = None
 
     def release(self) -> None:
-        """Let go of the directory; where the sealer is still at work it stays the sealer's until that is done."""
+        """Release the directory; while the sealer still works, the sealer keeps it."""
         self.owned.release(to_sealer=self.sealer.at_work)
 
     def _create(self, stem: Stem) -> Journal:
@@ -172,5 +172,5 @@ class Recording:
             buffer_bytes=min(self.buffer_bytes or GATHER_BYTES, GATHER_BYTES),
             spare=self.directory / stem.spare,
         )
-        self._stem = stem  # not before: where it cannot be created, its number stays free
+        self._stem = stem  # not earlier: if it cannot be created, its number stays free
         return self.journal

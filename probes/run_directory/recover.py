@@ -1,4 +1,4 @@
-"""What a run that died has left behind, and putting it in order."""
+"""Recovery of a run whose process died: seals its journals, and reports files that do not fit."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class RecoveryFinding:
             the ledger, not in the directory), `unlisted` (in the directory, not in the ledger; left alone), `refused`
             (cannot be sealed; left alone).
         message: what it is, or what is wrong with it.
-        complete: of what was sealed, whether its epoch came to its end.
+        complete: of what was sealed, whether its epoch is complete.
         captures: of what was sealed, how many captures it holds.
     """
 
@@ -50,11 +50,11 @@ class RecoveryFinding:
 
 @dataclass(frozen=True)
 class Recovery:
-    """What was found in a run directory and done about it.
+    """Findings in a run directory, and what was done about them.
 
     Attributes:
         directory: the run directory.
-        findings: in the order of their names; empty where all was in order.
+        findings: in the order of their names; empty if all was in order.
         heads: for each ledger the hash of its last line.
         absent: epochs that ranks have no file of, by these ranks.
     """
@@ -66,17 +66,17 @@ class Recovery:
 
     @property
     def head(self) -> str:
-        """The head of the run, over all ledgers; empty where nothing was sealed."""
+        """The head of the run, over all ledgers; empty if nothing was sealed."""
         return run_head({name: head for name, head in self.heads.items() if head != FIRST})
 
     @property
     def damaged(self) -> bool:
-        """Whether something was found that could not be put in order."""
+        """Whether a problem remains that recovery could not solve."""
         return any(finding.action in DAMAGE for finding in self.findings)
 
 
 def recover(directory: Path, *, take_over: bool = False, unproven: str = "keep") -> Recovery:
-    """Seal every journal that is left in a run directory and report what does not fit together.
+    """Seal every journal that is left in a run directory, and report files that do not fit together.
 
     What this does to each state, with J a journal, L a line in the ledger, F a sealed file:
 
@@ -110,19 +110,19 @@ def recover(directory: Path, *, take_over: bool = False, unproven: str = "keep")
 
 
 def _absent(directory: Path) -> dict[int, tuple[int, ...]]:
-    with suppress(FileRefused):  # a file that is damaged is found where it is looked at
+    with suppress(FileRefused):  # a damaged file is reported when it is read
         return Directory(directory).absent_ranks
     return {}
 
 
 def side_directories(directory: Path) -> list[Path]:
-    """The runs beside a run that `probes run` began for other models of the same script, and that a kill has left there."""
+    """The runs next to a run that `probes run` began for other models of the same script, and that a kill left there."""
     words = ("candidate", "instance")
     return sorted(path for word in words for path in directory.parent.glob(f"{glob.escape(directory.name)}.{word}-*") if path.is_dir())
 
 
 def seal_leftovers(directory: Path, ours: Callable[[Stem], bool] = lambda stem: True, unproven: str = "keep") -> Recovery:
-    """What `recover` does, in a directory that the caller has claimed.
+    """Do the work of `recover` in a directory that the caller has claimed.
 
     Args:
         directory: the run directory.
@@ -142,7 +142,7 @@ def seal_leftovers(directory: Path, ours: Callable[[Stem], bool] = lambda stem: 
 
 
 def _names(directory: Path, suffix: str, ours: Callable[[Stem], bool]) -> Iterator[str]:
-    """The names in a directory that are those of an epoch's files."""
+    """The names in a directory that are those of files of epochs."""
     for path in directory.glob(f"epoch-*{suffix}"):
         stem = _stem(path.name)
         if stem is not None and ours(stem):
@@ -178,7 +178,7 @@ def _recover(seals: JournalSealer, journal: Path, unproven: str) -> Iterator[Rec
 
 
 def _sweep(directory: Path, ours: Callable[[Stem], bool]) -> Iterator[RecoveryFinding]:
-    """Remove files that never came to be whole, of which no journal is left."""
+    """Remove incomplete files without a journal."""
     for path in sorted(directory.glob("*.tmp")):
         final = final_name(path.name)
         stem = _stem(final) if final is not None else None

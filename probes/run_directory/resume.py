@@ -43,12 +43,12 @@ class PreviousAttempts:
 
 
 def last_attempt(directory: Path) -> int:
-    """The number of the last start of a run, of any rank; 0 where there was none."""
+    """The number of the last start of a run, of any rank; 0 if there was none."""
     return max([0, *launches(directory), *(attempt_of_manifest(path.name) for path in manifest_files(directory))])
 
 
 def previous_attempts(owned: Ownership) -> PreviousAttempts:
-    """Seal what is left in a directory that this process owns, and read what is in it; a child that owns it too does both.
+    """Seal the journals in a directory that this process owns, and read its state, in a child that owns it too.
 
     Args:
         owned: the directory with all ranks, or the part of one rank; the files of other ranks are then not touched.
@@ -71,7 +71,7 @@ def previous_attempts(owned: Ownership) -> PreviousAttempts:
 
 
 def read_attempts(directory: Path, rank: int | None = None) -> PreviousAttempts:
-    """Seal the journals that are left, and read the results of all earlier starts; the child's half.
+    """Seal the journals, and read the results of all earlier starts; this part runs in the child.
 
     Args:
         directory: the run directory.
@@ -82,7 +82,7 @@ def read_attempts(directory: Path, rank: int | None = None) -> PreviousAttempts:
         StorageError: a file in the directory is damaged.
         FileRefused: the ledger, or a sealed file, is not what it should be.
     """
-    # Both import h5py, which the training process must not.
+    # Both import h5py, which the training process must not import.
     from probes.run_directory.listing import Directory
     from probes.run_directory.recover import DAMAGE, seal_leftovers
 
@@ -95,7 +95,7 @@ def read_attempts(directory: Path, rank: int | None = None) -> PreviousAttempts:
         raise StorageError(f"{'; '.join(lines)}; `probes recover {directory}` shows details")
     files = Directory(directory)
     counted: dict[int, ListedFile] = {}
-    for found in files.current:  # by rank and segment; the last segment has the steps of all
+    for found in files.current:  # by rank and segment; the last segment has the step counts of all
         before = counted.get(found.epoch)
         if before is None or found.rank in (before.rank, rank or 0):
             counted[found.epoch] = found

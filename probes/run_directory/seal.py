@@ -1,4 +1,4 @@
-"""From a journal to a sealed HDF5 file and a line in the ledger.
+"""Seal a journal: build its HDF5 file and add a line to the ledger.
 
 `python -m probes.run_directory.seal RUN_DIR` is the child that the runner feeds: a journal's name per line on stdin, a result
 per line on stdout.
@@ -31,7 +31,7 @@ from probes.run_directory.ledger import Ledger, SealedFileInfo
 from probes.run_directory.ledger_lines import LedgerLine
 from probes.run_directory.publish import publish
 
-PATIENCE = 60.0  # seconds that another process may hold a journal
+PATIENCE = 60.0  # seconds to wait for a journal that another process holds
 
 
 def seal(journal: Path, run_dir: Path, options: Mapping[str, Any] | None = None, passed: OnProgress = ignore_progress) -> SealedFileInfo:
@@ -54,11 +54,11 @@ def seal(journal: Path, run_dir: Path, options: Mapping[str, Any] | None = None,
 
 
 class UnprovenSteps(StorageError):
-    """A journal of another machine, or of an earlier start of this one, holds steps that nothing proves; it was asked to be left alone."""
+    """The caller wants to keep a journal with unproven steps: from another machine, or from before a restart."""
 
 
 class JournalSealer:
-    """Seals the journals of one run directory, one after the other; its ledgers are kept in memory.
+    """Seals the journals of one run directory, one after the other; its ledgers stay in memory.
 
     Attributes:
         directory: the run directory.
@@ -100,21 +100,21 @@ class JournalSealer:
     def _build(
         self, scanned: Scan | None, stem: Stem, how: Compression | None, passed: OnProgress, wanted: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Build the file of a journal; the facts for its line in the ledger."""
+        """Build the file of a journal; return the fields of its ledger line."""
         path = self.directory / f"{stem}.h5"
         if scanned is None:
             raise StorageError(f'there is no journal of "{path}"')
         journal = scanned.path
         count, run_id = wanted.get("captures"), wanted.get("run_id")
         if run_id not in (None, scanned.head.get("run_id")):
-            # Somebody removed the run while it was being sealed, and began another, which may still write to this journal.
+            # The run was removed while it was sealed, and another run began here that may still write to this journal.
             raise StorageError(f'"{journal}" belongs to another run')
         if count not in (None, len(scanned.captures)):
             raise StorageError(f'"{journal}" holds {len(scanned.captures)} of the {count} captures that were committed; it is kept')
         return _facts(path, scanned, _make(scanned, path, how, passed))
 
     def _end(self, scanned: Scan, stem: Stem, before: LedgerLine | None, keep: bool) -> None:
-        """Let go of a journal whose file has its line in the ledger; one that was not taken over whole stays, under another name."""
+        """Remove a journal whose file is in the ledger; if it was not sealed completely, keep it under another name."""
         journal = scanned.path
         if before is not None:
             _check_same(before, self.directory / f"{stem}.h5", scanned)
@@ -137,7 +137,7 @@ class JournalSealer:
 
 @contextmanager
 def held(journal: Path) -> Iterator[bool]:
-    """Lock a journal against other processes; yields whether it still exists once they release it.
+    """Lock a journal against other processes; yields whether it still exists once the lock is held.
 
     Raises:
         StorageError: another process does not release it.
@@ -157,7 +157,7 @@ def held(journal: Path) -> Iterator[bool]:
 def _opened(journal: Path) -> int:
     flags = os.O_CLOEXEC | os.O_NOFOLLOW
     try:
-        return os.open(journal, os.O_RDWR | flags)  # NFS locks only what may be written to
+        return os.open(journal, os.O_RDWR | flags)  # NFS locks only files that are open for writing
     except PermissionError:
         return os.open(journal, os.O_RDONLY | flags)
 
@@ -172,7 +172,7 @@ def _lock(handle: int, journal: Path) -> None:
                 raise StorageError(f'"{journal}" has been locked by another process for more than {PATIENCE:g} seconds') from None
             sleep(0.02)
             continue
-        except OSError:  # a file system without locks
+        except OSError:  # no locks on this file system
             pass
         return
 
@@ -186,7 +186,7 @@ def _is(path: Path, handle: int) -> bool:
 
 
 def _scan(journal: Path, stem: Stem, unproven: bool = False) -> Scan:
-    """The content of a journal whose HEAD says what its name says."""
+    """The content of a journal whose HEAD agrees with its name."""
     scanned = scan(journal, unproven=unproven)
     head = scanned.head
     said = Stem(int(head["epoch"]), int(head.get("attempt", 1)), int(head.get("segment") or 0), stem.rank)
@@ -211,20 +211,20 @@ def _make(scanned: Scan, path: Path, how: Compression | None, passed: OnProgress
         passed("published")
         return built
     except OSError as error:
-        temporary.unlink(missing_ok=True)  # on a full disk it would keep the next step from being written
+        temporary.unlink(missing_ok=True)  # on a full disk it would leave no space for the next step
         if isinstance(error, ProbesError):
             raise
         raise StorageError(f'"{path}" cannot be built: {_reason(error, scanned)}') from error
 
 
 def _reason(error: OSError, scanned: Scan) -> str:
-    """What the system says, in one line, and how much room there is."""
+    """The system's message in one line, with the free disk space."""
     words = error.strerror or str(error).partition("\n")[0]
     return f"{words} (about {scanned.good_bytes} bytes are needed, {free_words(scanned.path)})"
 
 
 def _facts(path: Path, scanned: Scan, built: WrittenFile) -> dict[str, Any]:
-    """The fields of a line in the ledger; the file is read once more, which also checks what was written."""
+    """The fields of a ledger line; the file is read again, which also checks what was written."""
     head = scanned.head
     return {
         "file": path.name,
@@ -245,7 +245,7 @@ def _facts(path: Path, scanned: Scan, built: WrittenFile) -> dict[str, Any]:
 
 
 def _check_same(entry: LedgerLine, path: Path, scanned: Scan) -> None:
-    """Refuse to remove a journal whose file is entered in the ledger, but not there, or not built of it."""
+    """Refuse to remove a journal whose file is in the ledger, but is missing or was not built from the journal."""
     if not path.exists():
         raise StorageError(f'"{path}" is in the ledger, but not in the directory; the journal "{scanned.path}" is kept')
     if entry.captures != len(scanned.captures) or not _is_of(path, scanned):
@@ -253,13 +253,13 @@ def _check_same(entry: LedgerLine, path: Path, scanned: Scan) -> None:
 
 
 def _check_unfinished(path: Path, scanned: Scan) -> None:
-    """Refuse to replace a file without a line in the ledger, unless a kill has left it there while it was being sealed."""
+    """Refuse to replace a file without a ledger line, unless sealing it was interrupted by a kill."""
     if path.stat().st_size and not _is_of(path, scanned):
         raise StorageError(f'"{path}" is not in the ledger and belongs to another run; move it to another directory and recover again')
 
 
 def _is_of(path: Path, scanned: Scan) -> bool:
-    """Whether a file says that it is of the same run, epoch, attempt and rank as a journal."""
+    """Whether a file states the same run, epoch, attempt and rank as a journal."""
     try:
         found = open_file(path).attributes()
     except FileRefused:
@@ -269,10 +269,10 @@ def _is_of(path: Path, scanned: Scan) -> bool:
 
 
 def main(directory: Path) -> None:
-    """Seal what is named on stdin until that closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is meant for the training process; this one finishes its work
+    """Seal each journal named on stdin, until stdin closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for the training process; this process finishes its work
     answers = os.dup(1)
-    os.dup2(2, 1)  # whatever a library prints is not an answer
+    os.dup2(2, 1)  # output of libraries must not mix with the answers
     with closing(JournalSealer(directory)) as seals:
         _obey(seals, answers)
 
@@ -292,7 +292,7 @@ def _obey(seals: JournalSealer, answers: int) -> None:
 
 
 def _release(claim: Path, descriptor: int) -> None:
-    """Remove the claim that the training process has left to us, unless another process has taken it over."""
+    """Remove the claim that the training process has left to this one, unless another process has taken it over."""
     if _is(claim, descriptor):
         claim.unlink(missing_ok=True)
 
@@ -301,7 +301,7 @@ def _answer(descriptor: int, line: bytes) -> None:
     try:
         os.write(descriptor, line)
     except BrokenPipeError:
-        return  # nobody is left to hear it, but what waits on stdin is still to be sealed
+        return  # nobody reads the answers any more, but the journals still have to be sealed
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The training process's end of the child that seals: it is fed journals and never waited for without need."""
+"""The training process's end of the sealer: it sends journals, and rarely waits."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ MOST_WAITING = 2
 ATTEMPTS = 2
 MOST_SENT = 100  # requests in the pipe at a time, so that writing to it never blocks
 QUIT_SECONDS = 10.0
-PATIENCE = 60.0  # seconds in which a child that works does something, however slow the disk is
-HOLD_SECONDS = 2.0  # the longest that a child without progress holds up the training
+PATIENCE = 60.0  # seconds without any work of the child after which it counts as stuck, also on a slow disk
+HOLD_SECONDS = 2.0  # the longest time that a stuck child delays the training
 
 LOOK_SECONDS = 1.0
 
@@ -35,7 +35,7 @@ _READ_BYTES = 1 << 16
 
 @dataclass(frozen=True)
 class SealFailure:
-    """A journal that could not be sealed; it is still there, for `probes recover`.
+    """A journal that could not be sealed; it still exists, for `probes recover`.
 
     Attributes:
         journal: its name.
@@ -48,7 +48,7 @@ class SealFailure:
 
 @dataclass
 class _SealRequest:
-    """A journal that was handed over and not answered for.
+    """A journal that was handed over, without an answer yet.
 
     Attributes:
         journal: its name.
@@ -64,7 +64,7 @@ class _SealRequest:
 
 
 class SealerProcess:
-    """Feeds journals to one child process, a fresh interpreter without torch; no thread and no lock.
+    """Sends journals to one child process, a new interpreter without torch; uses no thread and no lock.
 
     The child starts with the first journal. When it is killed, it is started again, and the journal it was sealing is tried once
     more. When this process is killed, the child seals what it was given and ends; until then the directory is not free.
@@ -111,18 +111,18 @@ class SealerProcess:
         self._feed()
 
     def hurry(self) -> None:
-        """Let `submit` wait for nothing any more, as the program is being ended."""
+        """Make `submit` never wait again, because the program is ending."""
         self._most_waiting = sys.maxsize
 
     def poll(self) -> list[SealedFileInfo]:
-        """What was sealed since the last call; never waits."""
+        """The files that were sealed since the last call; never waits."""
         if not self._is_fork():
             self._receive(0.0)
         finished, self._finished = self._finished, []
         return finished
 
     def drain(self, timeout: float | None = None) -> list[SealedFileInfo]:
-        """Wait until everything is sealed, and let the child go.
+        """Wait until everything is sealed, then end the child.
 
         Args:
             timeout: seconds to wait at most; what is not sealed by then becomes a failure here, while the child continues.
@@ -143,7 +143,7 @@ class SealerProcess:
         return self.poll()
 
     def _hears(self, deadline: float | None, patience: float) -> bool:
-        """Wait for the child's next word; False when the time is up, or the child has done nothing for too long."""
+        """Wait for the next answer of the child; False when the time is up, or the child is stuck."""
         done, since = self._work(), monotonic()
         while deadline is None or monotonic() < deadline:
             look = min(LOOK_SECONDS, patience)
@@ -159,7 +159,7 @@ class SealerProcess:
         return False
 
     def _work(self) -> str:
-        """Processor time of the child, or the time now where the system does not know it."""
+        """Processor time of the child, or the time now if the system does not report it."""
         if self._child is None:
             return ""
         try:
@@ -169,15 +169,15 @@ class SealerProcess:
         return " ".join(fields[11:13])
 
     def _is_fork(self) -> bool:
-        """Whether this is a fork of the process that feeds the child; only that one may talk to it."""
+        """Whether this process is a fork of the one that talks to the child."""
         return os.getpid() != self._process
 
     def _feed(self) -> None:
-        """Start the child where there is none, and name it the journals that it does not know yet, as many as the pipe takes."""
+        """Start the child if there is none, and send it new journals, as many as the pipe takes."""
         if self._orders and self._child is None:
             try:
                 self._start()
-            except OSError as error:  # no descriptor, no memory, or no process left: the journals wait, and the next one tries again
+            except OSError as error:  # no descriptor, memory or process is free: the journals wait, and the next one tries again
                 self._unstarted = f"the sealer cannot be started: {error.strerror or error}"
                 return
         sent = sum(order.sent for order in self._orders)
@@ -190,7 +190,7 @@ class SealerProcess:
             order.sent = False
         try:
             self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the child
-        except OSError:  # the directory for temporary files is full, or gone
+        except OSError:  # the directory for temporary files is full or gone
             self._errors = None
         try:
             self._child = subprocess.Popen(
@@ -201,7 +201,7 @@ class SealerProcess:
                 bufsize=0,
                 env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
                 pass_fds=self._owned.shared if self._owned is not None else (),
-                start_new_session=True,  # an interrupt typed at the terminal does not reach it
+                start_new_session=True,  # an interrupt typed at the terminal must not reach it
             )
         except OSError:
             _last_words(self._errors)
@@ -211,21 +211,21 @@ class SealerProcess:
         os.set_blocking(self._child.stdout.fileno(), False)
 
     def _send(self, message: Mapping[str, Any]) -> bool:
-        """Say something to the child; whether it could be said."""
+        """Send a line to the child; return whether that was possible."""
         if self._child is None or self._child.stdin is None:
             return False
         try:
             self._child.stdin.write(canonical(message) + b"\n")
         except BrokenPipeError:
-            return False  # it died; the end of its output shows that
+            return False  # it died; the end of its output reports that
         return True
 
     def _receive(self, seconds: float) -> bool:
-        """Take what the child has said, waiting for it so long; whether it said something, or died."""
+        """Read the answers of the child, waiting up to a time; return whether it answered or died."""
         if self._child is None or self._child.stdout is None:
             return False
         output = self._child.stdout.fileno()
-        poll = select.poll()  # and not `select`, which knows the first 1,024 descriptors only
+        poll = select.poll()  # not `select`, which supports only the first 1,024 descriptors
         poll.register(output, select.POLLIN)
         if not poll.poll(seconds * 1000):
             return False
@@ -254,7 +254,7 @@ class SealerProcess:
         self._finished.append(found)
 
     def _bury(self) -> None:
-        """The child has died: try the journal it died of once more, and those behind it for the first time."""
+        """The child has died: retry its current journal once, and send the following ones for the first time."""
         status, words = self._release(wait=True)
         if self._orders and self._orders[0].attempts >= ATTEMPTS:
             order = self._orders.pop(0)
@@ -266,7 +266,7 @@ class SealerProcess:
         self._feed()
 
     def _release(self, wait: bool) -> tuple[int | None, str]:
-        """Let the child go; its exit status and its last words."""
+        """Wait for the child; return its exit status and its last output."""
         if self._child is None:
             return None, ""
         claim = {"claim": self._owned.path.name, "descriptor": self._owned.shared[0]} if self.at_work and self._owned is not None else {}
@@ -279,11 +279,11 @@ class SealerProcess:
         if wait:
             _end(child)
         else:
-            child.returncode = 0  # it outlives us on purpose, so Python is not to warn of it
+            child.returncode = 0  # it outlives this process on purpose, so Python must not warn about it
         return child.returncode, _last_words(errors)
 
     def go_inert(self) -> None:
-        """Close the pipes, in a process that was forked from that of the run: the child is to see when that one is gone."""
+        """Close the pipes in a forked process, so that the child notices when the process of the run ends."""
         if self._child is not None:
             for pipe in (self._child.stdin, self._child.stdout):
                 if pipe is not None:

@@ -1,1 +1,1 @@
-"""Several processes that write one run: who started them, how they join, and what they say together at the end."""
+"""Several processes that write one run: launcher, joining, and the notes at the end."""

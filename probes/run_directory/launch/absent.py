@@ -26,6 +26,6 @@ def without(ranks: Sequence[int], epochs: Sequence[int]) -> str:
 
 
 def some(numbers: Sequence[int]) -> str:
-    """The first few numbers, and how many more there are."""
+    """The first few numbers, and the count of the others."""
     more = f" and {len(numbers) - MOST_NAMED} more" if len(numbers) > MOST_NAMED else ""
     return ", ".join(map(str, numbers[:MOST_NAMED])) + more

@@ -1,4 +1,4 @@
-"""What each rank of a launch leaves at its end, so that the last one can speak for all."""
+"""The note that each rank of a launch leaves at its end; the last rank reads all of them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def leave(directory: Path, launch: LaunchRecord, rank: int, note: Mapping[str, A
         The notes by rank for exactly one rank, which is the last or one of the last; None for all others.
     """
     paths = [directory / end_name(launch.attempt, number) for number in range(launch.world)]
-    with suppress(OSError, StorageError):  # a disk that fails, which the rank has said already
+    with suppress(OSError, StorageError):  # the disk fails, which the rank has reported already
         write_whole(paths[rank], canonical(dict(note)) + b"\n")
         there = {path.name for path in directory.glob("end*.json")}
         if not there.issuperset(path.name for path in paths):

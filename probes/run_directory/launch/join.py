@@ -1,4 +1,4 @@
-"""How the ranks of a launch come to one run: by files alone, whoever is first.
+"""Joining a run as a rank of a launch: the ranks agree by files alone, and any of them may be the first.
 
 The first rank to come owns the whole directory for a moment. It seals what earlier starts have left, of every rank, and writes the
 launch file; then each rank owns its own part. A rank that comes later finds the launch file with the token of its start.
@@ -24,7 +24,7 @@ from probes.run_directory.resume import PreviousAttempts, last_attempt, previous
 
 LOOK_SECONDS = 0.05
 TRIES = 3
-START = "start"  # what a claim says whose owner begins, or continues, the run for all ranks
+START = "start"  # the text in the claim of an owner that begins, or continues, the run for all ranks
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Newcomer:
         run_id: name of the run, if it is a new one.
         launcher: what started the process.
         world: number of processes of the launch.
-        rank: its own; None where the launch has one process.
+        rank: its own; None if the launch has one process.
         resume: continue the run that is there, if there is one.
         take_over: continue also where it is not known whether the owner of an earlier start still lives.
     """
@@ -50,7 +50,7 @@ class Newcomer:
     take_over: bool = False
 
     def is_restarted(self, last: LaunchRecord) -> bool:
-        """Whether the launcher of an earlier start has started the processes again, which is to continue the run without further words.
+        """Whether the launcher has restarted the processes of an earlier start, which then continue the run without `resume`.
 
         torchrun does not count a restart after a change of its nodes. A process that began before the last start is not of a restart: its
         program attaches a second time.
@@ -92,7 +92,7 @@ def join(one: Newcomer) -> Joined:
 
 def _agreed(one: Newcomer) -> LaunchRecord:
     """The launch file of this start; the first rank to come writes it."""
-    deadline = monotonic() + PATIENCE + 15  # a heart that stopped with its machine is waited for
+    deadline = monotonic() + PATIENCE + 15  # the owner may be on a machine that stopped
     refused = 0
     while True:
         last = _last(one.directory)
@@ -102,11 +102,12 @@ def _agreed(one: Newcomer) -> LaunchRecord:
         try:
             return _begin(one, last, again=one.resume or restarted, restarted=restarted)
         except StorageError:
-            starting = _is_starting(one.directory)  # before the next look: who starts writes the launch file first, and then lets go
+            starting = _is_starting(one.directory)  # The owner writes the launch file and then releases the directory
             now = _last(one.directory)
             other_was_faster = now is not None and now != last and now.token == one.launcher.token
             patient = restarted and monotonic() < deadline
-            # The owner that refused this rank may have let go between its refusal and these looks; so the last word is the third refusal.
+            # The owner that refused this rank may have released the directory between the refusal and these looks, so only the third
+            # refusal is final.
             refused = 0 if starting else refused + 1
             if not (other_was_faster or patient or refused < TRIES):
                 raise
@@ -114,13 +115,13 @@ def _agreed(one: Newcomer) -> LaunchRecord:
 
 
 def _last(directory: Path) -> LaunchRecord | None:
-    with suppress(FileRefused):  # an empty file, on a file system without links, is about to be replaced
+    with suppress(FileRefused):  # on a file system without links, an empty file is about to be replaced
         return next(reversed(launches(directory).values()), None)
     return None
 
 
 def _is_over(one: Newcomer, record: LaunchRecord) -> bool:
-    """Whether this rank has joined a start before, so that the same words are those of a later one."""
+    """Whether this rank has joined a start before; the same settings then belong to a later start."""
     return (one.directory / manifest_name(record.attempt, one.rank)).exists()
 
 
@@ -171,7 +172,7 @@ def _record(one: Newcomer, attempt: int, next_epoch: int) -> LaunchRecord:
 
 
 def _own_part(one: Newcomer, record: LaunchRecord) -> Ownership:
-    """Own the part of this rank; a rank that looks whether it is the first holds the whole directory for a moment."""
+    """Own the part of this rank; a rank that checks whether it is the first holds the whole directory for a moment."""
     refused = 0
     while True:
         try:
@@ -180,6 +181,6 @@ def _own_part(one: Newcomer, record: LaunchRecord) -> Ownership:
             return claim(one.directory, record.run_id, one.rank, take_over=one.take_over)
         except StorageError:
             refused = 0 if _is_starting(one.directory) else refused + 1
-            if refused >= TRIES:  # before that, it may have let go since it refused this rank
+            if refused >= TRIES:  # the owner may have released it since it refused this rank
                 raise
         sleep(LOOK_SECONDS)

@@ -69,7 +69,7 @@ def launches(directory: Path) -> dict[int, LaunchRecord]:
 
 
 def _require_named(path: Path, manifest: Path) -> None:
-    """Refuse a launch file that is not the one of which a manifest of its start states the digest: it decides which attempts count."""
+    """Refuse a launch file whose digest differs from the one in a manifest of its start: the file decides which attempts count."""
     digest = sha256(read_plain(path)).hexdigest() if path.exists() else None
     if _stated(manifest, "launch") != digest:
         words = f'is missing; "{manifest.name}" names it' if digest is None else f'is not the launch file that "{manifest.name}" names'
@@ -101,7 +101,7 @@ def _read(path: Path) -> LaunchRecord:
 
 
 def _stated(manifest: Path, key: str) -> str | None:
-    """A text that a manifest states; None where it states none, which `verify` reports."""
+    """A text of a manifest; None if it is missing, which `verify` reports."""
     try:
         found = plain_object(read_plain(manifest)).get(key)
     except ValueError:
@@ -110,7 +110,7 @@ def _stated(manifest: Path, key: str) -> str | None:
 
 
 def write_launch(directory: Path, record: LaunchRecord) -> None:
-    """Put a launch file there, whole from its first moment.
+    """Write the launch file under its final name, complete from the first moment.
 
     Raises:
         StorageError: there is one already.
@@ -120,7 +120,7 @@ def write_launch(directory: Path, record: LaunchRecord) -> None:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file of a launch that has its name only when all of it is on the device.
+    """Write a file of a launch; it gets its name when all of it is on the device.
 
     Raises:
         StorageError: there is one already.

@@ -1,4 +1,4 @@
-"""What started the processes of a launch, as far as the environment of each of them says."""
+"""The launcher of the processes of a launch, as far as their environment names it."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from typing import NamedTuple
 from probes.digest import blake3_hex, canonical
 from probes.host import boot_id, started
 
-LAUNCHERS = {  # name: its id, the same on every rank, and how often it has started the processes again
+LAUNCHERS = {  # name: its id, the same on every rank, and the number of restarts
     "torchrun": (("TORCHELASTIC_RUN_ID",), "TORCHELASTIC_RESTART_COUNT"),
     "slurm": (("SLURM_JOB_ID", "SLURM_STEP_ID"), "SLURM_RESTART_COUNT"),
 }
 
-STARTED_BY = "PROBES_STARTED_BY"  # of a rank that another rank has started, as Lightning's `ddp` does
-HERE = ("", "localhost", "127.0.0.1", "::1")  # where ranks meet that are on one machine
+STARTED_BY = "PROBES_STARTED_BY"  # set for a rank that another rank has started, as Lightning's `ddp` does
+HERE = ("", "localhost", "127.0.0.1", "::1")  # the meeting point of ranks on one machine
 
 OF_A_RANK = re.compile(r"(LOCAL_|GROUP_|ROLE_|NODE_)?(RANK|WORLD_SIZE)|ROLE_NAME|MASTER_(ADDR|PORT)|TORCHELASTIC_\w+|" + STARTED_BY)
 
 
 class Launcher(NamedTuple):
-    """What started the processes.
+    """The launcher of a process.
 
     Attributes:
         name: `torchrun`, `slurm`, or empty for another one.
-        id: how it calls the job, the same on every rank and after a restart; empty where it has no name for it.
+        id: how it calls the job, the same on every rank and after a restart; empty if it has no name for it.
         restart: how often it has started the processes again.
         agent: the process that started this one, on this machine.
-        began: when this process began, in ticks since the start of the machine; 0 where not known.
+        began: when this process began, in ticks since the start of the machine; 0 if not known.
         token: the same on every rank of one start of the processes, and another for each start, as far as that can be known.
     """
 
@@ -44,12 +44,12 @@ class Launcher(NamedTuple):
 
     @property
     def job(self) -> str:
-        """What the ranks of all starts of one job have in common; of a launcher without an id, those of one start."""
+        """The identity of a job over all its starts; for a launcher without an id, over one start."""
         return self.id or self.token
 
 
 def launcher(world: int) -> Launcher:
-    """What started this process.
+    """The launcher of this process.
 
     Args:
         world: number of processes of the launch.
@@ -81,23 +81,23 @@ def _has_several_nodes(world: int) -> bool:
 
 
 def started_by() -> str:
-    """What a rank that starts another one tells it: itself, and what has started it, so that both have the same token."""
+    """The environment for a rank that this rank starts, so that both have the same token."""
     return " ".join([str(os.getpid()), started(os.getpid()), *_parent()])
 
 
 def _parent() -> list[str]:
-    """The process that started this one, or the rank that has started it; a number alone may come again."""
+    """The process that started this one, or the rank that did; with its start time, since process numbers are reused."""
     found = [str(os.getppid()), started(os.getppid())]
     told = os.environ.get(STARTED_BY, "").split(" ")
     return told[2:] if len(told) == 4 and told[:2] == found else found
 
 
 def without_launch(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a program that is to be no rank of the launch that this process may be of."""
+    """The environment of a program that must not be a rank of the launch of this process."""
     return {name: value for name, value in environment.items() if not OF_A_RANK.fullmatch(name)}
 
 
 def ticks() -> int:
-    """Ticks since the start of the machine, as the start of a process is counted; 0 where not known."""
+    """Ticks from the start of the machine to the start of a process; 0 if not known."""
     clock = getattr(time, "CLOCK_BOOTTIME", None)
     return int(time.clock_gettime(clock) * os.sysconf("SC_CLK_TCK")) if clock is not None else 0

@@ -1,4 +1,4 @@
-"""The weights of a launch, whichever way they lie on its ranks: sums of the parts that the manifests of all ranks state."""
+"""The weights of a launch, independent of their layout on its ranks: sums of the parts in the manifests of all ranks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class WholeTensor(NamedTuple):
     Attributes:
         dtype: torch's name without prefix.
         shape: sizes of the whole.
-        sum: of its elements, in hexadecimal; empty where it is not known.
+        sum: of its elements, in hexadecimal; empty if it is not known.
         lacks: why it is not known.
     """
 
@@ -73,14 +73,14 @@ def whole_tensors(manifests: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str
 
 
 def weights_of(tensors: Mapping[tuple[str, str], WholeTensor]) -> str | None:
-    """BLAKE3 of the names, dtypes, shapes and sums of all tensors; None where one is not known, or there is none."""
+    """BLAKE3 of the names, dtypes, shapes and sums of all tensors; None if one sum is not known, or if there is no tensor."""
     if not tensors or any(not one.sum for one in tensors.values()):
         return None
     return blake3_hex(canonical([[*name, one.dtype, one.shape, one.sum] for name, one in sorted(tensors.items())]))
 
 
 def weights_at_start(directory: Path) -> str | None:
-    """The weights of a run at its first start, the same in every layout; None where they are not known."""
+    """The weights of a run at its first start, the same in every layout; None if they are not known."""
     return weights_of(whole_tensors(first_manifests(directory)))
 
 
@@ -100,7 +100,7 @@ def _whole(rows: Sequence[Row]) -> WholeTensor:
 
 
 def _states_sum(row: Row) -> bool:
-    """Whether a row, which a stranger may have written, has a sum, and says how its part lies on the ranks if it is one."""
+    """Whether a row of a manifest, which is untrusted, has a sum, and describes the layout of its part if it is one."""
     sharding = row.get("sharding")
     sizes = {len(sharding[name]) for name in ("placements", "mesh_shape", "coordinate")} if sharding else {0}
     return len(sizes) == 1 and _SUM.fullmatch(str(row.get("sum"))) is not None
@@ -111,7 +111,7 @@ def _same(head: tuple[str, tuple[int, ...]], sums: Sequence[str]) -> WholeTensor
 
 
 def _joined(head: tuple[str, tuple[int, ...]], rows: Sequence[Row]) -> WholeTensor:
-    """Add up the parts; of replicas, which have to be the same, one counts."""
+    """Add up the parts; replicas must be equal, and one of them counts."""
     sharding = rows[0]["sharding"]
     cut = [axis for axis, placement in enumerate(sharding["placements"]) if _CUT.fullmatch(placement)]
     parts: dict[tuple[int, ...], set[str]] = {}

@@ -1,1 +1,1 @@
-"""Who may write to a run directory: a claim that its owner has locked, or beats for."""
+"""Ownership of a run directory: a claim that its owner locks, or updates by a heartbeat."""

@@ -1,4 +1,4 @@
-"""The note by which a process owns a run directory, and whether that process still lives."""
+"""The note by which a process owns a run directory, and whether that process still runs."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Claim(NamedTuple):
         host: the machine it runs on.
         since: when it claimed the directory, UTC.
         run_id: the run it writes.
-        boot_id: the start of the machine it runs in; empty where not known.
-        started: when the process began, in ticks since then; empty where not known.
+        boot_id: the start of the machine it runs in; empty if not known.
+        started: when the process began, in ticks since then; empty if not known.
         namespace: what its number counts in; containers have their own. Empty where not known.
         proof: how it shows that it lives, `lock` and `heartbeat`; empty in notes of releases that had neither.
         task: `write` a run, `recover` one, or `start` one for all ranks of a launch.
@@ -73,7 +73,7 @@ class Claim(NamedTuple):
 
 
 class FoundClaim(NamedTuple):
-    """A claim as it stands in a run directory.
+    """A claim in a run directory.
 
     Attributes:
         path: its file.
@@ -100,7 +100,7 @@ class FoundClaim(NamedTuple):
             return "alive"
         if HEARTBEAT in claim.proof:
             return "alive" if self._beats() else "dead"
-        if not claim.host:  # it has a lock from its first moment, where there are locks
+        if not claim.host:  # it is locked from the first moment, if the file system has locks
             return "dead" if lock == "free" or (_age(self.path) or PATIENCE) >= PATIENCE else "alive"
         if LOCK in claim.proof and lock == "free" and (claim.boot_id == boot_id() or is_local(self.path.parent)):
             return "dead"
@@ -110,14 +110,14 @@ class FoundClaim(NamedTuple):
 
     @property
     def is_orphaned(self) -> bool:
-        """Whether its process is certainly gone; what still holds the claim then is the sealer that it has left behind."""
+        """Whether its process has certainly ended; only its sealer can then still hold the claim."""
         return bool(self.claim.host) and self.claim.is_near and not self.claim.runs
 
     def _beats(self) -> bool:
         age = _age(self.path)
         if age is not None and 0 <= age < PATIENCE:
             return True
-        # Somebody may have set the clock; a heart that beats is seen to beat. One that stopped for good has said so.
+        # The clock may have been set, so a heartbeat counts only if it is seen to change. An owner that ended normally has marked that.
         before = _modified(self.path)
         until = time.monotonic() + (3 * BEAT_SECONDS if before else 0)
         while time.monotonic() < until:
@@ -134,12 +134,12 @@ def claim_name(rank: int | None = None, generation: int = 1) -> str:
 
 
 def is_claim(name: str) -> bool:
-    """Whether a file name is that of a claim, or of one that is being made."""
+    """Whether a file name is that of a claim, or of a claim that is being written."""
     return _NAME.fullmatch(name) is not None or final_name(name) == "claim"
 
 
 def claims(directory: Path) -> list[FoundClaim]:
-    """Every claim on a directory; what was taken over comes before what took it over."""
+    """All claims on a directory; a claim that was taken over comes before its successor."""
     found = []
     for path in directory.glob("claim*.json"):
         name = _NAME.fullmatch(path.name)
@@ -155,7 +155,7 @@ def claim_of(directory: Path, rank: int | None = None) -> FoundClaim | None:
 
 
 def _read(path: Path) -> Claim | None:
-    """A note; None if it is gone. One that cannot be read is nobody's."""
+    """A note; None if it is gone. A note that cannot be read names no owner."""
     try:
         note = plain_object(read_plain(path, LARGEST_NOTE))
         known = {key: str(note[key]) for key in ("run_id", "boot_id", "started", "namespace", "proof", "task") if key in note}
@@ -167,15 +167,15 @@ def _read(path: Path) -> Claim | None:
 
 
 def _lock_of(path: Path) -> str:
-    """`held`, `free`, `none` where the file system has no locks, or `gone`."""
+    """`held`, `free`, `none` if the file system has no locks, or `gone`."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)  # a pipe is not waited for
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)  # opening a pipe must not block
     except FileNotFoundError:
         return "gone"
     except OSError:
         return "none"
     try:
-        # Shared, so that two who look at the same time do not take each other for the owner.
+        # A shared lock, so that two processes that look at the same time do not take each other for the owner.
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return "held"
@@ -187,7 +187,7 @@ def _lock_of(path: Path) -> str:
 
 
 def _modified(path: Path) -> int:
-    """When a file was changed last, in nanoseconds; 0 where it is gone, or its heart stopped for good."""
+    """The time of the last change of a file, in nanoseconds; 0 if it is gone, or its owner ended normally."""
     try:
         return path.stat().st_mtime_ns
     except OSError:
@@ -195,7 +195,7 @@ def _modified(path: Path) -> int:
 
 
 def _age(path: Path) -> float | None:
-    """Seconds since a file was changed, by the clock of its file system; None where that cannot be asked."""
+    """Seconds since the last change of a file, by the clock of its file system; None if that clock cannot be read."""
     probe = path.with_name(temporary_name("claim"))
     try:
         os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))

@@ -15,9 +15,9 @@ BEAT_SECONDS = 5.0
 
 
 def main(path: str, seconds: float = BEAT_SECONDS) -> None:
-    """Beat until stdin closes; the time 0 then says that the owner is gone for good."""
+    """Update the time until stdin closes; the time 0 then says that the owner has ended."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    claim = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)  # the file, whatever becomes of its name
+    claim = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)  # the open file, also after it was renamed
     owners = select.poll()
     owners.register(0, select.POLLIN | select.POLLHUP)
     while not owners.poll(seconds * 1000):

@@ -1,4 +1,4 @@
-"""Owning a run directory: one process at a time writes to it, or puts it in order.
+"""Owning a run directory: one process at a time writes to it or recovers it.
 
 The owner holds a lock on its claim that the kernel gives back when the last process that shares it is gone: the training process
 and its sealer. Where the file system has no locks, or may be seen by other machines, a child beats in addition.
@@ -59,12 +59,12 @@ class Ownership:
 
     @property
     def shared(self) -> tuple[int, ...]:
-        """The descriptors that a child is given so that it owns the directory too, for as long as it runs."""
+        """The descriptors that make a child an owner of the directory too, for as long as it runs."""
         return tuple(one for one in (self._descriptor, self._pulse) if one >= 0)
 
     @property
     def held(self) -> bool:
-        """Whether the directory is still this process's; it is not after `release`, in a fork, or when another process took it over."""
+        """Whether this process still owns the directory; false after `release`, in a fork, and after a takeover."""
         if self._descriptor < 0 or os.getpid() != self._process:
             return False
         try:
@@ -74,25 +74,25 @@ class Ownership:
 
     @property
     def left(self) -> list[str]:
-        """What starts have left that were never finished: this one, or those whose claims it has ended."""
+        """The files of unfinished starts: of this one, or of those whose claims it has ended."""
         if (self.directory / manifest_name(1, self.rank)).exists():
             return []
         return sorted(path.name for path in self.directory.iterdir() if {path.name, final_name(path.name)} & {*self.claim.files})
 
     def sweep(self) -> list[str]:
-        """Remove what unfinished starts have left."""
+        """Remove the files of unfinished starts."""
         names = self.left
         for name in names:
             (self.directory / name).unlink(missing_ok=True)
         return names
 
     def beat(self) -> None:
-        """Start the child that beats, again where it died."""
+        """Start the heartbeat child, again if it died."""
         if HEARTBEAT not in self.claim.proof or (self._heart is not None and self._heart.poll() is None):
             return
         read, write = os.pipe()
         try:
-            # As a file, without our package and without the user's: it starts in 20 ms and takes 8 MiB.
+            # Run as a file, without importing this package or user code: it starts in 20 ms and takes 8 MiB.
             words = [sys.executable, "-I", "-S", heartbeat.__file__, str(self.path), str(heartbeat.BEAT_SECONDS)]
             self._heart = subprocess.Popen(words, stdin=read, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
         except BaseException:
@@ -105,20 +105,20 @@ class Ownership:
             os.close(before)
 
     def declare(self, files: tuple[str, ...]) -> None:
-        """Say in the claim which files are about to be written, so that the next start can sweep them if this one is killed.
+        """List in the claim the files that are about to be written, so that the next start can remove them if this one is killed.
 
         Raises:
             OSError: the disk does not take it.
         """
         self.claim = self.claim._replace(files=files)
-        os.pwrite(self._descriptor, json.dumps(self.claim._asdict()).encode(), 0)  # longer than before, so it covers that
+        os.pwrite(self._descriptor, json.dumps(self.claim._asdict()).encode(), 0)  # longer than the old note
 
     def move_to(self, directory: Path) -> None:
         """Follow the run directory to another name."""
         self.directory, self.path = directory, directory / self.path.name
 
     def release(self, *, to_sealer: bool = False) -> None:
-        """Let go of the directory; a second call does nothing.
+        """Release the directory; a second call does nothing.
 
         Args:
             to_sealer: the sealer is still at work: the claim stays its, and it removes the claim when it is done.
@@ -126,17 +126,17 @@ class Ownership:
         if self._descriptor < 0:
             return
         if self.held and not to_sealer:
-            with suppress(OSError):  # what could not be swept is the claim's still, so that the next start can do it
+            with suppress(OSError):  # Files that could not be removed still belong to the claim, so the next start can remove them.
                 self.sweep()
             if self._owes():
                 self.close()
                 return
-            with suppress(OSError):  # a disk that fails; a claim whose lock is free is known for what it is
+            with suppress(OSError):  # the disk fails; a claim without a lock is recognised as released
                 self.path.unlink(missing_ok=True)
         self.close()
 
     def __del__(self) -> None:
-        """A run that was attached, never entered and forgotten lets go of its directory."""
+        """A run that was attached, never entered and forgotten releases its directory."""
         if os.getpid() == self._process:
             self.release(to_sealer=self.used)
 
@@ -147,20 +147,20 @@ class Ownership:
             return False
 
     def withdraw(self) -> None:
-        """Let go of the directory as if this start had not been: its files go too, unless it went on with an earlier one."""
+        """Undo the claim: remove its files too, unless it continued an earlier start."""
         for name in self.claim.files:
             (self.directory / name).unlink(missing_ok=True)
         self.release()
 
     def close(self) -> None:
-        """Close the descriptors, and leave the claim where it is."""
+        """Close the descriptors, and leave the claim in place."""
         descriptors, self._descriptor, self._pulse = self.shared, -1, -1
         for descriptor in descriptors:
             os.close(descriptor)
         if self._heart is not None and os.getpid() == self._process:
             with suppress(subprocess.TimeoutExpired):
                 self._heart.wait(0.5)
-            self._heart.returncode = self._heart.returncode or 0  # it beats for the sealer, so Python is not to warn of it
+            self._heart.returncode = self._heart.returncode or 0  # it continues for the sealer, so Python must not warn about it
         self._heart = None
         _OWNED.discard(self)
 
@@ -169,7 +169,7 @@ _OWNED: WeakSet[Ownership] = WeakSet()
 
 
 def _forked() -> None:
-    """A forked child shares the lock; were it not given back there, a worker that outlives the run would seem to own the directory."""
+    """In a forked child, close the shared lock; else a worker that outlives the run would seem to own the directory."""
     for owned in tuple(_OWNED):
         owned.close()
 
@@ -186,7 +186,7 @@ def own(
     take_over: bool = False,
     ends: Ends = lambda found: True,
 ) -> Ownership:
-    """Become the owner of a directory.
+    """Become the owner of a directory; wait for the sealer of a dead process.
 
     A sealer that a dead process has left behind is waited for.
 
@@ -195,7 +195,7 @@ def own(
         run_id: the run that this process writes.
         rank: rank of this process, where the launch has several; ranks of one run do not exclude each other.
         task: `write` or `recover`.
-        take_over: continue also where it is not known whether the owner still lives.
+        take_over: continue even if it is not known whether the owner still runs.
         ends: whether the claim of a dead owner may be ended.
 
     Raises:
@@ -212,7 +212,7 @@ def own(
         owned = _publish(directory, rank, generation, run_id, task, tuple(sorted(carried)))
         if owned is None:
             continue
-        # Whoever publishes looks again, so that of two who came from different claims at least one sees the other.
+        # The publisher checks again, so that of two processes with different claims at least one sees the other.
         rivals = [other for other in _others(directory, run_id, rank) if other.path != owned.path]
         living = [other for other in rivals if other.path not in {one.path for one in found} and other.life == "alive"]
         if living:
@@ -233,7 +233,7 @@ def own(
 
 
 def _has_begun(found: FoundClaim) -> bool:
-    """Whether the start of a claim came to its end: its manifest, which is written last, is there."""
+    """Whether the start of a claim was finished: its manifest, which is written last, exists."""
     return (found.path.parent / manifest_name(1, found.rank)).exists()
 
 
@@ -258,13 +258,13 @@ def _refuse_living(directory: Path, other: FoundClaim, take_over: bool) -> None:
 
 
 def _is_left(other: FoundClaim) -> bool:
-    """Whether only a sealer can hold a claim: its process is gone, or is this one and has let go of it."""
+    """Whether only a sealer can hold a claim: its process has ended, or is this one and has released it."""
     ours = other.claim.is_near and (other.claim.pid, other.claim.started) == (os.getpid(), started(os.getpid()))
     return other.is_orphaned or (ours and not any(owned.path == other.path for owned in _OWNED))
 
 
 def _publish(directory: Path, rank: int | None, generation: int, run_id: str, task: str, files: tuple[str, ...]) -> Ownership | None:
-    """Put a claim there, whole and locked from its first moment; None where another process was faster."""
+    """Create a claim, complete and locked from its first moment; None if another process was faster."""
     path = directory / claim_name(rank, generation)
     temporary = directory / temporary_name("claim")
     descriptor = -1
@@ -290,7 +290,7 @@ def _note(descriptor: int, directory: Path, run_id: str, task: str, files: tuple
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         proof = LOCK if is_local(directory) else f"{LOCK} {HEARTBEAT}"
-    except OSError:  # a file system without locks
+    except OSError:  # no locks on this file system
         proof = HEARTBEAT
     now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
     pid = os.getpid()
@@ -303,7 +303,7 @@ def _name(temporary: Path, path: Path) -> None:
         os.link(temporary, path, follow_symlinks=False)
     except FileExistsError:
         raise
-    except OSError:  # a file system without links
+    except OSError:  # no links on this file system
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666))
         temporary.replace(path)
     else:
@@ -311,7 +311,7 @@ def _name(temporary: Path, path: Path) -> None:
 
 
 def in_use(directory: Path, holder: FoundClaim | None) -> str:
-    """What is said to the second owner of a directory."""
+    """The error for a second owner of a directory."""
     claim = holder.claim if holder is not None else None
     if claim is not None and claim.is_near and claim.pid == os.getpid():
         ways = "end it with `run.close()`, or with `resume=True, take_over=True`"

@@ -13,7 +13,7 @@ from probes.run_directory.remote.store import RemoteFolder
 
 
 class RemoteMirror:
-    """A folder of this machine that stands for a run in a store, and is removed with this object.
+    """A local folder that mirrors a run in a store, and is removed with this object.
 
     Args:
         url: the folder in the store.

@@ -1,4 +1,4 @@
-"""A folder that fsspec reaches, such as `s3://bucket/runs/a`."""
+"""A folder that fsspec can access, such as `s3://bucket/runs/a`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class RemoteFolder:
             raise StorageError(f'"{url}": {_first_line(error)}') from error
 
     def sizes(self) -> dict[str, int]:
-        """The size of each file by its name; empty where the folder does not exist."""
+        """The size of each file by its name; empty if the folder does not exist."""
         with self._answering("listed"):
             with suppress(AttributeError):
                 self._files.invalidate_cache()
@@ -70,7 +70,7 @@ class RemoteFolder:
 
     @contextmanager
     def _answering(self, done: str) -> Iterator[None]:
-        """Turn what a store raises, which may be anything, into an error that names it."""
+        """Convert any exception of a store into an error that names the store."""
         try:
             yield
         except ProbesError:

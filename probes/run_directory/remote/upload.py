@@ -1,4 +1,4 @@
-"""Copy a run into a remote store: each sealed file after its ledger line, then the ledger; what is there already is left."""
+"""Copy a run into a remote store: sealed files, then the ledger that lists them; existing copies are kept."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PAUSES = (1.0, 2.0, 4.0, 8.0)  # seconds between two tries
 
 
 class Upload:
-    """The copy of a run in a store, which can go on where an earlier one, or another process, ended.
+    """The copy of a run in a store, which can continue where an earlier one, or another process, ended.
 
     Args:
         directory: the run directory.
@@ -40,7 +40,7 @@ class Upload:
         A ledger goes after the files that it lists, so that a reader of the store never misses one.
 
         Raises:
-            StorageError: a file could not be uploaded in `TRIES` tries, or the ledger lists a file that is not here; the next call goes on.
+            StorageError: no upload of a file succeeded in `TRIES` tries, or a file of the ledger is not here; the next call continues.
         """
         if self._there is None:
             self._there = self._trying(self.store.sizes)
@@ -48,7 +48,7 @@ class Upload:
 
     def _missing(self, there: dict[str, int]) -> Iterator[str]:
         for ledger in ledger_files(self.directory):
-            content = read_ledger(ledger)  # before its files: a line that comes meanwhile waits for the next call
+            content = read_ledger(ledger)  # read before its files: a line that is added meanwhile waits for the next call
             for line in with_progress(content.entries, "file"):
                 path = self.directory / line.file
                 if there.get(line.file) == line.bytes:

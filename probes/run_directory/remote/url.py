@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-_URL = re.compile(r"([a-z][a-z0-9+.-]+):/{1,3}([^/].*)", re.DOTALL)  # a path that a command line made of a URL has lost a slash
+_URL = re.compile(r"([a-z][a-z0-9+.-]+):/{1,3}([^/].*)", re.DOTALL)  # the command line reduces `//` of a URL to `/` in a path
 
 
 def remote_url(place: str | Path) -> str | None:
-    """The URL that a text is, or a path made of one; None for a path of this machine."""
+    """The URL in a text, or in a path made of a URL; None for a local path."""
     found = _URL.fullmatch(str(place))
     if found is None or Path(place).exists():
         return None
