@@ -46,7 +46,7 @@ def attach(
         model: the model, or several by name where the spec's `models` names them.
         spec: path of a spec, `preset:NAME`, a mapping or a Spec.
         out: the run directory, absent or empty; by default `runs/<name>/<run-id>`.
-        resume: go on with the run in `out`, where there is one: its next epochs go into files of another attempt, and
+        resume: continue the run in `out`, where there is one: its next epochs go into files of another attempt, and
             `run.next_epoch` says which one did not come to its end.
         take_over: resume also where it is not known whether the process still lives that has claimed the directory, such as one on
             another machine; a run of this process that was entered and not left is ended.

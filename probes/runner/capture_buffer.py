@@ -21,7 +21,7 @@ class BufferedCapture(NamedTuple):
 
 
 class BufferingWriter:
-    """A writer of captures that copies them into memory; a subclass keeps the copies."""
+    """A writer that copies captures into memory; a subclass keeps the copies."""
 
     def __init__(self) -> None:
         self.descriptors: list[Descriptor] = []

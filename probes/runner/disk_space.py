@@ -1,4 +1,4 @@
-"""Whether the disk takes what a run is going to write: asked before step 0, and again when the sizes are known."""
+"""Whether the disk has space for a run: checked before step 0, and again when the sizes are known."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from probes.host import free_bytes
 from probes.plan import Binding, Plan
 from probes.signature import size
 
-TWICE = 2  # an epoch's journal and its sealed file stand side by side
+TWICE = 2  # the journal of an epoch and its sealed file exist at the same time
 OVERHEAD = 1 << 20  # manifest, ledger and the files' own metadata
 
 
 class DiskSpace:
-    """What an epoch needs at least, as far as it is known.
+    """The least space that an epoch needs, as far as it is known.
 
     A binding is counted for its due steps of phase `train` where the epoch's length is known (`clock.epoch_steps`), and
     else for one step.
@@ -32,7 +32,7 @@ class DiskSpace:
         self.asked = False
 
     def before(self) -> None:
-        """Ask before step 0, when shapes that only a forward tells are not known yet.
+        """Check before step 0, when shapes that only a forward shows are not known yet.
 
         Raises:
             StorageError: there is too little disk space for the known sizes.
@@ -40,7 +40,7 @@ class DiskSpace:
         self._ask([binding.stored.nbytes or 0 for binding in self.plan.bindings])
 
     def after(self, accounts: Sequence[Account]) -> None:
-        """Ask again, once, when a step has shown the sizes.
+        """Check again, once, when a step has shown the sizes.
 
         Args:
             accounts: the counters of the bindings.
@@ -68,7 +68,7 @@ class DiskSpace:
 
 
 def due(binding: Binding, steps: int | None) -> int:
-    """For how many of an epoch's first `steps` steps a binding is due; at most one where their number is not known."""
+    """The number of an epoch's first `steps` steps in which a binding is due; at most one if their number is not known."""
     wanted = binding.probe.when.steps
     if steps is None:
         return 1

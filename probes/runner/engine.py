@@ -1,4 +1,4 @@
-"""Carries out what the clock answers: opens and closes epochs, commits steps, and moves what the hooks look at."""
+"""Carries out the answers of the clock: opens and closes epochs, commits steps, and updates the state that hooks read."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from probes.runner.failures import Failures
 from probes.runner.watch.loop_values import LoopValues
 from probes.runner.watch.loss_scale import watch_losses
 
-LOGGED = "loop."  # what labels of samples begin with that the program logs
+LOGGED = "loop."  # prefix of labels of samples that the program logs
 Observer = Callable[[Answer], None]
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -45,7 +45,7 @@ def labels_of(plan: Plan) -> frozenset[str]:
 
 
 def _guarded(event: Callable[Concatenate[Engine, P], R]) -> Callable[Concatenate[Engine, P], R | None]:
-    """Deal with one event at a time; a mistake in this code ends the captures, and not the program."""
+    """Process one event at a time; a bug in this code ends the captures, and not the program."""
 
     @wraps(event)
     def guarded(engine: Engine, /, *args: P.args, **options: P.kwargs) -> R | None:
@@ -64,7 +64,7 @@ def _guarded(event: Callable[Concatenate[Engine, P], R]) -> Callable[Concatenate
 
 
 class Engine:
-    """The inner side of a run: events go to the clock, and what it answers is done to hooks and files.
+    """The inner side of a run: passes events to the clock, and applies its answers to hooks and files.
 
     Events may come from several threads; one at a time is dealt with.
 
@@ -100,7 +100,7 @@ class Engine:
         self.observers: list[Observer] = []
         self.epoch_listeners: list[Callable[[], None]] = []
         self.collect: Callable[[], None] | None = None
-        self._open: dict[tuple[str, int], list[Any]] = {}  # the state of each open step, and the microstep that it is at
+        self._open: dict[tuple[str, int], list[Any]] = {}  # the state of each open step, and its microstep
         self._overlaps = False
         self._broken = False
         self._lock = threading.RLock()
@@ -120,7 +120,7 @@ class Engine:
 
     @_guarded
     def hear(self, event: Callable[..., Answers], /, *args: object, **options: object) -> None:
-        """Tell the clock of an event, and carry out what it answers.
+        """Pass an event to the clock, and carry out its answers.
 
         Args:
             event: a method of the clock.
@@ -151,7 +151,7 @@ class Engine:
 
     @_guarded
     def look(self, phase: str, thread: int) -> OutermostCall | None:
-        """A call that is not counted enters in a step of the loop; what is captured in it has microstep -1."""
+        """An uncounted call enters in a step of the loop; captures in it have microstep -1."""
         step = self.clock.steps.innermost()
         if self.clock.epoch is None or step is None:
             return None
@@ -176,7 +176,7 @@ class Engine:
             self._settle_overlap()
 
     def _collect_from(self, at: OutermostCall) -> None:
-        """Take what a call has left."""
+        """Store the values that a call has left."""
         if self.live.late:
             self.live.bind_late()
         if compiled.in_use():
@@ -219,7 +219,7 @@ class Engine:
 
     @_guarded
     def updated_within(self, optimizer: Optimizer) -> None:
-        """An optimizer has stepped within a step of another one, which is not over: no event of its own."""
+        """An optimizer has stepped within a step of another one, which is not over: this is no event of its own."""
         if self.live.optimized.taps:
             self.live.optimized.end(optimizer, {id(parameter) for group in optimizer.param_groups for parameter in group["params"]})
 
@@ -254,7 +254,7 @@ class Engine:
         self.logged.loss(loss)
 
     def _give_up(self, error: Exception) -> None:
-        """Capture nothing any more, since this code has a mistake; what was committed stays, and the program goes on."""
+        """Capture nothing any more after a bug in this code; committed captures stay, and the program continues."""
         if from_signal_handler(error):
             raise error
         self._broken = True
@@ -306,7 +306,7 @@ class Engine:
         self._open_gates(state.due)
 
     def _open_gates(self, due: frozenset[Gate]) -> None:
-        """Open the gates of a step, and of the calls of others that run at the same time."""
+        """Open the gates of a step, and of other calls that run at the same time."""
         for at in self.moment.calls.values():
             due |= at.opened.due
         if due != self.schedule.opened:
@@ -315,14 +315,14 @@ class Engine:
             self.live.follow()
 
     def _settle_overlap(self) -> None:
-        """Let each call look at the gates of its own step while calls of several threads overlap."""
+        """Let each call use the gates of its own step while calls of several threads overlap."""
         calls = self.moment.calls
         if len(calls) > 1:
             self._overlaps = True
             several = len({at.opened for at in calls.values()}) > 1
             for at in calls.values():
                 at.due = at.opened.due
-                at.opened.overlapped |= several  # the step may end when no call runs any more
+                at.opened.overlapped |= several  # the step may end when no call is running any more
         elif self._overlaps and not calls:
             self._overlaps = False
         if self._overlaps or len(calls) > 1:
@@ -347,7 +347,7 @@ class Engine:
             self._rest()
 
     def _rest(self) -> None:
-        """Between steps; the gates stand open, since a compiled function calls the model before the call is seen here."""
+        """The state between steps; all gates are open, because a compiled function calls the model before the run is informed."""
         self.moment.open = False
         self.moment.microstep = -1
         self.schedule.wait()

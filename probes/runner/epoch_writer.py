@@ -26,15 +26,15 @@ from probes.runner.sink_sessions import RunFacts, SinkSessions
 from probes.runner.watch.loader_watch import loader_watch
 from probes.tensors import NotCapturable
 
-QUIET = (*LOSSES, "functorch", "no optimizer step")  # reported already when it happened, or for the program to know
+QUIET = (*LOSSES, "functorch", "no optimizer step")  # reported when it happened, or of interest to the program only
 
 
-MOST_ROOTS = 50  # in a tag, of which MLflow takes 8,000 characters
+MOST_ROOTS = 50  # limit for a tag; MLflow takes 8,000 characters
 KEPT_ACCOUNTS = 16  # epochs; so that memory does not grow with them
 
 
 class EpochJournal(CaptureWriter, Protocol):
-    """Where the captures of one epoch go; a step of them counts when it is committed."""
+    """The destination of the captures of one epoch; the captures of a step count when it is committed."""
 
     @property
     def captures(self) -> int:
@@ -48,17 +48,17 @@ class EpochJournal(CaptureWriter, Protocol):
         """Keep the captures of the open step."""
 
     def abort(self) -> None:
-        """Drop them."""
+        """Drop the captures of the open step."""
 
     def pause(self, step: Hashable) -> None:
         """Set them aside while another step is committed."""
 
     def resume(self, step: Hashable) -> None:
-        """Go on with a step that was paused."""
+        """Continue a step that was paused."""
 
 
 class EpochFiles(Protocol):
-    """Where the epochs of a run go: a run directory, or memory."""
+    """The destination of the epochs of a run: a run directory, or memory."""
 
     @property
     def directory(self) -> Path:
@@ -66,7 +66,7 @@ class EpochFiles(Protocol):
 
     @property
     def manifest(self) -> Mapping[str, Any]:
-        """The manifest of this start, as plain data; empty where nothing is written."""
+        """The manifest of this start, as plain data; empty if nothing is written."""
 
     @property
     def journal(self) -> EpochJournal | None:
@@ -88,7 +88,7 @@ class EpochFiles(Protocol):
         """Begin an epoch."""
 
     def is_full(self) -> bool:
-        """Count a step that is over; whether the next is to begin a new segment."""
+        """Count a finished step; return whether the next step begins a new segment."""
 
     def next_segment(self) -> EpochJournal:
         """End the open segment and begin the next."""
@@ -175,7 +175,7 @@ class EpochWriter:
         Args:
             ended: the step.
             state: its state.
-            nested: whether a step around it goes on, so that the file is not cut here.
+            nested: whether a step around it continues, so that the file is not cut here.
             overlaps: whether calls of other steps ran at the same time; they are not dropped with it.
         """
         if self.live.compared is not None:
@@ -206,7 +206,7 @@ class EpochWriter:
         self.sinks.pause(tuple(paused))
 
     def resume(self, resumed: StepResumed) -> None:
-        """Go on with a step that was paused."""
+        """Continue a step that was paused."""
         if self.recording.journal is not None:
             with self.failures.storage():
                 self.recording.journal.resume(tuple(resumed))
@@ -225,7 +225,7 @@ class EpochWriter:
         self.sinks.directory = self.disk_space.directory = directory
 
     def _is_idle(self, ended: StepEnded, gaps: list[list[object]]) -> bool:
-        """Whether nothing of a step is to be stored, as where no probe was due; it is counted in the footer alone."""
+        """Whether nothing of a step is stored, for example because no probe was due; it is counted in the footer only."""
         if gaps or ended.ids or not ended.keep or self.live.watch.triggers or self.sinks.in_use:
             return False
         journal = self.recording.journal
@@ -244,10 +244,10 @@ class EpochWriter:
             before = len(watch.events)
             keep = watch.end_step(self.moment.writer, ended.phase, ended.step, keep) or keep
             annex: dict[str, Any] = {"ids": list(ended.ids)} if ended.ids and ended.keep else {}
-            if len(watch.events) > before:  # for who follows the run; the end of the epoch has them too
+            if len(watch.events) > before:  # for readers that follow the run; the end of the epoch has them too
                 annex["events"] = [{**found.as_dict(), **written} for found, written in watch.events[before:]]
             annex |= {"gaps": gaps} if gaps and ended.keep else {}
-            if keep and (annex or journal.pending):  # a step of which nothing is stored is counted in the footer alone
+            if keep and (annex or journal.pending):  # a step without captures is counted in the footer only
                 journal.commit(ended.phase, ended.step, ended.global_step, annex)
         if self.sinks.in_use:
             failure = self.sinks.end_step(keep and not self.failures.stopped)
@@ -260,7 +260,7 @@ class EpochWriter:
             self._keep_limit(self._limit)
 
     def _cut(self) -> None:
-        """Go on with the epoch in another file."""
+        """Continue the epoch in another file."""
         writing, self.moment.writer = self.moment.writer is not None, None
         with self.failures.storage():
             journal = self.recording.next_segment()
@@ -268,7 +268,7 @@ class EpochWriter:
                 self.moment.writer = self.sinks.over(journal, self.moment.epoch, self._starts)
 
     def _ask_for_room(self) -> None:
-        """Stop the program at its first captures, and not hours later, where the disk cannot take an epoch."""
+        """Stop the program at its first captures if the disk cannot hold an epoch, and not hours later."""
         journal = self.recording.journal
         if journal is None or not journal.captures:
             return
@@ -296,7 +296,7 @@ class EpochWriter:
         return [one for tap in self._merged for one in tap.recorders.values() if isinstance(one, Accumulator)]
 
     def _footer(self, ended: EpochEnded) -> dict[str, Any]:
-        """What a file says of its epoch: steps, counters, random state, surroundings, and the weights where the spec says so."""
+        """The footer of an epoch's file: steps, counters, random state, environment, and the weights if the spec asks for them."""
         bindings = [
             {"probe": binding.name, "target": binding.target, "value": binding.value, **account.as_dict()}
             for binding, account in zip(self.plan.bindings, self.accounts[ended.epoch], strict=True)
@@ -307,7 +307,7 @@ class EpochWriter:
         late = self.surroundings.late_sources()
         try:
             found |= {"sources": self.recording.keep_sources(late)} if late else {}
-        except StorageError as error:  # the captures are worth more than the sources
+        except StorageError as error:  # do not lose the captures because of the sources
             found["unknown"] = {"sources": str(error)}
         if self.live.watch.triggers:
             found["trigger"] = self.live.watch.end_epoch(ended.epoch)
@@ -316,12 +316,12 @@ class EpochWriter:
         if self.sinks.judge.rules:
             found["rules"] = [verdict.as_dict() for verdict in self.sinks.judge.verdicts]
         if self.plan.loaded.spec.provenance.weights == "epochs":
-            with suppress(NotCapturable):  # a parameter that has no bytes, such as a lazy one that was never called
+            with suppress(NotCapturable):  # a parameter without bytes, such as a lazy one that was never called
                 found["weights"] = weights_digest(self.live.trees)
         return found
 
 
 def closing_tags(sealed: Sequence[SealedFileInfo]) -> dict[str, str]:
-    """What a tracker keeps of the files that a run has sealed: the ledger head covers all, the roots are those of the last ones."""
+    """The tags of a run for a tracker: the ledger head covers all sealed files; the roots are those of the last ones."""
     roots = {one.file: one.captures_root for one in sealed[-MOST_ROOTS:]}
     return {"probes.ledger_head": sealed[-1].head, "probes.captures_roots": json.dumps(roots)} if sealed else {}

@@ -13,11 +13,11 @@ from probes.hooks.capture.tap import Tap
 from probes.plan import Binding, Plan
 from probes.progress.stderr import tell
 
-MOST_REPORTED = 3  # targets of a probe that are reported for one reason while the program runs
+MOST_REPORTED = 3  # targets of a probe reported for one reason while the program runs
 
 
 class Failures:
-    """Keeps the first failure, and says when it is to be raised.
+    """Keeps the first failure, and decides when it is raised.
 
     Args:
         plan: the plan; its spec says what ends the run.
@@ -26,7 +26,7 @@ class Failures:
     Attributes:
         first: the first failure that a run ends with, if it is not raised earlier.
         stopped: why nothing is captured any more; empty while all is well.
-        fatal: whether it is too early to go on without captures.
+        fatal: whether it is too early to continue without captures.
         gaps: rows for the file, of values that could not be taken, by their step.
         say: where reports go.
     """
@@ -44,14 +44,14 @@ class Failures:
 
     @property
     def due(self) -> ProbesError | None:
-        """What is to be raised at once: the spec says `on_error: raise`, or it is too early to go on without captures."""
+        """The failure to raise at once: the spec says `on_error: raise`, or it is too early to continue without captures."""
         if self.first is None:
             return None
         strict = "raise" in (self.spec.on_error, self.spec.limits.on_limit)
         return self.first if self.fatal or strict else None
 
     def add(self, error: ProbesError) -> None:
-        """Keep a failure, where it is the first."""
+        """Keep a failure, if it is the first."""
         self.first = self.first or error
 
     def stop(self, error: ProbesError, *, fatal: bool = False) -> None:
@@ -63,7 +63,7 @@ class Failures:
 
     @contextmanager
     def storage(self) -> Iterator[None]:
-        """A disk that fails stops the captures; training goes on unless the spec says otherwise."""
+        """A disk that fails stops the captures; training continues unless the spec says otherwise."""
         try:
             yield
         except StorageError as error:
@@ -72,7 +72,7 @@ class Failures:
     # Values that could not be taken
 
     def lost(self, binding: Binding, tap: Tap, leaf: str, error: Exception, reason: str, at: CaptureClock) -> None:
-        """Count a value that could not be taken, and report the first of its kind; where the disk fails nothing is captured any more."""
+        """Count a value that could not be captured, and report the first of its kind; a disk error ends the captures."""
         if isinstance(error, StorageError):
             self.stop(error)
             return
@@ -87,12 +87,12 @@ class Failures:
             self.add(RunError(text))
 
     def missing(self, binding: Binding, reason: str, phase: str, step: int) -> None:
-        """Report the first due step in which a value did not come."""
+        """Report the first due step in which a value is missing."""
         text = f"probe `{binding.name}`: `{binding.value}` of {_place(binding)} is missing in epoch {self.moment.epoch} step {step}"
         self._report(binding, binding.value, reason, f"{text}{f' of `{phase}`' if phase != 'train' else ''}: {reason} ({REASONS[reason]})")
 
     def _report(self, binding: Binding, leaf: str, reason: str, text: str) -> None:
-        """Say something once for each value, and of a probe's targets for the first few."""
+        """Report once for each value, and for the first few targets of a probe."""
         value = (binding.index, leaf, reason)
         if value in self._reported:
             return
@@ -105,7 +105,7 @@ class Failures:
             self.say(f"probe `{binding.name}`: further values are skipped ({reason}); the summary names them")
 
     def gaps_of(self, state: StepState) -> list[list[object]]:
-        """What a step lacks, and what earlier ones lack that was found since they ended."""
+        """The gaps of a step, and those of earlier steps that were found since they ended."""
         late = [other for other in self.gaps if other is state or other.over]
         return [gap for other in late for gap in self.gaps.pop(other)]
 

@@ -1,4 +1,4 @@
-"""What all ranks of a launch captured, as one table, and whether that is what the spec asked for."""
+"""The captures of all ranks of a launch as one table, and whether they satisfy the spec."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from probes.run_directory.ledger_lines import read_ledgers, series_rows
 from probes.runner.summary import HEADER, RIGHT, Row, RunSummary, missing_lines
 from probes.signature import size
 
-DEFERRED = ("captured-nothing", "rule-judged-nothing")  # what another rank has captured or judged is no fault of this one
+DEFERRED = ("captured-nothing", "rule-judged-nothing")  # problems of one rank that captures or verdicts of another rank settle
 MOST_NAMED = 8
 SUMS = ("fired", "captures", "nbytes")
 
 
 def end_note(summary: RunSummary) -> dict[str, Any]:
-    """What a rank leaves for the summary of all: plain data."""
+    """The note of a rank for the summary of all: plain data."""
     return {
         "rows": [vars(row) for row in summary.rows],
         "lines": summary.ending(of_launch=True)[1:],
@@ -34,7 +34,7 @@ def end_note(summary: RunSummary) -> dict[str, Any]:
 
 
 def deferred_name(summary: RunSummary, problem: Problem) -> tuple[str, ...]:
-    """By what a problem is known on all ranks, where another rank may have what this one lacks; empty for any other problem."""
+    """The key of a problem that another rank may settle; empty for any other problem."""
     value = summary.unreached.get(problem)
     if value is not None:
         return problem.code, *value
@@ -77,7 +77,7 @@ class LaunchSummary:
         return {(row.probe, row.target, row.leaf.partition(".")[0]) for row in rows}
 
     def text(self, width: int | None = None) -> str:
-        """The table and what follows it.
+        """The table, and the text after it.
 
         Args:
             width: most characters of a line of the table, as far as names can be shortened; by default any.
@@ -92,7 +92,7 @@ class LaunchSummary:
 
 
 def _of_all(notes: Sequence[Mapping[str, Any]], series: Collection[tuple[str, str, str]]) -> Iterator[Problem]:
-    """What no rank has: of probes and rules what all ranks say, of values what a rank says and no rank has captured."""
+    """Problems that no rank settles: of probes and rules those that all ranks report, of values those that no rank captured."""
     said = [{tuple(name): about for *name, about in note["deferred"]} for note in notes]
     for name, about in {name: about for one in reversed(said) for name, about in one.items()}.items():
         code, probe, target, value = name
@@ -101,7 +101,7 @@ def _of_all(notes: Sequence[Mapping[str, Any]], series: Collection[tuple[str, st
 
 
 def _merged(by_rank: Sequence[Sequence[Mapping[str, Any]]]) -> Row:
-    """The counters of a probe over the ranks; its targets are those of the rank that has most, and notes that not all have name theirs."""
+    """The counters of a probe over the ranks, with the targets of the rank that has most; notes that not all ranks share name their ranks."""
     rows = [row for of in by_rank for row in of]
     hooks = dict.fromkeys(hook for row in rows for hook in row["hook"].split(", "))
     notes = "; ".join(_said([[word for row in of for word in row["note"].split("; ") if word] for of in by_rank]))
@@ -110,7 +110,7 @@ def _merged(by_rank: Sequence[Sequence[Mapping[str, Any]]]) -> Row:
 
 
 def _said(lines: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Every line once; one that not all ranks say, with the ranks that do."""
+    """Every line once; a line that not all ranks have, with its ranks."""
     for line in dict.fromkeys(line for one in lines for line in one):
         ranks = [str(rank) for rank, one in enumerate(lines) if line in one]
         few = f"{', '.join(ranks[:MOST_NAMED])}{f' and {len(ranks) - MOST_NAMED} more' if len(ranks) > MOST_NAMED else ''}"

@@ -1,4 +1,4 @@
-"""What a program does, as events for the clock: calls of its model, batches, optimizer steps."""
+"""Events of a program for the clock: calls of its model, batches, optimizer steps."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class ProgramEvents:
         call_watch.add(self)
 
     def stop(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         if self._handle is None:
             return
         if self.renew in self.engine.epoch_listeners:
@@ -93,7 +93,7 @@ class ProgramEvents:
     # Calls
 
     def call_enters(self, module: Module) -> CallNumbers | None:
-        """A module is called; what numbers the calls within it, where it is an outermost call into the model."""
+        """A module is called; returns the numbering of the calls within it, if it is an outermost call into the model."""
         if get_ident() in self.engine.moment.aside:
             return NO_NUMBERS
         found = None if in_backward() else self._find(module)
@@ -132,20 +132,20 @@ class ProgramEvents:
         self.engine.leave(get_ident(), raised=raised)
 
     def ignores(self, module: Module) -> bool:
-        """Whether a module is in none of the trees, as they were when the epoch began."""
+        """Whether a module is in none of the trees of the open epoch."""
         return self._find(module) is None
 
     def _find(self, module: Module) -> tuple[Tree, Node] | None:
-        """The tree and the node of a module, or of one that torch.compile wraps; None where it is not ours."""
+        """The tree and the node of a module, or of one that torch.compile wraps; None if it belongs to no model of the run."""
         for tree in self._trees:
             node = tree.owners.get(id(module))
             if node is not None:
                 return tree, node
-        inner = getattr(module, "_orig_mod", None)  # the program may call a wrapper of the model that we know
+        inner = getattr(module, "_orig_mod", None)  # the program may call a wrapper of the model
         return self._find(inner) if isinstance(inner, Module) else None
 
     def _is_overlooked(self, root: Module, transformed: bool) -> bool:
-        """Whether a call is not part of the computation: it is traced, transformed where no step is named, or a trainer's check.
+        """Whether a call is not part of the computation: it is traced, transformed without a named step, or a trainer's check.
 
         A call under a functorch transform is never counted; in a step that the loop names its values are taken where they can be.
         """
@@ -154,7 +154,7 @@ class ProgramEvents:
         return transformed and not any(step.item is not None for step in self.clock.steps.stack)
 
     def collect_compiled(self) -> None:
-        """Count what a compiled function has left as one outermost call: its calls of the model are not seen."""
+        """Count the trace of a compiled function as one outermost call: its calls of the model are not seen."""
         if not self.engine.moment.open and compiled.is_expected():
             self.engine.live.stay()
         if self.engine.live.waiting and not self.engine.moment.calls:
@@ -170,7 +170,7 @@ class ProgramEvents:
         self.engine.hear(self.clock.pass_begins, key, loader, endless=endless)
 
     def batch_pulled(self, key: Hashable, *, grad: bool, last: bool, before: bool) -> None:
-        """A batch was pulled; of one that was pulled before the model was known, the call that made it known tells the phase."""
+        """A batch was pulled; if that was before the model was known, the call that revealed the model gives the phase."""
         self.collect_compiled()
         root = next(iter(self._clock_trees)).root.module
         trains = root.training or (before and torch.is_grad_enabled())
@@ -182,11 +182,11 @@ class ProgramEvents:
         self.engine.hear(self.clock.pass_exhausted, key)
 
     def pass_gone(self, key: Hashable) -> None:
-        """Nobody holds the iterator of a pass any more."""
+        """The iterator of a pass was deleted."""
         self.engine.hear(self.clock.pass_gone, key)
 
     def loader_gone(self, loader: Hashable) -> None:
-        """Nobody holds a loader any more."""
+        """A loader was deleted."""
         self.engine.hear(self.clock.loader_gone, loader)
 
     # Optimizers
@@ -197,7 +197,7 @@ class ProgramEvents:
 
     def _before_optimizer(self, optimizer: Optimizer, *_args: object) -> None:
         if self.owns(optimizer):
-            self.halt()  # before what is not finite gets into the weights
+            self.halt()  # before values that are not finite reach the weights
 
     def _optimizer_begins(self, optimizer: Optimizer, *_args: object) -> None:
         if get_ident() not in self.engine.moment.aside:
@@ -220,7 +220,7 @@ class ProgramEvents:
 
     @property
     def _logs_by_itself(self) -> bool:
-        """Whether loss and optimizer settings are logged without the program saying so: it does not know of the run."""
+        """Whether loss and optimizer settings are logged automatically: the program does not know of the run."""
         return self.clock.automatic and bool(self.engine.logged.taps or self.engine.logged.labels)
 
     def backward_begins(self, loss: Tensor) -> None:
@@ -239,12 +239,12 @@ class ProgramEvents:
             self.engine.updated(set(), owned=True, skipped=True)
 
     def scaler_updated(self, scaler: GradScaler) -> None:
-        """Nothing follows for the clock."""
+        """No effect on the clock."""
 
     # What ends the program
 
     def halt(self) -> None:
-        """End the open step and stop training, where a trigger or a rule says so.
+        """End the open step and stop training, if a trigger or a rule says so.
 
         Raises:
             Stopped: it does.
@@ -254,7 +254,7 @@ class ProgramEvents:
             self.engine.watch.raise_stopped()
 
     def raise_due(self) -> None:
-        """Raise what went wrong in a hook, where the spec says `on_error: raise` or it is too early to go on without captures."""
+        """Raise what went wrong in a hook, where the spec says `on_error: raise` or it is too early to continue without captures."""
         failure = self.engine.failures.due
         if failure is not None:
             self.engine.failures.first = None
@@ -263,15 +263,15 @@ class ProgramEvents:
 
 
 def phase_of(root: Module) -> str:
-    """The phase of a call that nobody named: `train` where the model trains and gradients are on."""
+    """The phase of a call without a named phase: `train` if the model trains and gradients are on."""
     return "train" if root.training and torch.is_grad_enabled() else "eval"
 
 
 def sanity_checking(root: Module) -> bool:
-    """Whether Lightning tries out the validation loop before training; those calls belong to no epoch."""
+    """Whether Lightning runs its sanity check of the validation loop; those calls belong to no epoch."""
     return bool(getattr(vars(root).get("_trainer"), "sanity_checking", False))
 
 
 def _has_no_parameters(node: Node) -> bool:
-    """Whether a module has no parameters, such as a loss or a metric: where it is not the root, a call of it is no call of the model."""
+    """Whether a module has no parameters, such as a loss or a metric: unless it is the root, a call of it is not a call of the model."""
     return next(node.module.parameters(), None) is None

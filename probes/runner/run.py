@@ -40,7 +40,7 @@ from probes.runner.program_events import ProgramEvents
 from probes.runner.run_loops import RunLoops, reason_of
 from probes.runner.summary import RunSummary
 
-EXIT_SECONDS = 1.5  # how long a program that is interrupted waits for the sealer, which then goes on by itself
+EXIT_SECONDS = 1.5  # how long an interrupted program waits for the sealer, which then continues by itself
 
 
 class Run(RunLoops):
@@ -78,14 +78,14 @@ class Run(RunLoops):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         try:
             self.close(error)
-        except StorageError as failure:  # a disk that fails must not keep the program from saving its model
+        except StorageError as failure:  # a disk error must not keep the program from saving its model
             if self.plan.loaded.spec.on_error == "raise" or self.engine.failures.fatal:
                 raise
             tell(f"error: {failure}")
 
     @property
     def _is_used(self) -> bool:
-        """Whether what has entered the run still executes; the cell of a notebook that failed does not."""
+        """Whether the frame that entered the run still executes; that of a failed notebook cell does not."""
         return self._entered and any(
             _place(frame) == self._entered_at for top in sys._current_frames().values() for frame in _outwards(top)
         )
@@ -107,11 +107,11 @@ class Run(RunLoops):
         _RUNS.add(self)
 
     def observe(self, observer: Observer) -> None:
-        """Have a function called with every answer of the clock (`probes.runner.clock.answers`) after it was carried out."""
+        """Register a function that is called with every answer of the clock (`probes.runner.clock.answers`) after it was carried out."""
         self.engine.observers.append(observer)
 
     def report_to(self, say: Callable[[str], None]) -> None:
-        """Have a function called with each line that is for a person to read while the program runs; else it goes to stderr."""
+        """Register a function that is called with each line for a person; by default the lines go to stderr."""
         self.engine.failures.say = say
 
     def close(self, error: BaseException | None = None) -> None:
@@ -146,7 +146,7 @@ class Run(RunLoops):
             self._judge()
 
     def discard(self) -> None:
-        """End the run as if it had not been: nothing is sealed, and its directory goes."""
+        """Undo the run: nothing is sealed, and its directory is removed."""
         if not self._entered or os.getpid() != self._pid:
             return
         self._entered, self._over = False, True
@@ -154,11 +154,11 @@ class Run(RunLoops):
         self._take_off()
         self.recording.discard()
         self.engine.go_inert()
-        shutil.rmtree(self.directory, ignore_errors=True)  # while it is still ours
+        shutil.rmtree(self.directory, ignore_errors=True)  # while this process still owns it
         self.recording.release()
 
     def give_way(self, *, take_over: bool) -> None:
-        """Make room for another run in the same directory: one that was never entered is withdrawn.
+        """Release the directory for another run: one that was never entered is withdrawn.
 
         Args:
             take_over: end also a run that was entered and not left, such as by a notebook's cell that failed; its open step is dropped.
@@ -187,7 +187,7 @@ class Run(RunLoops):
         child_imports.stop()
 
     def _leave_launch(self) -> None:
-        """Say how this rank ended; the last one speaks for all."""
+        """Leave the note of this rank; the last rank prints the summary of all."""
         launch, rank = self.recording.launch, self.recording.rank
         if launch is not None and rank is not None and self.failure is None:
             notes = leave(self.directory, launch, rank, end_note(self.summary()))
@@ -197,7 +197,7 @@ class Run(RunLoops):
         if self.failure is not None:
             raise self.failure
         if self.past.attempt > 1 and not self.accounts:
-            return  # a job that had come to its end was started again, and had nothing left to do
+            return  # a finished job was started again, and had nothing left to do
         summary = self.summary()
         problems = summary.problems
         if self.recording.launch is not None:
@@ -211,11 +211,11 @@ class Run(RunLoops):
         self.events.stop()
         self.engine.go_inert()
 
-    # What it is like
+    # State
 
     @property
     def failure(self) -> ProbesError | None:
-        """What went wrong: a failure that ended the captures, or what a trigger stopped the training with."""
+        """The failure that ended the captures, or the trigger that stopped the training."""
         return self.engine.failures.first or self.events.raised or self.engine.watch.error
 
     @property
@@ -225,7 +225,7 @@ class Run(RunLoops):
 
     @property
     def raised(self) -> ProbesError | None:
-        """What the run has raised into the program, if anything."""
+        """The exception that the run has raised into the program, if any."""
         return self.events.raised or self.engine.watch.error
 
     @property
@@ -235,12 +235,12 @@ class Run(RunLoops):
 
     @property
     def seen(self) -> EventCounts:
-        """Counts of what the run saw of the program."""
+        """Counts of the events of the program."""
         return self.engine.clock.seen
 
     @property
     def updates(self) -> int:
-        """How often an optimizer has stepped a parameter of the clock's model."""
+        """The number of optimizer steps on parameters of the clock's model."""
         return self.seen.updates
 
     def begin_with(self, epoch: int) -> None:
@@ -255,14 +255,14 @@ class Run(RunLoops):
         return f'<Run "{self.directory}": {len(self.plan.bindings)} bindings, {state}>'
 
     def summary(self) -> RunSummary:
-        """What was captured so far, as a table; `str()` of it is for people, `.as_dict()` for programs."""
+        """The captures so far, as a table; `str()` gives text, `.as_dict()` plain data."""
         return RunSummary(self.engine)
 
-    # What a program asks of it
+    # Requests of the program
 
     @contextmanager
     def suspend(self) -> Iterator[None]:
-        """Take every hook off the model for the body, and put them back: for `torch.jit.script`, tracing and export.
+        """Take every hook off the model for the body, then put them back: for `torch.jit.script`, tracing and export.
 
         What the model does in the body is not captured and moves no clock.
         """
@@ -288,7 +288,7 @@ class Run(RunLoops):
         self.engine.set_given(given)
 
     def edit(self, probe: str, target: str | None = None) -> Mapping[str, Tensor]:
-        """What an edit drew when it was applied last, such as `permutation` and `lam` of a mixup.
+        """The tensors that an edit drew when it was last applied, such as `permutation` and `lam` of a mixup.
 
         Args:
             probe: name of the probe.
@@ -316,7 +316,7 @@ _ATTACHED: WeakSet[Run] = WeakSet()
 
 
 def _place(frame: FrameType) -> tuple[int, CodeType]:
-    """What tells a frame from others; the frame itself would keep its variables alive."""
+    """The identity of a frame; the frame itself would keep its variables alive."""
     return id(frame), frame.f_code
 
 
@@ -332,7 +332,7 @@ def open_runs() -> list[Run]:
 
 
 def attached_in(directory: Path) -> list[Run]:
-    """The runs of this process in a directory, those that are over included."""
+    """The runs of this process in a directory, finished ones included."""
     return [run for run in tuple(_ATTACHED) if run.directory == directory]
 
 

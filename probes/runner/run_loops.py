@@ -1,4 +1,4 @@
-"""The methods of a run that a training loop calls: epochs, steps and phases."""
+"""The interface for loops that know of their run: epochs, steps and phases."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class RunLoops:
-    """What a loop says, as events for the clock.
+    """Converts calls of a loop into events for the clock.
 
     Args:
         engine: the inner side of the run.
@@ -30,7 +30,7 @@ class RunLoops:
 
     @property
     def next_epoch(self) -> int:
-        """The epoch to go on with: 0, or in a run that was resumed the first that is not complete."""
+        """The epoch to continue: 0, or in a run that was resumed the first that is not complete."""
         return self.engine.clock.first_epoch
 
     def epochs(self, count: int, start: int | None = None) -> Iterator[int]:
@@ -144,7 +144,7 @@ class RunLoops:
         self.engine.log(values)
 
     def raise_pending(self) -> None:
-        """Raise what went wrong in a hook, where the spec says `on_error: raise` or it is too early to go on without captures."""
+        """Raise what went wrong in a hook, where the spec says `on_error: raise` or it is too early to continue without captures."""
         if self.engine.watch.halts:
             self.events.halt()
         if self.engine.failures.first is not None:
@@ -157,7 +157,7 @@ class RunLoops:
 
 
 def reason_of(error: BaseException | None) -> str:
-    """Why an epoch is not complete; empty where nothing was raised."""
+    """The reason why an epoch is not complete; empty if nothing was raised."""
     if error is None:
         return ""
     return f"stopped by {error.by}" if isinstance(error, Stopped) else f"exception: {type(error).__name__}"

@@ -25,7 +25,7 @@ PLAIN = {torch.float64: "d", torch.float32: "f", torch.int64: "q", torch.int32: 
 
 
 class RunFacts(NamedTuple):
-    """What sinks keep beside the captures.
+    """The facts on a run that sinks keep next to the captures.
 
     Attributes:
         tags: what is known of the run at its start.
@@ -39,7 +39,7 @@ class RunFacts(NamedTuple):
 class SinkSessions:
     """The open sinks of a run, and its rules.
 
-    A sink that fails is disabled, and the summary says so; the record and the other sinks go on.
+    A sink that fails is disabled, and the summary says so; the record and the other sinks continue.
 
     Args:
         plan: the plan; its probes name their sinks.
@@ -76,7 +76,7 @@ class SinkSessions:
         self.writer: SinkWriter | None = None
 
     def over(self, writer: CaptureWriter, epoch: int, starts: Mapping[str, int]) -> CaptureWriter:
-        """A writer for an epoch: the given one where nothing else takes captures, else one that buffers them too.
+        """A writer for an epoch: the given one if nothing else takes captures, else one that also buffers them.
 
         Args:
             writer: the journal.
@@ -122,7 +122,7 @@ class SinkSessions:
             self.writer.buffered = []
 
     def resume(self, step: Hashable) -> None:
-        """Go on with a step that was paused."""
+        """Continue a step that was paused."""
         if self.writer is not None:
             self.writer.buffered = [*self.paused.pop(step, []), *self.writer.buffered]
 
@@ -171,10 +171,10 @@ class _SinkGuard:
 
 
 class Route(NamedTuple):
-    """Where captures of one descriptor go.
+    """The destinations of captures of one descriptor.
 
     Attributes:
-        number: their number in the journal; None where they are not recorded.
+        number: their number in the journal; None if they are not recorded.
         sinks: names of the sinks that take them.
         labels: a label for each element.
         judged: what rules judge of them.
@@ -209,7 +209,7 @@ class SinkWriter(BufferingWriter):
         return super().descriptor(about)
 
     def _takers(self, key: SeriesKey, shape: tuple[int, ...]) -> Iterator[str]:
-        """The sinks that take the captures of a series; one whose limit they exceed is disabled."""
+        """The sinks that take the captures of a series; a sink whose limit they exceed is disabled."""
         elements = torch.Size(shape).numel()
         for name in self.sessions.takers[key.probe]:
             limit = self.sessions.limits[name]
@@ -228,7 +228,7 @@ class SinkWriter(BufferingWriter):
             self.buffered.append((route, self.copied(descriptor, step, microstep, call, backward, address, nbytes, flags)))
 
     def clock(self, capture: BufferedCapture) -> Clock:
-        """Where a capture was taken."""
+        """The clock of a capture."""
         about = capture.descriptor
         here = about.epoch is None
         epoch, known = (self.epoch, self.starts.get(about.key.phase, 0) + capture.step) if here else (about.epoch or 0, -1)
@@ -243,7 +243,7 @@ class SinkWriter(BufferingWriter):
 
 
 def labels(about: Descriptor) -> tuple[str, ...]:
-    """A label for each element in row-major order: the names along its axes, or indices where there are none."""
+    """A label for each element in row-major order: the names along its axes, or indices if there are none."""
     names = about.dims or ("",) * len(about.shape)
     axes = [[str(label) for label in about.coords.get(name, range(size))] for name, size in zip(names, about.shape, strict=True)]
     return tuple("/".join(place) for place in product(*axes))

@@ -1,4 +1,4 @@
-"""The start of a run: its directory is claimed, and what it comes from stands in it before the first step."""
+"""The start of a run: claims its directory, and writes its origin before the first step."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ SPEC = "spec.yaml"
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a caller says of a run besides spec and model.
+    """Settings of the caller for a run, besides spec and model.
 
     Attributes:
         out: the run directory; by default `runs/<name>/<run-id>`.
-        resume: go on with the run that is there, if there is one.
+        resume: continue the run that is there, if there is one.
         take_over: end the claim of a process that is dead, or on another machine.
         tags: free names and values for the manifest.
         data: digests of the data sets by name.
@@ -53,7 +53,7 @@ class Wanted:
 
 
 class Start(NamedTuple):
-    """A run that may begin.
+    """A run that is ready to begin.
 
     Attributes:
         owned: its directory.
@@ -102,7 +102,7 @@ def begin(plan: Plan, wanted: Wanted) -> Start:
 def _published(
     plan: Plan, wanted: Wanted, owned: Ownership, launch: LaunchRecord | None = None, past: PreviousAttempts | None = None
 ) -> Start:
-    """The start, once its manifest is there."""
+    """The start, once its manifest is written."""
     past = past or PreviousAttempts()
     try:
         before = _begun(owned.directory) if past.attempt > 1 else None
@@ -116,13 +116,13 @@ def _published(
 
 
 def candidate_before(directory: Path) -> int | None:
-    """Which of the models that fit the spec the run in a directory captured; None where there is no run, or none was looked for."""
+    """The index of the model that the run in a directory captured, among those that fit the spec; None without a run or an index."""
     before = _begun(directory)
     return None if before is None else before.code.candidate
 
 
 def _begun(directory: Path) -> Manifest | None:
-    """The first manifest of the run in a directory; None where no run was begun there."""
+    """The first manifest of the run in a directory; None if no run was begun there."""
     path = next((path for path in (directory / manifest_name(), *manifest_files(directory)) if path.exists()), None)
     if path is None:
         return None
@@ -135,7 +135,7 @@ def _begun(directory: Path) -> Manifest | None:
 def _publish(
     plan: Plan, wanted: Wanted, owned: Ownership, run_id: str, past: PreviousAttempts, before: Manifest | None, launch: str | None
 ) -> dict[str, Any]:
-    """Write the manifest, the spec and the changes of the code; what a journal's HEAD says of them."""
+    """Write the manifest, the spec and the changes of the code; return the common part of a journal's HEAD."""
     provenance = collect(
         plan.trees,
         plan.loaded,
@@ -169,7 +169,7 @@ def _publish(
 
 
 def _check_comparisons(plan: Plan, past: PreviousAttempts) -> None:
-    """Refuse to go on where values are compared with the first step: its value is in no file."""
+    """Refuse to continue if values are compared with the first step: its value is in no file."""
     found = next((one for one in plan.bindings if one.second is not None and one.second.step == "first"), None)
     if found is not None and past.attempt > 1:
         raise UsageError(
@@ -179,7 +179,7 @@ def _check_comparisons(plan: Plan, past: PreviousAttempts) -> None:
 
 
 def _check_same(before: Manifest, now: Manifest) -> None:
-    """Refuse to go on with a run as another one."""
+    """Refuse to continue a run with another spec or model."""
     for what, name in (("spec", "spec"), ("structure", "model")):
         was, found = getattr(before.identity, what), getattr(now.identity, what)
         if was != found:
@@ -190,7 +190,7 @@ def _check_same(before: Manifest, now: Manifest) -> None:
 
 
 def rank() -> int:
-    """Rank of this process among the processes of a launch; 0 where there is one process."""
+    """Rank of this process among the processes of a launch; 0 for a single process."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank()
     return int(os.environ.get("RANK", "0"))
@@ -204,5 +204,5 @@ def world() -> int:
 
 
 def part() -> int | None:
-    """Rank of this process where the launch has several, each of which writes files of its own."""
+    """Rank of this process if the launch has several, each of which writes its own files."""
     return rank() if world() > 1 else None

@@ -1,4 +1,4 @@
-"""What became of a run's probes, and whether that is what the spec asked for."""
+"""The results of a run's probes, and whether they satisfy the spec."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ RAISE = "`--set on_error=raise` ends the run where it happens"
 
 
 class MissedValue(NamedTuple):
-    """A value that was due, and that a process never came to."""
+    """A value that was due, and that a process never reached."""
 
     probe: str
     target: str
@@ -118,7 +118,7 @@ class RunSummary:
         return self.text()
 
     def text(self, width: int | None = None) -> str:
-        """The table and what follows it.
+        """The table, and the text after it.
 
         Args:
             width: most characters of a line of the table, as far as names can be shortened; by default any.
@@ -126,7 +126,7 @@ class RunSummary:
         return "\n".join([*aligned(HEADER, self._cells(), RIGHT, width, kept=("note",)), *self.ending()])
 
     def ending(self, of_launch: bool = False) -> list[str]:
-        """What follows the table: the files first, and then what is worth knowing.
+        """The text after the table: the files first, then notes.
 
         Args:
             of_launch: leave out the verdicts and the missing values, which the summary of all ranks has.
@@ -142,12 +142,12 @@ class RunSummary:
 
 
 def missing_lines(missing: Iterable[MissingValue]) -> list[str]:
-    """A line for each value that is missing for a reason that needs more words than the table has."""
+    """A line for each missing value whose reason needs more words than the table has."""
     return [f"missing: {line}" for line in in_words(one for one in missing if one.first)]
 
 
 def _probes(plan: Plan) -> dict[str, list[int]]:
-    """The indices of the bindings of every probe."""
+    """The indices of the bindings by probe."""
     found: dict[str, list[int]] = {}
     for binding in plan.bindings:
         found.setdefault(binding.name, []).append(binding.index)
@@ -155,7 +155,7 @@ def _probes(plan: Plan) -> dict[str, list[int]]:
 
 
 def _missing(plan: Plan, counters: Accounts, indices: Sequence[int]) -> list[MissingValue]:
-    """What some bindings lack, over all epochs."""
+    """The gaps of some bindings, over all epochs."""
     found: list[MissingValue] = []
     for index in indices:
         place = {"probe": plan.bindings[index].name, "target": plan.bindings[index].target, "value": plan.bindings[index].value}
@@ -187,7 +187,7 @@ def _row(plan: Plan, counters: Accounts, name: str) -> Row:
 
 
 def unmet(plan: Plan, counters: Accounts, totals: Mapping[str, int]) -> list[Problem]:
-    """Where the run did not do what the spec asked for: probes that captured nothing, values that are missing in due steps."""
+    """Where the run does not satisfy the spec: probes that captured nothing, values that are missing in due steps."""
     return [problem for problem, _ in unmet_values(plan, counters, totals)]
 
 
@@ -202,7 +202,7 @@ def unmet_values(
         where = plan.loaded.locate(("probes", name))
         edits = bindings[0].probe.edit is not None
         chosen = bindings[0].probe
-        waits = chosen.when.trigger is not None or chosen.where is not None  # to have nothing to write is what one hopes for
+        waits = chosen.when.trigger is not None or chosen.where is not None  # an empty result is the good case
         done = [account.fired if edits or waits else account.written for epochs in accounts.values() for account in epochs]
         if not any(done):
             why, hint = _why(plan, totals, accounts)
@@ -220,20 +220,20 @@ def unmet_values(
 
 
 def _never_reached(accounts: Sequence[Account]) -> bool:
-    """Whether the module, operation or program never came to a value, so that another rank may have all of it."""
+    """Whether the module, operation or program never reached a value, so that another rank may have all of it."""
     reasons = {reason for account in accounts for reason in account.skipped}
     return not any(account.written or account.losses for account in accounts) and reasons <= UNREACHED
 
 
 def _lack(binding: Binding, accounts: Sequence[Account]) -> str:
-    """What a binding of which each due step is expected to have its value lacks; empty where that is nothing."""
+    """The gaps of a binding whose value is expected in each due step; empty if there are none."""
     if not binding.in_each_step:
         return ""
     skipped = sum((account.skipped for account in accounts), Counter[str]())
     missed = sum(account.missed for account in accounts)
     if (
         binding.probe.expect is None or binding.probe.expect.fires is None
-    ):  # such as the input of a first layer, which needs no gradient: that is no fault of the spec
+    ):  # such as the input of a first layer, which needs no gradient: this is no fault of the spec
         missed -= sum(account.lacked[reason] for account in accounts for reason in NOT_DUE)
     lost = sum(skipped[reason] for reason in LOSSES)
     if missed <= 0 and not lost:
@@ -251,7 +251,7 @@ def _times(count: int) -> str:
 
 
 def _why(plan: Plan, totals: Mapping[str, int], books: dict[int, list[Any]]) -> tuple[str, str]:
-    """The reason a probe captured nothing, from its counters, and what to do."""
+    """The reason why a probe captured nothing, from its counters, and what to do."""
     accounts = [account for epochs in books.values() for account in epochs]
     losses = [(index, *one) for index, epochs in books.items() for account in epochs for one in account.losses.items()]
     if losses:
@@ -284,7 +284,7 @@ def _why(plan: Plan, totals: Mapping[str, int], books: dict[int, list[Any]]) -> 
 
 
 def _how_to_log(bindings: Sequence[Binding], *, automatic: bool) -> str:
-    """What to do about a number of the loop that came from nowhere; a trainer that logs it by itself is asked around scripts only."""
+    """Advice on a number of the loop that was never logged; what a trainer logs by itself is captured under `probes run` only."""
     if bindings[0].root != "loop" or automatic:
         return ""
     name = bindings[0].keys[0] if bindings[0].keys and bindings[0].keys[0] != "*" else "loss"
@@ -298,13 +298,13 @@ def _meaning(reason: str) -> str:
 
 
 def _never_due(totals: Mapping[str, int]) -> str:
-    """That a schedule never came to pass, beside the steps that there were."""
+    """The sentence that a schedule was never due, with the steps of the run."""
     steps = ", ".join(f"{count} of phase `{phase}`" for phase, count in totals.items() if count)
     return f"its schedule was not due in any step; there were {steps or 'none'}"
 
 
 def _schedule_hint(probe: Probe, totals: Mapping[str, int]) -> str:
-    """What to change in a schedule that was not due in any step."""
+    """The change of a schedule that was not due in any step."""
     phases = [phase for phase, count in totals.items() if count]
     if not phases or set(phases) & set(probe.when.phases):
         return "change `when` to phases, epochs and steps that the run has"

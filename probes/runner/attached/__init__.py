@@ -1,1 +1,1 @@
-"""What a run has on its models: taps, hooks, and which of them are due."""
+"""The attached part of a run: taps, hooks on modules, and the schedules that decide which are due."""

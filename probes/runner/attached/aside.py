@@ -12,7 +12,7 @@ from probes.runner.attached.schedule import Schedule
 
 @contextmanager
 def calls_aside(state: RunState) -> Iterator[None]:
-    """Leave what this thread calls in the body out of a run, also within an outermost call of it."""
+    """Exclude what this thread calls in the body from a run, also within an outermost call of it."""
     thread = get_ident()
     around = state.calls.pop(thread, None)
     drawn = dict(around.drawn) if around is not None else {}
@@ -28,7 +28,7 @@ def calls_aside(state: RunState) -> Iterator[None]:
 
 @contextmanager
 def backward_aside(state: RunState, schedule: Schedule) -> Iterator[None]:
-    """Leave the gradients of a backward in the body out of a run: hooks on parameters do not know whose backward it is."""
+    """Exclude the gradients of a backward in the body from a run: hooks on parameters do not know whose backward runs."""
     due, is_open = schedule.opened, state.open
     state.open = False
     schedule.close()

@@ -27,8 +27,8 @@ from probes.runner.attached.schedule import Schedule
 from probes.runner.attached.taps import Taps
 from probes.runner.triggers.trigger import TriggerWatch
 
-BEFORE = ("input", "grad_input", "grad_input_total")  # value roots that a pre-forward hook serves
-APART = (TensorTap, MemoryTap, LoopTap, OperationTap)  # taps that no hook of a module serves, or that register hooks themselves
+BEFORE = ("input", "grad_input", "grad_input_total")  # value roots for which a pre-forward hook is registered
+APART = (TensorTap, MemoryTap, LoopTap, OperationTap)  # taps without a hook of a module, or that register hooks themselves
 AFTER = ("output", "grad_output")  # and those of a forward hook
 
 
@@ -42,7 +42,7 @@ class Live:
         scales: loss scales beside gradients.
         editors: probe -> target -> its editor.
         given: the tensors that the program gives to edits.
-        compared: what is compared with second tensors; None where nothing is.
+        compared: what is compared with second tensors; None if nothing is.
         numbers: conditions on numbers of other series or of the loop; None without any.
         optimized: what optimizers do to parameters, for the taps on it.
         watch: what waits for a trigger.
@@ -111,7 +111,7 @@ class Live:
         return self.trees[binding.model].nodes[binding.module]
 
     def reset_counters(self) -> list[Account]:
-        """A fresh account for every binding."""
+        """Reset the counters of every binding."""
         for tap in self.taps:
             tap.reset_counters(Account())
         return [tap.account for tap in self.taps]
@@ -138,7 +138,7 @@ class Live:
             compiled.forget()
 
     def _witnesses(self) -> list[Any]:
-        """Register a hook on each root that takes nothing: what it leaves in a graph tells that a compiled function called the model."""
+        """Register a hook without arguments on each root: its trace in a graph shows that a compiled function called the model."""
         gate = Gate()
         gate.due = True
         hooks = [
@@ -173,7 +173,7 @@ class Live:
         self._count()
 
     def _let_rest(self) -> None:
-        """Have the hooks of the epoch on their modules only in steps that are due, unless something is compiled."""
+        """Take the hooks of the epoch off their modules in steps that are not due, unless something is compiled."""
         groups: dict[Gate, DueHooks] = {}
         if not (self.compiled or compiled.is_expected()):
             for hook, handle in zip(self.hooks[len(self.hooks) - len(self.passing) :], self.passing, strict=True):
@@ -181,13 +181,13 @@ class Live:
         self.due_hooks = list(groups.values())
 
     def follow(self) -> None:
-        """Have the hooks on their modules that are due in the step that has opened, and the others off."""
+        """Put the hooks that are due in the open step on their modules, and take the others off."""
         for group in self.due_hooks:
             if group.on is not group.gate.due:
                 group.put_back() if group.gate.due else group.take_off()
 
     def stay(self) -> None:
-        """Leave all hooks on their modules: what may be compiled while a hook is off never calls it."""
+        """Leave all hooks on their modules: code that is compiled while a hook is off never calls it."""
         off = [group for group in self.due_hooks if not group.on]
         self.due_hooks.clear()
         for group in off:
@@ -197,7 +197,7 @@ class Live:
             compiled.forget()
 
     def bind_late(self) -> None:
-        """Register the hooks of parameters that have got their shape in the call that has returned."""
+        """Register the hooks of lazy parameters that got their shape in the last call."""
         late, self.late = self.late, []
         for tap in late:
             self.handles += tap.attach()
@@ -242,21 +242,21 @@ class Live:
             return module.register_forward_hook(compiled.registered(masked.with_inputs), with_kwargs=True)
         after = ForwardHook(binding.module, self.moment, gate, taps, module)
         self.hooks.append(after)
-        # The bound method, which is called in less time than the object.
+        # The bound method is called in less time than the object.
         return module.register_forward_hook(compiled.registered(after.__call__))
 
     @property
     def call_kind(self) -> type[OutermostCall]:
-        """What an outermost call is: where operations are probed it also ends the mode that sees them."""
+        """The kind of an outermost call; if operations are probed it also ends the mode that sees them."""
         return CallWithOperations if any(isinstance(tap, OperationTap) for tap in self.taps) else OutermostCall
 
     @property
     def waiting(self) -> bool:
-        """Whether compiled graphs copied values that were not picked up yet."""
+        """Whether compiled graphs copied values that were not stored yet."""
         return compiled.in_use() and any(hook.traced for hook in self.hooks)
 
     def pick_up(self, at: OutermostCall) -> None:
-        """Capture what compiled graphs copied during the outermost call that has returned."""
+        """Capture the values that compiled graphs copied during the last outermost call."""
         for hook in self.hooks:
             if hook.traced and not isinstance(hook, OperationsHook):
                 hook.pick_up(at)
@@ -298,7 +298,7 @@ class Live:
         self._unhook()
 
     def end_step(self, step: StepState, *, whole: bool) -> list[tuple[Binding, str]]:
-        """Settle what the step armed, and count it where it was due.
+        """Settle the tensor hooks of a step, and count them if it was due.
 
         Args:
             step: the step.
@@ -332,17 +332,17 @@ class Live:
         return [(self.plan.bindings[self.taps.index(tap)], reason) for tap, reason in lacking]
 
     def arrive(self) -> None:
-        """Store the captures that are on their way from an accelerator."""
+        """Store the captures that are still being copied from an accelerator."""
         self.moment.pinned.drain()
 
     def settle(self) -> None:
-        """At an epoch's end: what was armed and whose graph is gone was not used by the loss."""
+        """At the end of an epoch: a tensor hook whose graph is gone was not used by the loss."""
         for tap in self.grads:
             tap.account.settle()
 
 
 def _turn(binding: Binding, tap: Tap) -> int:
-    """When hooks on one parameter are registered: each sees what the ones before it made of the gradient."""
+    """The order of hooks on one parameter: each sees the gradient after the ones before it."""
     return 0 if tap.original else 1 if binding.probe.edit is not None else 2
 
 

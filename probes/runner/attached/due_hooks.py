@@ -30,7 +30,7 @@ class DueHooks:
         self._places: list[tuple[Hooks, int, Callable[..., Any]]] = []
 
     def add(self, handle: Any) -> None:
-        """Take charge of a hook that is on its module, by the handle that its registration gave."""
+        """Take over a hook that is on its module, by its handle."""
         hooks = handle.hooks_dict_ref()
         if type(hooks) is OrderedDict and len(hooks) == 1:
             self._places.append((hooks, handle.id, hooks[handle.id]))
@@ -43,7 +43,7 @@ class DueHooks:
                 hooks.pop(number, None)
 
     def put_back(self) -> None:
-        """Put the hooks back, each before those that others have registered since."""
+        """Put the hooks back, each before those that others have registered meanwhile."""
         self.on = True
         for hooks, number, hook in self._places:
             hooks[number] = hook

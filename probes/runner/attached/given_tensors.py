@@ -14,7 +14,7 @@ from probes.tensors import DTYPE_NAMES
 
 
 class GivenTensors:
-    """What the program has given by name, and when.
+    """The tensors that the program gives by name, with the place in the run from which they are used.
 
     Args:
         bindings: those of the plan; they hold what was given at the start.
@@ -34,7 +34,7 @@ class GivenTensors:
         self._set: list[dict[str, Any]] = []
 
     def set(self, values: Mapping[str, Any], place: Mapping[str, Any]) -> None:
-        """The program gives other tensors.
+        """Replace given tensors.
 
         Args:
             values: tensors, arrays or numbers by name; each is copied.
@@ -53,7 +53,7 @@ class GivenTensors:
         self._set += [{"name": name, **place, **_row(tensor)} for name, tensor in found.items()]
 
     def end_epoch(self) -> dict[str, Any]:
-        """What was used when the epoch began, and what was given in it; for its file."""
+        """The tensors in use when the epoch began, and those given in it, for its file."""
         rows, self._set = self._set, []
         found = {"start": dict(self._known), "set": rows}
         self._known.update({name: _row(tensor) for name, tensor in self.tensors.items()})

@@ -1,4 +1,4 @@
-"""The optimizer steps that are running, and what the probed parameters were before them."""
+"""Optimizer steps that are running, and copies of the probed parameters from before them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class RunningStep:
         self.within: list[Optimizer] = []
 
     def copy(self, tap: OptimizerTap, parameter: Tensor) -> None:
-        """Keep what the parameter is before the step, where the tap needs it; one copy serves all probes."""
+        """Keep the parameter as it was before the step, if the tap needs it; one copy serves all probes."""
         try:
             if tap.root == "update" and id(parameter) not in self.before:
                 self.before[id(parameter)] = parameter.detach().clone()
@@ -54,7 +54,7 @@ class RunningStep:
 
 
 class OptimizerSteps:
-    """Gives what optimizers do to the probes on it.
+    """Passes the effects of optimizers to the probes on them.
 
     A step of an optimizer within that of another, as wrappers do it, is a part of the outer one where both hold the parameter.
 
@@ -68,7 +68,7 @@ class OptimizerSteps:
 
     @property
     def running(self) -> list[RunningStep]:
-        """The steps that run in this thread, the innermost last."""
+        """The running steps of this thread, the innermost last."""
         return self._running[get_ident()]
 
     def begin(self, optimizer: Optimizer, due: frozenset[Gate], frame: FrameType) -> None:
@@ -94,7 +94,7 @@ class OptimizerSteps:
         self.running.append(step)
 
     def _forget_raised(self, frame: FrameType) -> None:
-        """Forget steps that an exception has left: only those whose frames are around this one are running."""
+        """Forget steps that ended with an exception: only steps with a frame around this one are running."""
         around: set[int] = set()
         above: Any = frame.f_back
         while above is not None:
@@ -139,11 +139,11 @@ class OptimizerSteps:
             tap.on_update(change)
 
     def clear(self) -> None:
-        """Let go of the copies."""
+        """Release the copies."""
         self._running.clear()
 
 
 def has_overflow(optimizer: Optimizer) -> bool:
-    """Whether a GradScaler makes a fused optimizer leave everything as it is, since a gradient has overflowed."""
-    found = getattr(optimizer, "found_inf", None)  # GradScaler sets it for the time of the step
+    """Whether a GradScaler makes a fused optimizer skip its update, because a gradient has overflowed."""
+    found = getattr(optimizer, "found_inf", None)  # GradScaler sets it during the step
     return isinstance(found, Tensor) and bool(found.item())

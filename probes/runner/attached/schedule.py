@@ -29,7 +29,7 @@ class Schedule:
         return self.gates.setdefault(when.schedule, Gate())
 
     def union(self, gates: list[Gate]) -> Gate:
-        """A gate that is open where one of `gates` is."""
+        """A gate that is open if one of `gates` is."""
         distinct = list({id(gate): gate for gate in gates}.values())
         if len(distinct) == 1:
             return distinct[0]
@@ -37,7 +37,7 @@ class Schedule:
         return self.unions.setdefault(name, AnyGate(distinct))
 
     def due(self, epoch: int, phase: str, step: int) -> frozenset[Gate]:
-        """The gates that want a step."""
+        """The gates that are due in a step."""
         if self._phase != phase or self._epoch != epoch:
             self._epoch, self._phase = epoch, phase
             covered = [(gate, when.steps) for when, gate in self.gates.items() if when.covers(epoch, phase, self.rank)]
@@ -50,7 +50,7 @@ class Schedule:
         return due
 
     def open(self, gates: frozenset[Gate]) -> None:
-        """Open these gates, and close the others; one that stays open is never closed in between, as another thread may ask it."""
+        """Open these gates and close the others; a gate that stays open is never closed in between, as another thread may read it."""
         if gates != self.opened:
             self.opened = gates
             for gate in self.gates.values():
@@ -59,17 +59,17 @@ class Schedule:
                 union.settle()
 
     def wait(self) -> None:
-        """Open every gate between steps, for compiled functions, which call the model before the call is seen here."""
+        """Open every gate between steps, for compiled functions that call the model before the run is informed."""
         if len(self.opened) < len(self.gates):
             self.open(frozenset(self.gates.values()))
 
     def close(self) -> None:
-        """Close every gate: outside of any epoch nothing is due."""
+        """Close every gate: outside of epochs nothing is due."""
         self.open(frozenset())
 
 
 def within(when: When) -> Within | None:
-    """The decision on (microstep, call) that a schedule leaves to the hook, or None where it leaves none."""
+    """The part of a schedule on (microstep, call) that the hook itself decides, or None."""
     if when.microsteps is None and when.calls is None:
         return None
     return when.includes_call

@@ -1,4 +1,4 @@
-"""Gives each binding with `against` its second tensors."""
+"""Supplies the second tensors of each binding with `against`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class SecondTensors(Comparisons):
                 self.shared[binding.index] = SharedValues()
 
     def later(self, binding: Binding) -> tuple[Transform, ...]:
-        """The transforms after the comparison of a binding; with it, where it accumulates."""
+        """The transforms after the comparison of a binding; including it, if it accumulates."""
         transforms = binding.probe.transforms
         place = next(index for index, one in enumerate(transforms) if isinstance(one, TensorComparison))
         return transforms[place if isinstance(transforms[place], Accumulation) else place + 1 :]

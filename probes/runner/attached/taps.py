@@ -1,4 +1,4 @@
-"""What takes the values of each binding of a plan, before anything is registered."""
+"""The taps that take the values of each binding of a plan."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Taps:
         scales: loss scales beside gradients.
         editors: probe -> target -> its editor.
         given: the tensors that the program gives to edits.
-        compared: what is compared with second tensors; None where nothing is.
+        compared: what is compared with second tensors; None if nothing is.
         numbers: conditions on numbers of other series or of the loop; None without any.
     """
 
@@ -137,12 +137,12 @@ class Taps:
         return tap
 
     def _meter(self, binding: Binding) -> MemoryMeter:
-        """The meter of the device that a model is on."""
+        """The memory meter of the device of a model."""
         device = self.trees[binding.model].device()
         return self._meters.setdefault(device, MemoryMeter(memory_counters(device), device))
 
     def _edit(self, binding: Binding, tap: Tap) -> None:
-        """Give a tap that rewrites its editor."""
+        """Give a tap of an edit its editor."""
         if binding.probe.edit is None:
             return
         where = f"probe `{binding.name}` on `{binding.target}`"
@@ -204,7 +204,7 @@ class Taps:
 
 
 def _second_tensors(plan: Plan) -> SecondTensors | None:
-    """What compares; None, without an import, for a spec that compares nothing."""
+    """The comparisons of a run; None, without an import, for a spec that compares nothing."""
     if not any(binding.second is not None for binding in plan.bindings):
         return None
     from probes.runner.attached.second_tensors import SecondTensors
@@ -213,7 +213,7 @@ def _second_tensors(plan: Plan) -> SecondTensors | None:
 
 
 def _other_numbers(plan: Plan, watch: TriggerWatch) -> OtherNumbers | None:
-    """The conditions on numbers elsewhere; None, without an import, for a spec without any."""
+    """The conditions on numbers of other series; None, without an import, for a spec without any."""
     used = {binding.name: binding.probe for binding in plan.bindings}
     where = {name: one.where for name, one in used.items() if one.where is not None and one.where.is_elsewhere}
     triggers = {name: one.when.trigger for name, one in used.items() if one.when.trigger is not None and one.when.trigger.is_elsewhere}
@@ -234,7 +234,7 @@ def masks_of(transform: Transform) -> list[str]:
 
 
 def _same(source: Tensor | None) -> Tensor | None:
-    """The tensor of a file or a run, which stays the same."""
+    """The constant tensor of a file or a run."""
     return source
 
 
@@ -251,7 +251,7 @@ def _kind(binding: Binding) -> type[Tap]:
 
 
 def _kind_of_value(binding: Binding) -> type[Tap]:
-    """What serves a value of a module, or of an operation."""
+    """The tap class for a value of a module, or of an operation."""
     if binding.probe.edit is not None:
         return EditTap if binding.root in ("input", "output") else GradEditTap
     return ValueTap if binding.root in ("input", "output") else GradTap

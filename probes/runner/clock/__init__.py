@@ -1,1 +1,1 @@
-"""The clock of a run: a state machine that takes events and answers what follows."""
+"""The clock of a run: a state machine from events to answers."""

@@ -1,4 +1,4 @@
-"""What the clock of a run answers: small immutable records that say what follows from an event."""
+"""The answers of the clock of a run: small immutable records that state the consequences of an event."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class EpochEnded(NamedTuple):
     Attributes:
         epoch: its number.
         complete: whether it came to its end.
-        reason: why it did not; empty where it did.
+        reason: why it did not; empty if it did.
         steps: its steps by phase.
     """
 
@@ -48,7 +48,7 @@ class StepPaused(NamedTuple):
 
 
 class StepResumed(NamedTuple):
-    """A step that was paused goes on."""
+    """A step that was paused continues."""
 
     phase: str
     step: int

@@ -1,4 +1,4 @@
-"""Passes over loaders: which one feeds the training, which one an evaluation goes over, and how each was left."""
+"""Passes over loaders: which one feeds the training, which one an evaluation uses, and how each ended."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ TRAIN = "train"
 
 @dataclass(eq=False, slots=True)
 class LoaderState:
-    """A loader, or anything else that a loop goes over.
+    """A loader, or any other iterable of a loop.
 
     Attributes:
         gone: whether the program holds it no more.
@@ -34,7 +34,7 @@ class BatchPass:
         phase: the phase that a call would have been in when it was pulled last.
         feeds: whether a training call was made on a batch of it.
         at_last: whether the batch that was pulled last is known to be the last one.
-        exhausted: number of the pull that found it empty; 0 where none did.
+        exhausted: number of the pull that found it empty; 0 if none did.
         gone: whether its iterator is held no more.
         served: batches whose step is over.
         ahead: batches that were pulled before the first of them was used, as by a loader that looks for the last one.
@@ -59,21 +59,21 @@ class BatchPass:
 
     @property
     def is_a_loop(self) -> bool:
-        """Whether steps of its own were made on it, one batch after the other, rather than steps with batches of other loaders, too."""
+        """Whether it had steps of its own, one batch after the other, rather than steps that also use batches of other loaders."""
         return self.alone > 1
 
     @property
     def live(self) -> bool:
-        """Whether more batches may come."""
+        """Whether more batches may follow."""
         return not self.exhausted and not self.gone
 
     @property
     def unserved(self) -> bool:
-        """Whether a batch was pulled that no step has been made of."""
+        """Whether a batch was pulled that no step has used yet."""
         return self.served < self.pulls
 
     def serve(self) -> None:
-        """A step is made of a batch: the one that was pulled last, or where batches are pulled ahead the one that is next."""
+        """A step uses a batch: the last one pulled, or the next one if batches are pulled ahead."""
         if self.ahead < 0:
             self.ahead = self.pulls - 1
         self.served = self.pulls if self.exhausted else self.pulls - self.ahead
@@ -110,17 +110,17 @@ class BatchPasses:
         self._passes[key] = BatchPass(state, endless)
 
     def known(self, key: Hashable) -> BatchPass | None:
-        """A pass that was begun, or pulled from, before."""
+        """A pass that was begun before."""
         return self._passes.get(key)
 
     def pull(self, key: Hashable, phase: str, last: bool) -> BatchPass:
-        """Take note of a batch."""
+        """Record a batch."""
         found = self._passes.get(key)
         if found is None:
             found = self._passes[key] = BatchPass(LoaderState())
         self.pulls += 1
         found.pulls += 1
-        found.exhausted = 0  # a loader may begin its inner iterator again within a pass
+        found.exhausted = 0  # within a pass, a loader may restart its inner iterator
         found.first_pull = found.first_pull or self.pulls
         found.last_pull, found.phase, found.at_last = self.pulls, phase, last
         if found not in self.fresh:
@@ -131,7 +131,7 @@ class BatchPasses:
         return found
 
     def exhaust(self, key: Hashable) -> BatchPass | None:
-        """Take note that a pass has come to its end."""
+        """Record that a pass has come to its end."""
         found = self._passes.get(key)
         if found is not None:
             self.pulls += 1
@@ -141,7 +141,7 @@ class BatchPasses:
         return found
 
     def drop(self, key: Hashable) -> BatchPass | None:
-        """Take note that the iterator of a pass is gone."""
+        """Record that the iterator of a pass is gone."""
         found = self._passes.pop(key, None)
         if found is not None:
             found.gone = True
@@ -149,7 +149,7 @@ class BatchPasses:
         return found
 
     def drop_loader(self, loader: Hashable) -> None:
-        """Take note that a loader is gone."""
+        """Record that a loader is gone."""
         state = self._loaders.pop(loader, None)
         if state is not None:
             state.gone = True
@@ -158,12 +158,12 @@ class BatchPasses:
         self._order = [one for one in self._order if one is not found]
 
     def evaluated(self, phase: str) -> BatchPass | None:
-        """The pass that a phase other than `train` goes over itself: the last one pulled, if it was pulled in that phase."""
+        """The pass that a phase other than `train` iterates over: the last one pulled, if it was pulled in that phase."""
         last = self._order[-1] if self._order else None
         return last if last is not None and last.phase == phase and not last.feeds else None
 
     def feed(self) -> list[BatchPass]:
-        """The passes that feed the training call that begins: those pulled since the one before, and live still."""
+        """The passes that feed the training call that begins: those pulled since the call before that have not ended."""
         live = [one for one in self.fresh if one.live]
         self.fresh.clear()
         found = [one for one in live if one.phase == TRAIN]
@@ -192,7 +192,7 @@ class BatchPasses:
 
     @property
     def has_main(self) -> bool:
-        """Whether the training is on a pass: it may give more batches, or has given one ahead and nothing was pulled since."""
+        """Whether training is in the middle of a pass: it may give more batches, or gave one ahead and nothing was pulled since."""
         main = self.main
         return main is not None and not main.gone and (not main.exhausted or (main.ahead > 0 and main.exhausted == self.pulls))
 
@@ -216,9 +216,9 @@ class BatchPasses:
         return again or (bool(mains) and all(loader.gone for loader in mains))
 
     def _goes_on(self, main: BatchPass, fed: BatchPass) -> bool:
-        """Whether the main pass is still the one of the loop, although a training call is made on a batch of another one.
+        """Whether the main pass is still the one of the loop, although a training call uses a batch of another one.
 
-        One that the program holds and has left, such as the iterator of a warm-up, goes on no more: a whole pass over the other loader
+        One that the program holds and has left, such as the iterator of a warm-up, continues no more: a whole pass over the other loader
         went by without it.
         """
         if not main.live or main.loader is fed.loader:
@@ -232,21 +232,21 @@ class BatchPasses:
         return {one.loader for one in self.epoch}
 
     def optimizer_stepped(self) -> None:
-        """The loaders that have fed training calls are training loaders."""
+        """Mark the loaders that have fed training calls as training loaders."""
         for one in self.epoch:
             one.loader.trains = True
 
     def left(self, *, held_too: bool) -> bool:
-        """Whether batches of the open epoch were left: no pass that came to its end was pulled after one that did not.
+        """Whether a pass of the open epoch was left early: no complete pass was pulled after one that was left.
 
         Args:
-            held_too: whether a pass that the program holds still was left too, rather than to go on in the next epoch.
+            held_too: whether a pass that the program holds still was left too, rather than to continue in the next epoch.
         """
         open_ones = [one for one in self.epoch if not one.exhausted and not one.at_last and (held_too or one.gone)]
         ended = max((one.exhausted or one.last_pull for one in self.epoch if one.exhausted or one.at_last), default=0)
         return any(one.last_pull > ended for one in open_ones)
 
     def end_epoch(self, keep: Iterable[BatchPass] = ()) -> None:
-        """Begin another epoch with the passes that go on."""
+        """Begin another epoch with the passes that continue."""
         self.epoch = list(keep)
         self.mains = [self.main.loader] if self.main is not None and self.main in self.epoch else []

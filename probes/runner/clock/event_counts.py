@@ -1,4 +1,4 @@
-"""What a run saw of its program: counted by the clock, printed at the end."""
+"""The events of a program that a run saw: counted by the clock, printed at the end."""
 
 from __future__ import annotations
 

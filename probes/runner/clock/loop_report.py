@@ -1,4 +1,4 @@
-"""The lines at the end of a run that say what it saw of its program, and where a reader of its steps would be misled."""
+"""The lines at the end of a run with counts of the events of the program, and warnings where its steps may mislead."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from probes.runner.clock.run_clock import RunClock
 
 
 def loop_lines(clock: RunClock) -> list[str]:
-    """One line with counts of what was seen, and a line for each warning."""
+    """One line with counts of events, and a line for each warning."""
     return [_counts(clock), *_warnings(clock)]
 
 

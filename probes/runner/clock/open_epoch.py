@@ -1,6 +1,6 @@
 """The epoch that is open: how it begins and ends, when the next one follows, and whether batches of it were left.
 
-An epoch that the loop does not open ends at the first training call on a pass that begins anew a training loader of the epoch
+An epoch that the loop does not open ends at the first training call on a pass that begins again a training loader of the epoch
 or, where the loaders of the epoch are gone, another one; or after `epoch_steps` training steps.
 """
 
@@ -21,7 +21,7 @@ BY_OPTIMIZER = ("optimizer", "update")
 
 @dataclass(slots=True)
 class OpenEpoch:
-    """Opens and ends epochs; what follows is written down in `steps.answers`.
+    """Opens and ends epochs; the answers are added to `steps.answers`.
 
     Args:
         rule: what ends a step of phase `train`: `optimizer`, `update`, `batch` or `forward`.
@@ -57,11 +57,11 @@ class OpenEpoch:
 
     @property
     def first(self) -> int:
-        """The epoch that a loop begins with: one that calls before the loop have opened is the loop's own."""
+        """The epoch that a loop begins with: an epoch that calls before the loop have opened becomes the loop's."""
         return self.number if self.number is not None and self.implicit and not self.begun else self.following
 
     def resume(self, epoch: int, steps: Mapping[int, Mapping[str, int]]) -> None:
-        """Go on behind the epochs of an earlier attempt, given the steps by phase of each."""
+        """Continue after the epochs of an earlier attempt, given the steps by phase of each."""
         self.following = epoch
         self._earlier = dict(steps)
 
@@ -81,7 +81,7 @@ class OpenEpoch:
         self._open(epoch, implicit=False)
 
     def _adopt(self) -> None:
-        """Make the epoch that calls had opened the loop's own; a training step that no optimizer has ended is no step of the loop."""
+        """Make the epoch that calls had opened the loop's own; a training step without an optimizer step is dropped."""
         self.implicit, self.begun = False, True
         step = self.steps.training()
         if step is not None and not step.updates and not step.index:
@@ -134,14 +134,14 @@ class OpenEpoch:
         return loops or self.passes.left(held_too=self.automatic)
 
     def _next(self, fed: list[BatchPass], *, check: bool = True) -> None:
-        """End the epoch, and begin the next one with the passes that feed it."""
+        """End the epoch, and begin the next one with the passes that continue."""
         self.passes.epoch = [one for one in self.passes.epoch if one not in fed]
         self.end(check=check)
         self._open(self.following, implicit=True)
         self.passes.end_epoch(fed)
 
     def feed(self) -> None:
-        """Take note of the passes that feed the training call that enters."""
+        """Record the passes that feed the training call that enters."""
         known = self.passes.loaders
         fed = self.passes.feed()
         step = next((step for step in self.steps.stack if step.accumulates), None)
@@ -152,7 +152,7 @@ class OpenEpoch:
             self._begin_pass(fed, step)
 
     def foresee(self, *, grad: bool) -> None:
-        """Take note of a pass that is going to feed the training, though a call of another phase comes first, such as for a label."""
+        """Record a pass that is going to feed the training, though a call of another phase comes first, such as for a label."""
         fresh = self.passes.ahead(grad=grad)
         step = next((step for step in self.steps.stack if step.accumulates), None)
         if fresh and self.passes.adopt(fresh, self.passes.loaders, by_optimizer=self._by_optimizer):
@@ -160,20 +160,20 @@ class OpenEpoch:
 
     @property
     def _by_optimizer(self) -> bool:
-        """Whether an optimizer's step tells the training loaders from others: where none has stepped the training calls do."""
+        """Whether optimizer steps tell the training loaders from others; without any, training calls do."""
         return self.rule in BY_OPTIMIZER and bool(self.seen.updates)
 
     def _begin_pass(self, fed: list[BatchPass], step: OpenStep | None) -> None:
-        """End the epoch, since one of the passes that feed the training begins a loader anew."""
+        """End the epoch, since one of the passes that feed the training begins a loader again."""
         if not self.automatic or self.epoch_steps is not None or not self.implicit:
             return
         if step is not None and not step.updates and fed[0].endless and self.rule in BY_OPTIMIZER:
-            self._turn = fed  # batches of an endless stream are accumulated over the end of a pass
+            self._turn = fed  # batches of an endless stream are accumulated across the end of a pass
         else:
             self._next(fed)
 
     def roll(self) -> None:
-        """Begin the next epoch where a training step is about to open and the epoch has had its steps."""
+        """Begin the next epoch if a training step is about to open and the epoch has all its steps."""
         if self.steps.stack or not self.implicit:
             return
         if self._turn is not None:

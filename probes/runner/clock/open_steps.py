@@ -36,7 +36,7 @@ class OpenStep:
         within: key of the item that it was opened in.
         batch: the pass whose batch the step is.
         single: whether it is over when its call is.
-        waits: whether it goes on after its call, for a backward, until anything else happens.
+        waits: whether it continues after its call, for a backward, until anything else happens.
         paused: whether a step of another phase runs within it.
         calls: outermost calls so far.
         running: calls that have not returned.
@@ -67,13 +67,13 @@ class OpenStep:
 
     @property
     def accumulates(self) -> bool:
-        """Whether it is a training step that the loop did not open, and nothing runs in it."""
+        """Whether it is a training step that the loop did not open, and no call of it is running."""
         return self.phase == TRAIN and self.item is None and not self.running
 
 
 @dataclass(slots=True)
 class OpenSteps:
-    """Opens, numbers and ends steps, and writes down what follows.
+    """Opens, numbers and ends steps, and adds the answers.
 
     Attributes:
         stack: the open steps; all but the innermost are paused, and several calls of other threads may overlap.
@@ -123,7 +123,7 @@ class OpenSteps:
         return step
 
     def go_on(self, step: OpenStep) -> OpenStep:
-        """Go on with a step while another one, within the same item, stays open."""
+        """Continue a step while another one, within the same item, stays open."""
         inner = step if self.stack[-1] is step else self.innermost()
         if inner is not step and inner is not None:
             self._pause(inner)
@@ -153,9 +153,9 @@ class OpenSteps:
         self.answers.append(StepOpened(phase, step.index))
 
     def end(self, step: OpenStep, *, keep: bool = True) -> None:
-        """Commit or drop a step, and go on with the one around it."""
+        """Commit or drop a step, and continue the one around it."""
         self.stack.remove(step)
-        returned = step.single and not step.running  # it only waits for a backward, whatever raises afterwards
+        returned = step.single and not step.running  # it only waits for a backward, so a later exception does not concern it
         keep = (keep or returned) and not step.raised
         if step.index >= 0:
             self.dropped += not keep
@@ -170,7 +170,7 @@ class OpenSteps:
                 self.end(step, keep=keep)
 
     def end_level(self, level: int, *, keep: bool = True) -> None:
-        """End the steps that were opened while at least `level` phases were named."""
+        """End the steps that were opened with at least `level` named phases."""
         for step in self.stack[::-1]:
             if step.level >= level:
                 self.end(step, keep=keep)
@@ -181,7 +181,7 @@ class OpenSteps:
             self.end(step)
 
     def end_waiting(self) -> None:
-        """End a step that is one call and that only waited for a backward."""
+        """End a step of a single call that only waited for a backward."""
         for step in [step for step in self.stack if step.single and not step.running]:
             self.end(step)
 
@@ -191,7 +191,7 @@ class OpenSteps:
             self.end(self.stack[-1])
 
     def take(self) -> Answers:
-        """What has followed since."""
+        """Take the answers since the last call."""
         if not self.answers:
             return ()
         answers, self.answers = tuple(self.answers), []

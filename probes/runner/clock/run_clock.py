@@ -27,7 +27,7 @@ from probes.runner.clock.open_steps import BatchLoop, OpenStep, OpenSteps
 
 @dataclass(slots=True)
 class RunClock:
-    """Takes events and returns what follows.
+    """Takes events and returns answers.
 
     Args:
         rule: what ends a step of phase `train`: `optimizer`, `update`, `batch` or `forward`.
@@ -80,7 +80,7 @@ class RunClock:
 
     @property
     def first_epoch(self) -> int:
-        """The epoch that a loop begins with: one that calls before the loop have opened is the loop's own."""
+        """The epoch that a loop begins with: an epoch that calls before the loop have opened becomes the loop's."""
         return self.current.first
 
     def begin_with(self, epoch: int) -> None:
@@ -88,7 +88,7 @@ class RunClock:
         self.current.following = epoch
 
     def resume(self, epoch: int, steps: Mapping[int, Mapping[str, int]]) -> None:
-        """Go on with a run that was begun before.
+        """Continue a run that was begun before.
 
         Args:
             epoch: the next epoch; the loop may name another.
@@ -116,11 +116,11 @@ class RunClock:
         return self.steps.take()
 
     def loop_raised(self, reason: str) -> None:
-        """An exception has left a loop over epochs or steps, and may yet be caught."""
+        """An exception has left a loop over epochs or steps; it may still be caught."""
         self.current.raised = reason
 
     def program_exits(self) -> None:
-        """The program ends by an exit code: a training step is dropped that no optimizer and no end of its pass has ended."""
+        """The program ends by an exit code: a training step without an optimizer step is dropped, unless its pass has ended."""
         ended = self.passes.main is not None and bool(self.passes.main.exhausted)
         for step in self.steps.stack:
             step.raised = step.raised or (step.phase == TRAIN and not step.updates and not ended)
@@ -147,13 +147,13 @@ class RunClock:
         return self.steps.take()
 
     def item_ids(self, key: Hashable, ids: Sequence[int | str]) -> None:
-        """The samples of an open item."""
+        """Sample ids for an open item."""
         for step in self.steps.stack:
             if step.item == key:
                 step.ids = tuple(ids)
 
     def item_ends(self, key: Hashable, *, keep: bool = True) -> Answers:
-        """An item is over; what is open within it ends too."""
+        """An item is over, and everything open within it."""
         self.steps.end_item(key, keep=keep)
         return self.steps.take()
 
@@ -162,12 +162,12 @@ class RunClock:
         self.current.loops[key] = BatchLoop()
 
     def loop_gives(self, key: Hashable, *, last: bool) -> None:
-        """It gives a batch; `last`, where that is known to be the last one."""
+        """The loop gives a batch; `last`, if it is known to be the last one."""
         if key in self.current.loops:
             self.current.loops[key].at_last = last
 
     def loop_ends(self, key: Hashable) -> None:
-        """It has given all its batches."""
+        """The loop has given all its batches."""
         self.current.loops.pop(key, None)
 
     def steps_end(self) -> Answers:
@@ -176,7 +176,7 @@ class RunClock:
         return self.steps.take()
 
     def phase_named(self, name: str) -> Answers:
-        """The loop names the phase of what comes; a training step that no optimizer has ended goes on afterwards."""
+        """The loop names the phase of the following calls; an open training step continues afterwards."""
         step = self.steps.innermost()
         if step is not None and step.item is None and (step.phase != TRAIN or step.updates):
             self.steps.end(step)
@@ -184,7 +184,7 @@ class RunClock:
         return self.steps.take()
 
     def phase_ends(self, *, raised: str = "") -> Answers:
-        """The phase that was named last ends; what was opened in it ends too, and is dropped where its body raised."""
+        """The phase that was named last ends, with its steps; they are dropped if its body raised."""
         self.steps.end_level(len(self.phases), keep=not raised)
         self.phases.pop()
         self.current.raised = raised or self.current.raised
@@ -230,7 +230,7 @@ class RunClock:
             return ()
         step, _ = self.calls.pop(thread)
         step.running -= 1
-        # An item is the loop's own, and without a loader nothing tells a batch that was skipped from a call that is tried again.
+        # An item belongs to the loop. Without a loader, a skipped batch cannot be told from a call that is retried.
         step.raised = raised and step.item is None and (step.phase != TRAIN or self.passes.has_main)
         if step.single and step in self.steps.stack and (raised or not step.waits):
             self.steps.end(step)
@@ -252,7 +252,7 @@ class RunClock:
         return self.steps.take()
 
     def ahead(self) -> tuple[str, int] | None:
-        """The phase and number of the step that a training call would open now; None where it would go on with an open one."""
+        """The phase and number of the step that a training call would open now; None if it would continue an open one."""
         item = self.steps.item()
         if item is not None and item.index < 0:
             phase = item.phase or TRAIN
@@ -280,7 +280,7 @@ class RunClock:
         return self.steps.go_on(step)
 
     def _is_over(self, step: OpenStep) -> bool:
-        """Whether a training call is the first behind a training step that the loop did not open."""
+        """Whether a training call is the first after a training step that the loop did not open."""
         if self.rule == "forward":
             return True
         if self.rule == "batch":
@@ -307,7 +307,7 @@ class RunClock:
         return self.steps.push(OpenStep(phase, len(self.phases), batch=batch))
 
     def _is_left(self, step: OpenStep) -> bool:
-        """Whether a call of another phase ends the open training step, rather than to run within it."""
+        """Whether a call of another phase ends the open training step instead of running within it."""
         return bool(step.updates) and not self.passes.has_main
 
     # What the loaders do
@@ -342,12 +342,12 @@ class RunClock:
         return self.steps.take()
 
     def _begins_a_loop(self, found: BatchPass) -> bool:
-        """Whether a loop over another loader begins behind one that made a step of each batch."""
+        """Whether a loop over another loader begins after one that made a step of each batch."""
         main = self.passes.main
         return found.phase == TRAIN and found.pulls == 1 and main is not None and main is not found and main.is_a_loop
 
     def pass_exhausted(self, key: Hashable) -> Answers:
-        """A pass has no more batches; a training step that an optimizer has ended is committed, as nothing of it can come."""
+        """A pass has no more batches; a training step with an optimizer step is committed, because it is complete."""
         found = self.passes.exhaust(key)
         if found is not None:
             self.steps.end_batch(found)
@@ -357,11 +357,11 @@ class RunClock:
         return self.steps.take()
 
     def pass_gone(self, key: Hashable) -> Answers:
-        """Nobody holds the iterator of a pass any more."""
+        """The iterator of a pass was deleted."""
         self.steps.end_batch(self.passes.drop(key))
         return self.steps.take()
 
     def loader_gone(self, loader: Hashable) -> Answers:
-        """Nobody holds a loader any more."""
+        """A loader was deleted."""
         self.passes.drop_loader(loader)
         return ()

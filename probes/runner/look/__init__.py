@@ -1,1 +1,1 @@
-"""One call of a model, looked at without a run directory."""
+"""Captures of one call of a model, without a run directory."""

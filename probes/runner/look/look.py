@@ -1,4 +1,4 @@
-"""Look at the values of one call: what a spec captures of it, in memory."""
+"""Look at the values of one call: the captures of a spec, in memory."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Look(SeriesIndex):
         self._source = source
 
     def sel(self, *, phase: Names = None, dtype: Names = None) -> Look:
-        """The look, narrowed to some phases and dtypes."""
+        """The look, restricted to some phases and dtypes."""
         return Look(self._source, self.output, self.loss, self._selection.narrowed(phase=phase, dtype=dtype))
 
     @cached_property
@@ -122,12 +122,12 @@ class SingleCall:
         self._said: list[str] = []
         self.engine = Engine(plan, self.files, PreviousAttempts(), automatic=False, rank=rank())
         self.engine.writer.disk_space.asked = True  # nothing goes to a disk
-        self.engine.failures.say = self._said.append  # what is missing is raised, or printed, at the end
+        self.engine.failures.say = self._said.append  # missing values are raised, or printed, at the end
         self.clock = self.engine.clock
         self._at: OutermostCall | None = None
 
     def run(self, args: tuple[Any, ...], kwargs: dict[str, Any], backward: Loss | None) -> Look:
-        """Call the model, and what comes after it."""
+        """Call the model, and the backward after it."""
         with self._hooks():
             output = self._call(args, kwargs)
             loss = None if backward is None else scalar_of(output, backward)
@@ -138,7 +138,7 @@ class SingleCall:
 
     @contextmanager
     def _hooks(self) -> Iterator[None]:
-        """The hooks are on the model, and the step is open; runs that are open overlook what is called."""
+        """Hooks are on the model, and the step is open; open runs ignore the calls."""
         engine, item, complete = self.engine, object(), False
         with ExitStack() as stack:
             for run in open_runs():
@@ -170,15 +170,15 @@ class SingleCall:
         return self._at
 
     def call_leaves(self, *, raised: bool) -> None:
-        """It returns, or raises."""
+        """The outermost call returns, or raises."""
         self.engine.leave(get_ident(), raised=raised)
 
     def ignores(self, module: Module) -> bool:
-        """No module: the first that is called is the model."""
+        """Ignores no module: the first module called is the model."""
         return False
 
     def _differentiate(self, loss: Tensor) -> None:
-        """Run the backward; the gradients that parameters had are put back, and no run that is open sees those of the look."""
+        """Run the backward; gradients of parameters are restored, and open runs do not see those of the look."""
         with ExitStack() as stack:
             for run in open_runs():
                 stack.enter_context(backward_aside(run.engine.moment, run.engine.schedule))

@@ -1,4 +1,4 @@
-"""Captures that stay in memory: what a journal and its file are to a run."""
+"""Captures that stay in memory: the counterpart of a journal and its file."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class MemoryJournal(BufferingWriter):
         self.fresh = []
 
     def abort(self) -> None:
-        """Drop them."""
+        """Drop the captures of the open step."""
         self.fresh = []
 
     def pause(self, step: Hashable) -> None:
@@ -60,7 +60,7 @@ class MemoryJournal(BufferingWriter):
         self.paused[step], self.fresh = self.fresh, []
 
     def resume(self, step: Hashable) -> None:
-        """Go on with a step that was paused."""
+        """Continue a step that was paused."""
         self.fresh = [*self.paused.pop(step, []), *self.fresh]
 
 

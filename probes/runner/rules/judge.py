@@ -18,13 +18,13 @@ from probes.plan import Plan
 from probes.signature import DTYPES
 from probes.spec.rules import Rule
 
-MOST_ELEMENTS = 1 << 16  # of a capture; what is larger is copied and compared for too long
+MOST_ELEMENTS = 1 << 16  # elements of a capture; larger ones take too long to copy and compare
 MOST_NAMED = 16  # numbers of a series that a verdict names
 Floats = NDArray[np.float64]
 
 
 class RuleJudge:
-    """The rules of a run, and what they found so far.
+    """The rules of a run, and their verdicts so far.
 
     Args:
         plan: the plan; its spec has the rules.
@@ -102,12 +102,12 @@ class RuleJudge:
 
     @property
     def verdicts(self) -> list[RuleVerdict]:
-        """What the rules found so far: a verdict for each series that broke a rule, the worst of each rule first."""
+        """The verdicts so far: one for each series that broke a rule, the worst of each rule first."""
         broken = [one for each in self._judged.values() for one in each if one.ever.any()]
         return in_order(sorted((one.verdict() for one in broken), key=lambda verdict: [*self.rules].index(verdict.rule)))
 
     def problems(self) -> list[Problem]:
-        """Why the run does not end well: rules with `then: fail` that were broken, and rules that judged nothing."""
+        """Reasons why the run fails: rules with `then: fail` that were broken, and rules that judged nothing."""
         found = []
         for name, rule in self.rules.items():
             where = self.plan.loaded.locate(("rules", name))
@@ -131,7 +131,7 @@ def _covers(rule: Rule, key: SeriesKey) -> bool:
 
 
 def _unfit(dtype: str, shape: tuple[int, ...]) -> str:
-    """Why captures cannot be judged; empty where they can."""
+    """The reason why captures cannot be judged; empty if they can."""
     elements = int(np.prod(shape, dtype=np.int64))
     if elements > MOST_ELEMENTS:
         return f"has {elements:,} elements, and rules judge at most {MOST_ELEMENTS:,}; add a transform such as `stats` or `norm`"
@@ -196,7 +196,7 @@ class JudgedNumbers:
         if (clock.epoch, clock.step) != self._place:
             self._serial, self._place = self._serial + 1, (clock.epoch, clock.step)
         out = ~self._within(numbers)
-        if not out.any():  # as nearly always: no row goes on
+        if not out.any():  # the usual case: no row continues
             self._length[:], self._step[:] = 0, -1
             return False
         self._count(numbers, self._beyond(numbers), out, clock)
@@ -226,7 +226,7 @@ class JudgedNumbers:
         return beyond
 
     def _count(self, numbers: Floats, excess: Floats, out: NDArray[np.bool_], clock: Clock) -> None:
-        """Make the rows of steps longer, or end them."""
+        """Extend the rows of steps, or end them."""
         begins = out & (self._length == 0)
         self._start[begins] = (clock.epoch, clock.step, clock.global_step)
         self._worst[:, begins] = numbers[begins], excess[begins]
@@ -237,7 +237,7 @@ class JudgedNumbers:
         self._worst[:, worse] = numbers[worse], excess[worse]
 
     def _keep(self, broken: NDArray[np.bool_]) -> None:
-        """Keep what is said of the rows that break the rule."""
+        """Store the facts on the rows that break the rule."""
         first = broken & ~self.ever
         self._since[first] = self._start[first]
         self.ever |= broken
@@ -246,7 +246,7 @@ class JudgedNumbers:
         self._value[worse], self._excess[worse] = self._worst[0][worse], self._worst[1][worse]
 
     def verdict(self) -> RuleVerdict:
-        """What is said of the series, which has broken the rule."""
+        """The verdict on the series, which has broken the rule."""
         broken = np.flatnonzero(self.ever)
         earliest = sorted(broken.tolist(), key=lambda at: (*self._since[at, :2].tolist(), at))
         worst = max(broken.tolist(), key=lambda at: (self._excess[at], np.isnan(self._value[at])))

@@ -1,4 +1,4 @@
-"""What fires the triggers of a run, and where it is."""
+"""The events that fire the triggers of a run, with their place."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ class TriggerEvent:
 
     @property
     def place(self) -> str:
-        """Where it is in the model."""
+        """The place in the model."""
         model = f" of model `{self.model}`" if self.model else ""
         return f"`{self.leaf}` of {f'`{self.target}`' if self.target else 'the root'} ({self.kind}){model}"
 
     @property
     def where(self) -> str:
-        """What it is and where it is in the model."""
+        """The event and its place in the model."""
         return self.place
 
     @property
     def when(self) -> str:
-        """Where it is in the run."""
+        """The place in the run."""
         further = {"microstep": self.microstep, "call": self.call, "backward": self.backward, "rank": self.rank}
         rest = "".join(f", {name} {number}" for name, number in further.items() if number > 0)
         return f"epoch {self.epoch}, {self.phase} step {self.step}{rest}"
@@ -59,12 +59,12 @@ class TriggerEvent:
 
 @dataclass(frozen=True)
 class ThresholdEvent(TriggerEvent):
-    """The first number of a step that is where the trigger says.
+    """The first number of a step that meets the condition of a trigger.
 
     Attributes:
         number: the number, as text.
         bounds: the bounds for which the trigger fires, such as `above 6`.
-        mean: mean of the numbers before, as text; empty where the bounds are absolute.
+        mean: mean of the numbers before, as text; empty if the bounds are absolute.
         deviation: standard deviations from it, as text.
     """
 
@@ -75,7 +75,7 @@ class ThresholdEvent(TriggerEvent):
 
     @property
     def where(self) -> str:
-        """What it is and where it is in the model."""
+        """The event and its place in the model."""
         return f"{self.number} for {self.place}"
 
     def __str__(self) -> str:

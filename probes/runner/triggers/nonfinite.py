@@ -1,4 +1,4 @@
-"""What a value that is not finite looks like: a cheap question, and an exact answer."""
+"""Detection of values that are not finite: a cheap check, and an exact description."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from probes.runner.triggers.event import TriggerEvent
 from probes.tensors import DTYPE_NAMES, local
 
-NARROWEST = 2  # bytes of the smallest floating type that has a sum of its own
+NARROWEST = 2  # bytes of the smallest floating type for which torch can sum
 
 
 def is_finite(tensor: Tensor) -> bool:
@@ -75,7 +75,7 @@ class NonfiniteEvent(TriggerEvent):
 
     @property
     def where(self) -> str:
-        """What it is and where it is in the model."""
+        """The event and its place in the model."""
         index = f" at [{', '.join(map(str, self.index))}]" if self.index else ""
         return f"{self.number} in {self.place}{index}"
 
@@ -87,7 +87,7 @@ class NonfiniteEvent(TriggerEvent):
 
 
 def numbers(tensor: Tensor) -> dict[str, Any]:
-    """Which elements of a tensor are not finite: the fields `index`, `number`, `nan`, `inf`, `elements`, `dtype` and `shape`.
+    """Describe the elements of a tensor that are not finite: `index`, `number`, `nan`, `inf`, `elements`, `dtype` and `shape`.
 
     Args:
         tensor: any shape, dtype and device, owned by the model, with an element that is not finite; only read.

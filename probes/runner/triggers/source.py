@@ -1,4 +1,4 @@
-"""Where the first value that is not finite was made: in which module, from which inputs and weights."""
+"""The source of the first value that is not finite: its module, with the state of inputs and weights."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ MOST_NAMED = 3  # tensors of a module
 
 
 class Source(NamedTuple):
-    """Where a value was made.
+    """The source of a value.
 
     Attributes:
         kind: `module`: a module with finite inputs and weights; `weights`: one whose weights are not finite; `forward`: the forward of a
             module itself, between two modules that it calls; `batch`: the input of the model; `backward`: the loss, or a backward;
             `unknown`.
-        module: path of the module that made it; None where that is not known.
-        text: a sentence; empty where nothing is known.
+        module: path of the module that made it; None if that is not known.
+        text: a sentence; empty if nothing is known.
     """
 
     kind: str
@@ -45,7 +45,7 @@ class SourceWatch:
         self._gradient = ""  # the last gradient
 
     def saw(self, binding: Binding, leaf: str, at: CaptureClock) -> None:
-        """A value is finite."""
+        """Record a finite value."""
         if binding.root == "input" and not binding.keys and not binding.op:
             self._inputs.add((binding.model, binding.module, at.microstep))
         if binding.root.startswith("grad"):

@@ -29,7 +29,7 @@ CommonFields = Callable[[], dict[str, Any]]
 
 
 class Place(NamedTuple):
-    """Which capture of a binding a value is."""
+    """The place of a value of a binding."""
 
     leaf: str
     call: int
@@ -101,11 +101,11 @@ class TriggerWatch:
     # In the hooks
 
     def look(self, binding: Binding, make: Callable[[CommonFields], TriggerEvent | None], at: CaptureClock, place: Place) -> None:
-        """Find out whether a value fires the triggers; only the first of a step that does counts.
+        """Check whether a value fires the triggers; only the first such value of a step counts.
 
         Args:
             binding: whose value it is.
-            make: the event of the value, from the fields that say where it is; None where it fires nothing.
+            make: the event of the value, from the fields that say where it is; None if it fires nothing.
             at: the clock of the value.
             place: its leaf, call and backward.
         """
@@ -160,14 +160,14 @@ class TriggerWatch:
         }
 
     def settled(self, binding: Binding) -> bool:
-        """Whether nothing that the open step may still show of a binding counts any more."""
+        """Whether the open step can fire nothing more for a binding."""
         return self.found is not None or (self.suspect is not None and self.scaled and _is_gradient(binding))
 
     def own_tensors(self, binding: Binding) -> tuple[str, ...]:
         """Names of the parameters and buffers of a binding's module that are not finite; none for a parameter itself."""
         return () if binding.hook == "tensor" else tuple(bad_tensors(self.trees[binding.model].nodes[binding.module].module))
 
-    # What GradScalers do
+    # Events of GradScalers
 
     def scaler_scaled(self, scaler: GradScaler, losses: Any) -> None:
         """Gradients may be scaled from now on."""
@@ -175,14 +175,14 @@ class TriggerWatch:
 
     def scaler_stepped(self, scaler: GradScaler, optimizer: Any, *, skipped: bool) -> None:
         """Count the gradient that waits as an overflow of the loss scale, where the scaler found one."""
-        if self.suspect is None or not scaler.is_enabled():  # asking for more would wait for the device
+        if self.suspect is None or not scaler.is_enabled():  # reading more would wait for the device
             return
         if any(found.item() for found in scaler._found_inf_per_device(optimizer).values()):
             self.dismissed.append(self.suspect)
             self.suspect = None
 
     def scaler_updated(self, scaler: GradScaler) -> None:
-        """Count the gradient that waits as the value that fires the triggers: the scaler found nothing wrong with any."""
+        """Fire the triggers for the waiting gradient: the scaler found no overflow."""
         if scaler.is_enabled():
             self.found, self.suspect = self.found or self.suspect, None
 
@@ -194,7 +194,7 @@ class TriggerWatch:
         return self.error is not None or (self.found is not None and self.quiet and self.found.then == "stop")
 
     def raise_stopped(self) -> None:
-        """Raise what stops training.
+        """Raise the event that stops training.
 
         Raises:
             Stopped: a trigger or a rule stops it.
@@ -203,10 +203,10 @@ class TriggerWatch:
             raise self.error
 
     def end_step(self, writer: CaptureWriter | None, phase: str, step: int, keep: bool) -> bool:
-        """Write the waiting captures where the step had a value that is not finite.
+        """Write the waiting captures if the step had an event.
 
         Args:
-            writer: the journal; None where the run captures no more.
+            writer: the journal; None if the run captures no more.
             phase: phase of the step.
             step: its number.
             keep: whether its body did not raise; an event is written even where it did.
@@ -281,19 +281,19 @@ class TriggeredRecorder(Recorder):
 
     @property
     def checks(self) -> list[ConditionCheck]:
-        """The conditions that are applied to its values: that of the trigger, and `where`."""
+        """The conditions on its values: that of the trigger, and `where`."""
         return [one for one in (self.check, self.where) if one is not None] + self.heard
 
     def filter_by(self, offer: Callable[[Tensor, CaptureClock, int, int], None]) -> None:
-        """Let what is given decide which captures are put; each value is checked for the trigger before."""
+        """Put only captures for which a condition holds; each value is checked for the trigger before."""
         self.filtered = offer
 
     def writer_for(self, writer: CaptureWriter) -> CaptureWriter:
-        """The buffer of the trigger in place of the journal."""
+        """The buffer of the trigger, used instead of the journal."""
         return self.waiting_writer.over(writer)
 
     def offer_where(self, tensor: Tensor, at: CaptureClock, call: int, backward: int) -> None:
-        """Check whether a value fires the trigger, whatever `where` says of it, and buffer it."""
+        """Check whether a value fires the trigger, independent of `where`, and buffer it."""
         if self.elsewhere:
             self.filtered(tensor, at, call, backward)
             return

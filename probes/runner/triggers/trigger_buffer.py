@@ -13,7 +13,7 @@ from probes.hooks.capture.run_state import LATE, CaptureWriter, RunState
 from probes.runner.capture_buffer import BufferedCapture, BufferingWriter
 from probes.signature import Descriptor
 
-COPY_OVERHEAD = 256  # bytes that a waiting capture takes in addition to its payload
+COPY_OVERHEAD = 256  # bytes that a waiting capture needs in addition to its payload
 
 
 class WaitingCapture(NamedTuple):
@@ -26,7 +26,7 @@ class WaitingCapture(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory that it takes."""
+        """The memory that it needs, in bytes."""
         return len(self.capture.payload) + COPY_OVERHEAD
 
 
@@ -48,7 +48,7 @@ class TriggerWriter(BufferingWriter):
         self.numbers: dict[int, tuple[Descriptor, int]] = {}
 
     def over(self, journal: CaptureWriter) -> TriggerWriter:
-        """The writer itself; descriptors that were made for another journal are dropped."""
+        """The writer itself; descriptors for another journal are dropped."""
         if journal is not self.journal:
             self.journal = journal
             self.descriptors = []
@@ -62,7 +62,7 @@ class TriggerWriter(BufferingWriter):
         self.buffer.take(WaitingCapture(self, epoch, capture, self.buffer.serial), self.window)
 
     def number(self, waiting: WaitingCapture, writer: CaptureWriter, epoch: int) -> int:
-        """The number that a writer gives to the descriptor of a capture that is written in an epoch."""
+        """The writer's number of the descriptor of a capture that is written in an epoch."""
         if writer is not self.numbered_by:
             self.numbered_by = writer
             self.numbers = {}
@@ -88,18 +88,18 @@ class StepWindow:
         self.open: deque[WaitingCapture] = deque()
 
     def oldest(self) -> WaitingCapture | None:
-        """The capture that has waited longest."""
+        """The oldest waiting capture."""
         while self.past and not self.past[0]:
             self.past.popleft()
         step = self.past[0] if self.past else self.open
         return step[0] if step else None
 
     def drop_oldest(self) -> None:
-        """Remove the capture that has waited longest."""
+        """Remove the oldest waiting capture."""
         (self.past[0] if self.past else self.open).popleft()
 
     def all(self) -> list[WaitingCapture]:
-        """Every capture that waits."""
+        """All waiting captures."""
         return [waiting for step in (*self.past, self.open) for waiting in step]
 
 
@@ -134,7 +134,7 @@ class TriggerBuffer:
             self._crowd_out()
 
     def _crowd_out(self) -> None:
-        """Drop the capture that has waited longest."""
+        """Drop the oldest waiting capture."""
         candidates = [(oldest.serial, window, oldest) for window in self.windows.values() if (oldest := window.oldest()) is not None]
         _, window, oldest = min(candidates, key=lambda candidate: candidate[0])
         window.drop_oldest()
@@ -162,7 +162,7 @@ class TriggerBuffer:
 
     def _drop(self, waiting: WaitingCapture, reason: str) -> None:
         self.nbytes -= waiting.nbytes
-        if waiting.epoch == self.moment.epoch:  # an earlier epoch's account is closed, and has counted it
+        if waiting.epoch == self.moment.epoch:  # the counters of an earlier epoch are closed, and include it
             waiting.writer.recorder.account.skip(reason)
 
     def end_epoch(self) -> None:
@@ -172,7 +172,7 @@ class TriggerBuffer:
                 waiting.writer.recorder.account.skip("filtered")
 
     def waiting(self) -> list[WaitingCapture]:
-        """Every capture that waits, in the order of capture."""
+        """All waiting captures, in the order of capture."""
         return sorted((waiting for window in self.windows.values() for waiting in window.all()), key=attrgetter("serial"))
 
     def write_out(self, writer: CaptureWriter, phase: str, step: int) -> dict[str, int]:

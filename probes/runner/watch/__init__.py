@@ -1,1 +1,1 @@
-"""The one place each that watches module calls, loaders and GradScaler."""
+"""The single watches of module calls, loaders, optimizers' scalers and backward calls in a process."""

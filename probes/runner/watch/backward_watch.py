@@ -45,11 +45,11 @@ class BackwardWatch:
             Tensor.backward = self._ours  # type: ignore[method-assign]  # restored by `remove`
 
     def remove(self, listener: BackwardListener) -> None:
-        """Listen no more; a method that the program has replaced since stays the program's."""
+        """Stop listening; a method that the program has replaced meanwhile stays in place."""
         self.listeners = tuple(one for one in self.listeners if one is not listener)
         if not self.listeners and self._ours is not None:
             if Tensor.backward is self._ours:
-                Tensor.backward = self._original  # type: ignore[method-assign]  # the very function found there
+                Tensor.backward = self._original  # type: ignore[method-assign]  # the original function, saved above
             self._ours = None
             self._scaled.clear()
 
@@ -80,4 +80,4 @@ class BackwardWatch:
 
 
 backward_watch = BackwardWatch()
-"""The process's one."""
+"""The instance of this process."""

@@ -35,10 +35,10 @@ class CallNumbers(Protocol):
         """The modules, by id, whose calls are numbered."""
 
     def enter(self, module: int) -> int | None:
-        """One of them is called; the number of its call around, in recursion."""
+        """A module is called; returns the number of the outer call of it, in recursion."""
 
     def leave(self, module: int, around: int | None) -> None:
-        """Its call returns, or raises."""
+        """The call returns, or raises."""
 
 
 class NoNumbers:
@@ -102,12 +102,12 @@ class ThreadCalls:
 
 
 class CallWatch:
-    """Stands in for `Module.__call__` while anybody listens.
+    """Replaces `Module.__call__` while there are listeners.
 
     `Module.__call__` is replaced once and stays so, since replacing it costs more than hundreds of calls of modules: every class
     derived from `Module` forgets its attributes. A global forward hook would not do: it sees neither keyword inputs nor what the
     module's own pre-forward hooks are about to see, and no exception. Hooks on the root would not do either: a program may call a
-    part of the model by itself at any time. A bound `call = model.__call__` that the program keeps goes on to work when nobody listens
+    part of the model by itself at any time. A bound `call = model.__call__` that the program keeps still works when nobody listens
     any more.
 
     A call that concerns nobody costs one look into a set, about a quarter of a hook that does nothing.
@@ -116,7 +116,7 @@ class CallWatch:
     def __init__(self) -> None:
         self.listeners: tuple[CallListener, ...] = ()
         self._outside = ThreadCalls()
-        self._threads: dict[int, ThreadCalls] = {}  # of the threads that some listener is in an outermost call on
+        self._threads: dict[int, ThreadCalls] = {}  # of the threads on which a listener is in an outermost call
         self._ignored: dict[tuple[int, ...], dict[int, weakref.ref[Module]]] = {}
         self._original: Call = Module.__call__
         self._direct = False
@@ -134,14 +134,14 @@ class CallWatch:
             self._in_place = True
 
     def remove(self, listener: CallListener) -> None:
-        """Listen no more."""
+        """Stop listening."""
         self._listen(tuple(one for one in self.listeners if one is not listener))
         if not self.listeners and Module.__call__ is self._wrapper:
             Module.__call__ = self._original  # type: ignore[method-assign]  # the very function found there
             self._in_place = False
 
     def silence(self) -> None:
-        """Nobody listens any more: a forked worker of a DataLoader goes its own way."""
+        """Remove all listeners: a forked worker of a DataLoader is independent."""
         self._threads.clear()
         self._listen(())
 
@@ -151,10 +151,10 @@ class CallWatch:
             known.clear()
 
     def _make(self) -> Call:
-        """The one function that stands in: what the program has bound, or wrapped, goes on to work for the next listener."""
+        """The one replacement function: references that the program keeps still work for the next listener."""
         watch, threads, outside = self, self._threads, self._outside
 
-        def __call__(module: Module, /, *args: Any, **kwargs: Any) -> Any:  # noqa: N807 - it stands in for Module.__call__
+        def __call__(module: Module, /, *args: Any, **kwargs: Any) -> Any:  # noqa: N807 - it replaces Module.__call__
             if is_dynamo_compiling():
                 return watch._original(module, *args, **kwargs)
             here, key = threads.get(get_ident(), outside), id(module)
@@ -164,7 +164,7 @@ class CallWatch:
             numbers = here.numbers
             if numbers is None:
                 return watch._look(here, module, args, kwargs)
-            running, drawn = numbers.running, numbers.drawn  # what `enter` and `leave` do, without two calls for each capture
+            running, drawn = numbers.running, numbers.drawn  # the same as `enter` and `leave`, without two calls for each capture
             around = running.get(key)
             running[key] = number = drawn.get(key, 0)
             drawn[key] = number + 1
@@ -179,7 +179,7 @@ class CallWatch:
         return __call__
 
     def _look(self, here: ThreadCalls, module: Module, args: Any, kwargs: Any) -> Any:
-        """A call that may be an outermost one for some listener, or whose number some want."""
+        """A call that may be an outermost one for a listener, or whose number a listener wants."""
         if not here.asks or id(module) in here.ignored:
             return self._number(here.inside, module, args, kwargs)
         thread = get_ident()
@@ -199,7 +199,7 @@ class CallWatch:
         """Call a module; its number is drawn once, for its inputs, outputs and gradients."""
         key = id(module)
         counting = []
-        for numbers in inside.values():  # no comprehension here and below: each is one more frame in every step
+        for numbers in inside.values():  # no comprehension here and below: each adds a frame in every step
             if key in numbers.counted:
                 counting.append((numbers, numbers.enter(key)))
         try:
@@ -236,7 +236,7 @@ class CallWatch:
         """Ask no more about a module that concerns none of the listeners that are in no outermost call."""
         key, known = id(module), self._threads.get(thread, self._outside).ignored
         if all(listener.ignores(module) for listener in self._others(self._threads.get(thread, self._outside).inside)):
-            known[key] = weakref.ref(module, lambda _: known.pop(key, None))  # its id may pass to another module
+            known[key] = weakref.ref(module, lambda _: known.pop(key, None))  # its id may be reused by another module
 
     def _leave(self, thread: int, entered: list[CallListener], *, raised: bool) -> None:
         inside = self._threads.get(thread, self._outside).inside
@@ -245,10 +245,10 @@ class CallWatch:
             if listener in self.listeners:
                 listener.call_leaves(raised=raised)
 
-    # What each thread is in
+    # Outermost calls by thread
 
     def _listen(self, listeners: tuple[CallListener, ...]) -> None:
-        """Change who listens."""
+        """Change the set of listeners."""
         self.listeners = listeners
         self._ignored.clear()
         self._fill(self._outside, {})
@@ -288,6 +288,6 @@ def calls_call_impl(function: Any) -> bool:
 
 
 call_watch = CallWatch()
-"""The process's one: two that replaced the same method could not be taken away in any order."""
+"""The instance of this process: two that replaced the same method could not be taken away in any order."""
 
 os.register_at_fork(after_in_child=call_watch.silence)

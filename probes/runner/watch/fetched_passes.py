@@ -11,7 +11,7 @@ from probes.runner.watch.watched_pass import LoaderListener, WatchedPass
 
 @dataclass
 class FetchedPasses:
-    """Reports when the loop comes to a batch, since the thread that fetches it is ahead: at the first training call after a step.
+    """Reports a batch when the loop uses it, since the thread that fetches is ahead: at the first training call after a step.
 
     Attributes:
         passes: in the order in which the other thread began to fetch.
@@ -50,7 +50,7 @@ class FetchedPasses:
                 listener.pass_gone(one.key)
             one.over = one.lost = False
         newest.used, self.due = TRAIN, True
-        del self.passes[: self.passes.index(newest)]  # in its place: the other thread may append meanwhile
+        del self.passes[: self.passes.index(newest)]  # in place: the other thread may append meanwhile
 
     def lose(self, watched: WatchedPass) -> bool:
         """The iterator of a pass is gone; whether the loop may still be at its batches. It does not return to one that was evaluated on."""
@@ -63,7 +63,7 @@ class FetchedPasses:
         return True
 
     def end(self, listener: LoaderListener) -> None:
-        """The listener is about to leave: what was fetched to its end has come to it."""
+        """The listener is about to leave: passes that were fetched completely have ended for it."""
         for one in self.passes:
             if one.over and one.used == TRAIN:
                 listener.pass_exhausted(one.key)

@@ -43,7 +43,7 @@ class ScalerWatch:
         self.listeners = (*self.listeners, listener)
 
     def remove(self, listener: ScalerListener) -> None:
-        """Listen no more; a method that the program has replaced since stays the program's."""
+        """Stop listening; a method that the program has replaced since stays the program's."""
         self.listeners = tuple(one for one in self.listeners if one is not listener)
         if self.listeners:
             return
@@ -114,4 +114,4 @@ def _kinds(kind: type[GradScaler]) -> Iterator[type[GradScaler]]:
 
 
 scaler_watch = ScalerWatch()
-"""The process's one."""
+"""The instance of this process."""

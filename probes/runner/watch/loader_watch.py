@@ -27,7 +27,7 @@ Call = Callable[..., Any]
 
 
 class LoaderWatch:
-    """Watches every DataLoader of the process while anybody listens.
+    """Watches every DataLoader of the process while there are listeners.
 
     A class derived from `DataLoader` may have an `__iter__` of its own, such as one that runs a single inner iterator for ever: a call of
     it is a pass, and the inner iterator's batches belong to the last one. Its iterators are the program's, and stay as they are.
@@ -48,8 +48,8 @@ class LoaderWatch:
         self._passes: dict[int, WatchedPass] = {}  # by the id of the iterator
         self._outer: dict[int, WatchedPass] = {}  # by the id of a loader with an `__iter__` of its own
         self._loaders: dict[int, int] = {}  # id of a loader -> its key
-        self._unserved: list[WatchedPass] = []  # those pulled since a model was called last
-        self._streams: list[FrameType] = []  # the generators in which the last pass was exhausted; held until the next begins
+        self._unserved: list[WatchedPass] = []  # those pulled since the last call of a model
+        self._streams: list[FrameType] = []  # the generators in which the last pass was exhausted; kept until the next pass begins
         self.gone: deque[tuple[str, int]] = deque()
         self._wrapped: list[tuple[type, str, Call, Call]] = []
         self._subclass_hook: Any = None
@@ -70,7 +70,7 @@ class LoaderWatch:
             self._report_again(watched, (listener,))
 
     def follow(self) -> None:
-        """A training call comes in this thread: the loop runs in it, unless the thread that trained before goes on."""
+        """A training call comes in this thread: the loop runs in it, unless the thread that trained before continues."""
         if self._trained and any(thread.ident == self.thread for thread in threading.enumerate()):
             return
         self.thread, self._trained = get_ident(), False
@@ -99,14 +99,14 @@ class LoaderWatch:
                 listener.batch_pulled(watched.key, grad=watched.grad, last=last, before=True)
 
     def model_called(self) -> None:
-        """A model was called, whatever it is: what was pulled in this thread is in use."""
+        """A model was called, whichever it is: the batches pulled in this thread are in use."""
         thread = get_ident()
         for watched in [one for one in self._unserved if one.thread == thread]:
             watched.served += 1
             self._unserved.remove(watched)
 
     def remove(self, listener: LoaderListener) -> None:
-        """Listen no more; a method that the program has replaced since stays the program's."""
+        """Stop listening; a method that the program has replaced since stays the program's."""
         self.fetched.end(listener)
         self.listeners = tuple(one for one in self.listeners if one is not listener)
         if self.listeners:
@@ -125,7 +125,7 @@ class LoaderWatch:
         self._loaders.clear()
 
     def settle(self) -> None:
-        """Report passes and loaders that are gone; the collector queues them at any time."""
+        """Report deleted passes and loaders; the garbage collector queues them at any time."""
         while self.gone and get_ident() == self.thread:
             event, key = self.gone.popleft()
             for listener in self.listeners:
@@ -139,7 +139,7 @@ class LoaderWatch:
         original: Any = DataLoader.__init_subclass__
         watch = self
 
-        def __init_subclass__(kind: Any, **options: Any) -> None:  # noqa: N807 - it stands in for the method
+        def __init_subclass__(kind: Any, **options: Any) -> None:  # noqa: N807 - it replaces the method
             original.__func__(kind, **options)
             watch._wrap_derived(kind)
 
@@ -163,7 +163,7 @@ class LoaderWatch:
         setattr(kind, name, ours)
 
     def _iter(self, original: Call) -> Call:
-        def __iter__(loader: Any) -> Any:  # noqa: N807 - it stands in for the method
+        def __iter__(loader: Any) -> Any:  # noqa: N807 - it replaces the method
             iterator = original(loader)
             if self._is_here():
                 self._began(loader, iterator, sys._getframe(1))
@@ -172,7 +172,7 @@ class LoaderWatch:
         return __iter__
 
     def _outer_iter(self, original: Call) -> Call:
-        def __iter__(loader: Any) -> Any:  # noqa: N807 - it stands in for the method
+        def __iter__(loader: Any) -> Any:  # noqa: N807 - it replaces the method
             if self._is_here():
                 self.settle()
                 self._outer[id(loader)] = self._begin(loader, sys._getframe(1))
@@ -202,7 +202,7 @@ class LoaderWatch:
         return watched
 
     def _key(self, loader: Any) -> int:
-        """The key of a loader; an id may pass on to another object."""
+        """The key of a loader; the id of an object may be reused."""
         known = self._loaders.get(id(loader))
         if known is None:
             known = self._loaders[id(loader)] = next(self._numbers)
@@ -212,7 +212,7 @@ class LoaderWatch:
         return known
 
     def _pull(self, original: Call) -> Call:
-        def __next__(iterator: Any) -> Any:  # noqa: N807 - it stands in for the method
+        def __next__(iterator: Any) -> Any:  # noqa: N807 - it replaces the method
             watched = self._passes.get(id(iterator)) if self._is_here() else None
             if watched is None:
                 return original(iterator)
@@ -275,7 +275,7 @@ class LoaderWatch:
 
 
 def _length(loader: Any) -> int:
-    """How many batches a loader gives; -1 where it does not say, or asking would make it warn."""
+    """The number of batches of a loader; -1 if it is not known, or if the question would make the loader warn."""
     if isinstance(loader.dataset, IterableDataset):
         return -1
     try:
@@ -285,7 +285,7 @@ def _length(loader: Any) -> int:
 
 
 def _generators(frame: FrameType | None) -> list[FrameType]:
-    """The generators that are running, the innermost first, down to a frame that is none."""
+    """The running generators, the innermost first, up to the first frame that is not a generator."""
     found = []
     while frame is not None and (frame.f_code.co_flags & inspect.CO_GENERATOR or frame.f_code.co_filename == __file__):
         if frame.f_code.co_filename != __file__:
@@ -304,4 +304,4 @@ def _derived(kind: type) -> list[type]:
 
 
 loader_watch = LoaderWatch()
-"""The process's one."""
+"""The instance of this process."""

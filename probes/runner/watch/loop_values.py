@@ -1,4 +1,4 @@
-"""Values of the training loop, on their way to the probes that capture them."""
+"""Logged values of the training loop, passed to the probes that capture them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOSS = "loss"
 
 
 class LoopValues:
-    """Gives logged values to the bindings that ask for them.
+    """Passes logged values to the bindings that name them.
 
     A value that is logged in an item of `run.steps` before the first call waits until that call makes a step of the item. An item
     that the program skips is no step, and what was logged in it is dropped.
@@ -82,7 +82,7 @@ class LoopValues:
                 self._give(name, as_tensors(name, value))
 
     def step_opens(self) -> None:
-        """A step has its number: what waited for it is stored, and what was logged in items that were skipped is dropped."""
+        """A step has its number: values that waited for it are stored, and those of skipped items are dropped."""
         held, self.held = self.held, []
         for step, name, tensors in held:
             if step.index >= 0:
@@ -101,7 +101,7 @@ class LoopValues:
                 self._log_groups(optimizer, model)
 
     def _log_groups(self, optimizer: Optimizer, model: str) -> None:
-        """Log each number of the groups; groups of further optimizers of the model are numbered on."""
+        """Log each number of the groups; the groups of further optimizers continue the numbering."""
         known = self._numbered.setdefault(model, WeakKeyDictionary())
         start = known.setdefault(optimizer, sum(len(one.param_groups) for one in known))
         groups = {str(start + index): group for index, group in enumerate(optimizer.param_groups)}
@@ -127,7 +127,7 @@ class LoopValues:
                 tap.log(name, tensors, self.moment)
 
     def _keep_labels(self, name: str, tensors: Any) -> None:
-        """Keep labels until the step is over; those of several calls one after the other."""
+        """Keep labels until the step is over; labels of several calls are concatenated."""
         found = self.moment.logged.setdefault(self.moment.opened, {})
         members = tensors if isinstance(tensors, list) else [tensors]
         if not all(isinstance(one, Tensor) for one in members):
@@ -147,7 +147,7 @@ class LoopValues:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether an option of an optimizer is a number, or a few, such as `betas`."""
+    """Whether an option of an optimizer is a number, or a few numbers, such as `betas`."""
     if isinstance(value, tuple | list):
         return bool(value) and all(_is_number(member) for member in value)
     return (isinstance(value, int | float) and not isinstance(value, bool)) or (isinstance(value, Tensor) and value.numel() == 1)

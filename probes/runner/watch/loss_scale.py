@@ -1,4 +1,4 @@
-"""Loss scales of a program: those of GradScalers are stored, those of other libraries are named as unknown."""
+"""Loss scales of a program: those of GradScalers are stored, those of other libraries are reported as unknown."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OTHERS = ("deepspeed", "apex", "colossalai", "fairscale", "megatron")  # librari
 
 
 def watch_losses(scales: LossScales, scaler: GradScaler, losses: Any) -> None:
-    """Have the backward of each loss that a scaler has scaled noticed.
+    """Observe the backward of each loss that a scaler has scaled.
 
     Args:
         scales: notices it.
@@ -50,7 +50,7 @@ def scale_lines(scales: LossScales, *, gradients: bool) -> Iterator[str]:
 
 
 def nonlinear(transforms: Sequence[Transform]) -> list[str]:
-    """The kinds of transforms whose result is not scaled as their input is."""
+    """The kinds of transforms whose result does not scale with their input."""
     return [transform.kind for transform in transforms if not _scales(transform)]
 
 

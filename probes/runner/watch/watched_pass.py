@@ -62,5 +62,5 @@ class WatchedPass:
 
     @property
     def ahead(self) -> int:
-        """Batches that were asked for before a model was called with the one before them."""
+        """Batches pulled since a model was last called."""
         return self.pulls - max(self.served, 1)
