@@ -260,9 +260,9 @@ class EditContext:
 
     Attributes:
         signature: dtype, rank and names of the axes of the value; sizes are those of the first value.
-        source: the tensor that `from` names, on the host; None where the edit has no `from`.
+        source: the tensor that `from` names, on the host; None if the edit has no `from`.
         given: the other tensors that the program gives, on the host, by name; it may give others between two calls.
-        input_of: gives the input of the call at a path, such as `input.attention_mask`; None where there is no call.
+        input_of: gives the input of the call at a path, such as `input.attention_mask`; None if there is no call.
     """
 
     signature: Signature

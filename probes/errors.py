@@ -19,8 +19,8 @@ class Problem:
         message: one sentence: what was found, and what is allowed; names and values in backticks, paths in double quotes.
         hint: the nearest name, or the command or key that mends it; may be empty.
         file: the file as the user named it; empty if there is none.
-        line: 1-based line, 0 where unknown.
-        column: 1-based column, 0 where unknown.
+        line: 1-based line, 0 if unknown.
+        column: 1-based column, 0 if unknown.
         width: number of characters the caret line underlines.
         source: the text of the line, without its end.
         path: the place in dotted YAML keys, such as `probes.acts.when`.

@@ -68,7 +68,7 @@ def is_local(directory: Path) -> bool:
 
 
 def process_namespace() -> str:
-    """The namespace that process numbers count in, which containers have for themselves; empty where there is none to ask for."""
+    """The namespace that process numbers count in, which containers have for themselves; empty if there is none to ask for."""
     try:
         return str(Path("/proc/self/ns/pid").readlink())
     except OSError:
@@ -76,7 +76,7 @@ def process_namespace() -> str:
 
 
 def started(pid: int) -> str:
-    """When a process began, in ticks since the machine started; empty where the system does not know."""
+    """When a process began, in ticks since the machine started; empty if the system does not know."""
     try:
         return Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[19]
     except (OSError, IndexError):

@@ -78,7 +78,7 @@ def is_granted(kind: str) -> bool:
 
 
 def find(family: str, kind: str) -> Plugin | None:
-    """The plug-in of a kind; None where none is installed.
+    """The plug-in of a kind; None if none is installed.
 
     Raises:
         PluginError: several distributions declare it.

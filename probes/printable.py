@@ -11,7 +11,7 @@ INDENT = "    "  # of the figures below a name
 LEAST = 16  # characters that are left of a name at least
 LEAST_NAMED = 32  # of the name of a row; with fewer, it says too little
 MOST_COMPARED = 2_000  # rows whose names are compared; of more, names may become the same
-SENTENCE = 24  # a text of more characters may go on in the next line of a terminal
+SENTENCE = 24  # a text of more characters may continue in the next line of a terminal
 SEPARATORS = "./:@"  # between the words of a name
 SEEN = frozenset("\t \u3000")  # the last is the space of ideographic scripts, as wide as their letters
 

@@ -24,7 +24,7 @@ class Descriptor(NamedTuple):
         dims: names of the axes, or None.
         coords: labels by axis name.
         attrs: further attributes of the series.
-        epoch: of the captures; None where it is the open one.
+        epoch: of the captures; None if it is the open one.
     """
 
     key: SeriesKey
@@ -95,9 +95,9 @@ class Signature:
     """What is known of a tensor.
 
     Attributes:
-        dtype: torch's name without prefix, or None where only a forward tells.
-        shape: sizes, None for a size that is not known; None where even the rank is not known.
-        dims: names of the axes; None where nobody named them.
+        dtype: torch's name without prefix, or None if only a forward tells.
+        shape: sizes, None for a size that is not known; None if even the rank is not known.
+        dims: names of the axes; None if nobody named them.
         coords: labels of an axis by its name, such as `stat` -> (`mean`, `std`).
     """
 
@@ -115,14 +115,14 @@ class Signature:
 
     @property
     def nbytes(self) -> int | None:
-        """Bytes of one capture, or None where dtype or a size is not known."""
+        """Bytes of one capture, or None if dtype or a size is not known."""
         if self.dtype is None or self.shape is None or None in self.shape:
             return None
         return DTYPES[self.dtype].itemsize * prod(size for size in self.shape if size is not None)
 
     @property
     def widened(self) -> str | None:
-        """The dtype in which floats are added up: float64 for itself, float32 for shorter ones; None where unknown."""
+        """The dtype in which floats are added up: float64 for itself, float32 for shorter ones; None if unknown."""
         return "float32" if self.dtype in ("float16", "bfloat16") else self.dtype
 
     def axis(self, dim: str | int) -> int:
@@ -168,7 +168,7 @@ class Signature:
         return Signature(self.dtype, shape, names, {name: labels for name, labels in self.coords.items() if name in (names or ())})
 
     def with_axis(self, axis: int, name: str, size: int | None, labels: Coord | None = None) -> Signature:
-        """The same with another axis in the place of one: of another size, name and meaning."""
+        """The same with another axis instead of one: of another size, name and meaning."""
         if self.ndim is None:
             return Signature(self.dtype)
         old = self.dims[axis] if self.dims is not None else None

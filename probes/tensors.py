@@ -47,7 +47,7 @@ def in_backward() -> bool:
 
 
 def children(value: object) -> list[tuple[str, Any]] | None:
-    """The keyed members of a container, or None where `value` is not one.
+    """The keyed members of a container, or None if `value` is not one.
 
     A mapping (a ModelOutput too) has its keys, a dataclass, a namedtuple and a SimpleNamespace their field names, a sequence indices,
     and a class that is registered with torch's pytree what its rule says. A field that was never set is no member.
@@ -236,7 +236,7 @@ class Composite(NotCapturable):
 
 
 def components(tensor: Tensor) -> Composite | None:
-    """The pieces of a sparse, nested or quantised tensor, with its size; None where it is dense.
+    """The pieces of a sparse, nested or quantised tensor, with its size; None if it is dense.
 
     Args:
         tensor: any, owned by the model.

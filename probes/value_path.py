@@ -169,7 +169,7 @@ class NamedInputs(NamedTuple):
 
     Attributes:
         names: its positional parameters.
-        rest: name of its `*args`; empty where it has none.
+        rest: name of its `*args`; empty if it has none.
     """
 
     names: tuple[str, ...]

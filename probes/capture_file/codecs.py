@@ -60,7 +60,7 @@ class Compression:
     encode: Encode
 
     def properties(self, shape: tuple[int, ...], itemsize: int) -> Any:
-        """Creation properties of a dataset in chunks, or None where it has no bytes to compress."""
+        """Creation properties of a dataset in chunks, or None if it has no bytes to compress."""
         if not prod(shape):
             return None
         properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)

@@ -36,8 +36,8 @@ class JournalSeries:
         dims: names of the axes where every capture has the same, else None.
         coords: labels by axis name.
         attrs: further attributes, those that all captures share.
-        variants: the attributes that captures do not share, one object for each combination of them; empty where all share all.
-        variant: (captures,) index into `variants`; 0 where there are none.
+        variants: the attributes that captures do not share, one object for each combination of them; empty if all share all.
+        variant: (captures,) index into `variants`; 0 if there are none.
         clocks: (captures,) epoch, step, microstep, call, backward and rank, in clock order.
         order: (captures,) how many captures of the same epoch, phase and step were taken before.
         global_steps: (captures,)

@@ -199,7 +199,7 @@ class Hdf5Group:
             return found
 
     def attribute(self, name: str) -> Any:
-        """One attribute, or None where there is none of this name."""
+        """One attribute, or None if there is none of this name."""
         with self._file.refusing(self.name):
             if not h5py.h5a.exists(self._id, name.encode()):
                 return None
@@ -266,7 +266,7 @@ class Hdf5File(Hdf5Group):
         return int.from_bytes(self.bytes[at : at + 8], "little")
 
     def release(self) -> None:
-        """Let go of the pages of the file that were read; they come back when they are touched."""
+        """Release the pages of the file that were read; they come back when they are touched."""
         self._file.bytes.madvise(mmap.MADV_DONTNEED)
 
     def check_format(self) -> None:

@@ -173,7 +173,7 @@ class DatasetStorage:
     Attributes:
         shape: its declared sizes.
         dtype: little-endian numpy dtype of the exact bits.
-        chunk: sizes of a chunk; empty where the dataset is not chunked.
+        chunk: sizes of a chunk; empty if the dataset is not chunked.
     """
 
     def __init__(self, path: Path, name: str, contents: mmap.mmap, dataset: Any, counted: StoredBytes, address: int) -> None:

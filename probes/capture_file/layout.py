@@ -35,7 +35,7 @@ class PlacedSeries:
     Attributes:
         series: the series.
         group: path of its group; no object stays open, as thousands of them make the HDF5 library slow.
-        offset: where the payloads start, one capture behind the other; None where they are in chunks, or have no bytes.
+        offset: where the payloads start, one capture behind the other; None if they are in chunks, or have no bytes.
         block_ends: for each digest block the index behind its last capture.
         block_offset: offset of the block digests.
     """

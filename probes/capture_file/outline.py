@@ -67,7 +67,7 @@ def joined(outlines: Sequence[SeriesOutline]) -> SeriesOutline:
 
 
 def common(shapes: Iterable[Shape]) -> Shape | None:
-    """The sizes that shapes share, None for each that differs; None where they differ in their number of axes."""
+    """The sizes that shapes share, None for each that differs; None if they differ in their number of axes."""
     found = set(shapes)
     if len({len(shape) for shape in found}) != 1:
         return None

@@ -41,7 +41,7 @@ def root_of_epoch(manifest: Mapping[str, Any], closing: Mapping[str, Any], captu
         closing: what the epoch's end said; its `weights` go before those of the manifest, its `steps` are counted.
         captures_root: digest of everything captured.
         captures: how many captures the file holds.
-        complete: whether the epoch came to its end.
+        complete: whether the epoch is complete.
 
     Returns:
         64 hex digits.

@@ -71,7 +71,7 @@ class SeriesPart(Protocol):
 
     @property
     def variants(self) -> Variants | None:
-        """The attributes that not all captures share, such as how a tensor is sharded; None where all share all."""
+        """The attributes that not all captures share, such as how a tensor is sharded; None if all share all."""
 
     def elements(self, first: int, last: int) -> NDArray[Any]:
         """The exact bits of the captures `first` to `last` (exclusive), flat, one after the other.

@@ -48,7 +48,7 @@ def _is_there(run: Path) -> bool:
 
 
 def _copied(task: Upload, url: str, before: str, alive: bool) -> str:
-    """Copy what is new, and return what failed; the same failure is printed once while the run goes on.
+    """Copy what is new, and return what failed; the same failure is printed once while the run continues.
 
     Raises:
         StorageError: the copy failed, and the run is over.

@@ -10,7 +10,7 @@ class Code(NamedTuple):
 
     Attributes:
         meaning: what is wrong, in a sentence.
-        wrong: a spec that has this problem, or the lines of one that do; empty where no spec can show it.
+        wrong: a spec that has this problem, or the lines of one that do; empty if no spec can show it.
         right: the same, mended.
         advice: why it happens, and what to do; may be empty where the example says it.
     """

@@ -29,7 +29,7 @@ def arming_order(tap: GradTap) -> int:
 
 
 def first_keys(taps: Sequence[Tap]) -> frozenset[str] | None:
-    """The members of the value that the taps ask for; None where one asks for all of it."""
+    """The members of the value that the taps ask for; None if one asks for all of it."""
     if any(not tap.keys or tap.keys[0] == "*" for tap in taps):
         return None
     return frozenset(tap.keys[0] for tap in taps)

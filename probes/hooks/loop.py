@@ -69,7 +69,7 @@ def as_tensors(name: str, value: Any, *, copies: bool = False) -> Any:
     Args:
         name: its name, for messages.
         value: a number, a tensor or an array of at most 65,536 elements, or a mapping or a list of such.
-        copies: whether it is kept while the program goes on, which may change its tensors in place.
+        copies: whether it is kept while the program continues, which may change its tensors in place.
 
     Returns:
         The same structure; floats as float64, integers as int64, tensors detached, in memory of their own where `copies`.

@@ -52,7 +52,7 @@ class OperationTap(Tap):
 
     Attributes:
         operation: what the spec names.
-        function: the function that a dotted name is; None where the bare name decides.
+        function: the function that a dotted name is; None if the bare name decides.
         calls: the tap of each n-th call.
     """
 
@@ -83,7 +83,7 @@ class OperationTap(Tap):
         return function_name(function) == self.operation.name
 
     def of_call(self, number: int) -> Tap | None:
-        """The tap of the n-th call; None where the spec names another."""
+        """The tap of the n-th call; None if the spec names another."""
         if self.operation.nth not in (None, number):
             return None
         found = self.calls.get(number)
@@ -255,7 +255,7 @@ def calling_frame(frame: FrameType | None) -> FrameType | None:
 
 
 def forward_around(frame: FrameType | None) -> FrameType | None:
-    """The same, for a function that the module's forward calls; None where a hook of ours on the module calls it, such as a transform."""
+    """The same, for a function that the module's forward calls; None if a hook of ours on the module calls it, such as a transform."""
     below = None
     while frame is not None and frame.f_code is not CALL_IMPL:
         if frame.f_code.co_filename != CALL_IMPL.co_filename:

@@ -71,7 +71,7 @@ class OptimizerTap(TensorTap):
 
 
 def state_of(optimizer: Optimizer, parameter: Tensor) -> Mapping[Any, Any] | None:
-    """What an optimizer keeps for a parameter; None where it keeps nothing under it."""
+    """What an optimizer keeps for a parameter; None if it keeps nothing under it."""
     state = getattr(optimizer, "state", None)  # a wrapper may have none
     found = state.get(parameter) if isinstance(state, Mapping) else None
     return found if isinstance(found, Mapping) and found else None

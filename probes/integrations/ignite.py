@@ -16,7 +16,7 @@ class IgniteProbes(TrainerFollower):
     """Captures while an engine of Ignite trains: each of its epochs is an epoch of the run, with the evaluation that follows it.
 
     An evaluator that the trainer starts at the end of an epoch belongs to that epoch. Ignite counts epochs from 1, the run from 0. When the
-    trainer goes on from a checkpoint (`trainer.load_state_dict`), give `resume=True`: the run goes on with the epoch of the trainer.
+    trainer continues from a checkpoint (`trainer.load_state_dict`), give `resume=True`: the run continues the epoch of the trainer.
 
     Args:
         spec: path of a spec, `preset:NAME`, a mapping or a Spec.

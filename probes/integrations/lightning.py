@@ -26,7 +26,7 @@ class LightningProbes(TrainerFollower, _CALLBACK):  # type: ignore[misc]  # its 
     """Captures while Lightning trains: each epoch of the trainer is an epoch of the run, its validation belongs to it.
 
     The probes are attached to the LightningModule, so paths are as in its `named_modules()`. The sanity check of the validation is
-    not captured. When Lightning goes on from a checkpoint, give `resume=True`: the run goes on with the epoch of the trainer.
+    not captured. When Lightning continues from a checkpoint, give `resume=True`: the run continues the epoch of the trainer.
 
     Args:
         spec: path of a spec, `preset:NAME`, a mapping or a Spec.

@@ -13,7 +13,7 @@ _CALLBACK: Any = import_optional("transformers", "transformers", "`TrainerProbes
 class TrainerProbes(TrainerFollower, _CALLBACK):  # type: ignore[misc]  # its base is of a package that may be absent when types are checked
     """Captures while a Trainer trains: each of its epochs is an epoch of the run, with the evaluation that follows it.
 
-    The probes are attached to the model that the Trainer was given. When the Trainer goes on from a checkpoint, give `resume=True`.
+    The probes are attached to the model that the Trainer was given. When the Trainer continues from a checkpoint, give `resume=True`.
     The Trainer reports no exception to its callbacks: after one, call `run.close(error)`, or the epoch stays in its journal, which
     can be read, and which `probes recover` seals.
 

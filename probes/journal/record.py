@@ -114,7 +114,7 @@ def seal_header(fields: bytes, check: int) -> bytes:
 
 
 def parse_header(raw: Buffer) -> tuple[RecordHeader, int] | None:
-    """A header and its check out of 64 bytes, or None where they cannot be one."""
+    """A header and its check out of 64 bytes, or None if they cannot be one."""
     magic, kind, flags, reserved, sequence, length, checked, digest = _FIELDS.unpack_from(raw)
     if magic != MAGIC or reserved or checked > length:
         return None

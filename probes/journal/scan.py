@@ -65,7 +65,7 @@ class Scan:
 
     @property
     def left_out(self) -> str:
-        """What is not here, in words; empty where all is."""
+        """What is not here, in words; empty if all is."""
         found = (
             (self.untrusted_commits, "steps without proof that their bytes came to the device"),
             (self.damaged_commits, "damaged steps"),

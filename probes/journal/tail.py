@@ -49,7 +49,7 @@ class JournalTail:
 
     Attributes:
         head: the JSON of HEAD.
-        end: the JSON of END; None as long as the epoch goes on.
+        end: the JSON of END; None as long as the epoch continues.
         descriptors: the JSON of the DESCRIPTORs, by id.
     """
 
@@ -90,7 +90,7 @@ class JournalTail:
                     self._check(end_fault(self.end))
 
     def bytes_at(self, offset: int, size: int) -> bytes | None:
-        """The bytes of a capture; None where the file was written over, or does not hold them."""
+        """The bytes of a capture; None if the file was written over, or does not hold them."""
         data = os.pread(self._descriptor, size, offset) if offset + size <= self._source.size else b""
         return data if len(data) == size and self.is_same() else None
 

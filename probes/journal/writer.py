@@ -243,7 +243,7 @@ class Journal:
             self._buffer = fresh
 
     def resume(self, step: Hashable) -> None:
-        """Go on with a step that was paused.
+        """Continue a step that was paused.
 
         Raises:
             StorageError: the file cannot be written.

@@ -23,7 +23,7 @@ class SecondTensor:
     """What the values of a binding are compared with.
 
     Attributes:
-        step: `previous` or `first`; empty where it is not the value of another step.
+        step: `previous` or `first`; empty if it is not the value of another step.
         series: probe, target and value of the binding whose value it is.
         suffix: its target, where the binding is compared with several; None otherwise.
         run: the run that holds it, with the probe, the target and a digest of its captures roots.
@@ -190,7 +190,7 @@ class Plan:
 
     @property
     def bytes_per_step(self) -> int | None:
-        """Bytes of one capture of every binding, or None where only a forward can tell."""
+        """Bytes of one capture of every binding, or None if only a forward can tell."""
         sizes = [binding.stored.nbytes for binding in self.bindings]
         return None if None in sizes else sum(size for size in sizes if size is not None)
 

@@ -75,7 +75,7 @@ class ProbeDraft:
 
 
 def likely_path(path: str, tree: Tree) -> str:
-    """The module that a wrong path probably means; empty where none is likely.
+    """The module that a wrong path probably means; empty if none is likely.
 
     The place counts before the letters: level by level the child of that name, or the one whose own name or class is most like it. So
     `attn` means the child of class `SelfAttention`, and not a module with similar letters somewhere else.

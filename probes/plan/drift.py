@@ -32,7 +32,7 @@ def renew(plan: Plan, trees: Trees) -> tuple[Trees, dict[int, str]]:
 
 
 def node_of(trees: Trees, binding: Binding) -> Node | None:
-    """The node of a binding's module; None where the model no longer has it, or has a module there that takes no hooks."""
+    """The node of a binding's module; None if the model no longer has it, or has a module there that takes no hooks."""
     node = trees[binding.model].nodes.get(binding.module)
     if node is None or binding.hook == "tensor":
         return node

@@ -44,7 +44,7 @@ def tensor_of(value: Any) -> Tensor:
 
 
 def given_name(edit: Edit | None) -> str:
-    """The name of the tensor that the program gives to an edit; empty where it gives none."""
+    """The name of the tensor that the program gives to an edit; empty if it gives none."""
     source: EditSource | None = getattr(edit, "from_", None)
     return (source.given or "") if source is not None else ""
 

@@ -20,7 +20,7 @@ class OutlineRow:
         path: canonical path, with `{0..11}` for a level that is folded; a glob of a spec can be written so too.
         kind: class name.
         nodes: the modules of the row.
-        parameters: number of parameters of one of them with all below it; None where one is not initialized yet.
+        parameters: number of parameters of one of them with all below it; None if one is not initialized yet.
         shared: path of the module that this one is another name of, or empty.
     """
 
@@ -83,7 +83,7 @@ def _sizes(tensor: Tensor | None) -> Hashable:
 
 
 def count_parameters(node: Node) -> int | None:
-    """Parameters of a module and all below it, each once; None where one is not initialized yet."""
+    """Parameters of a module and all below it, each once; None if one is not initialized yet."""
     parameters = list(node.module.parameters())
     if any(is_lazy(parameter) for parameter in parameters):
         return None

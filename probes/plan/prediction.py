@@ -26,8 +26,8 @@ class Predicted:
         binding: the binding.
         leaf: the leaf, such as `output.0`; the binding's value where nothing is known of it.
         stored: what one capture is.
-        calls: captures for each call of the model; None where that is not known.
-        problem: why nothing would be stored; empty where nothing is wrong.
+        calls: captures for each call of the model; None if that is not known.
+        problem: why nothing would be stored; empty if nothing is wrong.
         called: whether the module was called, so that the problem is one of each call.
     """
 
@@ -40,7 +40,7 @@ class Predicted:
 
     @property
     def nbytes(self) -> int | None:
-        """Bytes for each call of the model, or None where they are not known."""
+        """Bytes for each call of the model, or None if they are not known."""
         return None if self.stored.nbytes is None else self.stored.nbytes * (1 if self.calls is None else self.calls)
 
 
@@ -97,7 +97,7 @@ def _of(plan: Plan, binding: Binding, values: Values | None) -> Iterator[Predict
 
 
 def _keys(plan: Plan, binding: Binding) -> tuple[str, ...]:
-    """The keys of a binding, with the name of the parameter of `forward` in the place of its index."""
+    """The keys of a binding, with the name of the parameter of `forward` instead of its index."""
     if ROOTS.get(binding.root, binding.root) != "input" or not binding.keys or not binding.keys[0].isdigit():
         return binding.keys
     names, rest, _ = forward_signature(plan.trees[binding.model].nodes[binding.module].module.forward)

@@ -30,7 +30,7 @@ def resolve(spec: Any, model: Module | Mapping[str, Module], given: Mapping[str,
     Args:
         spec: what `load_spec` takes, or a LoadedSpec.
         model: the model, or several by name.
-        given: tensors for edits with `from: {given: NAME}`; None where they are not known yet, so that none is missing.
+        given: tensors for edits with `from: {given: NAME}`; None if they are not known yet, so that none is missing.
 
     Raises:
         SpecError: the spec is not valid.

@@ -12,7 +12,7 @@ from probes.signature import Signature
 
 MOST = 8  # targets that are listed one by one
 Values = Callable[[Node], Mapping[str, Signature]]
-"""The tensors that a module's first call took and gave, by leaf path; empty where it did not fire."""
+"""The tensors that a module's first call took and gave, by leaf path; empty if it did not fire."""
 
 
 @dataclass(frozen=True)

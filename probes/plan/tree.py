@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
-# Attribute name -> base classes of the wrapper that keeps the wrapped module there; empty where the name alone is proof.
+# Attribute name -> base classes of the wrapper that keeps the wrapped module there; empty if the name alone is proof.
 WRAPPERS: dict[str, tuple[str, ...]] = {
     "module": ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel", "AveragedModel"),
     "_orig_mod": (),
@@ -117,7 +117,7 @@ class Tree:
         return tuple(path for path in self._aliases[id(node.module)] if path != node.path)
 
     def owner(self, module: Module) -> Node | None:
-        """The first node of a module object, or None where it is not in the tree."""
+        """The first node of a module object, or None if it is not in the tree."""
         return self.owners.get(id(module))
 
     def first(self, node: Node) -> Node:
@@ -131,7 +131,7 @@ class Tree:
         return (self.nodes[name] for name in paths if name in self.nodes)
 
     def compiled_region(self, path: str) -> Node | None:
-        """The outermost compiled module at or above a path; None where no module around it is compiled.
+        """The outermost compiled module at or above a path; None if no module around it is compiled.
 
         A compiled *function* that calls the model leaves no trace on it and is not seen.
         """
@@ -157,7 +157,7 @@ class Tree:
 
 
 def wrapped(module: Module) -> tuple[str, Module] | None:
-    """The attribute and the module that a wrapper keeps, or None where `module` is no wrapper."""
+    """The attribute and the module that a wrapper keeps, or None if `module` is no wrapper."""
     for name, classes in WRAPPERS.items():
         if name not in module._modules:  # asked like this, since the table of a ScriptModule has no `get`
             continue

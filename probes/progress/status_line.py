@@ -56,7 +56,7 @@ class StatusLine:
                     delattr(one, name)
 
     def show(self, text: str) -> None:
-        """Show a text in the place of the one before; one that is wider than the terminal is cut."""
+        """Show a text instead of the one before; one that is wider than the terminal is cut."""
         if self.usable and not self._unfinished:
             self._draw(f"{ERASE}{text[: max(shutil.get_terminal_size().columns - 1, 1)]}")
             self._shown = True

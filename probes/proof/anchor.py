@@ -72,7 +72,7 @@ def check_anchors(ledgers: Sequence[LedgerContents], anchors: Sequence[str], wor
 
 
 def _found(ledgers: Sequence[LedgerContents], anchor: str) -> dict[str, int] | None:
-    """How many lines of each ledger an anchor covers; None where it is of no state of these ledgers."""
+    """How many lines of each ledger an anchor covers; None if it is of no state of these ledgers."""
     for heads, lines in _states(ledgers):
         if run_head(heads).startswith(anchor):
             return lines

@@ -130,7 +130,7 @@ def _tolerances(side: Directory, rtol: float | None, atol: float | None) -> dict
 
 
 def _resolved(side: Directory) -> dict[str, Any]:
-    """The resolved spec of a run; empty where its files have none."""
+    """The resolved spec of a run; empty if its files have none."""
     for entry in side.current:
         if not entry.sealed:
             continue
@@ -183,7 +183,7 @@ def _numbered(value: Any) -> Any:
 
 
 def _closing(side: Directory, at: int) -> dict[str, Any]:
-    """What one of the files that count says of the end of its epoch; empty where there is none."""
+    """What one of the files that count says of the end of its epoch; empty if there is none."""
     found = side.file(side.current[at].name).document("closing") if side.current else None
     return found if isinstance(found, dict) else {}
 

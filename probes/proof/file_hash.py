@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from probes.digest import Hasher
 
-SLICE_BYTES = 32 << 20  # long enough to leave the interpreter to the other thread, short enough to let go of what was read
+SLICE_BYTES = 32 << 20  # long enough to leave the interpreter to the other thread, short enough to release what was read
 
 
 class Hashes(NamedTuple):

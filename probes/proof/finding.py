@@ -62,9 +62,9 @@ class CheckedFile:
         file: its name.
         bytes: its size.
         captures: how many captures it holds.
-        captures_root: as computed from what it holds; empty where it could not be.
+        captures_root: as computed from what it holds; empty if it could not be.
         epoch_root: likewise.
-        file_blake3: of its bytes; empty where nothing asked for it.
+        file_blake3: of its bytes; empty if nothing asked for it.
         file_sha256: of its bytes, where asked for; else empty.
         ok: whether nothing but notes was found in it.
     """
@@ -99,7 +99,7 @@ class Verdict:
         alone: whether it is one file without a ledger beside it, so that nothing but its own digests was compared.
         runs: how many runs were verified.
         signed_by: who signed the anchors, where that was checked.
-        weights: digest of the weights at the first start of the run, the same in every layout; empty where it is not known.
+        weights: digest of the weights at the first start of the run, the same in every layout; empty if it is not known.
     """
 
     path: str

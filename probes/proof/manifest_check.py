@@ -23,7 +23,7 @@ class ReadManifest(NamedTuple):
     """A manifest as a file has it.
 
     Attributes:
-        data: plain data; empty where the text is not a JSON object.
+        data: plain data; empty if the text is not a JSON object.
         digest: BLAKE3 of its canonical JSON, so that `1`, `1.0` and `true` are three values.
     """
 
@@ -77,7 +77,7 @@ def check_origin(file: str, texts: Mapping[str, bytes], manifest: Mapping[str, A
     Args:
         file: name of the file, for the findings.
         texts: content of the text datasets by name; those that the file lacks are left out.
-        manifest: the parsed manifest; empty where it is not a JSON object.
+        manifest: the parsed manifest; empty if it is not a JSON object.
         attributes: of the file's root.
     """
     if "manifest" in texts and not manifest:
@@ -104,7 +104,7 @@ def check_origin(file: str, texts: Mapping[str, bytes], manifest: Mapping[str, A
 
 
 def _of_spec(resolved: bytes, proof: str) -> str:
-    """The identity of a resolved spec; empty where the text is none."""
+    """The identity of a resolved spec; empty if the text is none."""
     try:
         return spec_identity(plain_object(resolved), proof)
     except (ValueError, KeyError, TypeError, AttributeError, FileRefused):

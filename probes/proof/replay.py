@@ -26,8 +26,8 @@ class ExpectedRoot(NamedTuple):
     """A captures root that was given, beside the one that came out.
 
     Attributes:
-        root: what was given; empty where the replay made a file too many.
-        found: what came out; empty where it made one too few.
+        root: what was given; empty if the replay made a file too many.
+        found: what came out; empty if it made one too few.
     """
 
     root: str
@@ -45,7 +45,7 @@ class Replay(NamedTuple):
     Attributes:
         out: directory of the new run.
         changes: what was not as recorded, and was accepted.
-        difference: of the recorded and the new run; None where roots were expected instead.
+        difference: of the recorded and the new run; None if roots were expected instead.
         expected: the roots that were given, by epoch.
     """
 
@@ -76,7 +76,7 @@ def replay(
         path: the recorded run; with `expect`, its run.json and spec.yaml are enough.
         out: directory of the new run; absent or empty.
         directory: where to run it; by default where it was run, or here where the script is not there.
-        anyway: go on although something is no longer as it was recorded.
+        anyway: continue although something is no longer as it was recorded.
         expect: captures roots to compare with, by epoch, instead of the recorded captures.
         bitwise: compare bit for bit, whatever tolerances the spec names.
         agreed: gets what would be executed, before any program is run in its directory; the replay ends where it returns false.

@@ -71,7 +71,7 @@ def _place(folder: Path, name: str, room: Path) -> Path:
 
 
 def _resolved(run: Path, manifest: Manifest) -> Any:
-    """The resolved spec of a sealed file of the run; empty where there is none."""
+    """The resolved spec of a sealed file of the run; empty if there is none."""
     for path in sorted(run.glob("epoch-*.h5")):
         text = SealedFile(path).root.content("resolved")
         if sha256(text).hexdigest() == manifest.spec.resolved_sha256:

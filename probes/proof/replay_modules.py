@@ -75,10 +75,10 @@ def _is_file(path: Path) -> bool:
 
 
 def in_place_of_others(directory: Path) -> tuple[str, ...]:
-    """The names in a directory that Python imports in the place of its own modules, or of packages that probes uses.
+    """The names in a directory that Python imports instead of its own modules, or of packages that probes uses.
 
     Raises:
-        UsageError: one would be imported in the place of probes itself, which would then not be what runs.
+        UsageError: one would be imported instead of probes itself, which would then not be what runs.
     """
     own = directory / "probes"
     if (_is_file(directory / "probes.py") or _is_file(own / "__init__.py")) and own.resolve() != PACKAGE:

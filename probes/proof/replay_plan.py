@@ -60,10 +60,10 @@ class ReplayPlan(NamedTuple):
         words: the command, with the name of the spec instead of a path to it.
         plugins: the plug-ins that it would be allowed to import.
         functions: the files of the spec whose functions it would be allowed to run, with their recorded digests.
-        anchored_by: head of the ledger that the recorded run has; empty where only its manifest and spec are there.
+        anchored_by: head of the ledger that the recorded run has; empty if only its manifest and spec are there.
         imported: SHA-256 of the files of modules that were imported while the recorded run went on, by name.
         modules: files below the directory that the script imports, and that the recorded run did; with what is not as it was recorded.
-        in_place: names in the directory that Python imports in the place of its own modules.
+        in_place: names in the directory that Python imports instead of its own modules.
         files: what the spec reads beside code: tensors of edits, and runs to compare with.
     """
 
@@ -255,7 +255,7 @@ def _plugin_changes(plugins: Iterable[PluginRecord]) -> Iterator[Change]:
 
 
 def script_file(script: str, directory: Path) -> Path | None:
-    """The file of a recorded script or `-m module`, or None where it is not below the directory, links resolved."""
+    """The file of a recorded script or `-m module`, or None if it is not below the directory, links resolved."""
     if script.startswith("-m "):
         parts = script.removeprefix("-m ").split(".")
         place = directory.joinpath(*parts)
@@ -318,7 +318,7 @@ def write_spec(run: Path, manifest: Manifest, room: Path) -> Path:
 
 
 def recorded_launcher(run: Path) -> str:
-    """What started the processes of a recorded launch; empty where it has no name, and for one process."""
+    """What started the processes of a recorded launch; empty if it has no name, and for one process."""
     return next((one.launcher for one in launches(run).values()), "") if run.is_dir() else ""
 
 

@@ -29,7 +29,7 @@ class StartCheck:
     """Reads the manifests of a run and collects what is wrong with them.
 
     Attributes:
-        manifests: name of the file -> content; empty where it is not a JSON object.
+        manifests: name of the file -> content; empty if it is not a JSON object.
         named: name of the manifest -> names of the other files whose digests it states, and that have them.
         findings: what is wrong.
     """

@@ -44,9 +44,9 @@ class FileVerification:
     Attributes:
         name: of the file.
         findings: what is wrong with it.
-        attributes: of its root; empty where it could not be opened.
+        attributes: of its root; empty if it could not be opened.
         captures: how many captures it holds.
-        captures_root: as computed; empty where it could not be.
+        captures_root: as computed; empty if it could not be.
         epoch_root: likewise.
         file_root: likewise; empty also where the file was sealed by `proof.v1`, which has none.
         manifest: the manifest in it, as plain data.
@@ -79,7 +79,7 @@ def verify_file(path: Path, captures: int | None = None, origins: CheckedOrigins
 
     Args:
         path: the file.
-        captures: how many captures the ledger lists for it; None where there is no ledger.
+        captures: how many captures the ledger lists for it; None if there is no ledger.
         origins: what was found in the manifests of other files of the run.
 
     Returns:
@@ -245,7 +245,7 @@ class _FileCheck:
         return self._members(group, needed | columns | axes | OF_LAYOUT.get(str(attributes.get("layout")), set()), more)
 
     def _digests(self, file: SealedFile, group: Hdf5Group, part: SealedPart) -> SeriesDigests | None:
-        """Read all bytes of a series; None where they cannot be read."""
+        """Read all bytes of a series; None if they cannot be read."""
 
         def has_read(size: int) -> None:
             self._bytes_read += size
@@ -305,6 +305,6 @@ def _named(record: object) -> tuple[str, str] | None:
 
 
 def _gaps(text: bytes | None) -> list[Gap] | None:
-    """The gaps of a file, or None where they cannot be read."""
+    """The gaps of a file, or None if they cannot be read."""
     rows = _json(text)
     return [(SeriesKey(*row[:4]), row[4], row[5]) for row in rows] if are_gaps(rows) else None

@@ -80,7 +80,7 @@ class ChildImports(MetaPathFinder):
         self.follow()
 
     def share(self) -> Any:
-        """The file as a child that is being started gets it; None where none is, or there is no file."""
+        """The file as a child that is being started gets it; None if none is, or there is no file."""
         return None if self._file is None or context.get_spawning_popen() is None else reduction.DupFd(self._file)
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
@@ -119,12 +119,12 @@ class _AskedToNote:
 
 
 def follow_in_child(shared: Any) -> None:
-    """Begin to note in a child of `spawn` or `forkserver`; it goes on without, whatever fails."""
+    """Begin to note in a child of `spawn` or `forkserver`; it continues without, whatever fails."""
     with suppress(Exception):
         child_imports.follow_from(shared.detach())
 
 
 child_imports = ChildImports()
-"""The process's one."""
+"""The instance of this process."""
 
 _ATTRIBUTE = "_probes_imports"

@@ -47,7 +47,7 @@ def code(script: str | None, file: Path | None, argv: Sequence[str], automatic: 
         unknown: takes what could not be found out, and why.
 
     Returns:
-        The record, and the text of the difference to the commit; empty where there is none.
+        The record, and the text of the difference to the commit; empty if there is none.
     """
     arguments = tuple(without_home(argument) for argument in redacted(argv))
     state, diff = None, b""

@@ -87,7 +87,7 @@ def _content(own: dict[str, Any]) -> dict[str, Any]:
 
 
 def _size(value: Any) -> int:
-    """How many bytes of a value are to be hashed; 0 where it is of another kind, or not in the memory of the CPU."""
+    """How many bytes of a value are to be hashed; 0 if it is of another kind, or not in the memory of the CPU."""
     if type(value) is Tensor:
         plain = value.device.type == "cpu" and value.layout is torch.strided and not value.is_quantized
         return value.nbytes if plain and value.numel() and value.data_ptr() else 0
@@ -123,7 +123,7 @@ def _sampler(sampler: Any, depth: int = 0) -> dict[str, Any]:
 
 
 def _seed(generator: Any) -> int | None:
-    """The seed of a generator; None where numbers come from the generator of PyTorch, whose state the manifest has."""
+    """The seed of a generator; None if numbers come from the generator of PyTorch, whose state the manifest has."""
     return generator.initial_seed() if isinstance(generator, Generator) else None
 
 

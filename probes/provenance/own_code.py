@@ -135,7 +135,7 @@ class _OwnCode:
 
 
 def _digest_of(function: Callable[[Any], Any]) -> str | None:
-    """SHA-256 of the source of a function; None where Python has none."""
+    """SHA-256 of the source of a function; None if Python has none."""
     try:
         return sha256(inspect.getsource(function).encode()).hexdigest()
     except (OSError, TypeError):

@@ -46,4 +46,4 @@ class ProcessStarts:
 
 
 process_starts = ProcessStarts()
-"""The process's one."""
+"""The instance of this process."""

@@ -1,4 +1,4 @@
-"""What surrounds a run, looked at again while it goes on: settings that the program has changed, and modules that it has imported since."""
+"""The environment of a run, checked again while it continues: settings that the program changed, and modules that it imported since."""
 
 from __future__ import annotations
 

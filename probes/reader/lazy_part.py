@@ -56,7 +56,7 @@ class LazyPart:
 
     @cached_property
     def shape(self) -> tuple[int, ...] | None:
-        """The shape of every capture, or None where captures differ; see `SeriesPart.shape`."""
+        """The shape of every capture, or None if captures differ; see `SeriesPart.shape`."""
         return self.part().shape
 
     @cached_property
@@ -65,5 +65,5 @@ class LazyPart:
         return self.part().steps
 
     def sample_ids(self) -> StepIds | None:
-        """The sample ids of each step of the file, or None where the run has none."""
+        """The sample ids of each step of the file, or None if the run has none."""
         return self._source.ids(self.entry.name, self._address.key.phase)

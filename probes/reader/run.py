@@ -133,7 +133,7 @@ class RunReader(SeriesIndex):
 
     @property
     def weights(self) -> str | None:
-        """Digest of parameters and buffers at the first start, the same however they lie on ranks; None where a rank does not state it."""
+        """Digest of parameters and buffers at the first start, the same however they lie on ranks; None if a rank does not state it."""
         return weights_at_start(self._directory.path) if self._directory.path.is_dir() else None
 
     @property

@@ -265,7 +265,7 @@ class Series:
 
     @cached_property
     def signature(self) -> Signature:
-        """dtype, sizes, names and labels of a capture; a size is None where captures differ."""
+        """dtype, sizes, names and labels of a capture; a size is None if captures differ."""
         first, shapes = self._first, self._captures.shapes
         if len({len(shape) for shape in shapes}) > 1:
             return Signature(first.dtype, None, None, first.coords)

@@ -112,7 +112,7 @@ class SeriesSet(Sequence[Series]):
         return plot_series(single[0], ax) if len(single) == 1 and label is None else plot_layers(single, ax, label)
 
     def arrow(self, *, wide: bool = False) -> Any:
-        """All captures as a `pyarrow.RecordBatchReader`, which reads them as it goes on: for pandas, polars, DuckDB and others.
+        """All captures as a `pyarrow.RecordBatchReader`, which reads them on demand: for pandas, polars, DuckDB and others.
 
         Args:
             wide: see `export`.

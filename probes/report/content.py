@@ -32,7 +32,7 @@ class RunContent:
     Attributes:
         name: the run as it was named.
         verdict: of its verification.
-        manifest: its provenance; empty where it cannot be read.
+        manifest: its provenance; empty if it cannot be read.
         spec: its spec as it was written.
         state: how each epoch ended.
         captures: of each series.

@@ -48,7 +48,7 @@ def _has_samples(series: Series) -> bool:
 
 
 def _projected(series: Series, every: Sequence[Series]) -> dict[str, Any] | None:
-    """The rows of the last epoch of a series as points; None where there are too few, or all are the same."""
+    """The rows of the last epoch of a series as points; None if there are too few, or all are the same."""
     sizes, epoch = series.row_sizes, int(series.clocks["epoch"].max())
     of_epoch = np.flatnonzero(series.clocks["epoch"] == epoch)
     read = of_epoch[evenly(len(of_epoch), max(1, MOST_BYTES * len(series) // max(1, series.nbytes)))]
@@ -106,7 +106,7 @@ def projected(rows: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[n
 
     Returns:
         (points, 2) coordinates, of which the one of the largest magnitude is positive on each axis, and (2,) the share of the variance that
-        each axis has; None where all rows are the same.
+        each axis has; None if all rows are the same.
     """
     largest = np.abs(rows).max()
     scaled = rows / largest if largest > 0 else rows  # squares of it do not overflow
@@ -122,7 +122,7 @@ def projected(rows: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[n
 
 
 def _ids(series: Series) -> NDArray[Any]:
-    """(rows,) the sample id of each row; empty where the rows are not one for each sample."""
+    """(rows,) the sample id of each row; empty if the rows are not one for each sample."""
     try:
         return series.ids
     except ProbesError:

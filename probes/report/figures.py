@@ -26,10 +26,10 @@ class Lines:
 
     Attributes:
         series: the series.
-        rank: the process that captured them; None where the series is of one.
-        place: what tells these captures from the others of the same steps and rank, such as `call 1`; empty where nothing does.
+        rank: the process that captured them; None if the series is of one.
+        place: what tells these captures from the others of the same steps and rank, such as `call 1`; empty if nothing does.
         steps: (captures,) the global step of each, ascending.
-        figures: (captures,) by name; the name is empty where a capture is one number.
+        figures: (captures,) by name; the name is empty if a capture is one number.
         stored: whether the file holds these numbers, and not the values that they describe.
     """
 

@@ -101,7 +101,7 @@ def _of_all(notes: Sequence[Mapping[str, Any]], series: Collection[tuple[str, st
 
 
 def _merged(by_rank: Sequence[Sequence[Mapping[str, Any]]]) -> Row:
-    """The counters of a probe over the ranks, with the targets of the rank that has most; notes that not all ranks share name their ranks."""
+    """The counters of a probe over the ranks, with the targets of the rank with the most; a note that only some ranks have names them."""
     rows = [row for of in by_rank for row in of]
     hooks = dict.fromkeys(hook for row in rows for hook in row["hook"].split(", "))
     notes = "; ".join(_said([[word for row in of for word in row["note"].split("; ") if word] for of in by_rank]))

@@ -42,7 +42,7 @@ class ModuleCalls:
 
 
 class WatchedEnough(BaseException):
-    """The program was watched for as long as it was asked for; nothing of it goes on."""
+    """The program was watched for as long as it was asked for; nothing of it continues."""
 
 
 class ModelCalls(HookOfOurs):
@@ -187,7 +187,7 @@ class Coverage:
         return self._of(tree).fired[id(tree.first(node).module)]
 
     def values(self, tree: Tree, node: Node) -> dict[str, Signature]:
-        """The tensors that the module's first call took and gave, by leaf path such as `output.0`; empty where it never fired."""
+        """The tensors that the module's first call took and gave, by leaf path such as `output.0`; empty if it never fired."""
         return {leaf: found.signature for leaf, found in self.reached(tree, node).items() if not found.keys}
 
     def reached(self, tree: Tree, node: Node) -> dict[str, ReachableTensor]:
@@ -218,7 +218,7 @@ class Coverage:
             one.start()
 
     def candidate_chosen(self, candidate: Candidate) -> None:
-        """Go on with one candidate alone."""
+        """Continue one candidate alone."""
         for other, counts in self._candidates.items():
             if other is not candidate:
                 _stop(counts)

@@ -21,7 +21,7 @@ class ListedOperation:
 
     Attributes:
         name: as `ops` of a spec takes it, such as `softmax[0]`.
-        function: the full name, such as `torch.nn.functional.softmax`; empty where torch does not know it.
+        function: the full name, such as `torch.nn.functional.softmax`; empty if torch does not know it.
         outputs: the tensors that it returned, by leaf.
     """
 

@@ -27,7 +27,7 @@ class ProgramEnding:
 
     Attributes:
         code: the exit code that the interpreter would have ended with.
-        error: the exception that ended it; None where it came to its end or left with code 0.
+        error: the exception that ended it; None if it came to its end or left with code 0.
     """
 
     code: int
@@ -72,7 +72,7 @@ class Program:
         """Run the program as `__main__` of this process.
 
         `sys.modules["__main__"]`, `sys.argv` and `sys.path` stay as the program left them: its exit handlers, and what
-        it pickled, go on finding themselves.
+        it pickled, continue finding themselves.
         """
         try:
             main, code = self._module() if self.is_module else self._script()
@@ -178,7 +178,7 @@ def _ours(trace: TracebackType) -> bool:
 
 
 def unknown_to(program: Program, options: Sequence[str]) -> str:
-    """The first argument of a script that is an option of ours, and whose name is nowhere in the script; empty where there is none.
+    """The first argument of a script that is an option of ours, and whose name is nowhere in the script; empty if there is none.
 
     Args:
         program: the script; a module is not looked at, since to find it may run code.

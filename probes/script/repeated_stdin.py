@@ -72,7 +72,7 @@ class RepeatedStdin:
 
 
 def _descriptor() -> int | None:
-    """The descriptor of the standard input; None where it is closed, or no file."""
+    """The descriptor of the standard input; None if it is closed, or no file."""
     try:
         return sys.stdin.fileno() if sys.stdin is not None else None
     except (OSError, ValueError):

@@ -25,7 +25,7 @@ class SpawnedChildren:
     Args:
         request: what the user asks of the run.
         notice: called once, with what to say.
-        leave: called in a forked child, which shall not go on watching as its parent did.
+        leave: called in a forked child, which shall not continue watching as its parent did.
         watch: makes what watches a program, from a request, a progress and the index of the child.
     """
 
@@ -123,7 +123,7 @@ class CapturedChild:
         return {**self.__dict__, "leave": None}
 
     def __call__(self, index: int, *arguments: Any) -> None:
-        """Run the function; an error of the program goes on as it is."""
+        """Run the function; an error of the program continues as it is."""
         if self.leave is not None:
             self.leave()
         probing = self.watch(self.request, Progress(), child=index)

@@ -17,7 +17,7 @@ class StartedPrograms:
     """Starts the same script for another local rank in the way in which it was started itself: with probes.
 
     Args:
-        command: how this process was started; None where that is not known.
+        command: how this process was started; None if that is not known.
     """
 
     def __init__(self, command: Command | None) -> None:

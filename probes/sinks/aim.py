@@ -36,7 +36,7 @@ class Aim(TrackerSink):
     experiment: str = Field(default="probes", min_length=1, description="Name of the experiment.")
 
     def files(self) -> tuple[str, ...]:
-        """One file, whose last line is the hash of the run in Aim, since Aim gives it; a resumed run goes on with it."""
+        """One file, whose last line is the hash of the run in Aim, since Aim gives it; a resumed run continues it."""
         return ("aim.txt",)
 
     def open(self, context: SinkContext) -> SinkSession:

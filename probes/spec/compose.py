@@ -79,7 +79,7 @@ def gather(text: bytes, name: str, folder: FilePath | None, files: Files) -> Doc
     Args:
         text: the bytes of the file.
         name: its name for messages.
-        folder: where relative names start; None where there is no file.
+        folder: where relative names start; None if there is no file.
         files: collects (name, SHA-256) of every file read, the first one first.
     """
     return _gather(text, name, folder, files, (), None if folder is None else _root(folder.resolve()))
@@ -193,7 +193,7 @@ def preset_names() -> list[str]:
 
 
 def preset_path(name: str) -> FilePath | None:
-    """The file of a preset, or None where there is no such preset."""
+    """The file of a preset, or None if there is no such preset."""
     return preset_folder() / f"{name.removeprefix('preset:')}.yaml" if name in preset_names() else None
 
 

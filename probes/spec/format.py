@@ -146,7 +146,7 @@ def _is_about_next(lines: list[str], comment: Comment) -> bool:
 
 
 def _indent(lines: list[str], number: int, step: int, comments: set[int]) -> int:
-    """How far the nearest line that is not a comment is indented, in one direction; 0 where there is none."""
+    """How far the nearest line that is not a comment is indented, in one direction; 0 if there is none."""
     number += step
     while 0 <= number < len(lines):
         line = lines[number]

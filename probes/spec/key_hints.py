@@ -58,7 +58,7 @@ def hint_for(name: str, data: Any, path: Path) -> str:
 
 
 def meant_key(name: str, data: Any, path: Path) -> str:
-    """The key that an unknown one probably stands for; empty where none is near."""
+    """The key that an unknown one probably stands for; empty if none is near."""
     return _meant(name, keys_of(part_at(data, path)))
 
 
@@ -76,7 +76,7 @@ def keys_of(part: type[BaseModel] | None) -> list[str]:
 
 
 def part_at(data: Any, loc: tuple[Any, ...]) -> type[BaseModel] | None:
-    """The class of the part of a spec at a location; None where there is none, or its kind is not known."""
+    """The class of the part of a spec at a location; None if there is none, or its kind is not known."""
     part: type[BaseModel] | None = Spec
     named = False  # whether the next word of the location is a name of the user's, as below `probes`
     for index, word in enumerate(loc):

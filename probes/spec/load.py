@@ -38,7 +38,7 @@ class LoadedSpec:
         name: its name for messages.
         files: (name, SHA-256) of every file read, the first one first.
         overrides: the `path=value` texts that were applied.
-        folder: where `extends` starts; None where there is no file.
+        folder: where `extends` starts; None if there is no file.
         document: the places of keys and values.
     """
 
@@ -163,7 +163,7 @@ def load_text(text: bytes, name: str, folder: FilePath | None, overrides: Sequen
     Args:
         text: the bytes of the file.
         name: its name for messages.
-        folder: where `extends` starts; None where there is no file.
+        folder: where `extends` starts; None if there is no file.
         overrides: `path=value` texts that override values of the file.
 
     Raises:

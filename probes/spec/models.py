@@ -202,7 +202,7 @@ class Spec(SpecPart):
 
     @property
     def model_selectors(self) -> dict[str, ModelSelector]:
-        """Which module each model of the spec is; empty where the spec names none."""
+        """Which module each model of the spec is; empty if the spec names none."""
         return {
             name: model if isinstance(model, ModelSelector) else ModelSelector.model_validate({"class": model})
             for name, model in (self.models or {}).items()

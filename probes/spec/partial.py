@@ -1,7 +1,7 @@
 """A spec as far as it can be read: what is right in it is validated, and what is not is known by its place.
 
 Rules that compare several keys run on such a spec too. A rule that reads a place that cannot be read stops there, since whatever it
-would say may be wrong; all other rules go on. So faults across keys are reported together with the faults within them.
+would say may be wrong; all other rules continue. So faults across keys are reported together with the faults within them.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ def _name(text: str) -> str:
 
 
 def name_fault(text: str) -> str:
-    """Why a text is not a name; empty where it is one."""
+    """Why a text is not a name; empty if it is one."""
     if text[:1].isalpha() and text.isascii() and all(c.isalnum() or c in "_-" for c in text) and len(text) <= LONGEST:
         return ""
     return f"`{text}` is not a name; a name starts with a letter and has only letters, digits, `_` and `-`, at most {LONGEST} characters"

@@ -40,7 +40,7 @@ class Variables:
 
     Args:
         document: where they are used.
-        given: name -> value; None where `vars` cannot be read.
+        given: name -> value; None if `vars` cannot be read.
     """
 
     def __init__(self, document: Document, given: dict[str, Any] | None) -> None:

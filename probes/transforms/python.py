@@ -49,7 +49,7 @@ class PythonFunction(Transform):
 
     @property
     def file(self) -> str:
-        """The file of the function; empty where the program gives it."""
+        """The file of the function; empty if the program gives it."""
         return self.function.rpartition(":")[0]
 
     @property

@@ -19,8 +19,8 @@ class MissingValue(NamedTuple):
         leaf: path of the value.
         reason: from the closed list of the accounts.
         times: how often.
-        first: what was found the first time, and when; empty where the reason says all.
-        rank: the process of a launch; None where there is one process.
+        first: what was found the first time, and when; empty if the reason says all.
+        rank: the process of a launch; None if there is one process.
     """
 
     probe: str
@@ -37,7 +37,7 @@ class MissingValue(NamedTuple):
 
 
 def missing_values(accounts: object, without: Iterable[str] = BY_DESIGN, rank: int | None = None) -> list[MissingValue]:
-    """What the `accounts` of a closing record say is missing; empty where they cannot be read.
+    """What the `accounts` of a closing record say is missing; empty if they cannot be read.
 
     Args:
         accounts: the counters of every binding, as plain data.

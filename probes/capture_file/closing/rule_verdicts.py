@@ -168,7 +168,7 @@ def _plain(number: float) -> float | str:
 
 
 def _of(row: object) -> RuleVerdict | None:
-    """A verdict from plain data; None where it cannot be read."""
+    """A verdict from plain data; None if it cannot be read."""
     try:
         data = dict(row)  # type: ignore[call-overload]  # it comes out of a file, and may be anything
         numbers = tuple(_number(one) for one in data["numbers"])

@@ -54,7 +54,7 @@ def _table() -> dict[str, Any]:
 
 
 def command_of(verb: str) -> click.Command | None:
-    """A verb with its parameters, without what it does; None where there is no such verb."""
+    """A verb with its parameters, without what it does; None if there is no such verb."""
     row = _table().get(verb)
     if row is None:
         return None

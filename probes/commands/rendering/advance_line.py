@@ -29,7 +29,7 @@ class LongCommand(click.Command):
 class AdvanceLine:
     """Hears of the loops of a verb, and shows them: `verify  file 4 of 12, series 120 of 800  8 s`.
 
-    A thread draws the line, so that it also goes on inside a long item. Between loops nothing is drawn: the verb may ask something there,
+    A thread draws the line, so that it also continues inside a long item. Between loops nothing is drawn: the verb may ask something there,
     or run another program.
 
     Args:

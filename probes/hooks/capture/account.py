@@ -157,7 +157,7 @@ class Account:
             owed: whether a value that is missing is one too few; a gradient is none where no backward ran.
 
         Returns:
-            Why the step lacks the value; empty where it does not, or where a gradient may come still.
+            Why the step lacks the value; empty if it does not, or where a gradient may come still.
         """
         self.expected += 1
         quiet, self._mark = self.fired == self._mark, self.fired
@@ -186,7 +186,7 @@ class Account:
         self._mark = self.fired
 
     def resume(self, step: Hashable) -> None:
-        """Go on with a step that was paused."""
+        """Continue a step that was paused."""
         self.gave, self.armed_in, fired = self._paused.pop(step, (None, None, False))
         self._mark = self.fired - int(fired)
 
@@ -215,7 +215,7 @@ class Account:
 
     @property
     def first_loss(self) -> str:
-        """The first value that could not be taken, as text; empty where there is none."""
+        """The first value that could not be taken, as text; empty if there is none."""
         return next((loss.first for loss in self.losses.values()), "")
 
     def as_dict(self) -> dict[str, object]:

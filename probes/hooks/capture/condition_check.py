@@ -21,7 +21,7 @@ class UnusualNumber(NamedTuple):
 
     Attributes:
         number: the number.
-        mean: mean of the numbers before; None where the bounds are absolute.
+        mean: mean of the numbers before; None if the bounds are absolute.
         deviation: standard deviations from it.
     """
 

@@ -63,7 +63,7 @@ class OutermostCall:
         microstep: outermost call within the step.
         opened: its step.
         counted: the modules, by id, whose calls are numbered when they enter.
-        due: the gates that are open for it, where calls of several steps overlap; None where the gates themselves tell.
+        due: the gates that are open for it, where calls of several steps overlap; None if the gates themselves tell.
         drawn: how many calls of a module have a number, by the id of the module; of those that nobody saw enter, by id and side.
         running: the number of the innermost call of each module that has not returned, by the id of the module.
     """
@@ -122,7 +122,7 @@ class CaptureClock(Protocol):
 
     @property
     def due(self) -> frozenset[Gate] | None:
-        """The gates that are open for it, where calls of several steps overlap; None where the gates themselves tell."""
+        """The gates that are open for it, where calls of several steps overlap; None if the gates themselves tell."""
 
 
 class RunState:

@@ -102,5 +102,5 @@ def later_of(recorder: Recorder, transforms: Sequence[Transform]) -> LaterTransf
 
 
 def clock_of(at: CaptureClock) -> LastClock:
-    """A clock that stays as it is when the run goes on."""
+    """A clock that stays as it is when the run continues."""
     return LastClock(at.epoch, at.phase, at.step, at.microstep, at.opened)

@@ -133,7 +133,7 @@ def _limits_of_sinks(bound: Bound) -> None:
 
 
 def _too_large(binding: Binding, limit: int) -> str:
-    """Why a capture does not fit, as far as its size is known; empty where it may fit."""
+    """Why a capture does not fit, as far as its size is known; empty if it may fit."""
     sizes = binding.stored.shape
     least = prod(size for size in sizes if size is not None) if sizes is not None else 0
     if least > limit:
@@ -153,7 +153,7 @@ def _other_sink(draft: ProbeDraft) -> str:
 
 
 def memory_counters(device: torch.device) -> Any:
-    """The module of torch that counts the memory of a device; None where nothing counts it."""
+    """The module of torch that counts the memory of a device; None if nothing counts it."""
     if device.type in ("cpu", "meta"):
         return None
     found = torch.get_device_module(device)
@@ -203,7 +203,7 @@ def held_bytes(loaded: LoadedSpec, per_step: Mapping[str, int]) -> dict[str, int
 
 
 def buffer_problem(loaded: LoadedSpec, per_step: Mapping[str, int]) -> Problem | None:
-    """Why the captures that wait for triggers do not fit into `limits.buffer_bytes`; None where they do."""
+    """Why the captures that wait for triggers do not fit into `limits.buffer_bytes`; None if they do."""
     limit, held = loaded.spec.limits.buffer_bytes, held_bytes(loaded, per_step)
     needed = sum(held.values())
     if limit is None or needed <= limit:

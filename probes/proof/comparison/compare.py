@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from probes.capture_file.dtype_decode import values
 from probes.signature import DTYPES
 
-PIECE = 1 << 13  # elements; the float64 copies of a piece stay in the cache and below what malloc maps anew (3 to 9 times as fast)
+PIECE = 1 << 13  # elements; the float64 copies of a piece stay in the cache and below what malloc maps again (3 to 9 times as fast)
 EQUAL_PIECE = 1 << 18
 
 Elements = NDArray[Any]
@@ -36,7 +36,7 @@ class Measure:
     Attributes:
         beyond: how many numbers differ beyond the tolerance.
         first: flat position of the first of them, or None.
-        max_abs: largest absolute difference; infinite where one side is not a number.
+        max_abs: largest absolute difference; infinite if one side is not a number.
         max_rel: largest difference relative to the first side.
         max_ulp: largest distance in representable numbers; None for what is not a floating point number.
     """
@@ -52,7 +52,7 @@ class Measure:
 
     @property
     def cosine(self) -> float | None:
-        """Cosine of the two captures; None where one is zero or not finite."""
+        """Cosine of the two captures; None if one is zero or not finite."""
         scale = float(np.sqrt(self.norm_a) * np.sqrt(self.norm_b))
         return min(max(self.dot / scale, -1.0), 1.0) if scale > 0 and np.isfinite(scale) and np.isfinite(self.dot) else None
 

@@ -30,7 +30,7 @@ class Divergence:
         max_abs: largest absolute difference.
         max_rel: largest difference relative to the first run.
         max_ulp: largest distance in representable numbers.
-        cosine: cosine of the two captures; None where one is zero or not finite.
+        cosine: cosine of the two captures; None if one is zero or not finite.
     """
 
     key: SeriesKey
@@ -125,7 +125,7 @@ class ProvenanceDifference:
         place: dotted path in the manifest.
         a: what the first run says.
         b: what the second run says.
-        note: what to know of it; empty where it needs no word.
+        note: what to know of it; empty if it needs no word.
     """
 
     place: str

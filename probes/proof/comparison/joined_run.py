@@ -166,7 +166,7 @@ class JoinedPart:
         )
 
     def _axis(self, shape: tuple[int, ...]) -> int | None:
-        """The axis along which captures are joined; None where one stands for all, or they are summed or merged."""
+        """The axis along which captures are joined; None if one stands for all, or they are summed or merged."""
         fusion, root = self._series.fusion, self.key.leaf.partition(".")[0]
         if self._series.merges or root in SAME + SUMMED or not shape:
             return None

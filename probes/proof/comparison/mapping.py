@@ -41,7 +41,7 @@ class MappedName(NamedTuple):
     at: int
 
     def matches(self, target: str) -> tuple[tuple[str, ...], str] | None:
-        """The levels that `*` stands for, and what follows the path in a target; None where the target is another one."""
+        """The levels that `*` stands for, and what follows the path in a target; None if the target is another one."""
         levels = r"\.".join("([^.]+)" if level == "*" else re.escape(level) for level in self.path.split("."))
         found = re.fullmatch(rf"{levels}((?:\..*)?)", target)
         return None if found is None else (found.groups()[:-1], found.groups()[-1])

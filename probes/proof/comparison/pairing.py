@@ -31,7 +31,7 @@ class Rename(NamedTuple):
     new_leaf: str
 
     def __call__(self, key: SeriesKey) -> SeriesKey | None:
-        """The name in the second run, or None where this does not apply."""
+        """The name in the second run, or None if this does not apply."""
         if self.old_leaf and key.leaf != self.old_leaf:
             return None
         leaf = self.new_leaf if self.old_leaf else key.leaf

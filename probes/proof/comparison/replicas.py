@@ -87,7 +87,7 @@ def _same_part(attrs: Mapping[str, Any]) -> Coordinate | None:
 
 
 def _first_difference(one: _Replica, other: _Replica) -> int | None:
-    """The first step at which two ranks differ, among the clocks that both have; None where they do not."""
+    """The first step at which two ranks differ, among the clocks that both have; None if they do not."""
     left, right = one.part, other.part
     if one.is_all and other.is_all and np.array_equal(left.clocks[TIMES], right.clocks[TIMES]):
         count = len(left.clocks)

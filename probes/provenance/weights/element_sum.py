@@ -161,7 +161,7 @@ def whole_places(shape: Sequence[int]) -> list[Places]:
 
 
 def part_places(placements: Sequence[str], mesh: Sequence[int], coordinate: Sequence[int], shape: Sequence[int]) -> list[Places] | None:
-    """Where the part of one rank is in the whole, by axis; None where a placement does not cut a tensor in parts.
+    """Where the part of one rank is in the whole, by axis; None if a placement does not cut a tensor in parts.
 
     A tensor is cut along the first dimension of the mesh first; a strided shard is cut last.
 

@@ -15,7 +15,7 @@ ROW_GROUP = 1 << 18
 
 
 def record_batches(series: Sequence[Series], *, wide: bool = False, about: Mapping[str, str] | None = None) -> Any:
-    """A `pyarrow.RecordBatchReader` over the captures, which reads them as it goes on.
+    """A `pyarrow.RecordBatchReader` over the captures, which reads them on demand.
 
     Args:
         series: each of one dtype.

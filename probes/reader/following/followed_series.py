@@ -45,7 +45,7 @@ class FollowedSeries:
 
         Args:
             about: its descriptor.
-            raw: its bytes; None where they are too many, or gone.
+            raw: its bytes; None if they are too many, or gone.
         """
         self.shape = tuple(about["shape"])
         if raw is None:

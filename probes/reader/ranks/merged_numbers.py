@@ -79,7 +79,7 @@ def _known(count: Numbers, numbers: Numbers) -> Numbers:
 
 
 def merge_of(transforms: Sequence[Mapping[str, Any]], reduced: Collection[int] = ()) -> str | None:
-    """How the results of transforms on parts make that of the whole: a name in `MERGES`, or `BY_ELEMENT`; None where they do not.
+    """How the results of transforms on parts make that of the whole: a name in `MERGES`, or `BY_ELEMENT`; None if they do not.
 
     Args:
         transforms: their settings, as the resolved spec has them.

@@ -139,7 +139,7 @@ class SampleDataset(Sequence[Item]):
         return CaptureStream(self, shuffle, buffer).torch()
 
     def arrow(self) -> Any:
-        """All items as a `pyarrow.RecordBatchReader`, read as it goes on; a row is a fixed-size list, flat, with its shape in the metadata.
+        """All items as a `pyarrow.RecordBatchReader`, read on demand; a row is a fixed-size list, flat, with its shape in the metadata.
 
         Raises:
             MissingExtra: pyarrow is not installed.
@@ -264,7 +264,7 @@ def _same_rows(series: Sequence[Series], axes: int) -> NDArray[np.int64]:
 
 
 def _ids(series: Series, sizes: NDArray[np.int64]) -> NDArray[Any] | None:
-    """(N,) the id of each row; None where the run recorded none."""
+    """(N,) the id of each row; None if the run recorded none."""
     if not series.has_ids:
         return None
     rows = series.row_sizes

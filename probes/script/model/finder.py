@@ -72,7 +72,7 @@ class ModelFinder:
         self._step = register_optimizer_step_pre_hook(self._before_step)
 
     def stop(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         self._stop_looking()
         if self._step is not None:
             self._step.remove()
@@ -122,7 +122,7 @@ class ModelFinder:
         """Nothing follows."""
 
     def _before_step(self, optimizer: Optimizer, *_args: object) -> None:
-        """Learn from an optimizer that is about to step; fail before step 0 where the spec does not fit what it changes."""
+        """Learn from an optimizer that is about to step; fail before step 0 if the spec does not fit what it changes."""
         count = sum(len(group["params"]) for group in optimizer.param_groups)
         if not self._looking or os.getpid() != self._pid or self._heard.get(optimizer) == (count, len(self.choice.candidates)):
             return

@@ -111,7 +111,7 @@ class NeutralityTrial:
 
 
 def first_difference(plain: Sequence[dict[str, Any]], probed: Sequence[dict[str, Any]]) -> str:
-    """Where two records part, in words; empty where they are the same."""
+    """Where two records part, in words; empty if they are the same."""
     for before, after in zip_longest(plain, probed):
         if before == after:
             continue

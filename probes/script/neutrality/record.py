@@ -73,7 +73,7 @@ class NeutralityRecord:
         self.file.close()
 
     def _registered(self, module: Module, _name: str, member: Module | None) -> None:
-        """Hold the topmost modules: the program may let go of them before the end."""
+        """Hold the topmost modules: the program may release them before the end."""
         self._tops.setdefault(id(module), module)
         if member is not None:
             self._tops.pop(id(member), None)

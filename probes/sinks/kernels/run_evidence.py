@@ -17,7 +17,7 @@ def evidence(directory: Path | None, artifacts: Artifacts) -> list[Path]:
     """The files to upload: manifests, specs and ledgers of a run, and with `all` the sealed files that its ledgers list.
 
     Args:
-        directory: the run directory; None where there is none.
+        directory: the run directory; None if there is none.
         artifacts: which files.
     """
     if artifacts == "none" or directory is None:

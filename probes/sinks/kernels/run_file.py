@@ -15,7 +15,7 @@ RESERVED = re.compile(r"ledger.*|run\.json|spec\.yaml|.*\.(h5|journal|tmp|lock)"
 
 
 def name_fault(name: str) -> str:
-    """Why a sink cannot have a file of this name; empty where it can."""
+    """Why a sink cannot have a file of this name; empty if it can."""
     if not PLAIN.fullmatch(name):
         return "a sink writes a plain file in the run directory: letters, digits, _ and -, then a suffix such as .csv"
     return "the run itself writes files of such names" if RESERVED.fullmatch(name) else ""

@@ -61,7 +61,7 @@ def _known_labels(spec: Spec, rule: Rule) -> Faults:
 
 
 def _labels(probe: Probe) -> tuple[str, ...] | None:
-    """The names of the numbers of a capture; None where an axis without labels may have any."""
+    """The names of the numbers of a capture; None if an axis without labels may have any."""
     transforms = [transform for _, transform in readable(probe.transforms)]
     signature = Signature(dims=probe.dims)
     try:

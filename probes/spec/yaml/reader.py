@@ -82,7 +82,7 @@ class Document:
 
 
 class Refusal(Exception):
-    """Reading cannot go on; carries the problem."""
+    """Reading cannot continue; carries the problem."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -180,7 +180,7 @@ class _Reader:
         """The whole document.
 
         Raises:
-            Refusal: reading cannot go on.
+            Refusal: reading cannot continue.
         """
         first = next(self.events, None)
         if first is None or isinstance(first, ev.StreamEndEvent):

@@ -24,7 +24,7 @@ def block_sum(values: Doubles) -> Doubles:
         values: (n, ...); not changed.
 
     Returns:
-        (...); zeros where n is 0.
+        (...); zeros if n is 0.
     """
     while len(values) > BLOCK:
         whole = len(values) // BLOCK * BLOCK

@@ -117,7 +117,7 @@ def _check_names(text: str, axes: list[Axis], dims: tuple[str, ...] | None) -> N
 
 
 def _joined(sizes: Iterable[int | None]) -> int | None:
-    """The size of a joined axis, or None where a part is not known."""
+    """The size of a joined axis, or None if a part is not known."""
     known = [*sizes]
     return None if None in known else prod(size for size in known if size is not None)
 

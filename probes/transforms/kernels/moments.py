@@ -24,7 +24,7 @@ class Moments(NamedTuple):
     Attributes:
         elements: number of all elements.
         finite: number of finite elements; the next five describe these.
-        mean: their mean, 0 where there are none.
+        mean: their mean, 0 if there are none.
         spread: sum of squared distances from the mean.
         squares: sum of squares.
         low: the smallest, +inf where there are none.
@@ -78,7 +78,7 @@ class Moments(NamedTuple):
 
 
 def two_sum(one: float, other: float) -> tuple[float, float]:
-    """A sum as float64, and its exact rounding error, 0 where it is infinite (D. E. Knuth, Seminumerical Algorithms, 4.2.2, theorem B)."""
+    """A sum as float64, and its exact rounding error, 0 if it is infinite (D. E. Knuth, Seminumerical Algorithms, 4.2.2, theorem B)."""
     total = one + other
     part = total - one
     rest = (one - (total - part)) + (other - part)
@@ -135,7 +135,7 @@ def _centred(values: Doubles) -> tuple[float, float, float]:
 
 
 def exponent_of(largest: float) -> int:
-    """The exponent to scale by, so that no square or sum overflows or underflows; 0 where none would.
+    """The exponent to scale by, so that no square or sum overflows or underflows; 0 if none would.
 
     Args:
         largest: the largest magnitude of the finite elements.
@@ -148,7 +148,7 @@ SAFE = (2.0**-400, 2.0**400)
 
 
 def times_power_of_2(number: float, exponent: int) -> float:
-    """`number * 2**exponent`; infinite where float64 ends."""
+    """`number * 2**exponent`; infinite if float64 ends."""
     try:
         return ldexp(number, exponent)
     except OverflowError:

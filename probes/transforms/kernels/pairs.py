@@ -41,7 +41,7 @@ def over_axes(kernel: Callable[[Tensor, Tensor], Tensor], axes: tuple[int, ...],
 
 
 def relative_error(rows: Tensor, other: Tensor) -> Tensor:
-    """The norm of the difference of each column, divided by the norm of the other's; 0 where the difference is 0."""
+    """The norm of the difference of each column, divided by the norm of the other's; 0 if the difference is 0."""
     import torch
 
     from probes.transforms.kernels.summation import device_exponent, device_scaled, root_of_squares

@@ -2,7 +2,7 @@
 
 Every number here errs by less than 2**-41 of the sum of magnitudes that it adds up (see `block_sum`), on the CPU and, in the same
 blocks, on other devices; the number of threads does not matter. Columns whose squares or sums would leave the range of float64 are
-scaled by a power of two first, so nothing overflows or underflows inside: a result is infinite where the true one is beyond
+scaled by a power of two first, so nothing overflows or underflows inside: a result is infinite if the true one is beyond
 the range of the dtype that it is stored in, or an element is infinite. A NaN makes the result NaN, as infinities of both signs do.
 """
 
@@ -47,7 +47,7 @@ class Columns(Protocol):
     """The columns of a matrix that is reduced along its rows.
 
     Attributes:
-        exponent: (columns,) sums are of the elements times 2**-exponent; None where that is 0.
+        exponent: (columns,) sums are of the elements times 2**-exponent; None if that is 0.
         waits: whether a look at a number waits for a device.
     """
 
