@@ -80,7 +80,7 @@ class GradHook:
             self.account.give(opened)
 
     def watch(self, tensor: Tensor) -> None:
-        """Keep an eye on a view: a later in-place operation makes PyTorch drop its hooks without a word.
+        """Watch a view: a later in-place operation makes PyTorch drop its hooks silently.
 
         The alias shares the version counter; it is dropped when the gradient comes or the step ends.
         """
@@ -96,13 +96,13 @@ class GradHook:
         return True
 
     def __del__(self) -> None:
-        """The graph is gone, and with it the last chance of a gradient."""
+        """The graph was freed, so no gradient can come any more."""
         if not self.backward:
             self.account.unused += 1
 
 
 class ArmedHooks:
-    """The tensor hooks that one step armed and that need a look at its end."""
+    """The tensor hooks of one step that are checked at its end."""
 
     def __init__(self) -> None:
         self.views: list[GradHook] = []
@@ -120,7 +120,7 @@ class ArmedHooks:
 
 
 def whole_base(module: object, tensor: Tensor) -> Tensor | None:
-    """The base of a `Linear`'s output, which is a view, where it is nothing but a view of all of it, or None.
+    """The base of a `Linear`'s output that is a view of exactly all of the base, or None.
 
     With a bias and a 3-D input `Linear` returns a view of the product; a hook on the base outlives in-place operations
     on the view, and nobody else can use the base, so its gradient is the output's.
@@ -176,7 +176,7 @@ class GradTap(Tap):
                 self.account.without = at.opened
             return
         if recompute and (not self.first or (self.passes and task != self.task)):
-            return  # non-reentrant checkpointing, on its own or within a reentrant one: the pass before carries the gradients
+            return  # non-reentrant checkpointing, alone or within a reentrant one: the first pass carries the gradients
         self.task = task
         if type(value) is Tensor and not self.keys:
             single = self.single
@@ -190,7 +190,7 @@ class GradTap(Tap):
             self.account.lacks("frozen", at.opened)
 
     def try_to_arm(self, recorder: Recorder, tensor: Tensor, at: CaptureClock, call: int, recompute: bool) -> bool:
-        """Arm one tensor of several; a failure is counted, and does not reach the others. False where no gradient can come to it."""
+        """Arm one tensor of several; a failure is counted, and does not affect the others."""
         try:
             return self.arm(recorder, tensor, at, call, recompute)
         except Exception as error:  # as in `take`
@@ -198,7 +198,7 @@ class GradTap(Tap):
             return True
 
     def arm(self, recorder: Recorder, tensor: Tensor, at: CaptureClock, call: int, recompute: bool) -> bool:
-        """Arm one tensor; False where no gradient can come to it."""
+        """Arm one tensor; False if it cannot get a gradient."""
         # Reading grad_fn first matters: registering on a stale view kills the process otherwise (pytorch/pytorch#196459).
         node = tensor.grad_fn
         if is_wrapped(tensor):
@@ -232,7 +232,7 @@ class GradTap(Tap):
         return True
 
     def written(self, tensor: Tensor) -> Any:
-        """The graph node of the operation by which a module has rewritten its input: what it passes on is the module's share.
+        """The graph node of the operation by which a module has rewritten its input: its result carries the module's share.
 
         Raises:
             NotCapturable: it is not one operation on all of the memory.
@@ -249,7 +249,7 @@ class GradTap(Tap):
         return RecomputedGradHook(self, recorder, at, call) if recompute else GradHook(self, recorder, at, call)
 
     def resolve(self) -> None:
-        """Give the hooks of one recompute the clocks of the calls in the first pass that they repeat.
+        """Give the hooks of one recompute the clocks of the corresponding calls in the first pass.
 
         The k calls of a recompute repeat the last k calls of the first pass that have not been repeated yet.
         """
@@ -269,7 +269,7 @@ class GradTap(Tap):
 
 
 class OfFirstInput:
-    """A hook on a graph node that hands on the gradient of the node's first input."""
+    """A hook on a graph node that passes on the gradient of the node's first input."""
 
     __slots__ = ("hook",)
 
@@ -286,7 +286,7 @@ class RecomputedGradHook(GradHook):
     __slots__ = ()
 
     def __call__(self, grad: Tensor | None) -> None:
-        """Settle the clocks of the recompute, then store the gradient."""
+        """Determine the clocks of the recompute, then store the gradient."""
         if isinstance(self.tap, GradTap) and self in self.tap.passes:
             self.tap.resolve()
         super().__call__(grad)

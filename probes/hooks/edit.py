@@ -1,4 +1,4 @@
-"""Edits made live: one validated path for everything that rewrites what the model computes."""
+"""Edits: one validated code path for every change of a value of the model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Change = Callable[[Tensor], Tensor]
 
 
 class Editor:
-    """Applies one edit to the leaves it meets, checks what comes out, and keeps what was drawn.
+    """Applies one edit to leaves, checks the results, and keeps the drawn tensors.
 
     Args:
         edit: the edit as the spec says it.
@@ -72,7 +72,7 @@ class Editor:
         return self.checked(value, result, at)
 
     def generator(self, at: CaptureClock, call: int) -> torch.Generator:
-        """A generator whose draws follow from the seed and the clock alone."""
+        """A generator whose numbers depend only on the seed and the clock."""
         generator = torch.Generator()
         seed = 0
         for number in (getattr(self.edit, "seed", 0), at.epoch, at.step, at.microstep + 1, call):
@@ -114,7 +114,7 @@ class EditTap(Tap):
         return self
 
     def changed(self, value: Any, at: CaptureClock, call: int, recompute: bool = False) -> Any:
-        """The value with its one leaf edited; containers are copied, never written to.
+        """The value with its one leaf edited; containers are copied, and never written to.
 
         Raises:
             EditError: the path leads nowhere or to several tensors, or the edit fails.
@@ -134,7 +134,7 @@ class EditTap(Tap):
         return result
 
     def refuse_recompute(self) -> None:
-        """A recompute of activation checkpointing must repeat the first pass exactly."""
+        """Refuse an edit that a recompute of activation checkpointing cannot repeat exactly."""
         if self.editor.edit.random or self.within is not None:
             raise EditError(
                 f"{self.editor.where}: edit `{self.editor.edit.kind}` is random or depends on the call, and the module is recomputed by "
@@ -161,7 +161,7 @@ class EditTap(Tap):
         return (*self.keys, *rest)
 
     def record(self, at: CaptureClock, call: int) -> None:
-        """Store what the edit drew, under `edit.<name>`."""
+        """Store the drawn tensors, under `edit.<name>`."""
         for name, tensor in self.editor.drawn.items():
             self.put(self.recorder(f"edit.{name}"), tensor, at, call)
 
@@ -175,7 +175,7 @@ def rebuilt(value: Any, keys: tuple[str, ...], change: Change) -> Any:
 
 
 class GradEditTap(GradTap):
-    """Rewrites the gradient of a value: arms a tensor hook that returns another one."""
+    """Rewrites the gradient of a value: arms a tensor hook that returns a new one."""
 
     __slots__ = ("editor",)
 

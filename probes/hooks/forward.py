@@ -1,4 +1,4 @@
-"""Values that a module returns, and gradients of them."""
+"""Values that a module returns, and their gradients."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def in_order(taps: Sequence[Tap]) -> tuple[tuple[Tap, ...], tuple[EditTap, ...],
 
 
 def arming_order(tap: GradTap) -> int:
-    """When a tensor hook is armed among those of one value: each sees what the ones before it made of the gradient."""
+    """The order of tensor hooks on one value: each sees the gradient after the ones before it."""
     return 0 if tap.original else 1 if isinstance(tap, GradEditTap) else 2
 
 
 def first_keys(taps: Sequence[Tap]) -> frozenset[str] | None:
-    """The members of the value that the taps ask for; None if one asks for all of it."""
+    """The members of the value that the taps need; None if one needs all of it."""
     if any(not tap.keys or tap.keys[0] == "*" for tap in taps):
         return None
     return frozenset(tap.keys[0] for tap in taps)
@@ -52,7 +52,7 @@ class ForwardHook(ModuleHook):
         self.wanted = first_keys(taps)
 
     def __call__(self, module: Module, args: object, output: object) -> object:
-        """Capture the output and arm its gradients, where a probe is due; an edited output is returned."""
+        """Capture the output and arm its gradients, if a probe is due; return an edited output."""
         if not self.gate.due:
             return None
         if jit_tracing_state() is not None:
@@ -74,14 +74,14 @@ class ForwardHook(ModuleHook):
         return None
 
     def pick_up(self, at: OutermostCall) -> None:
-        """Take the copies that compiled graphs made during the outermost call."""
+        """Store the copies that compiled graphs made during the outermost call."""
         values = self.traced[:]
         self.traced.clear()
         for value in values:
             self.serve(None, value, at, at.number(self.module, "output"))
 
     def serve(self, module: Module | None, output: object, at: OutermostCall, call: int) -> object:
-        """Hand the output to every tap that is due; the new one where an edit changed it, else None."""
+        """Pass the output to every tap that is due; return the new one if an edit changed it, else None."""
         for tap in self.originals:
             tap.take(output, at, call)
         given = output
@@ -96,7 +96,7 @@ class ForwardHook(ModuleHook):
         return None if output is given else output
 
     def recompute(self, module: Module, output: object, call: int) -> object:
-        """A call that repeats one for activation checkpointing: its values were taken, its gradients come here."""
+        """A call that repeats another for activation checkpointing: its values were captured, its gradients come here."""
         given, at = output, self.state
         for edit in self.edits:
             if edit.gate.due:

@@ -1,4 +1,4 @@
-"""Aliases of a module's inputs, which get the module's own share of the gradient and not that of other consumers."""
+"""Aliases of a module's inputs: they get the module's own share of the gradient, without that of other consumers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ IN_PLACE = ("torch.nn.modules.activation", "torch.nn.modules.dropout")
 
 
 class ReplacedContainer(NamedTuple):
-    """A container that the module gets a copy of.
+    """A container of which the module gets a copy.
 
     Attributes:
         original: the program's.
@@ -59,7 +59,7 @@ class AliasedInputs:
             self.aliases[id(alias)], self._origins[id(alias)] = alias, value
             return alias
         if id(value) not in self._known:
-            self._known[id(value)] = value  # also ends the walk through a container that holds itself
+            self._known[id(value)] = value  # also ends the recursion in a container that contains itself
             self._known[id(value)] = self._container(value)
         return self._known[id(value)]
 
@@ -70,13 +70,13 @@ class AliasedInputs:
             if not changes:
                 return value
             copied = with_members(value, changes)
-        except Exception:  # the program's own class may raise anything; the tap reports that gradients of its tensors are skipped
+        except Exception:  # a class of the program may raise anything; the tap reports that gradients of its tensors are skipped
             return value
         self.replaced.append(ReplacedContainer(value, copied, _members(copied)))
         return copied
 
     def write_back(self) -> None:
-        """Write what the module changed in copies into the program's containers."""
+        """Write the module's changes of copies into the program's containers."""
         for original, copied, before in self.replaced:
             now = _members(copied)
             if len(now) != len(before) or any(old is not new for old, new in zip(before, now, strict=True)):
@@ -100,7 +100,7 @@ class AliasedInputs:
 
 
 def _members(container: Any) -> list[Any]:
-    """What a container holds, down to the attributes of an object."""
+    """The members of a container, including the attributes of an object."""
     if isinstance(container, Mapping):
         return [item for pair in container.items() for item in pair]
     if isinstance(container, SimpleNamespace) or hasattr(container, "__dict__"):
@@ -118,22 +118,22 @@ class AfterCall(HookOfOurs):
         self.handle: Any = module.register_forward_hook(self, always_call=True)
 
     def __call__(self, module: Module, args: object, output: object) -> None:
-        """Do the work, where this is the call, and not one within it."""
+        """Run the function, if this is the call, and not one within it."""
         if args is self.args:
             self.handle.remove()
             try:
                 self.work()
-            except Exception as error:  # the program's own class may raise anything
+            except Exception as error:  # a class of the program may raise anything
                 self.failed(error)
 
 
 def rewrites(module: Module) -> bool:
-    """Whether a module of torch rewrites its input by one operation, such as `ReLU(inplace=True)`: an alias would lose its hooks."""
+    """Whether a module of torch rewrites its input by one operation, such as `ReLU(inplace=True)`: an alias loses its hooks."""
     return getattr(module, "inplace", False) is True and type(module).__module__ in IN_PLACE
 
 
 def producer(inputs: Mapping[str, Any]) -> Any:
-    """The graph node that made the memory of the one input of such a module; None without one."""
+    """The graph node that made the memory of the single input of such a module; None without one."""
     tensor = next(iter(inputs.values()), None)
     if not isinstance(tensor, Tensor):
         return None

@@ -13,7 +13,7 @@ from probes.hooks.capture.run_state import CaptureClock, StepState
 from probes.hooks.capture.tap import Tap
 from probes.value_path import quoted
 
-MOST_ELEMENTS = 1 << 16  # what is larger belongs to a module or a parameter, which a probe names
+MOST_ELEMENTS = 1 << 16  # limit; larger values belong to a module or a parameter, which a probe names
 
 
 class LoopTap(Tap):
@@ -25,7 +25,7 @@ class LoopTap(Tap):
     _times: dict[str, int]
 
     def begin(self) -> LoopTap:
-        """Begin to count how often each value comes in a step."""
+        """Reset the counters of how often each value comes in a step."""
         self.absence = "not logged"
         self._step, self._times = None, {}
         return self
@@ -35,7 +35,7 @@ class LoopTap(Tap):
         return not self.keys or self.keys[0] in ("*", name)
 
     def log(self, name: str, value: Any, at: CaptureClock) -> None:
-        """Store a value, where the step is due.
+        """Store a value, if the step is due.
 
         Args:
             name: the name under which it is logged.

@@ -45,7 +45,7 @@ class MaskedForwardHook(ForwardHook):
 
     def with_inputs(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: object) -> object:
         """Capture the output while the masks of the call are known."""
-        if not self.gate.due or is_dynamo_compiling():  # a compiled graph keeps outputs only: without a mask they are skipped
+        if not self.gate.due or is_dynamo_compiling():  # a compiled graph keeps outputs only, so values with a mask are skipped there
             return self(module, args, output)
         with given(masks_of(self.masks, self.names, self.names.bind(args, kwargs))):
             return self(module, args, output)

@@ -1,4 +1,4 @@
-"""What a module's call does to the memory of an accelerator: bytes allocated when it begins, kept when it ends, and the peak between."""
+"""The effect of a module's call on the memory of an accelerator: bytes allocated at its begin, kept at its end, and the peak between."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class Counters(Protocol):
     """The allocator of a device; `torch.cuda` is one."""
 
     def memory_allocated(self, device: Any) -> int:
-        """Bytes of tensors that live."""
+        """Bytes of allocated tensors."""
 
     def max_memory_allocated(self, device: Any) -> int:
-        """The most there were since the last reset."""
+        """The maximum since the last reset."""
 
     def reset_peak_memory_stats(self, device: Any) -> None:
         """Reset the maximum."""
@@ -63,14 +63,14 @@ class MemoryMeter:
 
     def enter(self, at: OutermostCall, call: int) -> RunningCall:
         """A call begins."""
-        self.running = [frame for frame in self.running if frame.at is at]  # calls that raised are over
+        self.running = [frame for frame in self.running if frame.at is at]  # remove calls that raised
         self._look()
         now = self.counters.memory_allocated(self.device)
         self.running.append(RunningCall(at, call, now, now))
         return self.running[-1]
 
     def leave(self, frame: RunningCall) -> tuple[int, int, int]:
-        """A call is over: bytes before it, what it left allocated beyond them, and the most beyond them while it ran."""
+        """A call is over: bytes before it, bytes that it left allocated, and the peak above the start."""
         self._look()
         after = self.counters.memory_allocated(self.device)
         del self.running[self.running.index(frame) :]
@@ -84,19 +84,19 @@ class MemoryMeter:
 
 
 class MemoryTap(Tap):
-    """Captures what the calls of one module do to memory, by a hook on either side of its forward."""
+    """Captures the effect of a module's calls on memory, with a hook on either side of its forward."""
 
     __slots__ = ("frames", "meter", "module")
 
     def begin(self, module: Module, meter: MemoryMeter) -> Self:
-        """Name the module, and the meter that all taps of a device share."""
+        """Set the module, and the meter that all taps of a device share."""
         self.module = module
         self.meter = meter
         self.frames: list[RunningCall] = []
         return self
 
     def attach(self) -> list[Any]:
-        """Register both hooks and return their handles; nothing of ours runs between them and the forward."""
+        """Register both hooks and return their handles; no other hook of probes runs between them and the forward."""
         return [
             self.module.register_forward_pre_hook(_Before(self)),
             self.module.register_forward_hook(_After(self), prepend=True),

@@ -1,4 +1,4 @@
-"""Calls of torch functions in a module's own forward, seen by a torch-function mode that is active during that forward alone."""
+"""Calls of torch functions in a module's own forward, observed by a torch-function mode that is active during that forward only."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Function = Callable[..., Any]
 
 
 def function_name(function: Any) -> str:
-    """The name of a torch function as specs write it: `softmax` for `torch.softmax`, `x.softmax` and `F.softmax`; `add` for `x + y`.
+    """The name of a torch function in specs: `softmax` for `torch.softmax`, `x.softmax` and `F.softmax`; `add` for `x + y`.
 
     Empty for what is no operation, such as reading `x.shape`.
     """
@@ -77,7 +77,7 @@ class OperationTap(Tap):
         return self
 
     def matches(self, function: Function) -> bool:
-        """Whether this is the function."""
+        """Whether the tap's operation is this function."""
         if self.function is not None:
             return function is self.function or function == self.function
         return function_name(function) == self.operation.name
@@ -92,7 +92,7 @@ class OperationTap(Tap):
         return found
 
     def reset_counters(self, account: Any) -> None:
-        """Count into a fresh account from now on."""
+        """Use new counters from now on."""
         super().reset_counters(account)
         for tap in self.calls.values():
             tap.reset_counters(account)
@@ -144,7 +144,7 @@ class RunningForward:
     def look_at_inputs(
         self, taps: list[Tap], name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Hand the inputs to the taps, by position and by name; inputs that an edit or a share of a gradient replaces are returned."""
+        """Pass the inputs to the taps, by position and by name; return inputs that an edit or a share of a gradient replaces."""
         shares = [tap for tap in taps if isinstance(tap, GradTap) and tap.root == "grad_input"]
         inputs = {**{str(index): value for index, value in enumerate(args)}, **kwargs}
         found = self.look([tap for tap in taps if tap not in shares], inputs)
@@ -163,7 +163,7 @@ class RunningForward:
         return tuple(found[str(index)] for index in range(len(args))), {key: found[key] for key in kwargs}
 
     def look(self, taps: Sequence[Tap], value: Any) -> Any:
-        """Hand a value to the taps; what an edit made of it is returned."""
+        """Pass a value to the taps; return the edited value."""
         originals, edits, values = in_order(taps)
         self.take(originals, value)
         for edit in edits:
@@ -174,7 +174,7 @@ class RunningForward:
         return value
 
     def take(self, taps: Sequence[Tap], value: Any) -> None:
-        """Store values; those of a recompute were taken in the first pass."""
+        """Store values; those of a recompute were captured in the first pass."""
         if not self.recompute:
             for tap in taps:
                 tap.take(value, self.at, self.call)
@@ -187,7 +187,7 @@ class RunningForward:
 
 
 class OperationMode(TorchFunctionMode):
-    """Sees the torch functions that a thread calls while a probed module runs.
+    """Observes the torch functions that a thread calls while a probed module runs.
 
     Attributes:
         running: the calls of probed modules, the innermost last.
@@ -207,7 +207,7 @@ class OperationMode(TorchFunctionMode):
 
     @property
     def is_on(self) -> bool:
-        """Whether PyTorch asks the mode: not within `__torch_function__`, and no more once a backward was interrupted that it began in."""
+        """Whether PyTorch uses the mode: not within `__torch_function__`, and not after an interrupted backward in which it began."""
         return any(_get_function_stack_at(index) is self for index in range(_len_torch_function_stack()))
 
     def begin(self, running: RunningForward) -> None:
@@ -218,14 +218,14 @@ class OperationMode(TorchFunctionMode):
             self.__enter__()  # type: ignore[no-untyped-call]  # untyped in torch
 
     def end(self, frame: FrameType | None) -> None:
-        """It has returned, or raised, and so have those within it."""
+        """The module has returned or raised, and so have those within it."""
         for index, running in enumerate(self.running):
             if running.frame is frame:
                 self._keep(self.running[:index])
                 return
 
     def end_of(self, call: OutermostCall | None) -> None:
-        """An outermost call is over, and so is what ran in it; recomputes belong to a backward, which runs in no outermost call."""
+        """An outermost call is over, with everything in it; recomputes belong to a backward, which runs in no outermost call."""
         if self.running:
             self._keep([one for one in self.running if isinstance(one.at, OutermostCall) and one.at is not call])
 
@@ -265,7 +265,7 @@ def forward_around(frame: FrameType | None) -> FrameType | None:
 
 
 class OperationsHook(ModuleHook):
-    """Serves every binding on operations of one module: the mode is on while its forward runs."""
+    """The hook of all bindings on operations of one module: the mode is on while its forward runs."""
 
     __slots__ = ("known", "taps")
 
@@ -275,7 +275,7 @@ class OperationsHook(ModuleHook):
         self.known: dict[Function, tuple[OperationTap, ...]] = {}
 
     def attach(self, module: Module) -> list[Any]:
-        """Register the hooks on either side of the forward and return their handles; other hooks of ours run outside of them."""
+        """Register the hooks on either side of the forward and return their handles; other hooks of probes run outside of them."""
         return [
             module.register_forward_pre_hook(registered(_BeforeForward(self))),
             module.register_forward_hook(registered(_AfterForward(self)), prepend=True, always_call=True),
@@ -313,7 +313,7 @@ class OperationsHook(ModuleHook):
 
 
 class _Side(HookOfOurs):
-    """A hook on one side of a forward, which a copy or a pickle of the model loses."""
+    """A hook on one side of a forward; a copy or a pickle of the model does not contain it."""
 
     __slots__ = ("hook",)
 
@@ -336,15 +336,15 @@ class _AfterForward(_Side):
 
 
 class CallWithOperations(OutermostCall):
-    """An outermost call in which modules with probed operations run: the mode of its thread ends with it, whatever was raised."""
+    """An outermost call in which modules with probed operations run: the mode of its thread ends with it, also after an exception."""
 
     __slots__ = ()
 
     def over(self) -> None:
-        """It has returned or raised; no hook of a module runs after a KeyboardInterrupt."""
+        """The call has returned or raised; no hook of a module runs after a KeyboardInterrupt."""
         _modes.mode.end_of(self)
 
 
 def end_recomputes() -> None:
-    """End the mode of this thread where activation checkpointing was interrupted while it repeated a forward."""
+    """End the mode of this thread if activation checkpointing was interrupted while it repeated a forward."""
     _modes.mode.end_of(None)

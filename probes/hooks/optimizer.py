@@ -1,4 +1,4 @@
-"""What a step of an optimizer changes in a parameter, and what the optimizer keeps for it."""
+"""The change of a parameter by a step of an optimizer, and the optimizer's state for it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from probes.tensors import NotCapturable
 
 
 class OptimizerTap(TensorTap):
-    """Captures `update` or `state` of a parameter after the step of an optimizer that holds it; the run drives it."""
+    """Captures `update` or `state` of a parameter after the step of an optimizer that holds it; the run calls it."""
 
     __slots__ = ()
 
@@ -25,7 +25,7 @@ class OptimizerTap(TensorTap):
         return []
 
     def is_due(self) -> bool:
-        """Whether the step that is open is due; an optimizer steps outside of any call, so the calls of the schedule do not count."""
+        """Whether the open step is due; an optimizer steps outside of any call, so `calls` of the schedule does not count."""
         if self.state.collect is not None:
             self.state.collect()
         return self.state.open and self.gate.due
@@ -59,7 +59,7 @@ class OptimizerTap(TensorTap):
             self.failed(NotCapturable("no state", message), self.path, self.state)
 
     def on_unknown(self) -> None:
-        """An optimizer has stepped the parameter, and nobody saw the step begin."""
+        """An optimizer has stepped the parameter, and the begin of the step was not observed."""
         if self.is_due():
             self.absence = "unknown before"
 
@@ -71,8 +71,8 @@ class OptimizerTap(TensorTap):
 
 
 def state_of(optimizer: Optimizer, parameter: Tensor) -> Mapping[Any, Any] | None:
-    """What an optimizer keeps for a parameter; None if it keeps nothing under it."""
-    state = getattr(optimizer, "state", None)  # a wrapper may have none
+    """The state of an optimizer for a parameter; None if it has none."""
+    state = getattr(optimizer, "state", None)  # a wrapper may have no state
     found = state.get(parameter) if isinstance(state, Mapping) else None
     return found if isinstance(found, Mapping) and found else None
 

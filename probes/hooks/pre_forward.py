@@ -1,4 +1,4 @@
-"""Values that a module is called with, under the names of its `forward`, and gradients of them."""
+"""The inputs of a module, under the names of its `forward`, and their gradients."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class PreForwardHook(ModuleHook):
         self.wanted = first_keys(taps)
 
     def __call__(self, module: Module, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs] | None:
-        """Capture the inputs and arm their gradients, where a probe is due; changed inputs are returned."""
+        """Capture the inputs and arm their gradients, if a probe is due; return changed inputs."""
         if not self.gate.due:
             return None
         if is_compiling():
@@ -76,7 +76,7 @@ class PreForwardHook(ModuleHook):
         return (args, kwargs) if changed else None
 
     def pick_up(self, at: OutermostCall) -> None:
-        """Take the copies that compiled graphs made during the outermost call."""
+        """Store the copies that compiled graphs made during the outermost call."""
         inputs = self.traced[:]
         self.traced.clear()
         for value in inputs:
@@ -85,7 +85,7 @@ class PreForwardHook(ModuleHook):
             self.look(self.values, value, at, call, False)
 
     def look(self, taps: Sequence[Tap], inputs: object, at: CaptureClock, call: int, recompute: bool) -> None:
-        """Hand the inputs to the taps on values; those of a recompute were taken in the first pass."""
+        """Pass the inputs to the taps on values; those of a recompute were captured in the first pass."""
         if self.masks and isinstance(inputs, dict):
             with given(masks_of(self.masks, self.named, inputs)):
                 self.hand(taps, inputs, at, call, recompute)
@@ -93,7 +93,7 @@ class PreForwardHook(ModuleHook):
             self.hand(taps, inputs, at, call, recompute)
 
     def hand(self, taps: Sequence[Tap], inputs: object, at: CaptureClock, call: int, recompute: bool) -> None:
-        """Hand the inputs to each tap."""
+        """Pass the inputs to each tap."""
         for tap in taps:
             if not recompute:
                 tap.take(inputs, at, call)
@@ -101,7 +101,7 @@ class PreForwardHook(ModuleHook):
                 tap.account.skip("recompute")
 
     def unbind(self, inputs: Any, args: Args, kwargs: Kwargs) -> tuple[Args, Kwargs]:
-        """Named inputs as the module was called with them."""
+        """Named inputs in the form of the module's call."""
         positional = [inputs[name] for name in self.names[: len(args)]]
         if len(args) > len(self.names):
             positional += inputs[self.rest or "args"]
@@ -112,12 +112,12 @@ class PreForwardHook(ModuleHook):
         return self.named.bind(args, kwargs)
 
     def share(self, module: Module, args: Args, kwargs: Kwargs, at: CaptureClock, call: int) -> tuple[Args, Kwargs]:
-        """Hand the module an alias of every input that requires a gradient: the alias gets this module's share alone."""
+        """Give the module an alias of every input that requires a gradient: the alias gets this module's share only."""
         first = self.shares[0]
 
         def after(work: Callable[[], None]) -> None:
             hook = AfterCall(module, args, work, lambda error: first.failed(error, first.path, at))
-            first.armed.handles.append(hook.handle)  # removed with the step, should the call never be seen to end
+            first.armed.handles.append(hook.handle)  # also removed with the step, in case the end of the call is not observed
 
         before = producer(self.bind(args, kwargs)) if rewrites(module) else None
         if before is not None:

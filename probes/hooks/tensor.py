@@ -31,8 +31,8 @@ class TensorTap(Tap):
     times: tuple[int, int]
 
     def begin(self, holder: torch.nn.Module, name: str, stage: str) -> TensorTap:
-        """Say which tensor: attribute `name` of `holder`, read without going through a parametrization."""
-        self.holder = weakref.ref(holder)  # a parameter's hook that holds its module would keep both alive for ever
+        """Set the tensor: attribute `name` of `holder`, read without going through a parametrization."""
+        self.holder = weakref.ref(holder)  # a parameter's hook that holds its module would keep both alive permanently
         self.name = name
         self.stage = stage
         self.editor = None
@@ -68,7 +68,7 @@ class TensorTap(Tap):
         return self.state.open and self.wants(self.state, 0)
 
     def time(self) -> int:
-        """How often the tap has fired in this step before."""
+        """How often the tap has already fired in this step."""
         step, times = self.times
         times = times + 1 if step == self.state.step_number else 0
         self.times = (self.state.step_number, times)
@@ -96,7 +96,7 @@ class TensorTap(Tap):
             self.take(tensor.grad, self.state, 0)
 
     def end_step(self) -> None:
-        """Begin to wait for the next step of an optimizer that holds the parameter; only `final` needs one."""
+        """Wait for the next step of an optimizer that holds the parameter; only `final` needs one."""
         self.absence = "no optimizer step"
 
     def on_data(self) -> None:
@@ -116,13 +116,13 @@ class TensorTap(Tap):
         return self.edited(self.editor, grad)
 
     def on_editing_accumulated(self, tensor: Tensor) -> None:
-        """The post-accumulate hook of an edit: puts the new gradient in place of the old."""
+        """The post-accumulate hook of an edit: replaces the gradient by the new one."""
         if tensor.grad is not None and self.editor is not None and self.is_due():
             self.account.fired += 1
             tensor.grad = self.edited(self.editor, tensor.grad)
 
     def edited(self, editor: Editor, grad: Tensor) -> Tensor:
-        """The edited gradient; what was drawn is stored."""
+        """Return the edited gradient, and store the drawn tensors."""
         times = self.time()
         result = editor(grad.detach(), self.state, times)
         self.state.opened.differentiated = True
@@ -138,14 +138,14 @@ class TensorTap(Tap):
         return tensor is not None and is_lazy(tensor)
 
     def notice(self, tensor: Tensor | None) -> None:
-        """Tell where the parameter is another object than before; a buffer may be."""
+        """Report if the parameter is another object than before; a buffer may be."""
         if self.root == "grad" and self.known is not None and self.known != id(tensor):
             self.account.drift = f"parameter `{self.name}` " + ("is gone" if tensor is None else "was replaced by another parameter")
         # Not a weak reference: `torch.utils.swap_tensors`, which `Module.to` may use, refuses a tensor that has one.
         self.known = None if tensor is None else id(tensor)
 
     def attach(self) -> list[Any]:
-        """Register the hook of the stage and return its handles; `final` and `data` are driven by the run."""
+        """Register the hook of the stage and return its handles; the run calls `final` and `data`."""
         tensor = self.tensor
         self.notice(tensor)
         if tensor is None or is_lazy(tensor):

@@ -1,1 +1,1 @@
-"""What is done to a value before it is stored, one file per kind."""
+"""Transforms: operations on a value before it is stored, one file per kind."""

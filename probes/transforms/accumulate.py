@@ -23,7 +23,7 @@ MOST_FEATURES = 1024
 
 
 MOST_LABELS = 4096
-LOGGED = "loop."  # what labels begin with that the program logs
+LOGGED = "loop."  # prefix of labels that the program logs
 NEEDED = {"topk": ("size",), "sums": ("by", "labels")}
 OPTIONS = {
     "size": ("topk",),
@@ -32,7 +32,7 @@ OPTIONS = {
     "dims": ("moments", "covariance"),
     "mask": ("moments", "covariance"),
 }
-"""With which statistics each option has an effect."""
+"""The statistics for which each option has an effect."""
 
 
 def _labels_path(text: str | None) -> str | None:
@@ -115,7 +115,7 @@ class Accumulate(Accumulation):
         return Signature("float64", (len(MOMENTS), *rest.shape), names, {**rest.coords, "stat": MOMENTS})
 
     def begin(self, signature: Signature) -> TransformFn:
-        """The statistics of one value; `merge` adds those of others."""
+        """The statistics of one value; `merge` combines them with those of others."""
         if self.what in NEEDED:
             return self._begin_samples()
         from probes.transforms.kernels.accumulation import covariance, moments
@@ -142,7 +142,7 @@ class Accumulate(Accumulation):
         return rest.with_first("label", self.labels, labels).with_first("stat", len(SUMS), SUMS)
 
     def _begin_samples(self) -> TransformFn:
-        """What a value gives before its step is committed; where labels are logged, that is the value itself."""
+        """The part of a value to keep until its step is committed; if labels are logged, the value itself."""
         from probes.transforms.kernels.samples import largest, sums_by_label
 
         by, size, labels = self.by or "", self.size or 0, self.labels or 0

@@ -53,7 +53,7 @@ class Cast(Transform):
         return signature.replace(dtype=self.dtype)
 
     def begin(self, signature: Signature) -> TransformFn:
-        """One `Tensor.to`; the result is the input itself where the dtype is already right."""
+        """One `Tensor.to`; the result is the input itself if the dtype is already right."""
         import torch
 
         dtype: torch.dtype = getattr(torch, self.dtype)

@@ -1,4 +1,4 @@
-"""Accumulate how alike two sets of features are over an epoch."""
+"""Accumulate the similarity of two sets of features over an epoch."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Cka(Accumulation, TensorComparison):
         return Signature("float64", (len(LABELS),), ("stat",), {"stat": LABELS})
 
     def compare(self, signature: Signature) -> CompareFn:
-        """The estimates of one batch; `merge` adds those of others."""
+        """The estimates of one batch; `merge` combines them with those of others."""
         import torch
 
         from probes.transforms.kernels.pairs import hsic_of
@@ -60,7 +60,7 @@ class Cka(Accumulation, TensorComparison):
         return work
 
     def merge(self, earlier: Tensor, later: Tensor) -> Tensor:
-        """The means of the estimates of both, and the CKA made of them."""
+        """The means of the estimates of both, and the CKA of these."""
         import torch
 
         batches = earlier[-1:] + later[-1:]

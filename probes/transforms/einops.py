@@ -70,14 +70,14 @@ class Einops(Transform):
         return found.replace(dtype="int64" if self._widens(signature) else signature.dtype)
 
     def begin(self, signature: Signature) -> TransformFn:
-        """One call of the einops library, whose reading of the pattern is kept between calls."""
+        """One call of the einops library, which caches the parsed pattern."""
         import einops
 
         pattern, reduction, sizes = self.pattern, self.reduction, self.sizes
         if reduction is None:
             return lambda tensor: einops.rearrange(tensor, pattern, **sizes)
         if self._widens(signature):
-            return lambda tensor: einops.reduce(tensor, pattern, reduction, **sizes).long()  # an ellipsis of no axes adds nothing up
+            return lambda tensor: einops.reduce(tensor, pattern, reduction, **sizes).long()  # an ellipsis without axes reduces nothing
         return lambda tensor: einops.reduce(tensor, pattern, reduction, **sizes)
 
     def _widens(self, signature: Signature) -> bool:

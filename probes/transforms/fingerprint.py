@@ -1,4 +1,4 @@
-"""Store a digest in place of the value."""
+"""Store a digest instead of the value."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Fingerprint(Transform):
         return Signature("uint8", (32,), ("byte",))
 
     def begin(self, signature: Signature) -> TransformFn:
-        """Hashing on the host; from an accelerator this waits for the value."""
+        """Hash on the host; on an accelerator this waits for the value."""
         import torch
         from blake3 import blake3
 

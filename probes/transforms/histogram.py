@@ -89,7 +89,7 @@ class Histogram(Transform):
 
 
 def _float_edges(edges: tuple[float, ...], dtype: torch.dtype) -> Tensor:
-    """The edges in the dtype that elements are compared in.
+    """The edges in the dtype in which elements are compared.
 
     The lower edges are rounded up to it, which separates the same elements as the exact edges do; the last one is the first number
     above the range.
@@ -104,7 +104,7 @@ def _float_edges(edges: tuple[float, ...], dtype: torch.dtype) -> Tensor:
 
 
 def _integer_edges(edges: tuple[float, ...], *, unsigned: bool) -> Tensor:
-    """The edges as int64, those beyond its range left out, because no element reaches them.
+    """The edges as int64, without those beyond its range, because no element reaches them.
 
     Elements of uint64 are compared less 2**63, which fits into int64; so are the edges.
     """

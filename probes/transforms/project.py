@@ -62,12 +62,12 @@ class Project(Transform):
 
 
 def _most(rows: Tensor) -> float:
-    """A magnitude of which 2**28 may be added up."""
+    """A magnitude of which 2**28 can be added without overflow."""
     return float(2.0 ** (90 if rows.itemsize == 4 else 900))
 
 
 def _fits(rows: Tensor) -> bool:
-    """Whether no sum of the rows can overflow; a device is not asked, since that would wait for it."""
+    """Whether no sum of the rows can overflow; on a device this is assumed false, because a check would wait for it."""
     if rows.device.type != "cpu" or not rows.numel():
         return not rows.numel()
     low, high = rows.aminmax()

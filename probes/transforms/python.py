@@ -1,4 +1,4 @@
-"""Apply a function of one's own."""
+"""Apply a user's function."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class PythonFunction(Transform):
 
     @property
     def is_bound(self) -> bool:
-        """Whether the function is there."""
+        """Whether the function is available."""
         return self._callable is not None
 
     def bound_to(self, function: Callable[[Any], Any], sha256: str | None) -> PythonFunction:
@@ -69,7 +69,7 @@ class PythonFunction(Transform):
         return bound
 
     def out(self, signature: Signature) -> Signature:
-        """Nothing is known of the result.
+        """The result is not known before the run.
 
         Raises:
             SignatureError: the function is not there.
@@ -83,7 +83,7 @@ class PythonFunction(Transform):
         return Signature()
 
     def begin(self, signature: Signature) -> TransformFn:
-        """The function on a copy, without a graph; random numbers that it draws are not missing in the program."""
+        """The function on a copy, without a graph; random numbers that it draws do not change those of the program."""
         import torch
 
         function = self._callable
@@ -104,7 +104,7 @@ class PythonFunction(Transform):
 
 @contextmanager
 def random_states_kept(device: torch.device) -> Iterator[None]:
-    """Put back the states of the generators of Python, of NumPy, and of torch on the CPU and on a device."""
+    """Restore the states of the generators of Python, of NumPy, and of torch on the CPU and on a device."""
     import numpy
     import torch
 

@@ -1,4 +1,4 @@
-"""Store codes of 8 or 16 bits in place of floats."""
+"""Store codes of 8 or 16 bits instead of floats."""
 
 from __future__ import annotations
 

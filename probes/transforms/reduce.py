@@ -105,7 +105,7 @@ def _summed(op: str, axes: tuple[int, ...], dtype: torch.dtype) -> TransformFn:
 
 
 def _or_nan(function: Callable[..., Tensor], axes: tuple[int, ...]) -> TransformFn:
-    """The reduction; of no elements NaN, where torch would raise."""
+    """The reduction; of no elements NaN, instead of torch's exception."""
 
     def work(tensor: Tensor) -> Tensor:
         if all(tensor.shape[axis] for axis in axes):

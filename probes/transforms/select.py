@@ -72,7 +72,7 @@ class Select(Transform):
         return None if size is None else len(range(size)[self._slice])
 
     def _check(self, size: int | None) -> None:
-        """Refuse an axis of which a bound or index lies outside."""
+        """Refuse an axis if a bound or index is outside of it."""
         if size is None:
             return
         for index in (self.index, *(self.indices or ()), self.from_):

@@ -40,7 +40,7 @@ class Topk(Transform):
         return kept if self.keep == "values" else kept.replace(dtype="int64")
 
     def begin(self, signature: Signature) -> TransformFn:
-        """A stable sort: `torch.topk` leaves the order of equal elements open."""
+        """A stable sort: `torch.topk` does not define the order of equal elements."""
         axis = signature.axis(self.dim)
 
         def work(tensor: Tensor) -> Tensor:

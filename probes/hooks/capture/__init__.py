@@ -1,1 +1,1 @@
-"""What every kind of hook does with a value."""
+"""The common part of all hooks: from a value to the journal."""

@@ -1,4 +1,4 @@
-"""What became of a binding in an epoch: expected, fired, written, and skipped with a reason."""
+"""The counters of a binding in an epoch: expected, fired, written, and skipped with a reason."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ REASONS = {
 """The closed list of reasons, each with its meaning."""
 
 LOSSES = ("failed", "absent", "no data", "no share", "no state", "lost in-place")
-"""The reasons for which a value that a module had is missing in the file, whatever else of its step is there."""
+"""The reasons for which an existing value is missing in the file, independent of other values of its step."""
 
 NOT_DUE = ("frozen", "no_grad", "no optimizer step", "unknown before", "functorch")
-"""The reasons for which a step has no value to take; only `expect: {fires: each_step}` calls that a fault."""
+"""The reasons for which a step has no value; only `expect: {fires: each_step}` treats these as a fault."""
 
 
 @dataclass(slots=True)
 class Loss:
-    """What could not be taken of one leaf for one reason.
+    """The losses of one leaf for one reason.
 
     Attributes:
         count: how often.
@@ -117,7 +117,7 @@ class Account:
         self.skipped[reason] += count
 
     def lose(self, leaf: str, reason: str, text: str, count: int = 1) -> bool:
-        """Count a value that could not be taken; whether it is the first of its leaf for that reason."""
+        """Count a value that could not be captured; return whether it is the first of its leaf for that reason."""
         self.skip(reason, count)
         self.lost_for = reason
         known = self.losses.get((leaf, reason))
@@ -128,14 +128,14 @@ class Account:
         return False
 
     def give(self, step: StepState) -> None:
-        """A value of a step was taken, perhaps after the step has ended."""
+        """A value of a step was captured, perhaps after the step has ended."""
         if step.over:
             self.owing.discard(step)
         else:
             self.gave = step
 
     def came_late(self, reason: str) -> None:
-        """The value of a step that has ended without it has come after all."""
+        """The value of a step that has ended came late."""
         for counts in (self.skipped, self.lacked):
             if counts[reason] > 1:
                 counts[reason] -= 1
@@ -177,11 +177,11 @@ class Account:
 
     @property
     def missed(self) -> int:
-        """Due steps that lack the value."""
+        """The number of due steps without the value."""
         return self.lacked.total() + len(self.owing)
 
     def pause(self, step: Hashable) -> None:
-        """Leave a step for another."""
+        """Save the state of a step, for another one."""
         self._paused[step] = (self.gave, self.armed_in, self.fired != self._mark)
         self._mark = self.fired
 
@@ -192,16 +192,16 @@ class Account:
 
     @property
     def alive(self) -> int:
-        """Armed tensor hooks whose graph lives still: a later backward may reach them."""
+        """The number of armed tensor hooks whose graph still exists: a later backward may reach them."""
         return max(0, self.armed - self.returned - self.unused - self.skipped["lost in-place"])
 
     def settle(self) -> None:
-        """Count what was armed and whose graph was dropped: nothing of the loss depended on it."""
+        """Count armed tensor hooks whose graph was freed: the loss did not depend on the value."""
         if self.unused:
             self.skipped["unused output"] = self.unused
 
     def absorb(self, other: Account) -> None:
-        """Add the counts of a later epoch, whose own account goes."""
+        """Add the counts of a later epoch, whose own counters are dropped."""
         for name in ("expected", "fired", "armed", "returned", "written", "nbytes", "unused"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.skipped.update(other.skipped)

@@ -1,4 +1,4 @@
-"""The live end of a leaf whose captures are merged over the epoch, and stored as one at its end."""
+"""The recorder of a leaf whose captures are merged over the epoch, and stored as one at its end."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class LastClock:
 
     @property
     def due(self) -> None:
-        """Nothing is left to be decided."""
+        """Nothing is pending."""
 
 
 class StepResult(NamedTuple):
@@ -54,7 +54,7 @@ class StepResult(NamedTuple):
 
 
 def _call(part: StepResult) -> tuple[int, ...]:
-    """The step, call and backward, which the microsteps of a step have in common."""
+    """The step, call and backward, which are the same for all microsteps of a step."""
     return (part.at.step, *part.order[3:])
 
 
@@ -87,7 +87,7 @@ class Accumulator(Recorder):
         self.merged: dict[str, StepResult] = {}
 
     def put(self, tensor: Tensor, at: CaptureClock, call: int, backward: int, sharding: Mapping[str, object] = WHOLE) -> None:
-        """Take a value into the open step's part of the result.
+        """Add a value to the open step's part of the result.
 
         Args:
             tensor: any shape, dtype and device, owned by the model; no reference is kept.
@@ -101,7 +101,7 @@ class Accumulator(Recorder):
         """
         if type(tensor) not in PLAIN:
             tensor, sharding = self.sharded_part(tensor)
-        if not isinstance(self.before, LaterTransforms):  # the values of a comparison, whose result this is, were looked at before it
+        if not isinstance(self.before, LaterTransforms):  # the values of this comparison were checked before it
             self.require_one_sharding(sharding)
         tensor = unwrapped(tensor)
         self.refuse_composite(tensor)
@@ -121,7 +121,7 @@ class Accumulator(Recorder):
     def end_step(
         self, phase: str, step: int, keep: bool, ids: Sequence[int | str] = (), logged: Mapping[str, Tensor] | None = None
     ) -> None:
-        """Merge what the committed step gave, or drop it; the results of a step around it keep waiting.
+        """Merge the results of a committed step, or drop them; the results of an enclosing step keep waiting.
 
         Args:
             phase: its phase.
@@ -136,7 +136,7 @@ class Accumulator(Recorder):
 
     def _merge(self, parts: Iterable[StepResult], ids: Sequence[int | str] = (), logged: Mapping[str, Tensor] | None = None) -> None:
         ordered = sorted(parts, key=lambda part: part.order)
-        rows: Counter[tuple[int, ...]] = Counter()  # samples of the microsteps before, by step, call and backward
+        rows: Counter[tuple[int, ...]] = Counter()  # number of samples in earlier microsteps, by step, call and backward
         every: Counter[tuple[int, ...]] = Counter()  # of all microsteps
         for part in ordered:
             every[_call(part)] += part.rows
@@ -153,7 +153,7 @@ class Accumulator(Recorder):
                 self.merged[part.at.phase] = part._replace(value=value)
 
     def end_epoch(self) -> None:
-        """Hand the result of every phase to the journal; what came late, after its step had been committed, is in it."""
+        """Write the result of every phase to the journal; it includes values that came after their step was committed."""
         parts, self.waiting = self.waiting, []
         self._merge(parts)
         merged, self.merged = self.merged, {}

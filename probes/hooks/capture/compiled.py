@@ -1,4 +1,4 @@
-"""Hooks that torch.compile traces: a copy of the value inside the graph, picked up when the call has returned.
+"""Hooks that torch.compile traces: a copy of the value inside the graph, read when the call has returned.
 
 Clocks, transforms and files cannot be traced. A traced hook does one thing: it appends a detached clone to its own list.
 The clone is part of the graph, so a later in-place operation does not reach it, and the list is as empty before every
@@ -27,7 +27,7 @@ is_exporting = getattr(torch.compiler, "is_exporting", is_compiling)  # torch be
 
 
 class TraceableHook(Protocol):
-    """A hook on a module, as it is traced.
+    """A hook on a module, in the form that is traced.
 
     Attributes:
         traceable: whether all its work can wait until the call has returned.
@@ -41,20 +41,20 @@ class TraceableHook(Protocol):
 
 
 class TraceablePreHook(TraceableHook, Protocol):
-    """A hook on the inputs of a module, as it is traced."""
+    """A hook on the inputs of a module, in the form that is traced."""
 
     def bind(self, args: Any, kwargs: Any) -> dict[str, Any]:
         """The inputs by the names of the parameters of `forward`."""
 
 
 def in_use() -> bool:
-    """Whether dynamo has compiled anything in this process since it was reset last; it is never imported for the question."""
+    """Whether dynamo has compiled anything in this process since its last reset; dynamo is never imported to find out."""
     frames = sys.modules.get("torch._dynamo.convert_frame")
     return frames is not None and getattr(frames, "FRAME_COUNTER", 1) > 0
 
 
 def is_expected() -> bool:
-    """Whether `torch.compile` was called in this process, so that something is or may yet be compiled.
+    """Whether `torch.compile` was called in this process, so that something is or may still be compiled.
 
     Importing dynamo says nothing: every optimizer does. What `torch.compile` is called with is kept until dynamo is reset.
     """
@@ -69,14 +69,14 @@ _UNKNOWN = {0: "a PyTorch that does not tell"}
 
 
 def forget() -> None:
-    """Drop all compiled code of the process: a graph that was made without a hook ignores it for ever."""
+    """Drop all compiled code of the process: a graph that was made without a hook ignores it permanently."""
     import torch._dynamo
 
     torch._dynamo.reset()
 
 
 def kept(value: Any, wanted: frozenset[str] | None) -> Any:
-    """A copy of a nested value: tensors cloned, containers as lists and dicts, all else left out.
+    """A copy of a nested value: tensors cloned, containers as lists and dicts, everything else left out.
 
     Args:
         value: what the module was called with or returned, owned by the model.
@@ -97,7 +97,7 @@ def kept(value: Any, wanted: frozenset[str] | None) -> Any:
 
 
 def trace_output(hook: TraceableHook, module: Any, args: Any, output: Any) -> Any:
-    """What a forward hook does while it is traced; what cannot be traced runs between two graphs."""
+    """The traced part of a forward hook; work that cannot be traced runs between two graphs."""
     if is_exporting():
         return None
     if not hook.traceable:
@@ -107,7 +107,7 @@ def trace_output(hook: TraceableHook, module: Any, args: Any, output: Any) -> An
 
 
 def trace_inputs(hook: TraceablePreHook, module: Any, args: Any, kwargs: Any) -> Any:
-    """What a forward pre-hook does while it is traced."""
+    """The traced part of a forward pre-hook."""
     if is_exporting():
         return None
     if not hook.traceable:
@@ -127,11 +127,11 @@ def between_graphs(hook: Any, module: Any, first: Any, second: Any) -> Any:
 
 
 DROPS_HOOKS = is_older(torch.__version__, OLDEST_COMPILER)
-"""Whether this torch leaves hooks out of compiled graphs, or raises where it traces them."""
+"""Whether this torch leaves hooks out of compiled graphs, or raises when it traces them."""
 
 
 class OutsideGraphs(HookOfOurs):
-    """A hook where torch drops hooks from compiled graphs: the first compiled function that calls the model is refused.
+    """A hook for releases of torch that drop hooks from compiled graphs: the first compiled function that calls the model is refused.
 
     A step of such a function would be without captures, and nobody would know. `torch.export` is left alone.
     """
@@ -171,5 +171,5 @@ refuse_to_be_compiled._dynamo_marked_constant = True  # type: ignore[attr-define
 
 
 def registered(call: Callable[..., Any]) -> Callable[..., Any]:
-    """A hook as it is given to torch."""
+    """The form of a hook that is registered with torch."""
     return OutsideGraphs(call) if DROPS_HOOKS else call

@@ -46,7 +46,7 @@ class ConditionCheck:
         self.numbers: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=window))
 
     def follow(self) -> LaterTransforms:
-        """Have the condition compare results of a comparison from now on; names and labels of a result go to what is returned."""
+        """Compare results of a comparison from now on; return a function that receives names and labels of a result."""
         self.pipeline = later = LaterTransforms(self.pipeline.transforms)
         return later
 
@@ -80,7 +80,7 @@ class ConditionCheck:
         return float(value.item())
 
     def _deviation(self, number: float, before: deque[float]) -> UnusualNumber | None:
-        """The number beside those before it, to which it is added; None while there are too few."""
+        """Compare the number with those before it, and add it to them; None while there are too few."""
         full = len(before) == before.maxlen
         mean, spread = (fmean(before), pstdev(before)) if full else (0.0, 0.0)
         if isfinite(number):
@@ -89,7 +89,7 @@ class ConditionCheck:
 
 
 def deviation(distance: float, spread: float) -> float:
-    """A distance in standard deviations; of numbers that were all equal any other is infinitely far away."""
+    """A distance in standard deviations; infinite if all numbers before were equal and this one differs."""
     if spread > 0 or isnan(distance):
         return distance / spread if spread > 0 else distance
     return copysign(inf, distance) if distance else 0.0

@@ -1,4 +1,4 @@
-"""The loss scale of the backward that is running, stored beside each gradient that it scales."""
+"""The loss scale of the running backward, stored with each gradient that it scales."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MakeScaleRecorder = Callable[[str], Recorder]
 
 
 class LossScales:
-    """The loss scales of a run: what scales the backward that is running, and a series of each probe's scales.
+    """The loss scales of a run: the scale of the running backward, and a series of scales for each probe.
 
     A scale is stored once for each probe, step and outermost call: every gradient of that call has it.
 
@@ -36,7 +36,7 @@ class LossScales:
         self._stored: set[tuple[str, StepState, int]] = set()
 
     def watch(self, loss: Tensor, scale: Tensor) -> None:
-        """Notice the backward of a scaled loss.
+        """Observe the backward of a scaled loss.
 
         Args:
             loss: any shape, as the program gets it from its scaler.
@@ -50,7 +50,7 @@ class LossScales:
         self._task, self._scale = graph_task(), scale
 
     def note(self, probe: str, at: CaptureClock) -> None:
-        """Store the scale of the backward that is running beside a gradient that was captured in it.
+        """Store the scale of the running backward with a captured gradient.
 
         Args:
             probe: whose gradient it is.

@@ -1,4 +1,4 @@
-"""Keeping our hooks out of what a program makes of its model: pickles, deep copies and scripted modules.
+"""Exclude probes' hooks from pickles, deep copies and scripted modules of a model.
 
 `torch.save(model)` and `copy.deepcopy(model)` copy a module's tables of hooks with it, and `torch.jit.script` compiles every
 hook that it finds there. Entries of an OrderedDict cannot leave themselves out, and another dict in its place would part the
@@ -24,11 +24,11 @@ MARKS = {
     "_forward_hooks": ("_forward_hooks_with_kwargs", "_forward_hooks_always_called"),
     "_forward_pre_hooks": ("_forward_pre_hooks_with_kwargs",),
 }
-"""The tables of a module that hold hooks of ours, each with the tables that say more about its entries."""
+"""The hook tables of a module, each with the tables that describe its entries."""
 
 
 class InertCopy:
-    """What a hook of ours becomes in a deep copy by a `__deepcopy__` of the module's own; it does nothing."""
+    """The replacement of a probe's hook in a deep copy by a module's own `__deepcopy__`; it does nothing."""
 
     __slots__ = ("gate",)
 
@@ -43,7 +43,7 @@ class InertCopy:
 
 
 class _Closed:
-    """The gate that the copy of a bound method of a hook looks at."""
+    """The gate that the copy of a bound method of a hook reads."""
 
     due = False
 
@@ -64,17 +64,17 @@ class HookOfOurs:
 
 
 def _nothing() -> tuple[Any, ...]:
-    """A pickle of a callable of the standard library that takes anything and returns None: it loads where we are not installed."""
+    """A pickle of a standard-library callable that takes any arguments and returns None: it loads without this package."""
     return getattr, (nullcontext(), "__exit__")
 
 
 def is_ours(hook: object) -> bool:
-    """Whether an entry of a table of hooks is ours, or a bound method of one that is."""
+    """Whether an entry of a table of hooks belongs to a probe, or is a bound method of such a hook."""
     return isinstance(getattr(hook, "__self__", hook), HookOfOurs)
 
 
 def without_ours(state: dict[str, Any]) -> dict[str, Any]:
-    """The `__dict__` of a module without hooks of ours; itself where there are none."""
+    """The `__dict__` of a module without probes' hooks; itself if there are none."""
     for table, marks in MARKS.items():
         ours = {number for number, hook in (state.get(table) or {}).items() if is_ours(hook)}
         if ours:
@@ -88,7 +88,7 @@ def _but(table: dict[int, Any], ours: set[int]) -> dict[int, Any]:
 
 
 def _cleaned(value: Any) -> Any:
-    """A part of what `__reduce_ex__` returned: states of modules are dicts, alone or in a tuple."""
+    """A part of the result of `__reduce_ex__`: states of modules are dicts, alone or in a tuple."""
     if type(value) is tuple:
         return tuple(_cleaned(member) for member in value)
     return without_ours(value) if type(value) is dict and not MARKS.keys().isdisjoint(value) else value
@@ -96,7 +96,7 @@ def _cleaned(value: Any) -> Any:
 
 @contextmanager
 def hooks_aside(model: Module) -> Iterator[None]:
-    """Take hooks of ours off every module of a tree for the body, and put them back to where they were."""
+    """Take probes' hooks off every module of a tree for the body, then put them back in place."""
     tables = [vars(module)[table] for module in model.modules() for table in MARKS if vars(module).get(table)]
     before = [(table, list(table.items())) for table in tables if any(is_ours(hook) for hook in table.values())]
     for table, entries in before:
@@ -113,7 +113,7 @@ def hooks_aside(model: Module) -> Iterator[None]:
 
 
 class CleanCopies:
-    """Replaces the two functions while at least one run is open; each is put back where it is still ours."""
+    """Replaces the two functions while at least one run is open; each is restored if it is still this replacement."""
 
     def __init__(self) -> None:
         self._runs = 0
@@ -139,13 +139,13 @@ clean_copies = CleanCopies()
 def _replace_reduce() -> Callable[[], None]:
     original = Module.__reduce_ex__
 
-    def __reduce_ex__(module: Module, protocol: Any) -> Reduced:  # noqa: N807 - it stands in for the method
+    def __reduce_ex__(module: Module, protocol: Any) -> Reduced:  # noqa: N807 - it replaces the method
         reduced: Reduced = original(module, protocol)
         # A shallow copy shares the tables with its model, and loses our hooks when the model does.
         shallow = sys._getframe(1).f_code is copy.copy.__code__
         return reduced if shallow else _cleaned(reduced)
 
-    Module.__reduce_ex__ = __reduce_ex__  # type: ignore[assignment, method-assign]  # taken away again below
+    Module.__reduce_ex__ = __reduce_ex__  # type: ignore[assignment, method-assign]  # restored below
 
     def undo() -> None:
         if vars(Module).get("__reduce_ex__") is not __reduce_ex__:
@@ -153,7 +153,7 @@ def _replace_reduce() -> Callable[[], None]:
         if original is object.__reduce_ex__:
             del Module.__reduce_ex__
         else:
-            Module.__reduce_ex__ = original  # type: ignore[method-assign]  # the very function found there
+            Module.__reduce_ex__ = original  # type: ignore[method-assign]  # the original function, saved above
 
     return undo
 

@@ -62,7 +62,7 @@ class OtherNumber:
         def listened(tensor: Tensor, at: CaptureClock, call: int, backward: int) -> None:
             try:
                 number = check.find(tensor if type(tensor) in PLAIN else recorder.part(tensor), at.phase)
-            except Exception as error:  # as in a hook: it is the condition that fails, and not the value
+            except Exception as error:  # as in a hook: the condition fails, and not the value
                 self._failed(error, at)
             else:
                 if number is not None:
@@ -97,7 +97,7 @@ class OtherNumber:
         recorder.filter_by(offer)
 
     def end_step(self, step: StepState, at: CaptureClock, logged: Mapping[str, Tensor], *, keep: bool) -> None:
-        """Decide about the captures that wait, since the step is over.
+        """Decide about the waiting captures, because the step is over.
 
         Args:
             step: the step.
@@ -130,7 +130,7 @@ class OtherNumber:
 
 
 class OtherNumbers:
-    """The conditions of a run on numbers elsewhere.
+    """The conditions of a run on numbers of other series.
 
     Attributes:
         filters: that of the `where` of each probe.
@@ -147,7 +147,7 @@ class OtherNumbers:
         return [*self.filters.values(), *self.triggers.values()]
 
     def listen(self, recorder: Recorder, transforms: Sequence[Transform], dims: tuple[str, ...] | None) -> None:
-        """Have each condition that names the probe of a recorder compare its values."""
+        """Let each condition that names the probe of a recorder compare its values."""
         for one in self.all:
             if one.condition.series == recorder.key.probe:
                 one.listen(recorder, transforms, dims)

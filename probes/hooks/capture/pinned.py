@@ -1,4 +1,4 @@
-"""Captures on an accelerator: copied to pinned memory while the device works, and read when the step ends.
+"""Captures on an accelerator: copied to pinned memory while the device works, and read at the end of the step.
 
 No hook waits for the device. What is small is gathered there and comes over in one copy; what is large is copied at once,
 in the order of the stream, so that a later in-place operation does not reach it.
@@ -15,7 +15,7 @@ from torch import Tensor
 from probes.tensors import is_wrapped
 
 ROOM = 64 << 20
-SMALL = 64 * 1024  # below it, starting a copy costs more than the copy
+SMALL = 64 * 1024  # for smaller captures, starting a copy costs more than the copy
 ALIGNMENT = 64
 
 
@@ -30,7 +30,7 @@ class ArrivingCapture(Protocol):
 
 
 class Device(Protocol):
-    """What is asked of an accelerator."""
+    """The operations of an accelerator."""
 
     def host(self, nbytes: int) -> Tensor:
         """(nbytes,) uint8 on the host that the device can copy to by itself."""
@@ -61,7 +61,7 @@ class Accelerator:
 
 
 class PendingCopy(NamedTuple):
-    """A capture on its way.
+    """A capture that is being copied.
 
     Attributes:
         start: offset of its bytes in the pinned memory.
@@ -91,19 +91,19 @@ class PinnedBuffer:
         self.early = 0
         self._memory: Tensor | None = None
         self._fill = 0
-        self._sent: list[PendingCopy | None] = []  # in the order of the hooks; None stands for the next of the small ones
+        self._sent: list[PendingCopy | None] = []  # in the order of the hooks; None means the next of the small captures
         self._small: list[tuple[Tensor, ArrivingCapture]] = []
         self._small_bytes = 0
         self._marks: dict[torch.device, Callable[[], None]] = {}
 
     def takes(self, tensor: Tensor) -> bool:
-        """Whether a tensor is dense memory of an accelerator, for which there is room."""
+        """Whether a tensor is dense memory of an accelerator, and fits."""
         if tensor.is_cpu or type(tensor) is not Tensor or tensor.is_meta or is_wrapped(tensor):
             return False
         dense = tensor.layout is torch.strided and not (tensor.is_nested or tensor.is_quantized)
         if not dense or tensor.is_conj() or tensor.is_neg() or tensor.nbytes > self.room - ALIGNMENT:
             return False
-        return tensor.nbytes == 0 or tensor.data_ptr() != 0  # storage that was freed has a size, but no place
+        return tensor.nbytes == 0 or tensor.data_ptr() != 0  # freed storage has a size, but no address
 
     def send(self, tensor: Tensor, capture: ArrivingCapture, *, fresh: bool = False) -> None:
         """Start to copy a capture to the host; `drain` stores it.
@@ -142,11 +142,11 @@ class PinnedBuffer:
 
     @property
     def waiting(self) -> bool:
-        """Whether captures are on their way."""
+        """Whether captures are being copied."""
         return bool(self._sent)
 
     def drain(self) -> None:
-        """Wait for all captures that were sent, and store them in the order in which the hooks saw them.
+        """Wait for all started copies, and store them in the order of the hooks.
 
         `failed` is called for a capture that cannot be copied or stored; the others are stored.
         """
@@ -154,7 +154,7 @@ class PinnedBuffer:
             return
         try:
             sent = self._arrived()
-        except Exception as error:  # as in a hook: a device that fails must not change training
+        except Exception as error:  # as in a hook: a failing device must not change training
             lost = [capture for _, capture in self._small] + [one.capture for one in self._sent if one is not None]
             self._clear()
             for capture in lost:
@@ -166,7 +166,7 @@ class PinnedBuffer:
             capture.store(base + start, nbytes)
 
     def _arrived(self) -> list[PendingCopy]:
-        """All captures that were sent, after the wait for the devices."""
+        """All copied captures, after waiting for the devices."""
         small = iter(self._gathered())
         sent = [one if one is not None else next(small) for one in self._sent]
         for wait in self._marks.values():

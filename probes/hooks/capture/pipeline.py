@@ -1,4 +1,4 @@
-"""Transforms in a row, inside a hook."""
+"""The transforms of a probe, applied in order inside a hook."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from probes.tensors import DTYPE_NAMES
 
 
 class Pipeline:
-    """Transforms in a row, begun once for each (dtype, rank) that a value shows."""
+    """A list of transforms, begun once for each (dtype, rank) of the values."""
 
     __slots__ = ("begun", "dims", "signatures", "transforms")
 
@@ -33,7 +33,7 @@ class Pipeline:
         signature = self.first(tensor)
         work = []
         for transform in self.transforms:
-            following = transform.out(signature)  # refuses what the transform cannot take
+            following = transform.out(signature)  # raises if the transform cannot take it
             work.append(transform.begin(signature))
             signature = following
         self.signatures[key] = signature
@@ -61,7 +61,7 @@ class Pipeline:
 
 
 class LaterTransforms(Pipeline):
-    """The transforms behind an accumulation or a comparison, which begin with names and labels that it gave.
+    """The transforms after an accumulation or a comparison, which start with the names and labels of its result.
 
     Attributes:
         start: the signature of its result.

@@ -1,4 +1,4 @@
-"""The live end of one leaf of a binding: transforms, then bytes into the journal, inside the hook."""
+"""The recorder of one leaf of a binding: applies transforms, then writes bytes into the journal, inside the hook."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from probes.tensors import DTYPE_NAMES, Composite, NotCapturable, components, is
 
 STRIDED = torch.strided
 PLAIN = (Tensor, torch.nn.Parameter)
-WHOLE: Mapping[str, object] = MappingProxyType({})  # what is stated of the sharding of a tensor that is not distributed
+WHOLE: Mapping[str, object] = MappingProxyType({})  # the sharding of a tensor that is not distributed
 GATHERED: Mapping[str, object] = MappingProxyType({"gathered": "full"})
 
 
 def no_descriptor(*_args: object) -> None:
-    """Where captures go before the first descriptor."""
+    """The writer before the first descriptor."""
     raise AssertionError("BUG: a capture without a descriptor")
 
 
 class Owner(Protocol):
-    """A binding, as its recorders know it."""
+    """The interface of a binding for its recorders."""
 
     def recorder(self, leaf: str) -> Recorder:
         """The recorder of a leaf."""
@@ -58,7 +58,7 @@ class Recorder:
         transforms: all transforms of the probe.
     """
 
-    counts = True  # whether a capture that the writer has taken counts as written
+    counts = True  # whether a capture counts as written when the writer has it
 
     __slots__ = (
         "account",
@@ -132,7 +132,7 @@ class Recorder:
         return self.heard if self.where is None else [self.where, *self.heard]
 
     def filter_by(self, offer: Callable[[Tensor, CaptureClock, int, int], None]) -> None:
-        """Let what is given decide which captures are put."""
+        """Put only captures for which a condition holds."""
         self.offer = offer
 
     def offer_where(self, tensor: Tensor, at: CaptureClock, call: int, backward: int) -> None:
@@ -164,7 +164,7 @@ class Recorder:
         state = self.state
         address = 0
         try:
-            # A tensor like the one before needs no descriptor and no copy. Sparse, nested and wrapped tensors raise here.
+            # A tensor like the previous one needs no descriptor and no copy. Sparse, nested and wrapped tensors raise here.
             if (
                 tensor.dtype is self.dtype
                 and type(tensor) is Tensor
@@ -203,11 +203,11 @@ class Recorder:
             account.nbytes += self.nbytes
 
     def part(self, tensor: Tensor) -> Tensor:
-        """What this rank holds of a tensor; transforms and conditions see it alone, so that they never communicate by themselves."""
+        """The local part of a tensor on this rank; transforms and conditions see only that, so they never communicate."""
         return self.sharded_part(tensor)[0]
 
     def sharded_part(self, tensor: Tensor) -> tuple[Tensor, Mapping[str, object]]:
-        """What this rank holds of a tensor, and the attributes of a capture of it; equal shardings give the same object."""
+        """The local part of a tensor, and the attributes of its capture; equal shardings give the same object."""
         if self.gather and hasattr(tensor, "full_tensor"):
             with torch.no_grad():
                 return of_this_rank(tensor.full_tensor()), GATHERED
@@ -219,7 +219,7 @@ class Recorder:
         return of_this_rank(tensor), self.shardings[name]
 
     def require_one_sharding(self, sharding: Mapping[str, object]) -> None:
-        """Refuse what is sharded in another way than what came before, since the numbers of both are of other elements.
+        """Refuse a sharding other than that of earlier tensors, because the numbers would describe different elements.
 
         Raises:
             NotCapturable: it is.
@@ -262,7 +262,7 @@ class Recorder:
             raise NotCapturable("no data", f"transforms take dense tensors, and {found}; remove `transforms` to capture each part")
 
     def dense(self, tensor: Tensor) -> Tensor:
-        """The dense tensor on the host with the bytes of `tensor`; the tensor itself where it is dense and on the host."""
+        """The dense tensor on the host with the bytes of `tensor`; the tensor itself if it is dense and on the host."""
         if (
             type(tensor) is Tensor
             and tensor.is_cpu
@@ -276,7 +276,7 @@ class Recorder:
         return tensor if tensor.device.type == "cpu" else tensor.cpu()
 
     def writer_for(self, writer: CaptureWriter) -> CaptureWriter:
-        """What takes the captures: the journal itself."""
+        """The writer of the captures: the journal itself."""
         return writer
 
     def describe(self, tensor: Tensor, at: CaptureClock, sharding: Mapping[str, object] = WHOLE) -> None:
@@ -308,7 +308,7 @@ class Recorder:
         self.descriptor = self.known[name]
         self.sharding = sharding
         self.nbytes = tensor.nbytes
-        # What has another clock or may be conjugated is looked at each time.
+        # Tensors with another clock, and those that may be conjugated, are checked each time.
         like = late_epoch is None and not tensor.is_complex()
         self.dtype, self.shape, self.phase = (tensor.dtype, tensor.shape, at.phase) if like else (None, None, "")
 
@@ -340,10 +340,10 @@ class DeviceCapture:
         self._flags = LATE if at.opened.over else 0
 
     def store(self, address: int, nbytes: int) -> None:
-        """Write the bytes that have arrived; a failure is counted at the binding whose capture it was."""
+        """Write the bytes that have arrived; a failure is counted for the binding of the capture."""
         try:
             self._add(*self._entry, address, nbytes, self._flags)
-        except Exception as error:  # as in a hook: a disk that fails must not change training
+        except Exception as error:  # as in a hook: a failing disk must not change training
             self.failed(error)
             return
         if self._recorder.counts:
@@ -356,5 +356,5 @@ class DeviceCapture:
 
 
 def _apart(tensor: Tensor, origin: Tensor) -> bool:
-    """Whether the result of transforms has other memory than the tensor."""
+    """Whether the result of transforms has its own memory."""
     return tensor is not origin and tensor.untyped_storage().data_ptr() != origin.untyped_storage().data_ptr()

@@ -14,7 +14,7 @@ LATE = 1  # journal flag: the capture's step was committed before it arrived
 
 
 class CaptureWriter(Protocol):
-    """Where captures are written; the journal is one."""
+    """A writer of captures, such as the journal."""
 
     def descriptor(self, about: Descriptor) -> int:
         """The number under which captures of this series, dtype and shape are added."""
@@ -24,14 +24,14 @@ class CaptureWriter(Protocol):
 
 
 class ScaleNotes(Protocol):
-    """Where the loss scale beside a gradient is stored."""
+    """A store for the loss scale of a gradient."""
 
     def note(self, probe: str, at: Any) -> None:
         """Store the scale of the backward that is running, if it has one."""
 
 
 class StepState:
-    """What becomes of one step; what was captured in it keeps a reference.
+    """The state of one step; its captures keep a reference to it.
 
     Attributes:
         due: the gates that are open for it.
@@ -52,7 +52,7 @@ class StepState:
 
 
 class OutermostCall:
-    """An outermost call into the model's tree: the clock of what is captured in it.
+    """An outermost call into the model's tree: the clock of its captures.
 
     The number of a module's call is drawn once, when that call enters, and is the same for its inputs, outputs and gradients.
 
@@ -82,14 +82,14 @@ class OutermostCall:
         self.running: dict[int, int] = {}
 
     def enter(self, module: int) -> int | None:
-        """A call of a module begins; the number of its call around, in recursion."""
+        """A call of a module begins; returns the number of the outer call of it, in recursion."""
         around = self.running.get(module)
         self.running[module] = number = self.drawn.get(module, 0)
         self.drawn[module] = number + 1
         return around
 
     def leave(self, module: int, around: int | None) -> None:
-        """It is over, whether it returned or raised."""
+        """The call is over: it returned or raised."""
         if around is None:
             del self.running[module]
         else:
@@ -99,7 +99,7 @@ class OutermostCall:
         """The outermost call itself has returned or raised."""
 
     def number(self, module: int, side: str) -> int:
-        """The number of the call of a module that is running.
+        """The number of the running call of a module.
 
         A call that nobody saw enter, such as that of a replica or one within a compiled function, has the next of its side.
         """
@@ -112,7 +112,7 @@ class OutermostCall:
 
 
 class CaptureClock(Protocol):
-    """The clock of a capture: that of an outermost call, the run's state for parameters, or what an armed hook kept of a call."""
+    """The clock of a capture: that of an outermost call, the run's state for parameters, or the clock that an armed hook kept."""
 
     epoch: int
     phase: str
@@ -126,7 +126,7 @@ class CaptureClock(Protocol):
 
 
 class RunState:
-    """The run's clock as the hooks see it; the engine moves it, hooks only read it.
+    """The run's clock as the hooks see it; the engine updates it, hooks only read it.
 
     Attributes:
         epoch: epoch that is open, or was last.
@@ -185,7 +185,7 @@ class RunState:
         self.logged: dict[StepState, dict[str, Any]] = {}
 
     def here(self) -> OutermostCall | None:
-        """The outermost call that this thread is in; a thread that works for the only one there is, such as for a replica, is in that."""
+        """The outermost call of this thread; a thread that works for the only one, such as for a replica, belongs to that call."""
         calls = self.calls
         found = calls.get(get_ident())
         if found is None and len(calls) == 1 and get_ident() not in self.aside:
@@ -194,7 +194,7 @@ class RunState:
 
 
 class Gate:
-    """Whether a schedule wants the step that is open; decided once per step, shared by all hooks of that schedule."""
+    """Whether a schedule is due in the open step; decided once per step, shared by all hooks of that schedule."""
 
     __slots__ = ("due",)
 
@@ -206,7 +206,7 @@ class Gate:
 
 
 class AnyGate(Gate):
-    """Open where one of several gates is: the gate of a hook that serves probes with different schedules."""
+    """Open if one of several gates is: the gate of a hook for probes with different schedules."""
 
     __slots__ = ("members",)
 
@@ -220,11 +220,11 @@ class AnyGate(Gate):
 
 
 Within = Callable[[int, int], bool]
-"""Whether a schedule wants (microstep, call)."""
+"""Whether a schedule includes (microstep, call)."""
 
 
 class ModuleHook(HookOfOurs):
-    """A hook object that sits on a module: one per module and side of its call, whatever the number of probes.
+    """A hook object on a module: one per module and side of its call, for any number of probes.
 
     It holds no tensor, no lock and no file, and is left out when the model is copied, pickled or scripted. Only what a compiled
     graph copied for it waits in `traced` until the call has returned.
@@ -246,6 +246,6 @@ class ModuleHook(HookOfOurs):
         self.traced: list[Any] = []
 
     def repeat(self) -> int:
-        """A number for a recompute of activation checkpointing; the order of these numbers says which call each repeats."""
+        """A number for a recompute of activation checkpointing; the order of the numbers shows which call each repeats."""
         self.repeated += 1
         return self.repeated

@@ -1,4 +1,4 @@
-"""What has to be known of the part of a distributed tensor that a rank holds, so that the parts can be put together again."""
+"""The facts on the local part of a distributed tensor that are needed to join the parts again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from probes.component import Transform
 from probes.tensors import placement_name
 
 ELEMENTWISE = ("abs", "cast", "difference")
-MERGED = ("accumulate", "stats", "norm", "histogram")  # whose results over all axes of some parts make that of the whole
+MERGED = ("accumulate", "stats", "norm", "histogram")  # operations whose results on the parts can be combined to that of the whole
 
 
 def sharding(tensor: Tensor) -> dict[str, Any]:
@@ -40,14 +40,14 @@ def sharding(tensor: Tensor) -> dict[str, Any]:
 
 
 def sharding_name(tensor: Tensor) -> tuple[object, ...] | None:
-    """What tensors of one sharding have in common; None for a tensor that is not distributed."""
+    """The common facts of tensors with one sharding; None for a tensor that is not distributed."""
     if not (hasattr(tensor, "placements") and hasattr(tensor, "device_mesh")):
         return None
     return tensor.placements, tensor.device_mesh, tensor.shape
 
 
 def is_whole(stated: Mapping[str, object]) -> bool:
-    """Whether what a rank holds of a tensor is all of it."""
+    """Whether the local part of a tensor is all of it."""
     placements = stated.get("placements", [])
     return isinstance(placements, list) and all(placement == "R" for placement in placements)
 
@@ -59,7 +59,7 @@ def placements_text(stated: Mapping[str, object]) -> str:
 
 
 def of_parts(transforms: Sequence[Transform]) -> dict[str, str]:
-    """The attributes of a series of results of transforms on local parts; `merges` is how those of all parts make that of the whole.
+    """The attributes of a series of results of transforms on local parts; `merges` is the operation that combines them.
 
     Args:
         transforms: those of the probe.
@@ -79,7 +79,7 @@ def of_parts(transforms: Sequence[Transform]) -> dict[str, str]:
 
 
 def _place(tensor: Tensor, mesh: Any) -> dict[str, Any]:
-    with suppress(ImportError, NotImplementedError, RuntimeError, ValueError):  # a private function, which other releases may not have
+    with suppress(ImportError, NotImplementedError, RuntimeError, ValueError):  # a private function that other releases may not have
         from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
         placements: Any = tensor.placements  # type: ignore[attr-defined]  # a DTensor has them

@@ -1,4 +1,4 @@
-"""Telling an exception of the program's signal handler from one that a hook has raised itself."""
+"""Distinguish an exception of the program's signal handler from one that a hook has raised."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from types import CodeType
 
 
 def from_signal_handler(error: BaseException) -> bool:
-    """Whether an exception was raised by a handler of the program's, such as a time limit, that a signal called within our code.
+    """Whether a signal handler of the program, such as a time limit, raised an exception inside this package.
 
     Python calls handlers between any two instructions of the main thread, so the exception comes out of whatever runs there. Its
     traceback has the handler's frame.
@@ -22,7 +22,7 @@ def from_signal_handler(error: BaseException) -> bool:
 
 
 def _code(handler: object) -> CodeType | None:
-    """The code of a handler: a function, a method, a partial of one, or an object that can be called."""
+    """The code object of a handler: a function, a method, a partial of one, or an object that can be called."""
     handler = getattr(handler, "func", handler)
     handler = getattr(handler, "__func__", handler)
     code = getattr(handler, "__code__", None)

@@ -1,4 +1,4 @@
-"""One binding as a module hook serves it: which part of the value, when, and what is done with it."""
+"""One binding of a module hook: which part of the value is captured, when, and how."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class Tap:
         self.absence = "not reached"
 
     def reset_counters(self, account: Account) -> None:
-        """Count into a fresh account from now on."""
+        """Use new counters from now on."""
         self.account = account
         for recorder in self.recorders.values():
             recorder.account = account
@@ -118,7 +118,7 @@ class Tap:
                 raise LeafNotFound(f"`{path}` is {describe(member)}, which holds no tensor")
 
     def take(self, value: object, at: CaptureClock, call: int) -> None:
-        """Do what the binding does with a value of a call that is due; a failure never leaves the hook."""
+        """Process a value of a call that is due; a failure never leaves the hook."""
         try:
             self.handle(value, at, call)
         except Exception as error:  # the hook boundary: a failing probe must not change training
@@ -130,7 +130,7 @@ class Tap:
         return str(ValuePath(self.root, self.keys))
 
     def failed(self, error: Exception, leaf: str, at: CaptureClock) -> None:
-        """Count a value that could not be taken; what comes after it is tried again.
+        """Count a value that could not be captured; later values are tried again.
 
         Args:
             error: what was raised.
@@ -142,7 +142,7 @@ class Tap:
         self.on_loss(self, leaf, error, reason_of(error), at)
 
     def put(self, recorder: Recorder, tensor: Tensor, at: CaptureClock, call: int, backward: int = 0) -> None:
-        """Store one tensor; a failure is counted, and does not reach the others of the value."""
+        """Store one tensor; a failure is counted, and does not affect the other tensors of the value."""
         try:
             recorder.offer(tensor, at, call, backward)
         except Exception as error:  # as in `take`
@@ -151,12 +151,12 @@ class Tap:
             self.account.gave = at.opened
 
     def handle(self, value: object, at: CaptureClock, call: int) -> None:
-        """What this kind of binding does with a value."""
+        """Process a value; each kind of binding has its own way."""
         raise NotImplementedError
 
 
 LossListener = Callable[[Tap, str, Exception, str, CaptureClock], None]
-"""Called with the binding, the leaf, what was raised, the reason from the closed list, and the clock of the value."""
+"""Called with the binding, the leaf, the exception, the reason from the closed list, and the clock of the value."""
 
 
 def reason_of(error: Exception) -> str:
@@ -174,7 +174,7 @@ class ValueTap(Tap):
     __slots__ = ()
 
     def take(self, value: object, at: CaptureClock, call: int) -> None:
-        """Store every tensor of the value, where this call is due; a failure never leaves the hook."""
+        """Store every tensor of the value, if this call is due; a failure never leaves the hook."""
         if not self.gate.due or not ((self.within is None and at.due is None) or self.wants(at, call)):
             return
         account = self.account

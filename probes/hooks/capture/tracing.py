@@ -1,4 +1,4 @@
-"""Calls that are no computation of the program's: tracers that record a model, and functorch transforms that look through it."""
+"""Calls that are not part of the program's computation: tracers that record a model, and functorch transforms."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import FrameType
 import torch
 
 is_compiling = torch.compiler.is_compiling
-jit_tracing_state = torch._C._get_tracing_state  # what `Module._call_impl` itself asks at every call
+jit_tracing_state = torch._C._get_tracing_state  # `Module._call_impl` itself asks this at every call
 _functorch_level = torch._C._functorch.peek_interpreter_stack
 _dispatch_modes = torch._C._len_torch_dispatch_stack
 JIT_TRACE = torch.jit.trace.__code__.co_filename if hasattr(torch.jit.trace, "__code__") else ""
@@ -20,7 +20,7 @@ def is_transformed() -> bool:
 
 
 def is_traced() -> bool:
-    """Whether the call that is about to run is recorded, not computed: its values are placeholders, or are computed for a check.
+    """Whether the current call is recorded, not computed: its values are placeholders, or are computed for a check.
 
     `torch.jit.trace` also calls the model once without tracing, and without gradients, to compare; that call is found on the stack.
     """
@@ -39,7 +39,7 @@ def _is_fx_tracing() -> bool:
 
 
 def _is_fake() -> bool:
-    """Whether tensors have shapes without data now."""
+    """Whether tensors currently have shapes without data."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     stack = (torch._C._get_dispatch_stack_at(index) for index in range(_dispatch_modes()))

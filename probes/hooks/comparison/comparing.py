@@ -1,4 +1,4 @@
-"""What stands before the recorder of a comparison: finds the second tensor of each value, and gives the recorder the result."""
+"""Comparison before the recorder: finds the second tensor of each value, and gives the result to the recorder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from probes.signature import Signature
 from probes.tensors import DTYPE_NAMES, unwrapped
 
 Place = tuple[int, int, int]
-"""Where in a step a value is: microstep, call, backward."""
+"""The place of a value in a step: microstep, call, backward."""
 
 
 class Comparing:
@@ -46,7 +46,7 @@ class Comparing:
         recorder.offer = self.offer
 
     def offer(self, tensor: Tensor, at: CaptureClock, call: int, backward: int) -> None:
-        """Compare a value, and store the result where there is a second tensor.
+        """Compare a value, and store the result if there is a second tensor.
 
         Args:
             tensor: any shape, dtype and device, owned by the model; no reference is kept.
@@ -102,5 +102,5 @@ def later_of(recorder: Recorder, transforms: Sequence[Transform]) -> LaterTransf
 
 
 def clock_of(at: CaptureClock) -> LastClock:
-    """A clock that stays as it is when the run continues."""
+    """A clock that does not change when the run continues."""
     return LastClock(at.epoch, at.phase, at.step, at.microstep, at.opened)

@@ -1,4 +1,4 @@
-"""Comparing with the captures of another run."""
+"""Comparison with the captures of another run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CLOCK = ["epoch", "step", "microstep", "call", "backward", "rank"]
 
 
 class OtherRun(Comparing):
-    """Compares each value with the capture of another run that has the same clock, phase and leaf; if it has one leaf, with that.
+    """Compares each value with the capture of another run with the same clock, phase and leaf; if that run has one leaf, with it.
 
     Args:
         captures: the series of the other run by (leaf, phase).

@@ -1,4 +1,4 @@
-"""Comparing with the value of another series in the same step."""
+"""Comparison with the value of another series in the same step."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class WaitingValue(NamedTuple):
 
 
 class SharedValues:
-    """The values that a binding gave in each open step, for those that compare with them."""
+    """The values of a binding in each open step, for bindings that compare with them."""
 
     def __init__(self) -> None:
         self.given: dict[StepState, dict[str, dict[Place, Tensor]]] = defaultdict(dict)
@@ -85,7 +85,7 @@ class OtherSeries(Comparing):
             self.compare(value, signature, None if other is None else self.prepared(other)[0], at, place)
 
     def end_step(self, step: StepState, *, keep: bool) -> None:
-        """Compare what has waited."""
+        """Compare the values that waited."""
         for one in self.waiting.pop(step, []) if keep else ():
             other = self.shared.find(step, self.keys, one.place, late=True)
             try:
@@ -102,7 +102,7 @@ def keys_of(leaf: str) -> str:
 
 
 class Comparisons:
-    """What has to know the ends of steps: comparisons with other steps and series.
+    """The comparisons that are informed of the ends of steps: those with other steps and series.
 
     Attributes:
         all: the comparisons.

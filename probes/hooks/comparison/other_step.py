@@ -1,4 +1,4 @@
-"""Comparing with the value of the step before, or of the first step."""
+"""Comparison with the value of the previous step, or of the first step."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class OtherStep(Comparing):
         self.open: dict[StepState, Known] = defaultdict(dict)
 
     def meet(self, value: Tensor, signature: Signature, at: CaptureClock, place: Place) -> None:
-        """Compare with the value that is kept, and keep a copy of this one for the steps that follow."""
+        """Compare with the stored value, and keep a copy of this one for later steps."""
         name = (at.phase, place)
         other = self.past.get(name)
         if (other is None or not self.first) and not at.opened.dropped:

@@ -35,7 +35,7 @@ def moments(rows: Tensor) -> Tensor:
     some = count > 0
     whole = flat.device.type == "cpu" and bool(finite.all())
     clean = flat if whole else flat.where(finite, 0.0)
-    exponent = device_exponent(clean) if rows.dtype is torch.float64 else None  # squares of every other dtype are in range
+    exponent = device_exponent(clean) if rows.dtype is torch.float64 else None  # squares of all other dtypes are in range
     scaled = clean if exponent is None else device_scaled(clean, -exponent)
     mean, variance = _centred(scaled, None if whole else finite, count)
     low, high = _extremes(flat, None if whole else finite)
@@ -78,7 +78,7 @@ def _extremes(values: Tensor, finite: Tensor | None) -> tuple[Tensor, Tensor]:
 
 
 def _sum(values: Tensor) -> Tensor:
-    """The sums of the columns; on the CPU by numpy, in one order."""
+    """The sums of the columns; on the CPU by numpy, in a fixed order."""
     return torch.from_numpy(block_sum(values.numpy())) if values.device.type == "cpu" else device_sum(values)
 
 
@@ -100,7 +100,7 @@ def covariance(rows: Tensor) -> Tensor:
     scaled = device_scaled(clean, -exponent)
     mean = _sum(scaled) / count
     off = _sum((scaled - mean).where(whole.unsqueeze(1), 0.0)) / count
-    mean = mean + off  # once more, as in `standard_deviation`: what is left of it is an error of the second order
+    mean = mean + off  # a second correction, as in `standard_deviation`: the remaining error is of second order
     apart = (scaled - mean).where(whole.unsqueeze(1), 0.0)
     found = _products(apart, on_host) / count
     counts = torch.stack((count, values.shape[0] - count)).unsqueeze(1).expand(2, values.shape[1])
@@ -109,7 +109,7 @@ def covariance(rows: Tensor) -> Tensor:
 
 
 def _products(apart: Tensor, on_host: bool) -> Tensor:
-    """The sums of products of the columns; on the CPU in one order."""
+    """The sums of products of the columns; on the CPU in a fixed order."""
     if not on_host:
         return apart.T @ apart
     values: Doubles = apart.numpy()
@@ -144,7 +144,7 @@ def _joined(a: Doubles, b: Doubles, *, spreads: slice, outer: bool) -> Doubles:
     count = a[0] + b[0]
     some = np.maximum(count, 1.0)
     apart = np.where((a[0] > 0) & (b[0] > 0), b[2] - a[2], 0.0)
-    result = np.where(a[0] > 0, a, b)  # where both are empty: NaN, as in either
+    result = np.where(a[0] > 0, a, b)  # if both are empty: NaN, as in either
     both = (a[0] > 0) & (b[0] > 0)
     shift = apart[:, None] * apart[None, :] if outer else apart * apart
     spread = (a[0] * a[spreads] + b[0] * b[spreads]) / some + shift * (a[0] / some) * (b[0] / some)

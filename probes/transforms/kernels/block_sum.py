@@ -1,4 +1,4 @@
-"""Add up float64 numbers with a bound on the error that does not depend on the order in which the library adds.
+"""Add up float64 numbers with an error bound that does not depend on the order of additions in the library.
 
 Adding m numbers in any order errs by at most (m - 1) u of the sum of their magnitudes, where u = 2**-53 (N. J. Higham, Accuracy
 and Stability of Numerical Algorithms, 2nd edition, 2002, section 4.2). Here at most 1024 numbers are added at a time, then the

@@ -10,11 +10,11 @@ from typing import NamedTuple
 from probes.signature import Signature, SignatureError
 
 Axis = tuple[str, ...]  # one axis, made of the names it is composed of; a single name where it is not composed
-Item = Axis | EllipsisType  # the ellipsis means any number of axes; inside parentheses it is the name `...`
+Item = Axis | EllipsisType  # the ellipsis matches any number of axes; inside parentheses it is the name `...`
 
 
 class EinopsPatternError(ValueError):
-    """A pattern is not written in the language of einops; the message says what is wrong with it."""
+    """A text is not a valid einops pattern; the message gives the reason."""
 
 
 class EinopsPattern(NamedTuple):
@@ -30,7 +30,7 @@ class EinopsPattern(NamedTuple):
 
 
 def parse(pattern: str) -> EinopsPattern:
-    """Read a pattern.
+    """Parse a pattern.
 
     Raises:
         EinopsPatternError: there is not exactly one arrow, parentheses do not match, a name is not valid or occurs twice on a side.
@@ -73,7 +73,7 @@ def bind(text: str, given: dict[str, int], signature: Signature) -> Signature:
 
 
 def _opened(side: tuple[Item, ...], spread: list[Axis]) -> list[Axis]:
-    """One side with the axes that the ellipsis matches in its place."""
+    """One side with the axes that the ellipsis matches."""
     return [axis for item in side for axis in (spread if item is ... else [item])]
 
 
@@ -110,7 +110,7 @@ def _solve(text: str, axes: list[Axis], given: dict[str, int], signature: Signat
 
 
 def _check_names(text: str, axes: list[Axis], dims: tuple[str, ...] | None) -> None:
-    """Refuse a pattern that gives the name of one axis to another."""
+    """Refuse a pattern that uses the name of one axis for another."""
     for axis, dim in zip(axes, dims or (), strict=False):
         if len(axis) == 1 and axis[0] != dim and axis[0] in (dims or ()):
             raise SignatureError(f"the pattern `{text}` calls `{axis[0]}` the axis that is named `{dim}`")

@@ -1,4 +1,4 @@
-"""Masks: leave padding out of the numbers that a transform computes."""
+"""Masks: exclude padding from the numbers that a transform computes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _given = _Given()
 
 @contextmanager
 def given(masks: Mapping[str, Any]) -> Iterator[None]:
-    """Have transforms in the body find these masks.
+    """Make these masks available to transforms in the body.
 
     Args:
         masks: the value at each path that a transform names; anything but a tensor is no mask.
@@ -68,7 +68,7 @@ Mask = Annotated[
 
 
 def require_reduced(signature: Signature, mask: str | None, dims: tuple[str | int, ...] | None) -> None:
-    """Refuse a mask where the first axis of the value remains.
+    """Refuse a mask if the first axis of the value remains.
 
     Raises:
         SignatureError: `dims` does not name the first axis.

@@ -1,4 +1,4 @@
-"""Count, mean, spread, extremes and special values of a run of numbers; those of two runs merge.
+"""Count, mean, spread, extremes and special values of a set of numbers; those of two sets can be merged.
 
 The merge is the pairwise form of Welford's update (B. P. Welford, Technometrics 4, 1962): T. F. Chan, G. H. Golub and R. J. LeVeque,
 "Algorithms for computing the sample variance: analysis and recommendations", The American Statistician 37, 1983, equation 2.1.
@@ -17,7 +17,7 @@ from probes.transforms.kernels.block_sum import Doubles, block_sum
 
 
 class Moments(NamedTuple):
-    """Numbers that describe a run of elements.
+    """Numbers that describe a set of elements.
 
     Mean, spread and squares are of the elements times 2**-exponent, with an exponent that the caller chose.
 
@@ -51,7 +51,7 @@ class Moments(NamedTuple):
     tail: float = 0.0
 
     def joined(self, other: Moments) -> Moments:
-        """The moments of both runs together."""
+        """The moments of both sets together."""
         finite = self.finite + other.finite
         share = other.finite / finite if finite else 0.0
         apart = (other.mean - self.mean) + (other.tail - self.tail)
@@ -86,7 +86,7 @@ def two_sum(one: float, other: float) -> tuple[float, float]:
 
 
 def joined(parts: Sequence[Moments]) -> Moments:
-    """The moments of several runs together, merged as a tree, so that rounding errors grow with its depth only."""
+    """The moments of several sets together, merged as a tree, so that rounding errors grow with its depth only."""
     while len(parts) > 1:
         pairs = [left.joined(right) for left, right in zip(parts[::2], parts[1::2], strict=False)]
         parts = [*pairs, parts[-1]] if len(parts) % 2 else pairs
@@ -117,7 +117,7 @@ def of_doubles(values: Doubles, exponent: int = 0) -> Moments:
 
 
 def _centred(values: Doubles) -> tuple[float, float, float]:
-    """Mean, what that lacks of the mean, and sum of squared distances from the mean.
+    """The mean, its rounding error, and the sum of squared distances from the mean.
 
     Distances are taken from a number near the mean, once more from a better one where it was not near enough. What cancels in
     the last line is then at most half of the squares: the nearest float64 to the mean is as far from it as half a unit in the last
@@ -135,7 +135,7 @@ def _centred(values: Doubles) -> tuple[float, float, float]:
 
 
 def exponent_of(largest: float) -> int:
-    """The exponent to scale by, so that no square or sum overflows or underflows; 0 if none would.
+    """The exponent for scaling, so that no square or sum overflows or underflows; 0 if none would.
 
     Args:
         largest: the largest magnitude of the finite elements.
@@ -148,7 +148,7 @@ SAFE = (2.0**-400, 2.0**400)
 
 
 def times_power_of_2(number: float, exponent: int) -> float:
-    """`number * 2**exponent`; infinite if float64 ends."""
+    """`number * 2**exponent`; infinite beyond the range of float64."""
     try:
         return ldexp(number, exponent)
     except OverflowError:

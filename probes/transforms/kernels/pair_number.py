@@ -1,4 +1,4 @@
-"""What the comparisons that reduce two tensors to a number have in common."""
+"""The common part of comparisons that reduce two tensors to a number."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def same_shape(value: Tensor, other: Tensor) -> None:
-    """Refuse tensors of other shapes: broadcasting would compare what does not belong together.
+    """Refuse tensors of other shapes: broadcasting would compare unrelated elements.
 
     Raises:
         ValueError: the shapes differ.
@@ -47,7 +47,7 @@ def relative_error(rows: Tensor, other: Tensor) -> Tensor:
     from probes.transforms.kernels.summation import device_exponent, device_scaled, root_of_squares
 
     value, reference = rows.double(), other.double()
-    if rows.dtype is torch.float64:  # differences and norms of other dtypes are in range
+    if rows.dtype is torch.float64:  # differences and norms of all other dtypes are in range
         both = torch.cat([value, reference])
         exponent = device_exponent(both.where(both.isfinite(), 0.0))
         value, reference = device_scaled(value, -exponent), device_scaled(reference, -exponent)
@@ -93,7 +93,7 @@ def hsic_of(value: Tensor, other: Tensor) -> Tensor:
 
 def _gram(rows: Tensor) -> Tensor:
     values = rows.double()
-    values = values - values.mean(dim=0)  # the estimate does not depend on it, and its rounding errors do
+    values = values - values.mean(dim=0)  # the estimate does not depend on it, but its rounding errors do
     gram = values @ values.T
     return gram.fill_diagonal_(0)
 

@@ -37,7 +37,7 @@ def rows_of_largest(found: Tensor) -> int:
 
 
 def with_samples(found: Tensor, step: int, first_row: int, ids: Sequence[int | str]) -> Tensor:
-    """What `largest` gave, with the step, the rows counted within the step, and the ids of the samples where they are integers."""
+    """The result of `largest` with the step, the rows counted within the step, and the ids of the samples if they are integers."""
     rows = found[ROW]
     there = rows >= 0
     result = found.clone()

@@ -25,7 +25,7 @@ from torch import Tensor
 from probes.transforms.kernels.moments import Moments, exponent_of, joined, of_doubles, times_power_of_2
 from probes.transforms.kernels.summation import device_exponent, device_scaled, device_sum
 
-CHUNK = 1 << 17  # 512 KiB of float32: half of the second-level cache of common CPUs, and the calls cost little
+CHUNK = 1 << 17  # 512 KiB of float32: half of the second-level cache of common CPUs, with a low cost of calls
 ROW = 256
 SMALLEST = 1e-30  # below this mean square, squares of float32 lose digits to underflow
 HALVES = (torch.float16, torch.bfloat16)
@@ -34,7 +34,7 @@ Singles = np.ndarray[tuple[int], np.dtype[np.float32]]
 
 
 class _Scratch(threading.local):
-    """Memory that every call on a thread writes over, so that hundreds of probes share it."""
+    """Memory that every call on a thread overwrites, so that hundreds of probes share it."""
 
     def __init__(self) -> None:
         self.tensor = torch.empty(CHUNK, dtype=torch.float32, device="cpu")

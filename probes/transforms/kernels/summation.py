@@ -19,11 +19,11 @@ from torch import Tensor
 from probes.transforms.kernels.block_sum import BLOCK, Doubles, block_sum
 from probes.transforms.kernels.moments import SAFE
 
-CHUNK = 1 << 17  # elements of float64 at a time: 1 MiB
+CHUNK = 1 << 17  # up to this size elements are converted to float64 once, not at each pass
 KEPT = 1 << 20  # up to so many elements are converted to float64 once, not at each pass
 
 Term = Callable[[Any], Any]
-"""What is added up of each element: the same formula for numpy arrays and tensors."""
+"""The term of each element in a sum: the same formula for numpy arrays and tensors."""
 
 
 def same(values: Any) -> Any:
@@ -109,8 +109,8 @@ class _HostColumns:
         self.rows = rows.double() if rows.numel() <= KEPT else rows
         self.width = max(1, CHUNK // max(1, min(rows.shape[0], BLOCK)))
         small = rows.shape[1] <= self.width and rows.shape[0] <= max(1, CHUNK // (max(1, rows.shape[1]) * BLOCK)) * BLOCK
-        self.whole: Doubles | None = self.rows.numpy() if small else None  # one chunk, which takes half of the time without the loops
-        exponents = self._exponents() if rows.dtype is torch.float64 else None  # squares of every other dtype are in range
+        self.whole: Doubles | None = self.rows.numpy() if small else None  # one chunk; without the loops this takes half of the time
+        exponents = self._exponents() if rows.dtype is torch.float64 else None  # squares of all other dtypes are in range
         self.exponent = None if exponents is None or not exponents.any() else torch.from_numpy(exponents)
 
     def _exponents(self) -> Doubles:
