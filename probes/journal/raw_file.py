@@ -1,4 +1,4 @@
-"""The few system calls that write a journal, in one place, so that a test can let each of them fail."""
+"""The few system calls that write a journal, in one place, so that a test can make each of them fail."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class RawFile:
         self._descriptor = open_above(path, flags, 0o666)
 
     def write(self, parts: Sequence[Buffer], offset: int) -> int:
-        """Write parts one behind the other with one system call, and return how many bytes were taken."""
+        """Write consecutive parts with one system call, and return the number of bytes written."""
         if _VECTORED:
             return os.pwritev(self._descriptor, parts, offset)
         return os.pwrite(self._descriptor, parts[0], offset)
 
     def reserve(self, start: int, stop: int) -> bool:
-        """Take the disk's space for some bytes behind the file's end, whose size stays; whether the system does that."""
+        """Reserve disk space for some bytes after the end of the file, whose size stays; return whether the system supports that."""
         return _fallocate is not None and _fallocate(self._descriptor, _KEEP_SIZE, start, stop - start) == 0
 
     def sync(self) -> None:
@@ -47,28 +47,28 @@ class RawFile:
         getattr(os, "fdatasync", os.fsync)(self._descriptor)
 
     def truncate(self, size: int) -> None:
-        """Cut the file off."""
+        """Truncate the file."""
         os.ftruncate(self._descriptor, size)
 
     def status(self) -> os.stat_result:
-        """What the operating system states of the open file."""
+        """The status of the open file."""
         return os.fstat(self._descriptor)
 
     def close(self) -> None:
-        """Give the descriptor back; a second call does nothing."""
+        """Close the file; a second call does nothing."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
 
 
 def write_rest(write: Write, parts: Sequence[Buffer], offset: int, done: int, total: int) -> None:
-    """Write what is left of some parts of which `done` bytes are written, however often the system takes less than it is given.
+    """Write the rest of some parts of which `done` bytes are written, with as many calls as the system needs.
 
     Raises:
         OSError: the system refuses, or takes nothing.
     """
     while done < total:
-        # One Linux write takes at most 2 GiB - 4 KiB, so this is the normal way of a large capture.
+        # One write of Linux takes at most 2 GiB - 4 KiB, so a large capture needs several.
         taken = write(_rest(parts, done), offset + done)
         if taken <= 0:
             raise OSError(EIO, "the system took no bytes")

@@ -26,7 +26,7 @@ _CHECK = Struct("<I")
 
 
 class RecordKind(IntEnum):
-    """What a record holds."""
+    """The kind of a record."""
 
     HEAD = 1
     DESCRIPTOR = 2
@@ -37,14 +37,14 @@ class RecordKind(IntEnum):
 
 
 class FrameFlag(IntFlag):
-    """What a frame does besides holding captures."""
+    """The effects of a frame besides holding captures."""
 
     COMMIT = 1
     ABORT = 2
 
 
 class EntryFlag(IntFlag):
-    """What is special about a capture."""
+    """The properties of a capture."""
 
     LATE = 1
     INLINE = 2
@@ -70,27 +70,27 @@ class RecordHeader(NamedTuple):
     digest: bytes
 
     def fields(self) -> bytes:
-        """The header without its check."""
+        """The header without its checksum."""
         return pack_fields(*self)
 
 
 def pack_fields(kind: int, flags: int, sequence: int, length: int, checked: int, digest: bytes) -> bytes:
-    """A header without its check, for those in a hurry; the arguments are those of `RecordHeader`."""
+    """A header without its checksum, on the fast path; the arguments are those of `RecordHeader`."""
     return _FIELDS.pack(MAGIC, kind, flags, 0, sequence, length, checked, digest)
 
 
 def place(end: int) -> int:
-    """Where a record starts behind one that ends at `end`."""
+    """The start of the record after one that ends at `end`."""
     return -(-end // ALIGNMENT) * ALIGNMENT
 
 
 def extent_place(end: int) -> int:
-    """Where an EXTENT starts behind a record that ends at `end`, so that its payload starts a page."""
+    """The start of an EXTENT after a record that ends at `end`, so that its payload is aligned to a page."""
     return -(-(end + HEADER_BYTES) // PAGE) * PAGE - HEADER_BYTES
 
 
 def payload_start(checked: int) -> int:
-    """Where the payloads of a frame start in its body."""
+    """The offset of the payloads of a frame in its body."""
     return -(-checked // PAYLOAD_ALIGNMENT) * PAYLOAD_ALIGNMENT
 
 

@@ -1,4 +1,4 @@
-"""The records of a journal, one after the other, as far as each proves that it follows the one before."""
+"""The records of a journal in order, as far as each one is linked to the one before by its checksum."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from probes.errors import FileRefused
 from probes.journal.record import FORMAT, HEADER_BYTES, MAGIC, NO_DIGEST, RecordHeader, RecordKind, extent_place, link, parse_header, place
 
 _PIECE = 1 << 20
-_LOOK_AHEAD = 2 * 4096  # one read finds a record at either of its places, mostly with its table
+_LOOK_AHEAD = 2 * 4096  # one read covers both possible places of a record, mostly with its table
 _LARGEST_TORN_HEAD = 64 << 20
 
 
 class JournalBytes:
-    """Bounded reads of a file; a map would turn a file that shrinks meanwhile into a crash.
+    """Bounded reads of a file; a memory map would crash if the file shrinks meanwhile.
 
     Attributes:
         path: the file.
@@ -41,7 +41,7 @@ class JournalBytes:
             raise self.refused("not-a-journal", "is not a regular file")
 
     def read(self, offset: int, length: int) -> bytes:
-        """Some bytes of the file, fewer where it ends."""
+        """Some bytes of the file, fewer at its end."""
         length = max(min(length, self.size - offset), 0)
         start = offset - self._ahead_at
         if start >= 0 and start + length <= len(self._ahead):
@@ -52,7 +52,7 @@ class JournalBytes:
         return b"".join(os.pread(self._descriptor, size, at) for at, size in _pieces(offset, offset + length))
 
     def grow(self) -> None:
-        """Take in what was appended since the file was opened, or since the last call."""
+        """Include the bytes that were appended since the file was opened, or since the last call."""
         self.size = os.fstat(self._descriptor).st_size
         self._ahead, self._ahead_at = b"", 0
 
@@ -64,11 +64,11 @@ class JournalBytes:
         return hasher.digest()
 
     def refused(self, code: str, what: str) -> FileRefused:
-        """The error that says what is wrong with the file."""
+        """The error for a fault of the file."""
         return FileRefused(code, f'"{self.path}" {what}')
 
     def json(self, raw: bytes) -> dict[str, Any]:
-        """A JSON object out of the file.
+        """A JSON object in the file.
 
         Raises:
             FileRefused: it is not a JSON object.
@@ -84,7 +84,7 @@ def _pieces(start: int, stop: int) -> list[tuple[int, int]]:
 
 
 class Proof(IntEnum):
-    """What is known of the part of a body that the chain does not cover."""
+    """The proof for the part of a body that the chain does not cover."""
 
     DAMAGED = 0
     UNCHECKED = 1
@@ -110,7 +110,7 @@ class Record(NamedTuple):
 
     @property
     def stop(self) -> int:
-        """Where the body ends in the file."""
+        """The end of the body in the file."""
         return self.body + self.header.length
 
 
@@ -139,7 +139,7 @@ class RecordReader:
 
     @property
     def end(self) -> int:
-        """Where the last good record ends, so far."""
+        """The end of the last good record so far."""
         return self._last.stop
 
     def __iter__(self) -> Iterator[Record]:
@@ -155,7 +155,7 @@ class RecordReader:
             if record.header.kind == RecordKind.END:
                 return
             record = following
-        # Behind the last record of a recycled journal are old bytes, which mean nothing.
+        # After the last record of a recycled journal there are old bytes without meaning.
         self.torn = self._source.size > max(self.end, self._recycled())
 
     def _next(self) -> Record | None:
@@ -215,7 +215,7 @@ def _head(source: JournalBytes) -> tuple[Record, dict[str, Any]]:
 
 
 def _torn_head(source: JournalBytes, what: str) -> FileRefused:
-    # A flipped bit in the HEAD of a good journal must not make it look as if nothing had ever been committed.
+    # Without this check, a flipped bit in the HEAD of a good journal would look like a journal without commits.
     if source.size <= _LARGEST_TORN_HEAD and source.read(HEADER_BYTES, source.size).find(MAGIC) < 0:
         return source.refused("journal-empty", "ends inside its HEAD record: it has no committed step")
     return source.refused("not-a-journal", f"has a HEAD record that {what}")

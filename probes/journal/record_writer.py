@@ -18,8 +18,8 @@ from probes.journal.raw_file import RawFile, write_rest
 from probes.journal.record import FIXED, HEADER_BYTES, NO_DIGEST, RecordKind, extent_place, link, pack_fields, place, seal_header
 from probes.journal.write_buffer import WriteBuffer
 
-# What is as small as this gets a digest in every durability, at 10 us a step at most, and then proves itself on any machine. A digest of
-# more would cost as much as writing it.
+# Records up to this size get a digest in every durability, at 10 us a step at most, and are then proven on any machine. A digest of
+# larger records would cost as much as writing them.
 PROVEN_BYTES = 32 << 10
 LOOK_SECONDS = 0.05
 _LEAST_AHEAD = 1 << 20
@@ -52,7 +52,7 @@ class RecordLog:
         self._process = os.getpid()
         self._closed = ""
         self._look_at = 0.0
-        # Set while a record is being written; where it is set before a write, an interrupt has left bytes behind the tail.
+        # Set while a record is being written; if it is set before a write, an interrupt has left bytes after the end.
         self._unsettled = False
 
     def append(
@@ -99,7 +99,7 @@ class RecordLog:
 
     @property
     def safe(self) -> str:
-        """The sentence that says what stays whatever happens."""
+        """The sentence that says which steps are safe."""
         return (
             f"the {self.commits} steps committed before it are safe"
             if self.commits
@@ -116,7 +116,7 @@ class RecordLog:
         try:
             self._file.sync()
         except OSError as error:
-            # After a failed sync the system may have dropped the pages, so nothing that follows could be promised.
+            # After a failed sync the system may have dropped the pages, so no later record is certain to be stored.
             self._closed = f"the device did not accept the data ({error.strerror})"
             safe = self.safe if self._digests else f"{self.safe} unless the machine stops"
             raise refusal(f'cannot sync "{self.path}": {error.strerror}; {safe}; the journal takes no more captures', error) from error
@@ -124,7 +124,7 @@ class RecordLog:
             self.waited_ns += perf_counter_ns() - began
 
     def check_name(self) -> None:
-        """Look, every 50 ms, whether the file still has a name: what is written to one that another process has removed is lost.
+        """Check every 50 ms that the file still has a name: data in a file that another process has removed is lost.
 
         Raises:
             StorageError: it has none; the log is closed.
@@ -138,12 +138,12 @@ class RecordLog:
             raise StorageError(f'the journal "{self.path}" was removed by another process; steps since then are lost, {self.safe}')
 
     def close(self) -> None:
-        """Give the file back; a second call does nothing."""
+        """Close the file; a second call does nothing."""
         self._closed = self._closed or "it was closed"
         self._file.close()
 
     def _settle(self) -> None:
-        """Refuse where the log is closed, and cut off what an interrupted write has left."""
+        """Refuse if the log is closed, and truncate the bytes of an interrupted write."""
         if self._closed:
             raise StorageError(f'the journal "{self.path}" takes no more captures: {self._closed}')
         if os.getpid() != self._process:
@@ -152,7 +152,7 @@ class RecordLog:
             self._cut()
 
     def _reserve(self, end: int) -> None:
-        """Take space ahead; where that is refused, never ask again: each write then takes its own."""
+        """Reserve disk space; if the system refuses, never try again: each write then allocates its own."""
         stop = end + min(max(end, _LEAST_AHEAD), _MOST_AHEAD)
         self._reserved = stop if self._file.reserve(self.end, stop) else sys.maxsize
 
@@ -174,7 +174,7 @@ class RecordLog:
             self.waited_ns += perf_counter_ns() - began
 
     def _cut(self) -> None:
-        # A whole record may follow the tail, and it would still chain if the next one went to another place.
+        # A complete record may follow the end, and it would still be linked if the next one went to another place.
         try:
             self._file.truncate(self.end)
         except OSError as error:
@@ -184,7 +184,7 @@ class RecordLog:
 
 
 def refusal(message: str, cause: OSError) -> StorageError:
-    """An error with the errno of its cause, so that callers can tell a full disk from a broken one."""
+    """An error with the errno of its cause, so that callers can distinguish a full disk from a defective one."""
     error = StorageError(message)
     error.errno = cause.errno
     return error

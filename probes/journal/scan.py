@@ -1,4 +1,4 @@
-"""Read the records of a journal, also of one that is being written, is torn, or comes from a stranger."""
+"""Read the records of a journal, including one that is being written, is torn, or is untrusted."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Scan:
 
     @property
     def left_out(self) -> str:
-        """What is not here, in words; empty if all is."""
+        """A sentence on missing commits; empty if none is missing."""
         found = (
             (self.untrusted_commits, "steps without proof that their bytes came to the device"),
             (self.damaged_commits, "damaged steps"),
@@ -136,7 +136,7 @@ def _scan(chain: RecordReader, content: _ScannedRecords, safe: bool) -> Scan:
 
 
 def _proof_of_commits(commits: Array, proofs: Array) -> Array:
-    """What is known of the payloads of each commit: as much as of the worst of its captures."""
+    """The proof for the payloads of each commit: the weakest of those of its captures."""
     found = np.full(len(commits), Proof.WHOLE, np.uint8)
     filled = np.flatnonzero(commits["count"])
     if len(filled):
@@ -145,7 +145,7 @@ def _proof_of_commits(commits: Array, proofs: Array) -> Array:
 
 
 class _FrameTable(NamedTuple):
-    """The table of a frame, where the frame and its own payloads start, where it stops, and what is known of its payloads."""
+    """The table of a frame, the offsets of the frame and its payloads, its end, and the proof for its payloads."""
 
     table: bytes
     start: int
@@ -155,7 +155,7 @@ class _FrameTable(NamedTuple):
 
 
 class _ScannedRecords:
-    """What the records read so far have said."""
+    """The state of the records read so far."""
 
     def __init__(self, source: JournalBytes, head: dict[str, Any]) -> None:
         self.source = source
@@ -173,7 +173,7 @@ class _ScannedRecords:
         self._rows = 0
 
     def take(self, record: Record) -> None:
-        """Understand one more record."""
+        """Process one more record."""
         match record.header.kind:
             case RecordKind.FRAME:
                 self._take_frame(record)
@@ -190,7 +190,7 @@ class _ScannedRecords:
                 raise self._inconsistent(f"a record of kind {kind}, which is not allowed there")
 
     def captures(self) -> tuple[Array, Array]:
-        """The committed captures, their offsets counted from the start of the file, and what is known of the bytes of each."""
+        """The committed captures with offsets from the start of the file, and the proof for the bytes of each."""
         frames = self._frames
         rows = np.frombuffer(bytearray(b"".join(frame.table for frame in frames)), CAPTURE)
         counts = [len(frame.table) // ENTRY.size for frame in frames]
@@ -202,7 +202,7 @@ class _ScannedRecords:
         return rows, np.where(inline, proof, self._proof_of_extents(rows["offset"]))
 
     def _proof_of_extents(self, offsets: Array) -> Array:
-        """What is known of the extent that begins at or before each offset; nothing where there is none."""
+        """The proof for the extent that begins at or before each offset; none if there is no such extent."""
         starts = np.array([0, *(start for start, _ in self._extents)], np.uint64)
         proofs = np.array([Proof.UNCHECKED, *(proof for _, proof in self._extents)], np.uint64)
         return proofs[np.searchsorted(starts, offsets, side="right") - 1]

@@ -1,4 +1,4 @@
-"""The committed steps of a journal that another process is writing, as they come; nothing is locked and nothing is written."""
+"""The committed steps of a journal that another process is writing, without locks and without writing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from probes.journal.record_reader import JournalBytes, Proof, Record, RecordRead
 from probes.journal.scan import CAPTURE, Array
 from probes.journal.validate import annex_fault, descriptor_fault, end_fault, head_fault
 
-LARGEST_DIGESTED = 64 << 10  # bytes; larger payloads are not read, so that following costs no bandwidth of the disk
+LARGEST_DIGESTED = 64 << 10  # bytes; larger payloads are not read, so that following a run needs little disk bandwidth
 
 
 class CommittedStep(NamedTuple):
@@ -56,7 +56,7 @@ class JournalTail:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe must not wait for a writer
+            self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # opening a pipe must not block
         except OSError as error:
             raise StorageError(f'cannot read the journal "{path}": {error.strerror}') from error
         weakref.finalize(self, os.close, self._descriptor)
@@ -71,7 +71,7 @@ class JournalTail:
         self._pending: list[tuple[bytes, int]] = []
 
     def read(self) -> Iterator[CommittedStep]:
-        """The steps that were committed since the last call; none where the file was written over for a later epoch.
+        """The steps that were committed since the last call; none if the file was overwritten for a later epoch.
 
         Raises:
             FileRefused: the journal says what no writer says (`journal-inconsistent`).
@@ -95,7 +95,7 @@ class JournalTail:
         return data if len(data) == size and self.is_same() else None
 
     def is_same(self) -> bool:
-        """Whether the file still holds this journal, and not one of a later epoch."""
+        """Whether the file still holds this journal, and not that of a later epoch."""
         return os.pread(self._descriptor, HEADER_BYTES, 0) == self._first
 
     def has_name(self) -> bool:

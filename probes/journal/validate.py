@@ -1,4 +1,4 @@
-"""Whether the JSON of a journal says what a writer may say; a stranger's journal chains as well, and may say anything."""
+"""Validation of the JSON of a journal: the checksums of an untrusted journal may be right, and its content may be anything."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 from probes.signature import DTYPES
 
 MOST_AXES = 64
-LARGEST = 1 << 62  # as good as endless, and still far from the end of 64 bits
+LARGEST = 1 << 62  # practically unlimited, and still far from the limit of 64 bits
 
 _KEY = {"probe", "target", "leaf", "phase"}
-FILL = "\0"  # with which texts of fixed length are filled up in HDF5
+FILL = "\0"  # HDF5 pads texts of fixed length with it
 _U4, _I8 = 1 << 32, 1 << 63
 
 
 def head_fault(head: dict[str, Any]) -> str:
-    """What is wrong with a HEAD, or an empty text."""
+    """The fault of a HEAD, or an empty text."""
     starts = head.get("global_step_start", {})
     numbers = (("epoch", None, 0), ("attempt", 1, 1), ("rank", 0, 0), ("segment", 0, 0))
     for name, default, least in numbers:
@@ -33,7 +33,7 @@ def head_fault(head: dict[str, Any]) -> str:
 
 
 def descriptor_fault(about: Mapping[str, Any]) -> str:
-    """What is wrong with a DESCRIPTOR, or an empty text."""
+    """The fault of a DESCRIPTOR, or an empty text."""
     key, shape, dtype = about.get("key"), about.get("shape"), about.get("dtype")
     if not isinstance(key, dict) or set(key) != _KEY or not all(isinstance(name, str) for name in key.values()):
         return "a descriptor without a series key"
@@ -59,7 +59,7 @@ def descriptor_fault(about: Mapping[str, Any]) -> str:
 
 
 def end_fault(end: dict[str, Any]) -> str:
-    """What is wrong with an END, or an empty text."""
+    """The fault of an END, or an empty text."""
     closing = end.get("closing") or {}
     if not isinstance(end.get("complete", False), bool) or not isinstance(closing, dict):
         return "an END without `complete` and `closing`"
@@ -67,7 +67,7 @@ def end_fault(end: dict[str, Any]) -> str:
 
 
 def annex_fault(annex: dict[str, Any]) -> str:
-    """What is wrong with an annex, or an empty text."""
+    """The fault of an annex, or an empty text."""
     gaps, ids = annex.get("gaps", []), annex.get("ids") or []
     if not isinstance(gaps, list) or not all(_is_gap(gap) for gap in gaps):
         return "gaps that are not [series, reason, count]"
@@ -104,7 +104,7 @@ def _fits_labels(labels: Any) -> bool:
 
 
 def _fits(value: Any) -> bool:
-    """Whether an attribute reads back as it is: texts of fixed length are filled up with NUL."""
+    """Whether an attribute is read back unchanged: texts of fixed length are padded with NUL."""
     texts = value if isinstance(value, list | tuple) else (value,)
     return not any(isinstance(one, str) and one.endswith(FILL) for one in texts)
 

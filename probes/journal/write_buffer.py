@@ -34,7 +34,7 @@ def memory(address: int, nbytes: int) -> memoryview:
     if not address:
         raise ValueError(f"a capture of {nbytes} bytes has no memory (address 0)")
     view = _views.get(address)
-    if view is None or len(view) != nbytes:  # an allocator gives the values of every step the same few addresses
+    if view is None or len(view) != nbytes:  # an allocator uses the same few addresses for the values of every step
         if len(_views) >= _MOST_VIEWS:
             _views.clear()
         view = _views[address] = _view(address, nbytes, _READABLE)
@@ -65,16 +65,16 @@ class WriteBuffer:
 
     @property
     def entries(self) -> int:
-        """How many captures are in the table."""
+        """The number of captures in the table."""
         return (self.row - FIXED.size) // ENTRY.size
 
     @property
     def full(self) -> bool:
-        """Whether the table has no row left."""
+        """Whether the table is full."""
         return self.row > self._last_row
 
     def copy(self, descriptor: int, flags: int, step: int, microstep: int, call: int, backward: int, address: int, nbytes: int) -> bool:
-        """Enter a small capture and copy its `nbytes` bytes at `address`; False where it does not fit."""
+        """Add a small capture and copy its `nbytes` bytes at `address`; False if there is no space for it."""
         start, row = self.fill, self.row
         if nbytes > self.room - start or row > self._last_row:
             return False
@@ -87,17 +87,17 @@ class WriteBuffer:
         return True
 
     def enter(self, descriptor: int, flags: int, step: int, microstep: int, call: int, backward: int, offset: int) -> None:
-        """Enter a large capture that fits, whose payload is at `offset` in the file."""
+        """Add a large capture, for which there is a row, with its payload at `offset` in the file."""
         _pack_entry(self._table, self.row, descriptor, flags, step, microstep, call, backward, offset)
         self.row += _ENTRY_BYTES
 
     def clear(self) -> None:
-        """Forget all captures."""
+        """Remove all captures."""
         self.row = FIXED.size
         self.fill = 0
 
     def frame(self, step: int, phase: int, global_step: int, annex: bytes) -> tuple[Sequence[Buffer], Sequence[Buffer]]:
-        """The checked part of a frame of all captures, and the rest of it; views that the next capture overwrites."""
+        """The checksummed part of a frame of all captures, and the rest of it; views that the next capture overwrites."""
         row, fill = self.row, self.fill
         _pack_fixed(self._table, 0, step, phase, self.entries, len(annex), global_step)
         rows = self._rows[:row]

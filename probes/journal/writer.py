@@ -1,4 +1,4 @@
-"""The append-only log of the live epoch: captures come straight out of raw memory, one commit makes a step safe."""
+"""The append-only log of the open epoch: captures are copied from raw memory, and one commit makes a step safe."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from probes.journal.write_buffer import WriteBuffer, memory
 from probes.signature import Descriptor
 
 DURABILITIES = ("process", "power")
-LARGE_BYTES = 128 * 1024  # below it, a copy and a share of a frame are cheaper than an aligned page and one more system call
+LARGE_BYTES = 128 * 1024  # smaller captures are copied into a frame, which costs less than an aligned page and a system call
 SMALLEST_BUFFER = 4096
 
 _INLINE = int(EntryFlag.INLINE)
@@ -53,12 +53,12 @@ class Journal:
         self._committed = 0
         self._late_committed = 0
         self._void = False
-        # Gradients arrive on the threads of autograd. Re-entrant: a signal handler that closes the run while a capture is
+        # Gradients arrive on the threads of autograd. The lock is re-entrant: a signal handler that closes the run while a capture is
         # being copied must not wait for its own thread.
         self._lock = threading.RLock()
 
     def move_to(self, directory: Path) -> None:
-        """Follow the file to another name of its directory; it stays open."""
+        """Follow the file to another name in its directory; it stays open."""
         self.path = self._log.path = directory / self.path.name
 
     @classmethod
@@ -115,21 +115,21 @@ class Journal:
 
     @property
     def captures(self) -> int:
-        """Captures taken so far; those of aborted steps do not count."""
+        """Captures stored so far, without those of aborted steps."""
         late = self._late.framed if self._late is not None else 0
         waiting = (self._buffer, *self._paused.values(), *([self._late] if self._late is not None else []))
         return self._buffer.framed + late + sum(buffer.entries for buffer in waiting)
 
     @property
     def pending(self) -> bool:
-        """Whether a commit would make anything safe."""
+        """Whether a commit would store anything."""
         buffer, late = self._buffer, self._late
         if buffer.row > FIXED.size or buffer.framed != self._committed:
             return True
         return late is not None and (late.row > FIXED.size or late.framed != self._late_committed)
 
     def descriptor(self, about: Descriptor) -> int:
-        """Say what the captures of a series are, once per (series, dtype, shape).
+        """Describe the captures of a series, once per (series, dtype, shape).
 
         Args:
             about: what the captures have in common; its epoch is given where it is not that of the journal (they arrived late).
@@ -144,7 +144,7 @@ class Journal:
         stated = {**about._asdict(), "key": about.key._asdict()}
         if about.epoch is None:
             del stated["epoch"]
-        if fault := descriptor_fault(stated):  # the sealer would refuse the whole journal
+        if fault := descriptor_fault(stated):  # else the sealer would refuse the whole journal
             raise ValueError(f"cannot store the series `{about.key}`: {fault}")
         with self._lock:
             number = self._descriptors
@@ -155,7 +155,7 @@ class Journal:
         return number
 
     def add(self, descriptor: int, step: int, microstep: int, call: int, backward: int, address: int, nbytes: int, flags: int = 0) -> None:
-        """Take one capture; the bytes are copied before this returns.
+        """Store one capture; the bytes are copied before this returns.
 
         Args:
             descriptor: what `descriptor` returned.
@@ -181,7 +181,7 @@ class Journal:
                 buffer.enter(descriptor, flags, step, microstep, call, backward, offset)
 
     def _late_buffer(self) -> WriteBuffer:
-        """Captures that arrived late belong to steps that are committed: they wait for the next commit, whatever is aborted before it."""
+        """Keep late captures, which belong to committed steps, for the next commit, even if a step is aborted before it."""
         if self._late is None:
             self._late = WriteBuffer(self._buffer_bytes)
         return self._late
@@ -194,7 +194,7 @@ class Journal:
         return self._log.append(RecordKind.EXTENT, (), (memory(address, nbytes),))
 
     def commit(self, phase: str, step: int, global_step: int, annex: Mapping[str, Any] | None = None) -> None:
-        """Make everything since the last commit safe, in the sense of the journal's durability.
+        """Make everything since the last commit safe, as the journal's durability says.
 
         Args:
             phase: phase of the step.
@@ -222,7 +222,7 @@ class Journal:
             self._late_committed = self._late.framed if self._late is not None else 0
 
     def abort(self) -> None:
-        """Discard everything since the last commit; never fails, since it is written with the next record."""
+        """Discard everything since the last commit; never fails, because the file is updated with the next record."""
         with self._lock:
             self._void = self._void or self._buffer.framed != self._committed
             self._buffer.clear()
@@ -259,7 +259,7 @@ class Journal:
             self._unused.append(other)
 
     def end(self, complete: bool, reason: str, closing: Mapping[str, Any]) -> None:
-        """Say how the epoch ended, wait until all is on the device, and close; what was not committed is void.
+        """Write how the epoch ended, wait until all is on the device, and close; uncommitted captures are discarded.
 
         Raises:
             StorageError: the file cannot be written or synced; it is still open, and `close` closes it.
@@ -275,7 +275,7 @@ class Journal:
             self._log.close()
 
     def close(self) -> None:
-        """Give the file back without a word; committed steps stay, a second call does nothing."""
+        """Close the file without an END; committed steps stay, a second call does nothing."""
         with self._lock:
             self._log.close()
 
@@ -288,14 +288,14 @@ class Journal:
         self._log.append(RecordKind.FRAME, checked, rest, flags, buffer)
 
     def _tell_void(self) -> None:
-        """Tell the file of an abort before anything else is appended."""
+        """Write a pending abort before anything else is appended."""
         if self._void:
             self._log.append(RecordKind.FRAME, (FIXED.pack(0, 0, 0, 0, 0),), (), FrameFlag.ABORT)
             self._void = False
 
 
 def _open(path: Path, spare: Path | None, opener: Callable[..., RawFile]) -> tuple[RawFile, int]:
-    """A file to write and how many bytes of an earlier journal it has; the name is claimed in either case."""
+    """A file to write, and how many bytes of an earlier journal it contains; the name is reserved in either case."""
     file = opener(path, create=True)
     if spare is None or not spare.exists():
         return file, 0
@@ -316,7 +316,7 @@ def _refused(path: Path, error: OSError) -> StorageError:
 
 
 def _publish(log: RecordLog, spare: Path | None) -> None:
-    # Were the name durable before the HEAD, a power loss would show the old journal, or none, under the new name.
+    # If the name were durable before the HEAD, a power loss would show the old journal, or none, under the new name.
     log.sync()
     if spare is not None:
         spare.replace(log.path)

@@ -1,4 +1,4 @@
-"""What a plan consists of: bindings, each one probe on one value of one target."""
+"""The parts of a plan: bindings, each one probe on one value of one target."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from probes.value_path import HOOK_OF, quoted, value_text
 
 @dataclass(frozen=True)
 class SecondTensor:
-    """What the values of a binding are compared with.
+    """The second tensors of a binding.
 
     Attributes:
         step: `previous` or `first`; empty if it is not the value of another step.
@@ -65,7 +65,7 @@ class Binding:
         source_blake3: BLAKE3 of its bytes.
         given: further tensors that the program gives to the edit, by name, on the host.
         given_blake3: BLAKE3 of their bytes.
-        second: what the values are compared with.
+        second: the tensors with which the values are compared.
     """
 
     index: int
@@ -94,7 +94,7 @@ class Binding:
 
     @property
     def in_each_step(self) -> bool:
-        """Whether every due step must have the value: `expect` says so, or says nothing and the spec names the target itself."""
+        """Whether every due step must have the value: `expect` requires it, or it is absent and the spec names the target itself."""
         fires = self.probe.expect.fires if self.probe.expect else None
         return fires == "each_step" or (fires is None and self.exact)
 
@@ -110,26 +110,26 @@ class Binding:
 
     @property
     def neutral(self) -> bool:
-        """Whether training stays bit for bit as without the binding."""
+        """Whether training with the binding is bit-identical to training without it."""
         return self.root != "grad_input" and self.probe.edit is None
 
     @property
     def seen(self) -> str:
-        """The value path that the hook sees, as text."""
+        """The value path of the hook, as text."""
         return value_text(self.root, self.keys, self.op)
 
     @property
     def value(self) -> str:
-        """The value path as text, with the target that it is compared with where there are several."""
+        """The value path as text; with several comparison targets, also the target."""
         return self.seen + self.suffix
 
     @property
     def suffix(self) -> str:
-        """What the leaves of the binding end with: the target that they are compared with, where there are several."""
+        """The suffix of the binding's leaves: the comparison target, if there are several."""
         return f".vs.{quoted(self.second.suffix)}" if self.second is not None and self.second.suffix is not None else ""
 
     def when_covers(self, epoch: int, rank: int) -> bool:
-        """Whether anything of the binding can be due in an epoch and process."""
+        """Whether the binding can be due in an epoch and process."""
         return self.probe.when.covers(epoch, None, rank)
 
     def key(self, leaf: str, phase: str = "train") -> SeriesKey:
@@ -163,7 +163,7 @@ class Binding:
 
 @dataclass(frozen=True, repr=False)
 class Plan:
-    """A spec resolved against a model: every binding, and what was left out and why. It never changes.
+    """A spec resolved against a model: every binding, and what was left out and why.
 
     Attributes:
         loaded: the spec with its source.

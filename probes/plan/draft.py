@@ -1,4 +1,4 @@
-"""One probe while it is being resolved: the problems and notes that are found on the way."""
+"""One probe while it is being resolved, with its problems and notes so far."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from probes.signature import Signature
 from probes.spec import LoadedSpec, Probe
 from probes.value_path import value_text
 
-LIKELY, ABBREVIATED = 0.6, 0.8  # likeness of a name that is suggested, and of one that a class explains
+LIKELY, ABBREVIATED = 0.6, 0.8  # minimal similarity of a suggested name, and of a name that matches a class
 SHORTEST = 3  # letters of an abbreviation
 WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")  # of a class name
 
@@ -34,21 +34,21 @@ class ProbeDraft:
     dropped: list[str] = field(default_factory=list)
 
     def refuse(self, code: str, message: str, hint: str = "", *path: str | int) -> None:
-        """Note a problem at a place of the probe."""
+        """Add a problem at a place of the probe."""
         where = self.loaded.locate(("probes", self.name, *path))
         self.problems.append(replace(where, code=code, message=f"probe `{self.name}`: {message}", hint=hint))
 
     def note(self, code: str, message: str, *path: str | int) -> None:
-        """Note something worth knowing."""
+        """Add a note."""
         where = self.loaded.locate(("probes", self.name, *path))
         self.notes.append(replace(where, code=code, message=f"probe `{self.name}`: {message}", hint=""))
 
     def note_wrapped(self, text: str, path: str, *place: str | int) -> None:
-        """Note that a path was written with wrappers, which canonical paths leave out."""
+        """Add the note that a path was written with wrappers, which canonical paths omit."""
         self.note("wrapped-path", f"`{text}` is captured as `{path}`: the levels of wrappers are left out", *place)
 
     def exact(self, text: str, glob: ModuleGlob, key: str, index: int) -> Node | None:
-        """The module that a text names itself, or None after noting why not."""
+        """The module with an exact path, or None after adding the reason as a problem."""
         path = glob.exact
         node = self.tree.find(path)
         if node is None:
@@ -66,7 +66,7 @@ class ProbeDraft:
         return None
 
     def _instead(self, path: str) -> str:
-        """What may be meant by a path that is not a module."""
+        """Advice for a path that is not a module."""
         if path in self.tree.tensors():
             return "it is a parameter or a buffer: write `hook: tensor` and `tensors`"
         deeper = [other for other in self.tree.nodes if other.endswith(f".{path}")]
@@ -92,7 +92,7 @@ def likely_path(path: str, tree: Tree) -> str:
 
 
 def _likeness(name: str, node: Node) -> float:
-    """How likely a module is meant by a name: by the letters of its own name, or since its class is called so."""
+    """How likely a name means a module: by the letters of the module's name, or by its class."""
     own = SequenceMatcher(None, name.lower(), node.path.rpartition(".")[2].lower()).ratio()
     words = [word.lower() for word in WORDS.findall(node.kind)]
     return max(own, ABBREVIATED if any(_abbreviates(name.lower(), word) for word in words) else 0.0)

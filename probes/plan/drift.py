@@ -1,4 +1,4 @@
-"""Whether a model still has the modules that a plan was made for: modules replaced, wrapped or removed since."""
+"""Modules of a model that were replaced, wrapped or removed since its plan was made."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Trees = Mapping[str, Tree]
 
 
 def renew(plan: Plan, trees: Trees) -> tuple[Trees, dict[int, str]]:
-    """Read the models again where a module of a binding has changed.
+    """Read the models again if a module of a binding has changed.
 
     Args:
         plan: the plan; it never changes.
@@ -45,7 +45,7 @@ def _known(trees: Trees, binding: Binding) -> Module | None:
 
 
 def _current(trees: Trees, binding: Binding) -> Module | None:
-    """The module at the path of a binding's module now; read without calling anything."""
+    """The module that is now at the path of a binding's module; found without calling anything."""
     tree = trees[binding.model]
     node = tree.nodes.get(binding.module)
     if node is None:

@@ -39,7 +39,7 @@ def digest_of(tensor: Tensor) -> str:
 
 
 def tensor_of(value: Any) -> Tensor:
-    """A copy on the host of what a program gives: a tensor, an array, a number or a list of numbers."""
+    """A copy on the host of a value that a program gives: a tensor, an array, a number or a list of numbers."""
     return torch.as_tensor(value).detach().cpu().clone()
 
 
@@ -63,7 +63,7 @@ def given_of(draft: ProbeDraft) -> dict[str, Tensor]:
 
 
 def _given(draft: ProbeDraft, name: str, place: tuple[str, ...] = ("edit", "from")) -> tuple[Tensor | None, str]:
-    """What the program gives; where no program is there, as for `probes plan`, it is noted that it will have to."""
+    """The tensors that the program gives; without a program, as in `probes plan`, notes that it must give them."""
     if draft.given is None:
         draft.note("edit-source", f'`{name}` is given by the program: `attach(..., given={{"{name}": tensor}})`', *place)
         return None, ""
@@ -84,7 +84,7 @@ def _from_file(path: Path) -> Tensor:
 
 
 def _from_run(folder: Path, source: EditSource, target: MatchedValue) -> Tensor:
-    from probes.reader import run as reader  # 40 modules, which a start without such an edit does not wait for
+    from probes.reader import run as reader  # 40 modules; a start without such an edit does not import them
 
     run = reader.open(folder / str(source.run))
     run = run if source.phase is None else run.sel(phase=source.phase)

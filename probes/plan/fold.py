@@ -10,7 +10,7 @@ Paths = dict[int, list[str]]  # index of a row -> the levels of its path
 
 
 class Fold(NamedTuple):
-    """Rows that are shown as one.
+    """Rows that are shown as one row.
 
     Attributes:
         label: their path, with `{0..3}` for a level in which they differ.
@@ -22,7 +22,7 @@ class Fold(NamedTuple):
 
 
 def fold(rows: Sequence[tuple[str, Hashable]]) -> list[Fold]:
-    """Fold rows that are alike and whose paths fill a grid of consecutive numbers.
+    """Fold rows that are equal and whose paths fill a grid of consecutive numbers.
 
     Args:
         rows: the dotted path of each row, and what must be equal in rows that are folded.
@@ -43,7 +43,7 @@ def _is_number(level: str) -> bool:
 
 
 def _folds(paths: Paths) -> Iterator[Fold]:
-    """The folds of rows with one template: split where numbers are missing, each row alone where the rest is no grid."""
+    """The folds of rows with one template: split at missing numbers; rows that form no grid stay single."""
     columns = [dict.fromkeys(column) for column in zip(*paths.values(), strict=True)]
     for place, column in enumerate(columns):
         runs = _runs(column) if len(column) > 1 else [[*column]]
@@ -59,7 +59,7 @@ def _folds(paths: Paths) -> Iterator[Fold]:
 
 
 def _runs(column: dict[str, None]) -> list[list[str]]:
-    """Numbers in runs that follow each other."""
+    """Numbers in consecutive ranges."""
     runs: list[list[str]] = []
     for number in sorted(map(int, column)):
         if runs and int(runs[-1][-1]) == number - 1:

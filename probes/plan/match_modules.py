@@ -23,7 +23,7 @@ WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")  # of the name of a class
 
 
 def module_values(draft: ProbeDraft) -> Iterator[MatchedValue]:
-    """The values of modules that a probe names, in the order of the model."""
+    """The values of modules that a probe selects, in the order of the model."""
     nodes = list(_modules(draft))
     if not draft.probe.ops and any(
         HOOK_OF[value.root] == "pre-forward" or value.root.startswith("grad_input") for value in draft.probe.value_paths
@@ -59,7 +59,7 @@ def _modules(draft: ProbeDraft) -> Iterable[tuple[Node, bool]]:
 
 
 def _matches(draft: ProbeDraft, text: str, glob: ModuleGlob, index: int) -> list[Node]:
-    """The modules that a glob matches by their canonical paths, else by the paths that `named_modules` gives."""
+    """The modules that a glob matches by their canonical paths, else by their paths in `named_modules`."""
     nodes = draft.tree.nodes.values()
     found = [node for node in nodes if glob.matches(node.path)]
     if not found and (found := [node for node in nodes if node.raw != node.path and glob.matches(node.raw)]):
@@ -68,7 +68,7 @@ def _matches(draft: ProbeDraft, text: str, glob: ModuleGlob, index: int) -> list
 
 
 def _note_unknown_signatures(draft: ProbeDraft, nodes: list[Node]) -> None:
-    """Note modules whose `forward` has no signature that Python knows: their inputs have no names."""
+    """Note modules whose `forward` has no signature in Python: their inputs have no names."""
     unknown = [f"`{node.path}`" for node in nodes if not forward_signature(node.module.forward).known]
     if unknown:
         more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
@@ -82,7 +82,7 @@ def _has_unknown_type(draft: ProbeDraft) -> bool:
 
 
 def _able_to_fire(draft: ProbeDraft, matches: list[Node]) -> Iterator[Node]:
-    """The matches that can be called with hooks, each module under its first matching path."""
+    """The matches that can have hooks, each module under its first matching path."""
     seen: set[int] = set()
     for node in matches:
         if not node.runs or node.scripted:
@@ -105,7 +105,7 @@ def _no_match(draft: ProbeDraft, text: str, index: int, matches: list[Node], typ
 
 
 def _near_miss(draft: ProbeDraft, text: str) -> str:
-    """A hint with the glob as it would match: its misspelt level replaced by the nearest name in the model."""
+    """A hint with a corrected glob: its misspelt level is replaced by the nearest name in the model."""
     names = sorted({level for path in draft.tree.nodes for level in path.split(".") if level})
     levels = text.split(".")
     for place, level in enumerate(levels):
@@ -119,7 +119,7 @@ def _near_miss(draft: ProbeDraft, text: str) -> str:
 
 
 def _first_levels(draft: ProbeDraft) -> str:
-    """A hint with the children of the model, with which globs begin."""
+    """A hint with the children of the model, which are the first levels of globs."""
     tops = [path for path in draft.tree.nodes if path and "." not in path]
     if not tops:
         return 'the model has no other modules; the model itself is written ""'
@@ -165,13 +165,13 @@ def _known_type(draft: ProbeDraft, name: str, index: int) -> None:
 
 
 def _misspelt(name: str, known: set[str]) -> str:
-    """A hint with the class whose name has nearly the same letters."""
+    """A hint with the class whose name is most similar."""
     alike = get_close_matches(name, known, 1, cutoff=0.88)
     return f"did you mean `{alike[0]}`?" if alike else ""
 
 
 def _of_that_kind(draft: ProbeDraft, name: str) -> str:
-    """A hint with the classes of the same kind, which the last word of a name says.
+    """A hint with the classes of the same kind, which is the last word of a name.
 
     Of `BertAttention`, which holds an attention, and `BertSelfAttention`, which is one, it names the latter.
     """

@@ -22,7 +22,7 @@ MOST_NAMED = 3
 
 
 def tensor_values(draft: ProbeDraft) -> Iterator[MatchedValue]:
-    """What a probe's `tensors` name: parameters and buffers, or values of modules."""
+    """The values that a probe's `tensors` select: parameters and buffers, or values of modules."""
     known = draft.tree.tensors()
     excluded = [ModuleGlob(other) for other in draft.probe.exclude]
     for index, text in enumerate(draft.probe.tensors):
@@ -38,7 +38,7 @@ def tensor_values(draft: ProbeDraft) -> Iterator[MatchedValue]:
 
 
 def _paths(draft: ProbeDraft, text: str, known: Tensors, index: int) -> list[str]:
-    """The canonical paths of the tensors that a text names; none after noting why not."""
+    """The canonical paths of the tensors that a text names; none after adding a problem."""
     glob = ModuleGlob(text)
     if glob.is_exact:
         path = glob.exact
@@ -62,7 +62,7 @@ def _paths(draft: ProbeDraft, text: str, known: Tensors, index: int) -> list[str
 
 
 def _canonical(draft: ProbeDraft, path: str, known: Tensors) -> str | None:
-    """The canonical path of a tensor, which may be written as `named_parameters` gives it."""
+    """The canonical path of a tensor, which may be written as in `named_parameters`."""
     if path in known:
         return path
     holder, _, name = path.rpartition(".")
@@ -72,7 +72,7 @@ def _canonical(draft: ProbeDraft, path: str, known: Tensors) -> str | None:
 
 
 def _instead(draft: ProbeDraft, path: str, known: Tensors) -> str:
-    """What may be meant by a path that is not a tensor."""
+    """Advice for a path that is not a tensor."""
     holder, _, name = path.rpartition(".")
     original = join(holder, f"parametrizations.{name}.original")
     for behind in (original, f"{original}0"):
@@ -106,7 +106,7 @@ def _values(draft: ProbeDraft, path: str, found: tuple[Node, str, Tensor], index
 
 
 def _is_trained(draft: ProbeDraft, path: str, tensor: Tensor, index: int, exact: bool) -> bool:
-    """Whether a tensor has a gradient, so that an optimizer may step it, or may have one in a later epoch."""
+    """Whether a tensor has a gradient, or may have one in a later epoch."""
     if tensor.requires_grad:
         return True
     if not _can_be_unfrozen(tensor):
@@ -126,7 +126,7 @@ def _can_be_unfrozen(tensor: Tensor) -> bool:
 
 
 def _note_frozen(draft: ProbeDraft, frozen: Iterable[str], known: Tensors, index: int) -> None:
-    """Note what a glob matches that has no gradient: for now, or at all."""
+    """Note tensors that a glob matches without a gradient: for now, or always."""
     if all(value.root == "data" for value in draft.probe.value_paths):
         return
     later = [path for path in frozen if _can_be_unfrozen(known[path][2])]

@@ -1,4 +1,4 @@
-"""A module tree in few lines: repeated blocks are folded into one."""
+"""A module tree in few lines, with repeated blocks folded into one."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _row(tree: Tree, label: str, nodes: tuple[Node, ...]) -> OutlineRow:
 
 
 def _structures(tree: Tree) -> list[Hashable]:
-    """For each module a number for how it is built and what it is part of: equal for those that a fold may join."""
+    """For each module a number for its structure and its context: equal for modules that a fold may join."""
     numbers: dict[Hashable, int] = {}
     built: dict[str, int] = {}
     for path in reversed(tree.nodes):  # children first
@@ -71,7 +71,7 @@ def _children(tree: Tree, path: str, built: dict[str, int]) -> list[tuple[str, i
 
 
 def _own_structure(tree: Tree, path: str) -> Hashable:
-    """The class of a module, the shapes of its own tensors, and the module that it is another name of."""
+    """The class of a module, the shapes of its own tensors, and the module of which it is another name."""
     node = tree.nodes[path]
     owner = tree.first(node)
     tensors = [*node.module._parameters.items(), *node.module._buffers.items()]

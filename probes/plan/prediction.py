@@ -1,4 +1,4 @@
-"""What the bindings of a plan will store, once the values of one call are known."""
+"""The captures that the bindings of a plan will store, once the values of one call are known."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from probes.tensors import NO_SHARE
 from probes.value_path import PARAMETER_ROOTS, ValuePath, forward_signature
 
 Values = Callable[[str, str], tuple[Mapping[str, ReachableTensor], int]]
-"""From a model's name and a module's path to the tensors of the module's first call by leaf, and its calls within one of the model."""
+"""From a model's name and a module's path to the tensors of the module's first call by leaf, and its calls per call of the model."""
 
 ROOTS = {"grad_output": "output", "grad_input": "input", "grad_input_total": "input"}
 FLOATING = ("float", "bfloat", "complex")
@@ -20,7 +20,7 @@ FLOATING = ("float", "bfloat", "complex")
 
 @dataclass(frozen=True)
 class Predicted:
-    """What one leaf of a binding will store.
+    """The captures that a binding will store of one leaf.
 
     Attributes:
         binding: the binding.
@@ -45,7 +45,7 @@ class Predicted:
 
 
 def predict(plan: Plan, values: Values | None = None) -> list[Predicted]:
-    """What each binding will store, in the plan's order.
+    """Predict the captures of each binding, in the plan's order.
 
     Args:
         plan: the plan.
@@ -55,7 +55,7 @@ def predict(plan: Plan, values: Values | None = None) -> list[Predicted]:
 
 
 def misfits(predicted: Sequence[Predicted]) -> list[str]:
-    """What a spec asks for and the watched call shows to be impossible: values of exact paths, and probes of which nothing is left.
+    """The problems that a watched call shows: missing values of exact paths, and probes without any capture.
 
     Args:
         predicted: what `predict` gave.
@@ -106,7 +106,7 @@ def _keys(plan: Plan, binding: Binding) -> tuple[str, ...]:
 
 
 def _leaves(binding: Binding, wanted: tuple[str, ...], seen: Mapping[str, ReachableTensor]) -> Iterator[tuple[str, ReachableTensor]]:
-    """The leaves that a binding's value leads to; only floating ones have a gradient."""
+    """The leaves of a binding's value; only floating ones have a gradient."""
     root = ROOTS.get(binding.root, binding.root)
     for leaf, one in seen.items():
         path = ValuePath.parse(leaf)

@@ -1,4 +1,4 @@
-"""What value paths can reach of the inputs and outputs of a call, also through objects of any class."""
+"""The tensors that value paths can reach in the inputs and outputs of a call, also in objects of any class."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from probes.signature import Signature
 from probes.tensors import DTYPE_NAMES, children, with_members
 from probes.value_path import quoted
 
-DEEPEST = 8  # keys; objects of any class may hold one another for ever
+DEEPEST = 8  # keys; objects of any class may contain each other in a cycle
 
 
 class ReachableTensor(NamedTuple):
@@ -56,7 +56,7 @@ def _below(value: object, path: str, so_far: ReachableTensor, above: tuple[int, 
 
 
 def _rebuilds(value: object, members: Mapping[str, Any]) -> bool:
-    """Whether a copy of a container can be made with other members."""
+    """Whether a container can be copied with other members."""
     try:
         with_members(value, members)
     except Exception:  # the program's own class may raise anything

@@ -1,4 +1,4 @@
-"""Why a probe captures values of a module, or why it does not."""
+"""The reason why a probe captures values of a module or does not."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _reason(plan: Plan, name: str, probe: Probe, tree: Tree, path: str) -> str:
 
 
 def _misses(probe: Probe, tree: Tree, node: Node) -> Iterator[str]:
-    """What keeps a module out, the first reason of each pattern that matches, or how near the patterns come."""
+    """The reason that excludes a module, for each pattern that matches, or the first mismatch of each pattern."""
     if not node.runs:
         yield f"`{node.kind}` has no `forward` and is never called"
     if node.scripted:
@@ -72,7 +72,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def _first_difference(text: str, path: str) -> str:
-    """Where a glob and a path first differ."""
+    """The first difference between a glob and a path."""
     wanted, levels = levels_of(text), path.split(".") if path else []
     if "**" not in wanted and len(wanted) != len(levels):
         count = f"{len(wanted)} {'level' if len(wanted) == 1 else 'levels'}"

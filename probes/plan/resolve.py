@@ -62,7 +62,7 @@ def resolve(spec: Any, model: Module | Mapping[str, Module], given: Mapping[str,
 
 
 def _no_model(loaded: LoadedSpec, name: str, probe: Probe, trees: Mapping[str, Tree]) -> Problem:
-    """That the model of a probe is not among those that were given."""
+    """The problem that the model of a probe was not given."""
     wanted = probe.model or ""
     said = f"names model `{wanted}`" if wanted else "names no model"
     message = f"probe `{name}` {said}, but the run has {', '.join(f'`{key}`' for key in trees if key) or 'one model without a name'}"
@@ -136,7 +136,7 @@ def _binding(draft: ProbeDraft, target: MatchedValue) -> Binding:
 
 
 def _compared(probe: Probe) -> int:
-    """How many transforms of a probe there are up to the comparison, with it; 0 without one."""
+    """The number of transforms of a probe up to and including the comparison; 0 without one."""
     return next((index + 1 for index, one in enumerate(probe.transforms) if isinstance(one, TensorComparison)), 0)
 
 

@@ -20,7 +20,7 @@ Bound = list[tuple[ProbeDraft, list[Binding]]]
 
 
 def with_second_tensors(bound: Bound) -> Bound:
-    """The bindings with what they are compared with; one that is compared with several targets becomes several.
+    """Add the second tensors to the bindings; a binding with several comparison targets becomes several.
 
     Args:
         bound: every probe with its bindings.
@@ -50,7 +50,7 @@ def _note_schedules(draft: ProbeDraft, other: Binding | None) -> None:
 
 
 def _of_series(draft: ProbeDraft, binding: Binding, against: Against, others: Sequence[Binding]) -> Iterator[Binding]:
-    """The binding beside each target that it is compared with."""
+    """The binding with each target of its comparison."""
     several = against.target is not None and not ModuleGlob(against.target).is_exact
     found = [other for other in others if _is_target(other, binding, against)]
     if not found and against.target is None:
@@ -86,7 +86,7 @@ def _is_target(other: Binding, binding: Binding, against: Against) -> bool:
 
 
 def _of_run(draft: ProbeDraft, bindings: Sequence[Binding], against: Against, path: str) -> Iterator[Binding]:
-    """The bindings beside the series of another run."""
+    """The bindings with the series of another run."""
     folder = draft.loaded.folder or Path(draft.loaded.name).parent
     try:
         run = reader.open(folder / path)
@@ -108,7 +108,7 @@ def _of_run(draft: ProbeDraft, bindings: Sequence[Binding], against: Against, pa
 
 @dataclass(frozen=True)
 class SecondRun:
-    """A run that values are compared with.
+    """A run with which values are compared.
 
     Attributes:
         run: its reader.

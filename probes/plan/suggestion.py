@@ -34,7 +34,7 @@ class SuggestedTarget:
 
 @dataclass(frozen=True)
 class Suggestion:
-    """What a first spec should capture.
+    """The suggested modules of a first spec.
 
     Attributes:
         chosen: the blocks that repeat and hold most of the parameters; where nothing repeats, the parts of the model.
@@ -48,7 +48,7 @@ class Suggestion:
 
 
 def suggestion(tree: Tree, values: Values | None = None) -> Suggestion:
-    """The targets for a first spec on a model.
+    """Choose the targets for a first spec on a model.
 
     Args:
         tree: the model.
@@ -71,7 +71,7 @@ def _fired(row: OutlineRow, values: Values | None) -> bool:
 
 
 def _blocks(rows: list[OutlineRow]) -> list[OutlineRow]:
-    """The rows of the numbered class that holds most of the parameters; of two that hold the same, the outer one."""
+    """The rows of the numbered class with most of the parameters; of two that have the same, the outer one."""
     groups: dict[str, list[OutlineRow]] = defaultdict(list)
     for row in rows:
         if row.parameters and row.path.rpartition(".")[2].strip("{}").replace("..", "").isdecimal():

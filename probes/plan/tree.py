@@ -1,4 +1,4 @@
-"""The module tree of a model under canonical paths: wrappers stripped, shared modules known by all their names."""
+"""The module tree of a model under canonical paths: without wrappers, and with all names of shared modules."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Node:
     @property
     def runs(self) -> bool:
         """Whether the module has a `forward`; `ModuleList` and `ModuleDict` have none."""
-        if self.scripted:  # its class answers no question about `forward`
+        if self.scripted:  # whose class has no `forward` to look up
             return True
         return type(self.module).forward is not Module.forward
 
@@ -109,7 +109,7 @@ class Tree:
         self.nodes[node.path] = node
 
     def find(self, path: str) -> Node | None:
-        """The node of a path, which may also be as `named_modules` gives it, with wrappers."""
+        """The node of a path, which may also contain wrappers as in `named_modules`."""
         return self.nodes.get(path) or self._raw.get(path) or self.nodes.get(canonical(path))
 
     def aliases(self, node: Node) -> tuple[str, ...]:
@@ -121,7 +121,7 @@ class Tree:
         return self.owners.get(id(module))
 
     def first(self, node: Node) -> Node:
-        """The node under whose path a shared module comes first."""
+        """The node with the first path of a shared module."""
         return self.owners[id(node.module)]
 
     def around(self, path: str) -> Iterator[Node]:
@@ -157,9 +157,9 @@ class Tree:
 
 
 def wrapped(module: Module) -> tuple[str, Module] | None:
-    """The attribute and the module that a wrapper keeps, or None if `module` is no wrapper."""
+    """The attribute and the module inside a wrapper, or None if `module` is no wrapper."""
     for name, classes in WRAPPERS.items():
-        if name not in module._modules:  # asked like this, since the table of a ScriptModule has no `get`
+        if name not in module._modules:  # `in` instead of `get`, which the table of a ScriptModule does not have
             continue
         child = module._modules[name]
         if child is not None and (not classes or any(base.__name__ in classes for base in type(module).__mro__)):
@@ -168,7 +168,7 @@ def wrapped(module: Module) -> tuple[str, Module] | None:
 
 
 def join(path: str, name: str) -> str:
-    """A module path one level down."""
+    """A module path extended by one level."""
     return f"{path}.{name}" if path else name
 
 
@@ -178,7 +178,7 @@ def canonical(path: str) -> str:
 
 
 def _settings(module: Module) -> list[Any]:
-    """The settings of `Module.compile`, which torch keeps in the closure of the compiled call and nowhere else."""
+    """The settings of `Module.compile`, which torch keeps only in the closure of the compiled call."""
     call = getattr(module, "_compiled_call_impl", None)
     cells = getattr(call, "__closure__", None) or ()
     return [cell.cell_contents for cell in cells if hasattr(cell.cell_contents, "fullgraph")]

@@ -1,1 +1,1 @@
-"""How far long work is: what its loops tell, and the line of a terminal that shows it."""
+"""Progress of long work: its loops report it, and a line of the terminal shows it."""

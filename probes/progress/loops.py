@@ -1,4 +1,4 @@
-"""How far long work is: the loops that do it say so, and a caller may listen."""
+"""Progress of long work: loops report their items, and a caller may listen."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LISTENER: ContextVar[Listener | None] = ContextVar("listener", default=None)
 
 @contextmanager
 def reported_to(listener: Listener) -> Iterator[None]:
-    """Report all loops inside the block, of this thread, to a listener."""
+    """Pass the reports of all loops in the body, on this thread, to a listener."""
     token = _LISTENER.set(listener)
     try:
         yield
@@ -37,7 +37,7 @@ def reported_to(listener: Listener) -> Iterator[None]:
 
 
 def with_progress(items: Collection[T], noun: str) -> Iterator[T]:
-    """The items one by one; each is reported to the listener.
+    """Iterate over items, and report each to the listener.
 
     Args:
         items: what a loop goes over.

@@ -1,4 +1,4 @@
-"""One line at the end of a terminal that every other output takes back first."""
+"""A line at the end of a terminal that is erased before any other output."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, TextIO
 
 ERASE = "\r\x1b[2K"
-BELOW = "\n\x1b[J"  # a new line; bars below the cursor go, and are drawn again by their program
+BELOW = "\n\x1b[J"  # a new line; progress bars below the cursor are erased, and drawn again by their program
 PAUSE = 0.1  # seconds between two states of the line
 
 
 class StatusLine:
-    """A line that says how far something is, on a stream that is a terminal; on any other it shows nothing.
+    """A line with the progress of something, on a stream that is a terminal; on other streams it shows nothing.
 
     While the line is in use, `write` and `flush` of the streams are replaced on the objects themselves, which stay the ones that a program
     holds: before a program's text the line goes. As long as a text has not ended its line (a bar of tqdm, `print(..., end="")`), no
@@ -37,7 +37,7 @@ class StatusLine:
         for one in self._streams if self.usable else ():
             hooks: dict[str, Any] = {"write": self._writes(one, one.write), "flush": self._flushes(one.flush)}
             self._replace(one, hooks)
-            binary: Any = getattr(one, "buffer", None)  # of a terminal that is none of the interpreter's own there may be none
+            binary: Any = getattr(one, "buffer", None)  # a terminal that does not belong to the interpreter may have none
             if hasattr(binary, "__dict__") and hasattr(binary, "write"):
                 self._replace(binary, {"write": self._writes_bytes(binary, binary.write)})
         return self
@@ -52,7 +52,7 @@ class StatusLine:
         while self._hooks:
             one, hooks = self._hooks.pop()
             for name, hook in hooks.items():
-                if vars(one).get(name) is hook:  # a program may have put one of its own over it
+                if vars(one).get(name) is hook:  # a program may have replaced it
                     delattr(one, name)
 
     def show(self, text: str) -> None:
@@ -62,19 +62,19 @@ class StatusLine:
             self._shown = True
 
     def say(self, text: str) -> None:
-        """Print lines that stay, on lines of their own."""
+        """Print permanent lines."""
         self.take_back()
         begun, self._unfinished = bool(self._unfinished), set()
         self._draw(f"{BELOW if begun else ''}{text}\n")
 
     def take_back(self) -> None:
-        """Remove the line, where one is shown."""
+        """Remove the line, if one is shown."""
         if self._shown:
             self._shown = False
             self._draw(ERASE)
 
     def _draw(self, text: str) -> None:
-        """Write what is ours: the bytes of the stream do not take the line back for it. A stream that was closed takes nothing more."""
+        """Write own output: the bytes of the stream do not erase the line."""
         self._drawing = True
         try:
             self._write(text)

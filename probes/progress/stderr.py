@@ -1,4 +1,4 @@
-"""Lines on stderr that end nothing where a program has closed it."""
+"""Lines on stderr that cause no error if a program has closed it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import suppress
 
 
 def tell(text: str) -> None:
-    """Print lines on stderr; where the program has closed or taken it away they are lost, which is no reason to end it."""
+    """Print lines on stderr; if the program has closed or removed it, they are lost without an error."""
     if sys.stderr is not None:
         with suppress(OSError, ValueError):
             print(text, file=sys.stderr, flush=True)

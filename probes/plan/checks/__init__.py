@@ -1,1 +1,1 @@
-"""Checks of a plan: what the bindings of a spec cannot be, or what is worth knowing of them."""
+"""Checks of a plan: bindings that are refused, and facts worth a note."""

@@ -22,7 +22,7 @@ Bound = Sequence[tuple[ProbeDraft, Sequence[Binding]]]
 
 
 def check(bound: Bound) -> None:
-    """Note on each probe what is wrong with its bindings, or worth knowing."""
+    """Add the problems and notes of all bindings to their probes."""
     _one_edit_of_a_value(bound)
     _possible_edits(bound)
     _compiled_by_an_old_torch(bound)
@@ -75,7 +75,7 @@ def _possible_edits(bound: Bound) -> None:
 
 
 def _compiled_by_an_old_torch(bound: Bound) -> None:
-    """Refuse hooks in a compiled module where torch would drop them from the graph, or raise in the training."""
+    """Refuse hooks in a compiled module if torch would drop them from the graph, or raise during training."""
     oldest = ".".join(map(str, OLDEST_COMPILER))
     for draft, binding in _pairs(bound) if is_older(torch.__version__, OLDEST_COMPILER) else ():
         region = draft.tree.compiled_region(binding.module)
@@ -86,7 +86,7 @@ def _compiled_by_an_old_torch(bound: Bound) -> None:
 
 
 def _gradients_in_fullgraph(bound: Bound) -> None:
-    """Refuse what needs a graph break where none is allowed: gradients of values, and edits."""
+    """Refuse bindings that need a graph break that is not allowed: gradients of values, and edits."""
     for draft, binding in _pairs(bound):
         if binding.hook == "tensor" or (binding.root in ("input", "output") and draft.probe.edit is None):
             continue
@@ -99,7 +99,7 @@ def _gradients_in_fullgraph(bound: Bound) -> None:
 
 
 def _fused_kernels(bound: Bound) -> None:
-    """Note where a hook turns off the fused kernel that `TransformerEncoderLayer` uses in `eval` without gradients."""
+    """Note hooks that turn off the fused kernel that `TransformerEncoderLayer` uses in `eval` without gradients."""
     for draft, bindings in bound:
         if set(draft.probe.when.phases) <= {"train"}:
             continue
@@ -121,7 +121,7 @@ def _in_encoder_layer(draft: ProbeDraft, path: str) -> bool:
 
 
 def _limits_of_sinks(bound: Bound) -> None:
-    """Refuse captures larger than a sink takes; where only a run can tell, the sink is disabled then."""
+    """Refuse captures larger than a sink takes; if only a run shows the size, the sink is disabled then."""
     for draft, bindings in bound:
         for name, sink in draft.loaded.spec.sinks_of(draft.name).items():
             limit = sink.most_elements()
@@ -143,7 +143,7 @@ def _too_large(binding: Binding, limit: int) -> str:
 
 
 def _other_sink(draft: ProbeDraft) -> str:
-    """The way out where the spec declares an entry of `sinks` without a limit."""
+    """Advice for a spec that declares an entry of `sinks` without a limit."""
     spec = draft.loaded.spec
     others = [name for name in spec.sinks if name not in spec.reading_sinks or spec.reading_sinks[name].most_elements() is None]
     return f", or write `sinks: [{others[0]}]`" if others else ""
@@ -153,7 +153,7 @@ def _other_sink(draft: ProbeDraft) -> str:
 
 
 def memory_counters(device: torch.device) -> Any:
-    """The module of torch that counts the memory of a device; None if nothing counts it."""
+    """The module of torch that counts the memory of a device; None if there is none."""
     if device.type in ("cpu", "meta"):
         return None
     found = torch.get_device_module(device)
@@ -161,7 +161,7 @@ def memory_counters(device: torch.device) -> Any:
 
 
 def _counted_memory(bound: Bound) -> None:
-    """Refuse `memory` where no allocator counts it, and in compiled modules, of which it would see the whole graph."""
+    """Refuse `memory` on devices without memory counters, and in compiled modules, where it would measure the whole graph."""
     for draft, bindings in bound:
         binding = next((binding for binding in bindings if binding.root == "memory"), None)
         if binding is None:
@@ -183,7 +183,7 @@ def _counted_memory(bound: Bound) -> None:
 
 
 def _trigger_buffers(bound: Bound) -> None:
-    """Refuse triggers that keep more than `limits.buffer_bytes`, as far as sizes are known; what only a run can tell is dropped then."""
+    """Refuse triggers that keep more than `limits.buffer_bytes`, as far as sizes are known; larger captures are dropped in the run."""
     triggered = [(draft, bindings) for draft, bindings in bound if draft.probe.when.trigger is not None]
     per_step = {draft.name: sum(binding.stored.nbytes or 0 for binding in bindings) for draft, bindings in triggered}
     problem = buffer_problem(triggered[0][0].loaded, per_step) if triggered else None
@@ -192,7 +192,7 @@ def _trigger_buffers(bound: Bound) -> None:
 
 
 def held_bytes(loaded: LoadedSpec, per_step: Mapping[str, int]) -> dict[str, int]:
-    """Most bytes that wait for a trigger, by probe.
+    """The largest number of bytes that wait for a trigger, by probe.
 
     Args:
         loaded: the spec.
@@ -203,7 +203,7 @@ def held_bytes(loaded: LoadedSpec, per_step: Mapping[str, int]) -> dict[str, int
 
 
 def buffer_problem(loaded: LoadedSpec, per_step: Mapping[str, int]) -> Problem | None:
-    """Why the captures that wait for triggers do not fit into `limits.buffer_bytes`; None if they do."""
+    """The reason why the captures that wait for triggers exceed `limits.buffer_bytes`; None if they do not."""
     limit, held = loaded.spec.limits.buffer_bytes, held_bytes(loaded, per_step)
     needed = sum(held.values())
     if limit is None or needed <= limit:

@@ -11,7 +11,7 @@ from probes.spec.when import Condition
 
 
 def check_conditions(draft: ProbeDraft, value: str, seen: Signature, stored: Signature) -> None:
-    """Refuse conditions whose number is not one number, as far as that is known.
+    """Refuse conditions that do not compare one number, as far as that is known.
 
     Args:
         draft: the probe.

@@ -1,4 +1,4 @@
-"""Torch functions that a spec names under `ops`: whether there are such functions, and what cannot be seen of them."""
+"""Torch functions under `ops` of a spec: whether they exist, and which calls cannot be seen."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REFLECTED = ("radd", "rsub", "rmul", "rdiv", "rtruediv", "rfloordiv", "rmod", "r
 
 
 def named_function(operation: OperationName) -> Callable[..., Any] | None:
-    """The function that a dotted name is; None for a bare name.
+    """The function with a dotted name; None for a bare name.
 
     Raises:
         LookupError: there is none.
@@ -59,7 +59,7 @@ def check_operations(draft: ProbeDraft) -> None:
 
 
 def check_operation_of(draft: ProbeDraft, target: MatchedValue) -> None:
-    """Refuse operations of modules whose forward cannot be seen, and edits without effect."""
+    """Refuse operations of modules whose forward cannot be observed, and edits without effect."""
     region = draft.tree.compiled_region(target.node.path)
     if region is not None:
         message = f"`{target.path}` is compiled, and the operations of a graph cannot be seen"
