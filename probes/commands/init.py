@@ -98,7 +98,7 @@ def init(
 
 
 def _asked(answers: Answers, given: asking.StartingPoint, found: Found) -> Answers:
-    """The answers that a person gives."""
+    """Answers from the options or from questions."""
     layered = given.preset is None or "\n  layers:" in _preset(given.preset)
     if found.only is not None and layered and not answers.modules:
         answers = replace(answers, modules=asking.targets(found.only))

@@ -46,7 +46,7 @@ def ls(run: Path | None, epoch: Any, phase: str | None, rank: Any, attempts: boo
         about["attempts"] = [attempt._asdict() for attempt in opened.attempts]
         text = _attempts_text(about["attempts"])
     else:
-        listed = opened.outlines  # before the rest, as a file that has to be opened is opened once
+        listed = opened.outlines  # read first, so that a file that must be opened is opened once
         about["not_shown"] = opened.not_shown
         about["events"] = opened.events
         about["verdicts"] = [one.as_dict() for one in opened.verdicts]
@@ -93,7 +93,7 @@ def _launches(starts: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def _edits(run: RunReader) -> list[str]:
-    """Return the names of the probes that edit; a manifest from a stranger may have anything in their place."""
+    """Return the names of the probes that edit; an untrusted manifest may contain anything there."""
     spec = run.manifest.get("spec")
     names = spec.get("edits") if isinstance(spec, Mapping) else None
     return [str(name) for name in names] if isinstance(names, list) else []

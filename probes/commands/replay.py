@@ -64,7 +64,7 @@ def replay(
 
 
 def _show(plan: ReplayPlan) -> bool:
-    """Print what would be run."""
+    """Print what will run."""
     changed = "as recorded" if plan.script_sha256 == plan.recorded_sha256 else f"CHANGED, recorded {plan.recorded_sha256 or 'nothing'}"
     recorded = plan.anchored_by or "no captures; its manifest and spec fit together"
     lines = [
@@ -83,7 +83,7 @@ def _show(plan: ReplayPlan) -> bool:
 
 
 def _modules(plan: ReplayPlan) -> list[str]:
-    """The lines about files that the script imports: those that are not as recorded first."""
+    """The lines about files that the script imports; changed files come first."""
     if not plan.modules and not plan.in_place:
         return ["modules       none below the directory"]
     rows = sorted(plan.modules, key=lambda one: (one.state == "as recorded", one.name))
@@ -95,7 +95,7 @@ def _modules(plan: ReplayPlan) -> list[str]:
 
 
 def _ask(plan: ReplayPlan) -> bool:
-    """Print what would be run, and ask; without a terminal nothing runs."""
+    """Print what will run, and ask; without a terminal nothing runs."""
     _show(plan)
     if not sys.stdin.isatty():
         raise UsageError("this runs a recorded script with your permissions; read the lines above, then give --yes")

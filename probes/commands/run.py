@@ -21,7 +21,7 @@ from probes.script.run_request import Command, RunRequest
 from probes.script.session import Session
 from probes.spec import load_spec
 
-OPTIONS_FIRST = {"allow_interspersed_args": False}  # what follows the script is the script's
+OPTIONS_FIRST = {"allow_interspersed_args": False}  # everything after the script belongs to the script
 
 
 @click.command(context_settings=OPTIONS_FIRST, options_metavar="[OPTIONS]")
@@ -98,7 +98,7 @@ def _command(target: Program) -> Command | None:
 
 
 def _misplaced(target: Program, spec: str) -> list[str]:
-    """A line on an option of ours that is behind the script, which does not know it."""
+    """Return a line on an option of `probes run` that was given after the script."""
     options = [name for option in run.params for name in option.opts if name.startswith("--")]
     given = unknown_to(target, options)
     if not given:

@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from probes.script.coverage import Coverage
 
 Matched = dict[tuple[str, str], dict[str, None]]  # (model, module path) -> names of the probes on it
-MOST = 3  # leaves of a value that are shown
+MOST = 3  # limit of leaves of a value that are shown
 
 
 @dataclass(frozen=True)
 class Shown:
-    """What to show for each module.
+    """The facts to show for each module.
 
     Attributes:
         matched: the probes on each module.

@@ -36,7 +36,7 @@ def upload(run: Path, url: str, follow: bool, interval: float) -> None:
     task = Upload(run, RemoteFolder(place))
     failed = ""
     while True:
-        alive = follow and (not _is_there(run) or life_of(run)[0] in (ALIVE, UNKNOWN))  # asked first: the last copy has everything
+        alive = follow and (not _is_there(run) or life_of(run)[0] in (ALIVE, UNKNOWN))  # asked first, so that the last copy is complete
         failed = _copied(task, place, failed, alive)
         if not alive:
             return

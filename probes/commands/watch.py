@@ -21,9 +21,9 @@ from probes.reader.series_index import key_pattern
 from probes.run_directory.listing import run_directories
 
 RUNS = Path("runs")
-ENTER, LEAVE = "\x1b[?1049h\x1b[?25l\x1b[?7l", "\x1b[?7h\x1b[?25h\x1b[?1049l"  # the other screen, without a cursor, long lines cut
+ENTER, LEAVE = "\x1b[?1049h\x1b[?25l\x1b[?7l", "\x1b[?7h\x1b[?25h\x1b[?1049l"  # the alternate screen, without a cursor, long lines cut
 HOME, REST_OF_LINE, REST_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
-PATIENCE = 3  # looks that agree that a run is over: a sealer may still be at work, and a start that was refused removes its files
+PATIENCE = 3  # number of agreeing polls after which a run is over: a sealer may still work, and a refused start removes its files
 
 Show = Callable[[RunProgress], None]
 Chosen = Callable[[RunProgress], list[FollowedSeries]]
@@ -83,7 +83,7 @@ def _meant(run: Path | None, once: bool) -> Path:
 
 
 def _looks(followed: FollowedRun, interval: float) -> Iterator[RunProgress]:
-    """Look until the run is over."""
+    """Poll until the run is over."""
     gone = 0
     while True:
         found = followed.look()
@@ -95,7 +95,7 @@ def _looks(followed: FollowedRun, interval: float) -> Iterator[RunProgress]:
 
 
 def _twice(followed: FollowedRun, interval: float) -> Iterator[RunProgress]:
-    """Look once; of a run that is being written twice, so that its speed is known."""
+    """Poll once; poll a run that is being written twice, so that its speed is known."""
     found = followed.look()
     if not found.is_over and found.state != "waiting":
         time.sleep(interval)
@@ -112,7 +112,7 @@ def _whole(series: Chosen) -> Show:
 
 
 def _changed() -> Show:
-    """Return what prints a line if something is new."""
+    """Return a function that prints a line if something is new."""
     before: list[object] = [None]
 
     def show(found: RunProgress) -> None:
@@ -125,7 +125,7 @@ def _changed() -> Show:
 
 
 def _frame(series: Chosen) -> Show:
-    """Return what draws over the frame before."""
+    """Return a function that draws over the previous frame."""
 
     def show(found: RunProgress) -> None:
         text = progress_text(found, series(found), shutil.get_terminal_size().lines)
@@ -137,7 +137,7 @@ def _frame(series: Chosen) -> Show:
 
 @contextmanager
 def _screen() -> Iterator[None]:
-    """The other screen of the terminal, which is left also if the program is terminated, as by `timeout`."""
+    """Use the alternate screen of the terminal, and leave it also if the program is terminated, as by `timeout`."""
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     sys.stdout.write(ENTER)
     try:

@@ -1,4 +1,4 @@
-"""Every code of every problem: what it means, and for a spec an example that is wrong and one that is right."""
+"""Every error code: its meaning, and for specs a wrong and a right example."""
 
 from probes.error_codes.code import Code
 from probes.error_codes.files import FILES

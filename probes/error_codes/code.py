@@ -10,8 +10,8 @@ class Code(NamedTuple):
 
     Attributes:
         meaning: what is wrong, in a sentence.
-        wrong: a spec that has this problem, or the lines of one that do; empty if no spec can show it.
-        right: the same, mended.
+        wrong: a spec that has this problem, or those lines of a spec; empty if no spec can show it.
+        right: the same, corrected.
         advice: why it happens, and what to do; may be empty where the example says it.
     """
 

@@ -1,4 +1,4 @@
-"""What can be wrong between a spec and a model, or a run."""
+"""Errors between a spec and a model, or in a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be wrong with a run, and with a file of it."""
+"""Errors in a run, and in a file of it."""
 
 from __future__ import annotations
 
@@ -366,4 +366,4 @@ PROOF: dict[str, Code] = {
         advice="A process was killed while it wrote the line. `probes recover RUN` seals what it left.",
     ),
 }
-"""What `probes verify` finds. `note` marks a fact that is no damage; the run still verifies."""
+"""Findings of `probes verify`."""

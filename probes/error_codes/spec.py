@@ -1,4 +1,4 @@
-"""What can be wrong with the text of a spec, and with what it says."""
+"""Errors in the text of a spec, and in its content."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _changed(wrong: str, right: str) -> tuple[str, str]:
 
 
 def _with(wrong: str, right: str) -> tuple[str, str]:
-    """Two specs of one sound probe and more lines."""
+    """Two specs that differ in more lines after one correct probe."""
     tail = "\nprobes:\n  acts: {hook: forward, modules: [fc1]}"
     return f"version: 1\n{wrong}{tail}", f"version: 1\n{right}{tail}"
 
@@ -450,4 +450,4 @@ SPEC: dict[str, Code] = {
         ),
     ),
 }
-"""A spec does not say what a spec may say."""
+"""The content of a spec is not valid."""

@@ -1,4 +1,4 @@
-"""A run whose epochs a trainer announces."""
+"""A run whose epochs follow those of a trainer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from probes.runner.run import Run
 
 
 class FollowedEpochs:
-    """Attaches probes when a training begins, and opens and closes epochs as the trainer announces them.
+    """Attaches probes when a training begins, and opens and closes epochs with the trainer.
 
     Args:
         spec: path of a spec, `preset:NAME`, a mapping or a Spec.
@@ -52,14 +52,14 @@ class FollowedEpochs:
             self._epoch.__enter__()
 
     def leave(self) -> None:
-        """Close the epoch that is open, if one is."""
+        """Close the open epoch, if there is one."""
         epoch, self._epoch = self._epoch, None
         if epoch is not None:
             epoch.__exit__(None, None, None)
 
     @without_own_frames
     def end(self, error: BaseException | None = None) -> None:
-        """Close the run; an epoch that an exception has left is not complete.
+        """Close the run; an epoch that ended with an exception is not complete.
 
         Raises:
             RunError: the training ended well, but the spec was not satisfied.
@@ -72,7 +72,7 @@ class FollowedEpochs:
 
 
 class TrainerFollower:
-    """Captures while a trainer trains whose epochs are announced.
+    """Captures while a trainer trains.
 
     Args:
         spec: path of a spec, `preset:NAME`, a mapping or a Spec.

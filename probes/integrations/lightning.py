@@ -10,7 +10,7 @@ from probes.integrations.followed_epochs import TrainerFollower
 from probes.optional_package import import_optional
 
 PACKAGES = ("lightning.pytorch", "pytorch_lightning")
-"""Lightning under its two names; what the program has imported counts."""
+"""Lightning under either of its two names; the name that the program has imported counts."""
 
 
 def _package() -> str:
@@ -43,7 +43,7 @@ class LightningProbes(TrainerFollower, _CALLBACK):  # type: ignore[misc]  # its 
         self.epochs.enter(trainer.current_epoch)
 
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
-        """Close the last epoch, whose validation is over, and seal."""
+        """Close the last epoch with its validation, and seal."""
         self.epochs.end()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:

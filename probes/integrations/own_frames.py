@@ -1,4 +1,4 @@
-"""Errors of this package as a program sees them that calls it: without the frames that are inside the package."""
+"""Errors of this package without the frames that are inside the package."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ R = TypeVar("R")
 
 
 def without_own_frames(function: Callable[P, R]) -> Callable[P, R]:
-    """Have a function raise errors of this package as one error, whose traceback ends where the function was called.
+    """Raise errors of this package as one error, whose traceback ends where the function was called.
 
     A trainer adds a dozen frames of its own above a callback; what the message says is then the last thing that is printed.
     """

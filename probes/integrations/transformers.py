@@ -28,7 +28,7 @@ class TrainerProbes(TrainerFollower, _CALLBACK):  # type: ignore[misc]  # its ba
         self.epochs.begin(found["model"])
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **found: Any) -> None:
-        """Open the epoch; the evaluation of the one before is over now."""
+        """Open the epoch; the evaluation of the previous epoch is over now."""
         self.epochs.enter(int(state.epoch or 0))
 
     def on_train_end(self, args: Any, state: Any, control: Any, **found: Any) -> None:

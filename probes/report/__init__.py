@@ -1,1 +1,1 @@
-"""From runs to a page for people."""
+"""Pages about runs, for people."""

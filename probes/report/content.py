@@ -1,4 +1,4 @@
-"""What a report states of one run, as far as it can be read; an open, damaged or empty run is reported as such."""
+"""The facts on one run for a report; problems of an open, damaged or empty run become sentences."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def read(path: Path, share: float, rank: Numbers = None) -> RunContent:
 
 
 def _readable(run: RunReader, found: RunContent) -> RunReader:
-    """The run, or the epochs of it that can be opened; the others are remarked."""
+    """The run, or those of its epochs that can be opened; the others get a remark."""
     run.read_ahead()
     if _failure(run) is None:
         return run
@@ -94,7 +94,7 @@ def _readable(run: RunReader, found: RunContent) -> RunReader:
 
 
 def _failure(run: RunReader) -> Exception | None:
-    """Why the series of a run cannot be opened, if so."""
+    """The reason why the series of a run cannot be opened, if there is one."""
     try:
         for one in run.series:
             len(one)
@@ -104,7 +104,7 @@ def _failure(run: RunReader) -> Exception | None:
 
 
 def _fill(found: RunContent, run: RunReader, share: float, every_rank: bool) -> None:
-    """Take everything from the readable epochs."""
+    """Read everything from the readable epochs."""
     series = run.series
     found.captures = {one.key: len(one) for one in series}
     found.nbytes = sum(one.nbytes for every in series for one in every.by_dtype())
@@ -129,7 +129,7 @@ def _some_ranks(run: RunReader, series: Sequence[Series], found: RunContent) -> 
 
 
 def _states(state: Mapping[int, str]) -> list[str]:
-    """A sentence for each way in which epochs did not end well."""
+    """A sentence for each way in which epochs are incomplete."""
     said = {
         "unsealed": "still open, or the run died: their last steps are in a journal, and `probes recover` seals them",
         "incomplete": "not complete: the run left them before their end",

@@ -45,7 +45,7 @@ def origin_lines(found: Difference) -> Iterator[str]:
 
 
 def divergence(first: Divergence) -> Iterator[str]:
-    """Yield the lines that say where two captures differ and by how much."""
+    """Yield the lines with the place and the size of the difference of two captures."""
     clock = first.clock
     place = [f"epoch {clock.epoch}", f"step {clock.step}"]
     place += [f"{name} {value}" for name, value in (("microstep", clock.microstep), ("call", clock.call)) if value > 0]
@@ -73,7 +73,7 @@ def _gap(one: GapDifference) -> str:
 
 
 def answer(found: Difference) -> str:
-    """Return the last line: the verdict and what it is based on."""
+    """Return the last line: the verdict and its basis."""
     counts = found.counts
     how = "within tolerance" if found.tolerances else "bit for bit"
     unscaled = sum(one.unscaled for one in found.series)
@@ -90,7 +90,7 @@ def _captures(count: int) -> str:
 
 
 def _contradictions(found: Difference) -> Iterator[str]:
-    """Say that recorded digests are not those of the values."""
+    """State that recorded digests are not those of the values."""
     count = found.counts["contradicting"]
     if count:
         changed = "a file was changed after it was sealed; `probes verify` says which"

@@ -1,4 +1,4 @@
-"""A report as one HTML file that opens from disk: texts, data, drawing library and script are in it."""
+"""A report as one HTML file that opens from disk: it includes texts, data, drawing library and script."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def report(paths: Sequence[Path], rank: Numbers = None) -> tuple[str, list[RunCo
 
 
 def _difference(runs: Sequence[RunContent], rank: Numbers) -> Difference | None:
-    """How two runs differ, where both can be read."""
+    """The difference of two runs, if both can be read."""
     try:
         return diff(runs[0].name, runs[1].name, rank=rank)
     except (ProbesError, OSError) as error:
@@ -69,7 +69,7 @@ def _difference(runs: Sequence[RunContent], rank: Numbers) -> Difference | None:
 
 
 def _partings(found: Difference | None) -> list[dict[str, object]]:
-    """For each series of two runs where they part first, and how far apart they are."""
+    """For each series of two runs the first difference, and its size."""
     return [
         {
             "series": one_line(str(one.key)),
@@ -89,7 +89,7 @@ def _part(name: str) -> str:
 
 
 def _hash(text: str) -> str:
-    """What a content security policy calls a script by."""
+    """The hash of a script for a content security policy."""
     return b64encode(sha256(text.encode()).digest()).decode()
 
 

@@ -16,11 +16,11 @@ from probes.report.figures import evenly, global_steps
 from probes.report.plain_numbers import plain
 
 FEWEST_POINTS, MOST_POINTS = 3, 1000
-MOST_FEATURES = 1 << 16  # elements of a row
-MOST_READ = 1 << 22  # elements of a series
-MOST_BYTES = 1 << 28  # of the captures that are read of a series
+MOST_FEATURES = 1 << 16  # limit of elements of a row
+MOST_READ = 1 << 22  # limit of elements of a series
+MOST_BYTES = 1 << 28  # limit for the captures of a series that are read
 MOST_SERIES = 16
-SAMPLES = ("batch", "sample", "samples", "image", "images", "row", "dim_0")  # what the axis of the samples is called
+SAMPLES = ("batch", "sample", "samples", "image", "images", "row", "dim_0")  # parts of the names of labels
 ROOTS = ("input", "output")
 LIKELY = ("label", "target", "class")  # in the name of labels
 
@@ -38,7 +38,7 @@ def embeddings(drawn: Sequence[Series], every: Sequence[Series]) -> tuple[list[d
 
 
 def _has_samples(series: Series) -> bool:
-    """Whether the first axis is that of samples, as far as its name says so, and there are features of each."""
+    """Whether the first axis is that of samples, by its name, and each sample has features."""
     shape, dims = series.signature.shape, series.dims
     if shape is None or len(shape) < 2 or None in shape[1:] or series.dtype.startswith(("complex", "bool")):
         return False
@@ -48,7 +48,7 @@ def _has_samples(series: Series) -> bool:
 
 
 def _projected(series: Series, every: Sequence[Series]) -> dict[str, Any] | None:
-    """The rows of the last epoch of a series as points; None if there are too few, or all are the same."""
+    """The rows of the last epoch of a series as points; None if there are too few, or all are equal."""
     sizes, epoch = series.row_sizes, int(series.clocks["epoch"].max())
     of_epoch = np.flatnonzero(series.clocks["epoch"] == epoch)
     read = of_epoch[evenly(len(of_epoch), max(1, MOST_BYTES * len(series) // max(1, series.nbytes)))]
@@ -59,7 +59,7 @@ def _projected(series: Series, every: Sequence[Series]) -> dict[str, Any] | None
     if projection is None:
         return None
     which, row, (points, share) = which[finite], row[finite], projection
-    place = np.concatenate([[0], np.cumsum(sizes)])[which] + row  # among the rows of all epochs
+    place = np.concatenate([[0], np.cumsum(sizes)])[which] + row  # index among the rows of all epochs
     name, labels = _labels(series, of_epoch, every)
     ids, key = _ids(series), series.key
     return {
@@ -82,7 +82,7 @@ def _projected(series: Series, every: Sequence[Series]) -> dict[str, Any] | None
 
 
 def _chosen(series: Series, captures: NDArray[np.intp]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """(points,) the capture and the row in it of each point, evenly spaced, as many as the page has room for."""
+    """(points,) the capture and the row in it of each point, evenly spaced, within the limit of the page."""
     sizes = series.row_sizes[captures]
     elements = max(1, series.nbytes // bits_dtype(series.dtype).itemsize // max(1, int(series.row_sizes.sum())))
     kept = evenly(int(sizes.sum()), max(FEWEST_POINTS, min(MOST_POINTS, MOST_READ // elements)))
@@ -109,7 +109,7 @@ def projected(rows: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[n
         each axis has; None if all rows are the same.
     """
     largest = np.abs(rows).max()
-    scaled = rows / largest if largest > 0 else rows  # squares of it do not overflow
+    scaled = rows / largest if largest > 0 else rows  # so that its squares do not overflow
     centered = scaled - scaled.mean(axis=0)
     few = centered.shape[1] <= centered.shape[0]
     sizes, vectors = np.linalg.eigh(centered.T @ centered if few else centered @ centered.T)
@@ -122,7 +122,7 @@ def projected(rows: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[n
 
 
 def _ids(series: Series) -> NDArray[Any]:
-    """(rows,) the sample id of each row; empty if the rows are not one for each sample."""
+    """(rows,) the sample id of each row; empty if the numbers of rows and ids differ."""
     try:
         return series.ids
     except ProbesError:
@@ -130,7 +130,7 @@ def _ids(series: Series) -> NDArray[Any]:
 
 
 def _labels(series: Series, captures: NDArray[np.intp], every: Sequence[Series]) -> tuple[str, NDArray[Any]]:
-    """The name and (rows,) labels of the rows of some captures: a series of integers that has one for each row of each of their steps."""
+    """The name and (rows,) labels of the rows of some captures: an integer series with one label for each row of each step."""
     fitting = [one for one in every if one.key.phase == series.key.phase and one.dtype.startswith(("int", "uint")) and _is_vector(one)]
     fitting.sort(key=lambda one: not any(word in one.key.leaf.lower() for word in LIKELY))
     epoch, sizes = int(series.clocks["epoch"][captures[0]]), _rows_of_steps(series, captures)
@@ -155,5 +155,5 @@ def _rows_of_steps(series: Series, captures: NDArray[np.intp]) -> dict[int, int]
 
 
 def _short(numbers: NDArray[np.float64]) -> list[float]:
-    """Numbers of 6 digits: a projection is a drawing, and its last bits depend on the machine."""
+    """Numbers of 6 digits: a projection is for drawing, and its last bits depend on the machine."""
     return [float(f"{number:.6g}") for number in numbers]

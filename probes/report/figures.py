@@ -1,4 +1,4 @@
-"""The numbers of a series that make a line over steps: what is stored, or figures of each capture."""
+"""The numbers of a series that form a line over steps: stored numbers, or figures of each capture."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from probes.reader.summary import figures, moments_of
 
 BIN = "bin"
 MOST_LABELS = 16
-MOST_READ = 1 << 28  # bytes of one series that are read; of a larger one every n-th capture
+MOST_READ = 1 << 28  # limit of bytes of one series that are read; of a larger one every n-th capture
 PLACES = ("microstep", "call", "backward")
 MOST_PLACES = 16
 UNKNOWN = np.uint64((1 << 64) - 1)
@@ -78,7 +78,7 @@ def lines_of(series: Series) -> list[Lines]:
 
 
 def global_steps(clocks: NDArray[np.void]) -> NDArray[np.int64]:
-    """(captures,) the global steps; where one is not known, the position among the steps of these captures."""
+    """(captures,) the global steps; if one is not known, the position among the steps of these captures."""
     steps: NDArray[np.uint64] = clocks["global_step"]
     if not (steps == UNKNOWN).any():
         return steps.astype(np.int64)

@@ -1,4 +1,4 @@
-"""The plotting library that the page carries: plotly.js, out of the package `plotly`."""
+"""The plotting library in the page: plotly.js from the package `plotly`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The modules of a run as a tree, and what was captured of each."""
+"""The modules of a run as a tree, with the captures of each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from probes.clock import SeriesKey
 from probes.printable import in_html
 
 MANY, OPEN_LEVELS = 200, 2
-MOST_LEVELS = 64  # a path with more names ends in one node, so that no path makes a tree too deep to walk
+MOST_LEVELS = 64  # longer paths end in one node, so that no path makes a tree too deep for recursion
 
 
 @dataclass
@@ -33,7 +33,7 @@ class CapturedModule:
 
     @cached_property
     def total(self) -> int:
-        """Captures of it and all below."""
+        """The number of captures of the node and all below."""
         return self.captured.total() + sum(node.total for node in self.below.values())
 
     @property
@@ -55,7 +55,7 @@ def tree(manifest: Mapping[str, Any], captures: Mapping[SeriesKey, int]) -> Capt
 
 
 def _at(root: CapturedModule, path: str) -> CapturedModule:
-    """The node of a path, made where there is none."""
+    """The node of a path, created if missing."""
     node = root
     for name in path.split(".", MOST_LEVELS) if path else ():
         node = node.below.setdefault(name, CapturedModule(f"{node.path}.{name}" if node.path else name))
@@ -63,7 +63,7 @@ def _at(root: CapturedModule, path: str) -> CapturedModule:
 
 
 def tree_html(root: CapturedModule) -> str:
-    """The tree as nested lists; what has no captures is closed, and of a large tree all but the first levels."""
+    """The tree as nested lists; branches without captures are closed, and in a large tree all but the first levels."""
     levels = MOST_LEVELS if root.size <= MANY else OPEN_LEVELS
     return f'<ul class="tree">{_item(root, "model", levels)}</ul>'
 

@@ -1,4 +1,4 @@
-"""Blocks of a page for people, written as Markdown or as HTML; every text is escaped in one place."""
+"""Blocks of a page, written as Markdown or as HTML; every text is escaped in one place."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _markdown(block: Block) -> str:
 
 
 def html(blocks: Sequence[Block]) -> str:
-    """The page as one HTML document, without scripts and without anything from elsewhere."""
+    """The page as one HTML document, without scripts and without external resources."""
     title = next((block.text for block in blocks if isinstance(block, Heading)), "")
     policy = "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
     head = f'<meta charset="utf-8">{policy}<title>{in_html(title)}</title><style>{STYLE}</style>'

@@ -13,8 +13,8 @@ from probes.reader.series import Series
 from probes.report.figures import BIN, evenly, global_steps, is_one_number, labels_of
 from probes.report.plain_numbers import plain
 
-MOST_NUMBERS = 240_000  # of all pictures of a report, before compression
-MOST_CELLS = 64  # of a picture, in each direction
+MOST_NUMBERS = 240_000  # limit for all pictures of a report, before compression
+MOST_CELLS = 64  # limit for a picture, in each direction
 MOST_TILES = 16
 MOST_SHOTS = 6  # captures of a series that are shown
 MOST_COLUMNS = 120  # captures of a vector over steps
@@ -44,7 +44,7 @@ def pictures(shown: Sequence[Series], most: int) -> tuple[list[dict[str, Any]], 
 
 
 def has_axes(series: Series) -> bool:
-    """Whether there is something to see: not one number, and not the labelled numbers that are lines already."""
+    """Whether a picture is useful: not for one number, and not for labelled numbers, which are lines already."""
     signature = series.signature
     if signature.shape is None or is_one_number(series) or 0 in signature.shape:
         return False
@@ -82,7 +82,7 @@ def _vectors(series: Series, share: int) -> dict[str, Any]:
 
 
 def _shots(series: Series, share: int) -> dict[str, Any]:
-    """Some captures of a series with two or more axes: the last two make a picture, the one before them tiles, of the others index 0."""
+    """Some captures of a series with two or more axes: the last two make a picture, the third last makes tiles, of the others index 0."""
     likely = min(MOST_TILES * MOST_CELLS * MOST_CELLS, _elements(series))
     chosen = evenly(len(series), max(2, min(MOST_SHOTS, share // likely)))
     steps = global_steps(series.clocks)
@@ -98,7 +98,7 @@ def _elements(series: Series) -> int:
 
 
 def _shot(value: NDArray[Any]) -> dict[str, Any]:
-    """One capture, cut to what fits: its shape, the positions that are shown on the last two axes, and the tiles as flat lists."""
+    """One capture, cut to the size limit: its shape, the positions that are shown on the last two axes, and the tiles as flat lists."""
     stack = value.reshape(-1, *value.shape[-3:])[0] if value.ndim > 2 else value[None]
     rows, columns = (evenly(size, MOST_CELLS) for size in stack.shape[1:])
     tiles = [plain(tile[np.ix_(rows, columns)].reshape(-1)) for tile in stack[:MOST_TILES]]
@@ -106,10 +106,10 @@ def _shot(value: NDArray[Any]) -> dict[str, Any]:
 
 
 def _padded(value: NDArray[Any], places: NDArray[np.intp]) -> list[Any]:
-    """The elements at some places; null where a capture is shorter."""
+    """The elements at some positions; null if a capture is shorter."""
     return [*plain(value[places[places < len(value)]]), *[None] * int((places >= len(value)).sum())]
 
 
 def _real(value: NDArray[Any]) -> NDArray[Any]:
-    """The numbers, of complex ones the magnitude."""
+    """Real numbers; of complex ones the magnitude."""
     return np.abs(value) if np.iscomplexobj(value) else value

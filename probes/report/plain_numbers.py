@@ -26,5 +26,5 @@ def _whole(number: float) -> Plain:
 
 
 def json_text(data: Any) -> str:
-    """The data as JSON in ASCII that ends no element of HTML."""
+    """The data as JSON in ASCII that cannot end an element of HTML."""
     return json.dumps(data, allow_nan=False, separators=(",", ":")).replace("</", "<\\/")

@@ -49,7 +49,7 @@ class PlotData:
     def data(self) -> dict[str, Any]:
         """The plain data: `phases`, `groups` of lines with their `axes`, `pictures`, and what was left out."""
         drawable = []
-        for one in self._series:  # all of a series at a time, because the reader keeps few of them open
+        for one in self._series:  # one series at a time, because the reader keeps few of them open
             for lines in lines_of(one):
                 self._add(lines)
             drawable += [one] if has_axes(one) else []
@@ -89,7 +89,7 @@ class PlotData:
 
 
 def _count(series: Series) -> int:
-    """About how many lines a series has, as far as its size says so: a number for each of few elements, else some figures."""
+    """The approximate number of lines of a series, by its size: one for each of a few elements, else some figures."""
     elements = series.nbytes // (len(series) * bits_dtype(series.dtype).itemsize)
     return (max(1, elements) if elements <= MOST_LABELS else FIGURES) * len(np.unique(series.clocks["rank"]))
 
@@ -101,7 +101,7 @@ def _ranks(series: Series) -> list[Series]:
 
 
 def _group(key: SeriesKey) -> tuple[str, str, str]:
-    """What makes one heat map: a probe, the kind of its value, and a phase."""
+    """The key of a heat map: a probe, the kind of its value, and a phase."""
     return key.probe, key.leaf.partition(".")[0], key.phase
 
 
@@ -121,7 +121,7 @@ def _new_group(key: SeriesKey, lines: Lines) -> dict[str, Any]:
 
 
 def _named(data: dict[str, Any]) -> dict[str, Any]:
-    """The data with texts in which no character is hidden."""
+    """The data with texts in which every character is visible."""
     return {name: one_line(value) if isinstance(value, str) else value for name, value in data.items()}
 
 
@@ -136,7 +136,7 @@ def _spans(series: Sequence[Series]) -> dict[str, tuple[int, int]]:
 
 
 def _epochs(series: Sequence[Series], phase: str) -> list[list[int]]:
-    """Each epoch of a phase, and the global step that its step 0 has."""
+    """Each epoch of a phase, with the global step of its step 0."""
     found: dict[int, int] = {}
     for epoch, start in (pair for one in series if one.key.phase == phase for pair in _starts(one)):
         found[epoch] = min(start, found.get(epoch, start))

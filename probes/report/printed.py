@@ -1,4 +1,4 @@
-"""`probes.verify` and `probes.diff` for programs and notebooks: what they return prints as the verbs do."""
+"""`probes.verify` and `probes.diff` for programs and notebooks: their results print as the verbs do."""
 
 from __future__ import annotations
 

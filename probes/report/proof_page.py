@@ -1,4 +1,4 @@
-"""Say on a page what a verification has proven of a run, by what, and what it has not."""
+"""A page on a verification: what it proves of a run, how, and what it does not prove."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def _limits(verdict: Verdict) -> Iterator[tuple[str, str]]:
 
 
 def _origin(path: Path) -> Iterator[Block]:
-    """What the manifest says, as far as it can be read."""
+    """The statements of the manifest, as far as it can be read."""
     try:
         files = Directory(path)
         manifest = files.manifest
@@ -164,7 +164,7 @@ def _origin(path: Path) -> Iterator[Block]:
 
 
 def _loaders(closing: Any) -> Iterator[tuple[str, str]]:
-    """What the DataLoaders drew from, as the last file states it."""
+    """The data sources of the DataLoaders, as stated in the last file."""
     found = closing.get("loaders") if isinstance(closing, Mapping) else None
     for number, loader in enumerate(found if isinstance(found, list) else ()):
         for name in ("dataset", "sampler", "seed"):
@@ -173,7 +173,7 @@ def _loaders(closing: Any) -> Iterator[tuple[str, str]]:
 
 
 def facts(manifest: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """What a manifest states of the origin of its run, in words."""
+    """The statements of a manifest on the origin of its run, in words."""
     return [(name, str(value)) for name, place in FACTS if (value := _at(manifest, place)) is not None]
 
 

@@ -1,4 +1,4 @@
-"""The parts of the page that are text: what was captured, whether it verifies, what triggers found, provenance."""
+"""The text sections of the page: captures, verification, triggers, provenance."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from probes.report.verdict_text import anchored
 from probes.signature import size
 
 MANY = 200
-SHORT = ("spec", "script", "PyTorch", "device", "started")  # facts of a card
+SHORT = ("spec", "script", "PyTorch", "device", "started")  # limit of facts of a card
 EVENT = dict.fromkeys(("number", "leaf", "target", "kind", "index", "epoch", "phase", "step"), "?") | {"steps": 0}
 WHERE = "{number} in {leaf} of {target} ({kind}) at {index}: epoch {epoch}, {phase} step {step}; {steps} steps were written"
 
 
 def overview(runs: Sequence[RunContent]) -> str:
-    """What was captured and whether it verifies, one card for each run."""
+    """The captures and the verification, one card for each run."""
     return f'<div class="cards">{"".join(map(_card, runs))}</div>'
 
 
@@ -59,7 +59,7 @@ def _epochs(run: RunContent) -> str:
 
 
 def findings(runs: Sequence[RunContent]) -> str:
-    """What triggers and rules found."""
+    """The events of triggers and the verdicts of rules."""
     return "".join(map(_findings, runs))
 
 
@@ -77,7 +77,7 @@ def _event(one: Mapping[str, str]) -> str:
 
 
 def captured(run: RunContent) -> str:
-    """What each probe captured: of how many targets, how often."""
+    """The captures of each probe: number of targets and of captures."""
     rows: dict[tuple[str, str, str], tuple[int, int]] = {}
     for key, count in run.captures.items():
         place = (key.probe, key.leaf.partition(".")[0], key.phase)
@@ -89,12 +89,12 @@ def captured(run: RunContent) -> str:
 
 
 def modules(run: RunContent) -> str:
-    """The module tree with what was captured where."""
+    """The module tree with the captures of each module."""
     return f"<h3>{in_html(run.name)}</h3>{tree_html(tree(run.manifest, run.captures))}" if run.captures else ""
 
 
 def provenance(run: RunContent) -> str:
-    """Where the run comes from, what is proven of it, its spec."""
+    """The origin of the run, the proof, and its spec."""
     spec = f'<details><summary>spec as it was written</summary><pre dir="ltr">{_lines(run.spec)}</pre></details>' if run.spec else ""
     proof = fragment(blocks(run.verdict, origin=False)[1:])
     sentence = f"<p>{in_html(in_words(run))}</p>"
@@ -103,7 +103,7 @@ def provenance(run: RunContent) -> str:
 
 
 def in_words(run: RunContent) -> str:
-    """One sentence on where the captures come from."""
+    """One sentence on the origin of the captures."""
     known = dict(facts(run.manifest))
     if not known:
         return "The run does not say where it comes from."
@@ -118,7 +118,7 @@ def in_words(run: RunContent) -> str:
 
 
 def comparison(runs: Sequence[RunContent], difference: Difference | None) -> str:
-    """For two runs their first divergence and where they part; for several in what their provenance differs."""
+    """For two runs the first divergence and the differences by series; for several runs the differences in provenance."""
     if len(runs) < 2:
         return ""
     first, each = (fragment(_first(difference)), fragment(_each(difference))) if difference is not None else ("", "")
@@ -159,7 +159,7 @@ def _sizes(one: Any) -> tuple[str, str, str]:
 
 
 def _side_by_side(runs: Sequence[RunContent]) -> Table:
-    """The facts in which not all runs agree."""
+    """The facts in which the runs differ."""
     known = [dict(facts(run.manifest)) | {f"tag {name}": str(value) for name, value in _tags(run)} for run in runs]
     names = [name for name in dict.fromkeys(name for one in known for name in one) if len({one.get(name) for one in known}) > 1]
     return Table(("what", *(run.name for run in runs)), [(name, *(one.get(name, "-") for one in known)) for name in names])
@@ -171,7 +171,7 @@ def _tags(run: RunContent) -> Iterator[tuple[str, Any]]:
 
 
 def _lines(text: str) -> str:
-    """Lines of a text, each in characters that can be seen."""
+    """Lines of a text, with every character visible."""
     return "\n".join(in_html(line) for line in several_lines(text[:100_000]).split("\n"))
 
 

@@ -1,4 +1,4 @@
-"""Leave out captures of a line that would not be seen, and keep those that would be missed."""
+"""Thin out the captures of a line, and keep the visible extremes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 
 def kept(steps: NDArray[np.int64], numbers: NDArray[np.generic], span: tuple[int, int], intervals: int) -> NDArray[np.intp]:
-    """Which captures of a line are kept: of each interval of steps the smallest, the largest and one that is not finite.
+    """The captures of a line to keep: of each interval of steps the smallest, the largest and one that is not finite.
 
     Args:
         steps: (captures,) ascending.

@@ -1,4 +1,4 @@
-"""Print what a verification found, for a terminal."""
+"""Print the result of a verification, for a terminal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ ALONE = "who changed the file could have changed its digests too; verify it in i
 
 
 def text(verdict: Verdict) -> str:
-    """A verdict for a terminal: files, then what was found, then the answer."""
+    """A verdict for a terminal: files, then findings, then the answer."""
     lines = [_file(file, verdict.findings) for file in verdict.files]
     lines += ["", *(_finding(finding) for finding in verdict.findings)] if verdict.findings else []
     return "\n".join(map(one_line, [*lines, "", _answer(verdict)]))

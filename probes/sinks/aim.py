@@ -85,7 +85,7 @@ def _begun(package: Any, sink: Aim, place: Path) -> Any:
     options: dict[str, Any] = {"system_tracking_interval": None, "capture_terminal_logs": False, "log_system_params": False}
     known = place.read_text(encoding="utf-8", errors="replace").removeprefix(HEAD).split()
     if known:
-        with suppress(RuntimeError):  # of Aim, where the repository has no such run
+        with suppress(RuntimeError):  # Aim's exception if the repository has no such run
             return package.Run(run_hash=known[-1], repo=sink.repo, force_resume=True, **options)
     run = package.Run(repo=sink.repo, experiment=sink.experiment, **options)
     with _appended(place) as file:

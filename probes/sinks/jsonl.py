@@ -71,7 +71,7 @@ class _LinesFile:
         self.handle = open_to_append(path, _end)
 
     def step(self, readings: Sequence[Reading]) -> None:
-        """Append the lines of one step; where the disk is full, remove the part that was written."""
+        """Append the lines of one step; if the disk is full, remove the part that was written."""
         text = "".join(f"{line}\n" for line in lines(readings)).encode()
         before = os.fstat(self.handle).st_size
         try:
@@ -87,7 +87,7 @@ class _LinesFile:
 
 
 def _end(handle: int, size: int) -> int:
-    """The offset behind the last whole line of a file; a line without a line feed is not whole."""
+    """The offset after the last complete line of a file; a line without a line feed is not complete."""
     while size:
         start = max(size - BLOCK, 0)
         found = os.pread(handle, size - start, start).rfind(b"\n")

@@ -38,7 +38,7 @@ class Mlflow(TrackerSink):
             MissingExtra: the package mlflow is not installed.
         """
         active, uri = None, self.uri
-        if (package := sys.modules.get("mlflow")) is not None:  # asked in the thread of the program, to which they belong
+        if (package := sys.modules.get("mlflow")) is not None:  # read in the thread of the program, to which it belongs
             uri = uri or package.get_tracking_uri()
             run = package.active_run() if context.rank == 0 else None
             active = None if run is None else run.info.run_id
@@ -47,7 +47,7 @@ class Mlflow(TrackerSink):
 
 
 class _MlflowRun:
-    """A run of MLflow, through a client of its own, which leaves what the program does with `mlflow` alone."""
+    """A run of MLflow, through a separate client, which does not affect the program's use of `mlflow`."""
 
     def __init__(self, sink: Mlflow, active: str | None, context: SinkContext) -> None:
         self.package = import_optional("mlflow", "mlflow", "the sink `mlflow`")

@@ -75,7 +75,7 @@ class _EventFile:
         self._write([event for readings in steps for event in self._events(readings)])
 
     def end(self, tags: Mapping[str, str]) -> None:
-        """Append what the run is, and close the file."""
+        """Append the facts of the run, and close the file."""
         known = {**self.tags, **tags, **verify_command(self.tags, tags)}
         texts = {"run": "\n".join(f"{name}: {value}" for name, value in known.items())}
         for path in evidence(self.directory, "proof"):

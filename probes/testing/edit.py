@@ -106,7 +106,7 @@ def _check_backward(name: str, apply: EditFn, value: Tensor) -> None:
 
 
 def _check_other_size(edit: Edit, apply: EditFn, signature: Signature, source: Tensor | None) -> None:
-    """The function that was begun for one size takes another, as in the last batch of an epoch, or refuses it with a reason."""
+    """Check that the function that was begun for one size takes another, as in the last batch of an epoch, or refuses it with a reason."""
     larger = signature.replace(shape=tuple(size and size * 2 for size in signature.shape or ()))
     value = example(larger, seed=1)
     if refusal(partial(apply, value, _seeded())) is None:

@@ -72,7 +72,7 @@ def _check_declared(sink: Sink) -> None:
 
 
 def _session(sink: Sink, folder: Path, rank: int, start: int) -> dict[str, bytes]:
-    """What the files hold after one session."""
+    """The contents of the files after one session."""
     files = tuple(on_rank(file, rank) for file in sink.files())
     state, printed = generators(), io.StringIO()
     with redirect_stdout(printed):

@@ -91,7 +91,7 @@ def _check_value(transform: Transform, signature: Signature) -> None:
 
 
 def _check_merge(transform: Accumulation, signature: Signature) -> None:
-    """Merging keeps dtype and shape, repeats, does not depend on the grouping, and does not write to its arguments."""
+    """Check `merge`: it keeps dtype and shape, is repeatable and associative, and does not write to its arguments."""
     work = begun(transform, signature)
     parts = [work(example(signature, seed)).clone() for seed in range(3)]
     before = [bits(part) for part in parts]
@@ -108,7 +108,7 @@ def _check_merge(transform: Accumulation, signature: Signature) -> None:
 
 
 def _untouched(transform: Transform, value: Tensor, signature: Signature) -> Tensor:
-    """The result, after a check of what must not have changed."""
+    """The result, after a check that input and generators are unchanged."""
     before, version, state = bits(value), value._version, generators()
     result = begun(transform, signature)(value)
     assert generators() == state, f"`{transform.kind}` draws from a global random generator"
@@ -126,7 +126,7 @@ def _check_labels(transform: Transform, predicted: Signature) -> None:
 
 
 def _check_unknown(transform: Transform, signature: Signature, real: Signature) -> None:
-    """Where less is known of the input, the prediction says less, and never something else."""
+    """Check partial signatures: if less is known of the input, the prediction says less, and never something else."""
     shape = signature.shape or ()
     for dtype, sizes in product((None, signature.dtype), (None, (None,) * len(shape), (*shape[:-1], None) if shape else ())):
         known = Signature(dtype, sizes, signature.dims)
@@ -146,7 +146,7 @@ def _fits(predicted: Signature, real: Signature) -> bool:
 
 
 def _check_other_sizes(transform: Transform, signature: Signature) -> None:
-    """The function that was begun for one size takes another, as in the last batch of an epoch."""
+    """Check that the function that was begun for one size takes another, as in the last batch of an epoch."""
     work = begun(transform, signature)
     shape = tuple(size and size * 2 for size in signature.shape or ())
     larger = signature.replace(shape=shape)

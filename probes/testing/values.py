@@ -1,4 +1,4 @@
-"""Values to try, and what must not change while they are used."""
+"""Values to test with, and states that must not change while they are used."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DTYPES = ("bool", "uint8", "int16", "int64", "float16", "bfloat16", "float32", "
 
 
 def example(signature: Signature, seed: int = 0) -> Tensor:
-    """A tensor of a signature whose parts are all known, with values between about -9 and 9; global generators are untouched."""
+    """A tensor of a signature whose parts are all known, with values between about -9 and 9; does not use global generators."""
     assert signature.dtype is not None
     assert signature.shape is not None
     sizes = [size for size in signature.shape if size is not None]

@@ -1,4 +1,4 @@
-"""Completion in bash, of words that have `:` or `=` in them, which bash takes for several words."""
+"""Completion in bash, also of words with `:` or `=`, which bash splits into several words."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ SOURCE = """\
 
 
 class BashWords(BashComplete):
-    """Takes the words from the line itself."""
+    """Read the words from the command line itself."""
 
     name = "bash"
     source_template = SOURCE
 
     def get_completion_args(self) -> tuple[list[str], str]:
-        """Return the words behind `probes` up to the cursor, and the one that is being typed."""
+        """Return the words after `probes` up to the cursor, and the one that is being typed."""
         line = os.environ.get("COMP_LINE")
-        if line is None:  # a script of release 0.1.0, which a shell may still have
+        if line is None:  # a shell may still have the script of release 0.1.0
             return super().get_completion_args()
         words = split_arg_string(line)
         incomplete = words.pop() if words and not line[-1:].isspace() else ""

@@ -1,4 +1,4 @@
-"""What a word on the command line may become: specs, codes, runs, series, module paths. Reads names only, and opens no capture file."""
+"""Candidates for a word on the command line: specs, codes, runs, series, module paths."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from click.shell_completion import CompletionItem
 from probes.clock import SeriesKey
 
 PRESETS = Path(__file__).parents[2] / "presets"
-MOST_FOLDERS = 2_000  # that are looked into for runs
+MOST_FOLDERS = 2_000  # limit of directories that are searched for runs
 DEPTH = 3  # runs/NAME/RUN-ID
 
 Items = list[CompletionItem]
@@ -39,7 +39,7 @@ def codes(_: click.Context, __: click.Parameter, incomplete: str) -> Items:
 
 
 def runs(_: click.Context, __: click.Parameter, incomplete: str) -> Items:
-    """Runs below the folder that is typed, and the capture files of a run; where there are none, folders."""
+    """Runs below the typed folder, and the capture files of a run; if there are none, folders."""
     typed = Path(incomplete)
     folder = typed if incomplete.endswith("/") else typed.parent
     found = [str(path) for path in (sorted(folder.glob("epoch-*.h5")) if _is_run(folder) else _runs_below(folder))]
@@ -47,14 +47,14 @@ def runs(_: click.Context, __: click.Parameter, incomplete: str) -> Items:
 
 
 def series(context: click.Context, _: click.Parameter, incomplete: str) -> Items:
-    """The series of the run that the command names, and a pattern for the series of each probe."""
+    """The series of the run in the command, and a pattern for the series of each probe."""
     keys = _keys(context)
     words = sorted(map(str, keys))
     return _fitting([*words, *(f"{probe}/**" for probe in dict.fromkeys(key.probe for key in keys))], incomplete)
 
 
 def targets(context: click.Context, _: click.Parameter, incomplete: str) -> Items:
-    """Module paths of the first run, and behind `OLD=` those of the second."""
+    """Module paths of the first run, and after `OLD=` those of the second."""
     old, sign, _new = incomplete.partition("=")
     found = dict.fromkeys(key.target for key in _keys(context, "b" if sign else "a"))
     return _fitting([f"{old}={target}" for target in found] if sign else found, incomplete)
@@ -77,7 +77,7 @@ CANDIDATES: dict[str, Callable[[click.Context, click.Parameter, str], Items]] = 
 
 
 def _fitting(words: Iterable[str], incomplete: str) -> Items:
-    """The words that begin as typed; a name with a character that cannot be printed is left out, a shell would act on it."""
+    """The words that begin as typed; names with a character that cannot be printed are left out, because a shell would interpret it."""
     return [CompletionItem(word) for word in words if word.startswith(incomplete) and word.isprintable()]
 
 
@@ -108,7 +108,7 @@ def _folders(path: Path) -> list[Path]:
 
 
 def _keys(context: click.Context, side: str = "") -> list[SeriesKey]:
-    """The series that the ledgers of a run list; none where it has no line yet."""
+    """The series in the ledgers of a run; none if it has no line yet."""
     named = next((context.params[name] for name in (side, "run") if context.params.get(name)), None)
     if not isinstance(named, str):
         return []
@@ -118,7 +118,7 @@ def _keys(context: click.Context, side: str = "") -> list[SeriesKey]:
 
 
 def _listed(ledger: Path) -> Iterator[SeriesKey]:
-    """The series of the lines of a ledger; a line that is damaged has none here, `probes ls` says what is wrong with it."""
+    """The series in the lines of a ledger; damaged lines are left out, `probes ls` reports them."""
     for line in ledger.read_text(encoding="utf-8", errors="replace").splitlines():
         try:
             row: Any = json.loads(line)

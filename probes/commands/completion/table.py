@@ -22,11 +22,11 @@ KINDS = {
     "preset": "preset",
     "words": "file",
 }
-"""What the values of a parameter are, by its name."""
+"""The type of the values of a parameter, by its name."""
 
 
 def rows(commands: Mapping[str, click.Command]) -> dict[str, Any]:
-    """What the table states of the verbs; `make regenerate` writes it."""
+    """The table of the verbs; `make regenerate` writes it."""
     return {
         name: {"interspersed": command.allow_interspersed_args, "params": [_row(one) for one in command.params]}
         for name, command in commands.items()

@@ -1,1 +1,1 @@
-"""What verbs ask a person for."""
+"""Options and questions that several verbs share."""

@@ -1,4 +1,4 @@
-"""`--skip-others`: leave out the files that are no specs, as a hook on every YAML file of a repository does."""
+"""`--skip-others`: leave out the files that are not specs, for a hook on every YAML file of a repository."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ SKIP_OTHERS = "Skip files that are not specs by their content; for hooks that ge
 
 
 def chosen(names: Sequence[str], skip_others: bool) -> list[str]:
-    """The names of a command line without the files that are no specs, where that is asked for; a missing file stays."""
+    """The names of a command line without the files that are not specs, if the option is given; a missing file stays."""
     return [name for name in names if not (skip_others and Path(name).is_file() and not is_spec(file_bytes(Path(name))))]

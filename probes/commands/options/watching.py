@@ -1,4 +1,4 @@
-"""`--watch SCRIPT [ARGS]...`: run a script until it is known which model it trains."""
+"""`--watch SCRIPT [ARGS]...`: run a script until it is clear which model it trains."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def words(context: click.Context) -> tuple[str, ...]:
 
 
 def watch(context: click.Context, verb: str, loaded: LoadedSpec | None = None, *, ops: bool = False) -> Coverage:
-    """Run the script until its first optimizer step tells which model it trains; its stdout goes to stderr.
+    """Run the script until its first optimizer step shows which model it trains; its stdout goes to stderr.
 
     Args:
         context: the context of the command.

@@ -1,1 +1,1 @@
-"""How verbs print."""
+"""Output of verbs."""

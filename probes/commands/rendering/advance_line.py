@@ -1,4 +1,4 @@
-"""A line on the terminal that says how far a verb is, once it takes longer than a second."""
+"""A progress line on the terminal for verbs that take longer than a second."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PATIENCE_S = 1.0
 
 
 class LongCommand(click.Command):
-    """A verb that may take long. Its loops say how far they are, on stderr, where that is a terminal."""
+    """A verb that may take long: shows the progress of its loops on stderr, if that is a terminal."""
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the verb."""
@@ -27,7 +27,7 @@ class LongCommand(click.Command):
 
 
 class AdvanceLine:
-    """Hears of the loops of a verb, and shows them: `verify  file 4 of 12, series 120 of 800  8 s`.
+    """Shows the loops of a verb: `verify file 4 of 12, series 120 of 800  8 s`.
 
     A thread draws the line, so that it also continues inside a long item. Between loops nothing is drawn: the verb may ask something there,
     or run another program.

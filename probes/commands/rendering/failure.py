@@ -87,7 +87,7 @@ def _bug(error: Exception) -> str:
 
 
 def _version(package: str) -> str:
-    from importlib.metadata import PackageNotFoundError, version  # a fifth of the start of every verb
+    from importlib.metadata import PackageNotFoundError, version  # a fifth of the start-up time of every verb
 
     try:
         return f"{package} {version(package)}"

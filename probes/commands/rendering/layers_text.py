@@ -16,7 +16,7 @@ FEW_BARS = 12
 
 
 def in_order(rows: Sequence[LayerFigures], sort: str) -> list[LayerFigures]:
-    """The rows by name, or by a figure, the largest first; rows without the figure come last."""
+    """Sort the rows by name, or by a figure, the largest first; rows without the figure come last."""
     if sort == "name":
         return list(rows)
 
@@ -29,7 +29,7 @@ def in_order(rows: Sequence[LayerFigures], sort: str) -> list[LayerFigures]:
 
 
 def layers_text(rows: Sequence[LayerFigures]) -> str:
-    """Return the table; its sparklines are short where names would have no room beside them."""
+    """Return the table; its sparklines are short if long names need the space."""
     text = _drawn(rows, "mean of each capture", BARS)
     return text if f"\n{INDENT}" not in text else _drawn(rows, "means", FEW_BARS)
 

@@ -1,4 +1,4 @@
-"""A run that is followed, as text: for a terminal, or as one line for a log."""
+"""The text of a run that is followed: for a terminal, or as one line for a log."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from probes.reader.following.followed_series import FollowedSeries
 from probes.signature import size
 
 BARS = 32
-MOST_LINES = 6  # of events, of rules and of missing values
+MOST_LINES = 6  # lines of events, of rules and of missing values
 STATES = {
     "waiting": "waiting for the first file of the run",
     "running": "running",
@@ -80,7 +80,7 @@ def _speed(progress: RunProgress) -> str:
 
 
 def _hours(progress: RunProgress) -> str:
-    """How long the disk lasts, where that is less than a month."""
+    """The time until the disk is full, if that is less than a month."""
     if not progress.bytes_per_second or progress.free is None or progress.is_over:
         return ""
     hours = progress.free / progress.bytes_per_second / 3600

@@ -1,4 +1,4 @@
-"""Which dtypes an edit that computes takes."""
+"""The dtypes that an edit with arithmetic takes."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ Factor = Annotated[Any, BeforeValidator(_factor), WithJsonSchema({"anyOf": [{"ty
 
 
 def number_of(factor: Any, given: Mapping[str, Tensor]) -> float:
-    """The number that a factor is now.
+    """The current value of a factor.
 
     Raises:
         ValueError: the program gives something else than one number.
@@ -54,5 +54,5 @@ def number_of(factor: Any, given: Mapping[str, Tensor]) -> float:
 
 
 def names_in(*settings: Any) -> list[str]:
-    """The names of what the program gives in some settings."""
+    """The names of given tensors in some settings."""
     return [setting["given"] for setting in settings if is_given(setting)]

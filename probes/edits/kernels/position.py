@@ -15,8 +15,8 @@ from probes.signature import Signature, SignatureError
 if TYPE_CHECKING:
     from torch import Tensor
 
-LAST_OF = "last_of "  # what a position begins with that is the last place of a mask
-INPUT = "input."  # what a name begins with that is an input of the call
+LAST_OF = "last_of "  # prefix of a position that is the last place of a mask
+INPUT = "input."  # prefix of a name that is an input of the call
 SPAN = ("from", "until", "every")
 HINT = "write a number, a list of numbers, {from: 2, until: 5}, {given: NAME}, or `last_of NAME`"
 
@@ -97,7 +97,7 @@ class PlacedEdit(Edit):
     """An edit of a part of the value, or with settings that the program gives."""
 
     def given_names(self) -> tuple[str, ...]:
-        """The names in its settings, such as `{given: strength}`, and in its positions."""
+        """The names of given tensors in its settings, such as `{given: strength}`, and in its positions."""
         settings = [getattr(self, name) for name in type(self).model_fields]
         return (*names_in(*settings), *given_in(getattr(self, "at", None)))
 
@@ -144,7 +144,7 @@ class EditedPart:
         self.is_whole = self.listed is None and all(part == slice(None) for part in self.plain)
 
     def view(self, value: Tensor) -> tuple[Tensor, Tensor | None, bool]:
-        """The part of a value that numbers and ranges leave, with the axis of the list first, and the indices along it.
+        """Apply the numbers and ranges to a value; return the part, with the axis of the list first, and the indices along that axis.
 
         Returns:
             The view, the indices (None without a list), and whether they are one for each sample, whose axis is then second.

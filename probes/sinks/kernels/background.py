@@ -1,4 +1,4 @@
-"""Delivers readings in a thread of its own, so that a tracker that is slow costs the training nothing."""
+"""Delivers readings in a separate thread, so that a slow tracker does not delay the training."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from probes.errors import ProbesError
 
 MOST_WAITING = 10_000  # steps
 MOST_AT_ONCE = 256  # steps
-PAUSE = 0.5  # seconds in which steps gather, so that a tracker gets several at once
+PAUSE = 0.5  # seconds in which steps are collected, so that a tracker gets several at once
 
 
 class Tracker(Protocol):
-    """What receives metrics; all its methods are called in one thread."""
+    """A receiver of metrics; all its methods are called in one thread."""
 
     def write(self, steps: Sequence[Sequence[Reading]]) -> None:
         """Write the readings of some steps.
@@ -34,7 +34,7 @@ class Tracker(Protocol):
 
 
 class BackgroundSession:
-    """A session of a sink whose tracker is started, fed and ended in a thread of its own.
+    """A session of a sink whose tracker is started, fed and ended in a separate thread.
 
     Args:
         start: connects to the tracker; called in the thread.
@@ -61,7 +61,7 @@ class BackgroundSession:
         self.thread.start()
 
     def step(self, readings: Sequence[Reading]) -> None:
-        """Hand over the readings of one step; where too many wait already, they are counted as lost.
+        """Hand over the readings of one step; if too many wait already, they are counted as lost.
 
         Raises:
             OSError: the tracker failed.
@@ -102,7 +102,7 @@ class BackgroundSession:
             raise OSError(f"{type(self.failure).__name__}: {lines[0] if lines else 'no message'}") from self.failure
 
     def _deliver(self) -> None:
-        """Everything of the thread: start, send several steps at once, end."""
+        """The main function of the thread: start, send several steps at once, end."""
         try:
             tracker = self.start()
             while True:
@@ -116,7 +116,7 @@ class BackgroundSession:
             self.failure = error
 
     def _next(self) -> tuple[list[Sequence[Reading]], Mapping[str, str] | None]:
-        """The steps that have come, once there is one, and the tags where the session is closed."""
+        """The waiting steps, once there is one, and the tags if the session is closed."""
         steps: list[Sequence[Reading]] = []
         entry = self.waiting.get()
         while not isinstance(entry, Mapping):

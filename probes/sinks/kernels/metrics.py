@@ -52,12 +52,12 @@ def step_metrics(readings: Sequence[Reading], rank: int = 0, *, plain: bool = Tr
 
 
 def series_name(reading: Reading, rank: int = 0) -> str:
-    """`probe/target/leaf`, behind the phase if it is not `train`, and before the number of the call if it is not the first."""
+    """`probe/target/leaf`, after the phase if it is not `train`, and before the number of the call if it is not the first."""
     return "/".join(_parts(reading, rank))
 
 
 def accepted(name: str) -> str:
-    """A name with the characters that MLflow and Weights & Biases accept; a digest keeps apart what would become the same."""
+    """A name with characters that MLflow and Weights & Biases accept; a digest keeps different names different."""
     parts = [WORDS.get(part, part) for part in name.split("/")]
     plain = REFUSED.sub("_", "/".join(parts))
     whole = all(part.strip(".") for part in plain.split("/"))

@@ -1,4 +1,4 @@
-"""The files of a run that a tracker keeps, so that the captures can be verified from there."""
+"""The files of a run that a tracker stores, so that the captures can be verified from there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that sinks write in a run directory: which names they may have, and the name on each rank."""
+"""Files of sinks in a run directory: which names are allowed, and the name on each rank."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RESERVED = re.compile(r"ledger.*|run\.json|spec\.yaml|.*\.(h5|journal|tmp|lock)"
 
 
 def name_fault(name: str) -> str:
-    """Why a sink cannot have a file of this name; empty if it can."""
+    """The reason why a sink cannot have a file with this name; empty if it can."""
     if not PLAIN.fullmatch(name):
         return "a sink writes a plain file in the run directory: letters, digits, _ and -, then a suffix such as .csv"
     return "the run itself writes files of such names" if RESERVED.fullmatch(name) else ""
@@ -28,7 +28,7 @@ def on_rank(name: str, rank: int) -> str:
 
 
 def open_to_append(path: Path, end: Callable[[int, int], int]) -> int:
-    """A descriptor of a file that is appended to; what a killed process left unfinished at its end is cut off.
+    """A descriptor of a file opened to append; an incomplete end that a killed process left is truncated.
 
     Args:
         path: the file, which may be absent.

@@ -1,4 +1,4 @@
-"""The child of `TrackerProcess`: makes a tracker, and does what it is asked until its input ends."""
+"""The child of `TrackerProcess`: makes a tracker, and executes requests until its input ends."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import IO, Any
 from probes.errors import MissingExtra
 from probes.sinks.kernels.tracker_process import received, send
 
-PRIORITY = 10  # below that of the training
+PRIORITY = 10  # lower than that of the training
 
 
 def main() -> None:
-    """Answer each request with None, or with why it could not be done."""
+    """Answer each request with None, or with the reason why it failed."""
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what the packages print is not for the output of the program
+    os.dup2(2, 1)  # output of packages must not mix with the output of the program
     with suppress(OSError):
         os.nice(PRIORITY)
     tracker: Any = None
@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def _done(tracker: Any, request: Any) -> Any:
-    """The tracker, after a request was done: folders of modules, what makes the tracker, or a method of it and its argument."""
+    """Execute a request and return the tracker: folders of modules, the tracker's constructor, or a method with its argument."""
     if isinstance(request, list):
         sys.path.extend(path for path in request if path not in sys.path)
         return None

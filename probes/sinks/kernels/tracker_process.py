@@ -1,4 +1,4 @@
-"""A tracker in a process of its own, which takes neither time nor memory of the training."""
+"""A tracker in a separate process, which needs no time or memory of the training."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ENDED = 5.0  # seconds for a process that has nothing left to do
 
 
 class TrackerProcess:
-    """A tracker whose methods are called in a child process, a fresh interpreter at a low priority.
+    """A tracker whose methods are called in a child process, a new interpreter at a low priority.
 
     Sending takes milliseconds of processor time for each hundred numbers in some trackers (MLflow's database, Aim), and a thread would
     take them from the interpreter that trains. Each call waits for the child, so it belongs in a thread.
@@ -39,11 +39,11 @@ class TrackerProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-            start_new_session=True,  # an interrupt typed at the terminal ends the training, and the child sends what it was given
+            start_new_session=True,  # an interrupt typed at the terminal ends the training, and the child still sends its data
         )
         self._unanswered = 0
         self._say([path for path in sys.path if path])
-        self._say(connect)  # nobody waits for it: whether it worked is in the answer, which `write` reads first
+        self._say(connect)  # the exit status is not needed: the answer, which `write` reads first, says whether it worked
 
     def write(self, steps: Sequence[Sequence[Reading]]) -> None:
         """Write the readings of some steps.
@@ -60,11 +60,11 @@ class TrackerProcess:
         self._release()
 
     def give_up(self) -> None:
-        """End the child without waiting for what it does."""
+        """End the child without waiting for its work."""
         self._child.kill()
 
     def _ask(self, request: Any) -> None:
-        """Say something to the child, and wait until it has done all that it was asked."""
+        """Send a request to the child, and wait until it is done."""
         assert self._child.stdout is not None
         self._say(request)
         while self._unanswered:
@@ -81,7 +81,7 @@ class TrackerProcess:
     def _say(self, request: Any) -> None:
         assert self._child.stdin is not None
         self._unanswered += 1
-        with suppress(BrokenPipeError):  # the end of its answers says that it has died
+        with suppress(BrokenPipeError):  # the end of its answers shows that it has died
             send(self._child.stdin, request)
 
     def _release(self) -> int | None:
@@ -97,14 +97,14 @@ class TrackerProcess:
 
 
 def send(pipe: IO[bytes], content: Any) -> None:
-    """Write an object behind its length."""
+    """Write an object after its length."""
     data = pickle.dumps(content)
     pipe.write(LENGTH.pack(len(data)) + data)
     pipe.flush()
 
 
 def received(pipe: IO[bytes]) -> Any:
-    """Read an object of our own other process.
+    """Read an object from the other process.
 
     Raises:
         EOFError: the other process has ended.

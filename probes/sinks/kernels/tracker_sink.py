@@ -1,4 +1,4 @@
-"""What the sinks of trackers have in common."""
+"""The common part of the sinks of trackers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class TrackerSink(Sink):
         return self.max_elements
 
     def session(self, context: SinkContext, connect: Callable[[SinkContext], Tracker]) -> SinkSession:
-        """Begin to send from a process of its own.
+        """Begin to send from a separate process.
 
         Args:
             context: of the run.
