@@ -18,7 +18,7 @@ from probes.run_directory.create import claim, default_directory, new_run_id, wr
 from probes.run_directory.file_name import manifest_files, manifest_name
 from probes.run_directory.launch.join import Newcomer, join
 from probes.run_directory.launch.launch_file import LaunchRecord, launch_digest, launches
-from probes.run_directory.launch.launcher import launcher
+from probes.run_directory.launch.launcher import launcher, place_in_launch
 from probes.run_directory.manifest import Manifest, written
 from probes.run_directory.owner.ownership import Ownership, own
 from probes.run_directory.resume import PreviousAttempts, previous_attempts
@@ -105,7 +105,7 @@ def _published(
     """The start, once its manifest is written."""
     past = past or PreviousAttempts()
     try:
-        before = _begun(owned.directory) if past.attempt > 1 else None
+        before = _begun(owned.directory, part()) if past.attempt > 1 else None
         _check_comparisons(plan, past)
         run_id = before.run_id if before is not None else launch.run_id if launch is not None else owned.claim.run_id
         digest = launch_digest(owned.directory, past.attempt) if launch is not None else None
@@ -121,9 +121,10 @@ def candidate_before(directory: Path) -> int | None:
     return None if before is None else before.code.candidate
 
 
-def _begun(directory: Path) -> Manifest | None:
-    """The first manifest of the run in a directory; None if no run was begun there."""
-    path = next((path for path in (directory / manifest_name(), *manifest_files(directory)) if path.exists()), None)
+def _begun(directory: Path, part: int | None = None) -> Manifest | None:
+    """The first manifest of the run in a directory, of a part if it has one: stages of a pipeline have models of their own."""
+    own, whole = (directory / manifest_name(1, rank) for rank in (part, None))
+    path = next((path for path in (own, whole, *manifest_files(directory)) if path.exists()), None)
     if path is None:
         return None
     try:
@@ -193,14 +194,14 @@ def rank() -> int:
     """Rank of this process among the processes of a launch; 0 for a single process."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank()
-    return int(os.environ.get("RANK", "0"))
+    return place_in_launch()[0]
 
 
 def world() -> int:
     """The number of processes of the launch."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_world_size()
-    return int(os.environ.get("WORLD_SIZE", "1"))
+    return place_in_launch()[1]
 
 
 def part() -> int | None:

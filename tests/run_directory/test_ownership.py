@@ -20,7 +20,7 @@ from probes.errors import StorageError
 from probes.run_directory.owner import claim as claim_file
 from probes.run_directory.owner import heartbeat, ownership
 from probes.run_directory.owner.claim import Claim, FoundClaim, claim_name, claim_of, claims
-from probes.run_directory.owner.ownership import Ownership, own
+from probes.run_directory.owner.ownership import Ownership, in_use, own
 
 HOLDER = """
 import sys, time
@@ -99,6 +99,13 @@ def test_a_second_owner_is_refused_with_the_first_ones_name(tmp_path: Path) -> N
             own(place, "s", take_over=True)
         process.communicate("")
     owned.release()
+
+
+def test_a_refusal_names_the_rank_and_what_the_second_one_can_do(tmp_path: Path) -> None:
+    held = FoundClaim(tmp_path / "claim.rank-0003.json", 3, 1, Claim(7, "node1", "2026-11-21T00:00:00Z"))
+    assert "by rank 3, pid 7 on host node1 since 2026-11-21T00:00:00Z; wait for its end, or end it" in in_use(tmp_path, held, "recover")
+    assert "choose another directory" in in_use(tmp_path, held, "write")
+    assert "choose another directory" not in in_use(tmp_path, held, "recover"), "`recover` has no other directory"
 
 
 def test_what_a_killed_process_left_is_taken_over_at_once(tmp_path: Path) -> None:

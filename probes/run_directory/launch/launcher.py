@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from probes.digest import blake3_hex, canonical
+from probes.errors import UsageError
 from probes.host import boot_id, started
 
 LAUNCHERS = {  # name: its id, the same on every rank, and the number of restarts
@@ -90,6 +91,24 @@ def _parent() -> list[str]:
     found = [str(os.getppid()), started(os.getppid())]
     told = os.environ.get(STARTED_BY, "").split(" ")
     return told[2:] if len(told) == 4 and told[:2] == found else found
+
+
+def place_in_launch() -> tuple[int, int]:
+    """Rank and number of processes, as the environment states them; (0, 1) for a process that is not one of several.
+
+    Raises:
+        UsageError: the two do not fit together.
+    """
+    given = {name: os.environ.get(name) or default for name, default in (("RANK", "0"), ("WORLD_SIZE", "1"))}
+    stated = " and ".join(f"`{name}={value}`" for name, value in given.items())
+    if not all(value.isdecimal() for value in given.values()):
+        raise UsageError(f"the environment has {stated}, which have to be numbers from 0 on; unset them for a program of one process")
+    rank, world = int(given["RANK"]), int(given["WORLD_SIZE"])
+    if world < 2:
+        return 0, 1
+    if rank >= world:
+        raise UsageError(f"the environment has {stated}; ranks of {world} processes are 0 to {world - 1}")
+    return rank, world
 
 
 def without_launch(environment: Mapping[str, str]) -> dict[str, str]:

@@ -204,7 +204,7 @@ def own(
     for _ in range(TRIES):
         found = _others(directory, run_id, rank)
         for other in found:
-            _refuse_living(directory, other, take_over)
+            _refuse_living(directory, other, take_over, task)
             if not ends(other):
                 raise StorageError(_left(directory, other.claim))
         generation = max((other.generation for other in found if other.rank == rank), default=0) + 1
@@ -229,7 +229,7 @@ def own(
                 f'the process that shows that the owner of "{directory}" lives cannot be started: {error.strerror}'
             ) from error
         return owned
-    raise StorageError(in_use(directory, next(iter(_others(directory, run_id, rank)), None)))
+    raise StorageError(in_use(directory, next(iter(_others(directory, run_id, rank)), None), task))
 
 
 def _has_begun(found: FoundClaim) -> bool:
@@ -244,12 +244,12 @@ def _others(directory: Path, run_id: str, rank: int | None) -> list[FoundClaim]:
     return whole + foreign
 
 
-def _refuse_living(directory: Path, other: FoundClaim, take_over: bool) -> None:
+def _refuse_living(directory: Path, other: FoundClaim, take_over: bool, task: str) -> None:
     deadline = monotonic() + claim_file.PATIENCE + 3 * heartbeat.BEAT_SECONDS
     while (life := other.life) == "alive" and _is_left(other) and monotonic() < deadline:
         sleep(LOOK_SECONDS)
     if life == "alive":
-        raise StorageError(in_use(directory, other))
+        raise StorageError(in_use(directory, other, task))
     if life == "unknown" and not take_over:
         raise StorageError(
             f'run directory "{directory}" is claimed by {other.claim}, and from here it is not known whether that process still runs: '
@@ -310,8 +310,8 @@ def _name(temporary: Path, path: Path) -> None:
         temporary.unlink()
 
 
-def in_use(directory: Path, holder: FoundClaim | None) -> str:
-    """The error for a second owner of a directory."""
+def in_use(directory: Path, holder: FoundClaim | None, task: str = "write") -> str:
+    """The error for a second owner of a directory, who wants it for a task."""
     claim = holder.claim if holder is not None else None
     if claim is not None and claim.is_near and claim.pid == os.getpid():
         ways = "end it with `run.close()`, or with `resume=True, take_over=True`"
@@ -319,8 +319,10 @@ def in_use(directory: Path, holder: FoundClaim | None) -> str:
     if holder is not None and holder.is_orphaned:
         ways = "wait for it, or end it if it hangs"
         return f'run directory "{directory}" is in use by the sealer of {claim}, which is dead: {ways}'
-    ways = "wait for its end" if claim is not None and claim.task == "recover" else "choose another directory with `out`"
-    return f'run directory "{directory}" is in use by {claim or "another run"}; {ways}'
+    waits = task == "recover" or (claim is not None and claim.task == "recover")
+    ways = "wait for its end" + (", or end it" if task == "recover" else "") if waits else "choose another directory with `out`"
+    rank = f"rank {holder.rank}, " if holder is not None and holder.rank is not None else ""
+    return f'run directory "{directory}" is in use by {rank}{claim or "another run"}; {ways}'
 
 
 def _left(directory: Path, claim: Claim) -> str:
