@@ -91,7 +91,7 @@ def _modules(plan: ReplayPlan) -> list[str]:
     lines = [f"modules       {len(rows)} below the directory, {same} as recorded"]
     lines += [f"  {one.name}  {one.sha256[:12]} ({one.state})" for one in rows[:MOST_MODULES]]
     lines += [f"  and {len(rows) - MOST_MODULES} more"] if len(rows) > MOST_MODULES else []
-    return [*lines, *([f"  in the place of modules of Python: {', '.join(plan.in_place)}"] if plan.in_place else [])]
+    return [*lines, *([f"  instead of modules of Python: {', '.join(plan.in_place)}"] if plan.in_place else [])]
 
 
 def _ask(plan: ReplayPlan) -> bool:

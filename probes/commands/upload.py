@@ -19,13 +19,13 @@ from probes.run_directory.remote.url import remote_url
 @click.command(cls=LongCommand)
 @click.argument("run", type=click.Path(path_type=Path))
 @click.argument("url")
-@click.option("--follow", is_flag=True, help="Go on until the run ends, which may not have begun yet.")
-@click.option("--interval", type=click.FloatRange(0.1, 3600), default=5.0, show_default=True, help="Seconds between two looks of --follow.")
+@click.option("--follow", is_flag=True, help="Continue until the run ends; wait if it has not begun.")
+@click.option("--interval", type=click.FloatRange(0.1, 3600), default=5.0, show_default=True, help="Seconds between checks with --follow.")
 def upload(run: Path, url: str, follow: bool, interval: float) -> None:
     """Copy the sealed files, ledger, manifest and spec of RUN to URL, such as s3://bucket/runs/a.
 
-    Each file is copied after its ledger line was written. Files that are there already are left, so the same command continues a copy.
-    A store that fails is tried again; with `--follow` until the run ends. This is a process of its own, so the training never waits for it.
+    Each file is copied after its ledger line was written. Files that already exist are kept, so the same command continues a copy.
+    A store that fails is tried again; with `--follow` until the run ends. This is a separate process, so the training never waits for it.
     `probes ls URL`, `probes verify URL` and `probes.open(URL)` read the copy.
     """
     place = remote_url(url)

@@ -32,16 +32,16 @@ Chosen = Callable[[RunProgress], list[FollowedSeries]]
 @click.command()
 @click.argument("run", required=False, type=click.Path(path_type=Path))
 @click.option("--series", "patterns", multiple=True, metavar="PATTERN", help="Show these series, such as 'gradnorm/**'; repeatable.")
-@click.option("--interval", type=click.FloatRange(0.1, 3600), default=1.0, show_default=True, help="Seconds between two looks.")
+@click.option("--interval", type=click.FloatRange(0.1, 3600), default=1.0, show_default=True, help="Seconds between checks.")
 @click.option("--once", is_flag=True, help="Print the state of the run once, and exit.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, one object for each look.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, one object for each check.")
 @click.pass_context
 def watch(context: click.Context, run: Path | None, patterns: tuple[str, ...], interval: float, once: bool, as_json: bool) -> None:
     """Follow RUN while another process writes it: step, captures and bytes a second, last numbers, events, disk space.
 
     Without RUN, the run in ./runs that was begun last. The run is only read: nothing is locked or written. Ctrl-C ends it with exit code 0,
     as the end of the run does; if the process of the run has gone without sealing its journals, or files are damaged, the exit code is 1.
-    Into a pipe or a file goes one line for each look that found something new.
+    Into a pipe or a file, print one line for each check that finds something new.
     """
     followed = FollowedRun(_meant(run, once))
     chosen = [key_pattern(pattern) for pattern in patterns]

@@ -1,1 +1,1 @@
-"""Verify, diff and replay: what can be proved of a run."""
+"""Verify, diff and replay: proofs about a run."""

@@ -1,4 +1,4 @@
-"""Which lines of the ledgers of a run an anchor covers."""
+"""The lines of the ledgers of a run that an anchor covers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from probes.run_directory.ledger import current, is_whole
 from probes.run_directory.ledger_lines import LedgerContents, LedgerLine
 
 GROWN = ("ledger-grown", "anchor-resumed")
-FEWEST_DIGITS = 32  # 8 digits are met by a forger within seconds
+FEWEST_DIGITS = 32  # 8 digits can be forged within seconds
 DIGITS = frozenset("0123456789abcdef")
 
 
@@ -72,7 +72,7 @@ def check_anchors(ledgers: Sequence[LedgerContents], anchors: Sequence[str], wor
 
 
 def _found(ledgers: Sequence[LedgerContents], anchor: str) -> dict[str, int] | None:
-    """How many lines of each ledger an anchor covers; None if it is of no state of these ledgers."""
+    """The number of lines of each ledger that an anchor covers; None if it is the head of no state of these ledgers."""
     for heads, lines in _states(ledgers):
         if run_head(heads).startswith(anchor):
             return lines
@@ -116,7 +116,7 @@ def covered(ledgers: Sequence[LedgerContents], lines: Mapping[str, int]) -> list
 
 def _beyond(ledgers: Sequence[LedgerContents], lines: Mapping[str, int]) -> Iterator[Finding]:
     """Lines that no anchor covers."""
-    alone = all(".rank-" in name for name in lines)  # the head of one rank of several was taken for that of the run
+    alone = all(".rank-" in name for name in lines)  # the head of one rank was taken for that of the run
     for ledger in ledgers:
         later = len(ledger.heads) - lines.get(ledger.name, 0)
         if later and ledger.name not in lines and alone:
@@ -136,7 +136,7 @@ def _named(ledger: LedgerContents, lines: Mapping[str, int]) -> str:
 
 
 def _replaced(ledgers: Sequence[LedgerContents], lines: Mapping[str, int], worlds: Mapping[int, int] | None) -> Iterator[Finding]:
-    """Files that counted when the anchor was taken, and that a later line has taken the place of."""
+    """Files that counted when the anchor was taken, and that a later line has replaced."""
     now = {entry.file for entry in current((entry for ledger in ledgers for entry in ledger.entries), worlds).values()}
     then = covered(ledgers, lines)
     for entry in current(then, worlds).values():

@@ -1,4 +1,4 @@
-"""Comparing two runs capture by capture, with memory that does not grow with the files."""
+"""Comparison of two runs capture by capture, in memory that does not grow with the files."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _directory(path: str | Path, has_file: Callable[[int, int], bool]) -> Direct
 
 
 def _sides(left: Directory, right: Directory, concat: str) -> tuple[ComparedRun, ComparedRun]:
-    """The runs rank by rank, or with merged ranks where they have another number of them."""
+    """The runs rank by rank, or with merged ranks if their numbers of ranks differ."""
     if concat not in ("", "batch"):
         raise UsageError(f'`concat` is "batch" or nothing, not `{concat}`')
     if _world(left) == _world(right) and not concat:
@@ -110,13 +110,13 @@ def _sides(left: Directory, right: Directory, concat: str) -> tuple[ComparedRun,
 
 
 def _world(side: Directory) -> object:
-    """The number of processes of a run, as its manifest states it; a rank whose files are missing does not change it."""
+    """The number of processes of a run, from its manifest; missing files of a rank do not change it."""
     environment = side.manifest.get("environment")
     return environment.get("world") if isinstance(environment, dict) else None
 
 
 def _tolerances(side: Directory, rtol: float | None, atol: float | None) -> dict[str, ToleranceBounds]:
-    """Tolerances by dtype; `*` stands for every dtype."""
+    """Tolerances by dtype; `*` means every dtype."""
     if rtol is not None or atol is not None:
         return {"*": ToleranceBounds(rtol or 0.0, atol or 0.0)}
     named = _resolved(side).get("tolerance") or {}
@@ -124,7 +124,7 @@ def _tolerances(side: Directory, rtol: float | None, atol: float | None) -> dict
         found = {dtype: ToleranceBounds(float(one.get("rtol", 0.0)), float(one.get("atol", 0.0))) for dtype, one in named.items()}
     except (TypeError, ValueError, AttributeError, OverflowError) as error:
         raise FileRefused("spec-edited", f'the tolerances in the spec of "{side.path}" are not numbers by dtype') from error
-    if not all(0 <= bound < math.inf for one in found.values() for bound in one):  # with NaN or infinity everything would be equal
+    if not all(0 <= bound < math.inf for one in found.values() for bound in one):  # with NaN or infinity all values would be equal
         raise FileRefused("spec-edited", f'a tolerance in the spec of "{side.path}" is not a finite number of at least 0')
     return found
 
@@ -141,7 +141,7 @@ def _resolved(side: Directory) -> dict[str, Any]:
 
 
 def _transforms(side: Directory) -> Callable[[str], Sequence[Mapping[str, Any]]]:
-    """The transforms of a probe, as the spec of a run resolved them; axes that `dims` of the probe names have their numbers."""
+    """The transforms of a probe in the resolved spec of a run; axes named in `dims` of the probe are numbers."""
     probes = _resolved(side).get("probes")
 
     def of(probe: str) -> Sequence[Mapping[str, Any]]:
@@ -155,7 +155,7 @@ def _transforms(side: Directory) -> Callable[[str], Sequence[Mapping[str, Any]]]
 
 
 def _as_it_ran(side: Directory) -> dict[str, Any]:
-    """The manifest of a run, with the environment that its first step had, the modules that it imported later, and its loaders."""
+    """The manifest of a run, with the environment of its first step, modules that were imported later, and its loaders."""
     manifest = dict(side.manifest)
     first, last = (_closing(side, at) for at in (0, -1))
     looks, stated = first.get("environment"), manifest.get("environment")
@@ -177,19 +177,19 @@ def _weights(side: Directory) -> dict[tuple[str, str], WholeTensor]:
 
 
 def _numbered(value: Any) -> Any:
-    """Plain data whose lists are mappings by number, so that a difference has a place."""
+    """Plain data with lists as mappings by number, so that a difference has a place."""
     rows = dict(enumerate(value)) if isinstance(value, list) else value
     return {str(name): _numbered(one) for name, one in rows.items()} if isinstance(rows, dict) else value
 
 
 def _closing(side: Directory, at: int) -> dict[str, Any]:
-    """What one of the files that count says of the end of its epoch; empty if there is none."""
+    """The closing record of one of the files that count; empty if there is none."""
     found = side.file(side.current[at].name).document("closing") if side.current else None
     return found if isinstance(found, dict) else {}
 
 
 def _gaps(left: Directory, right: Directory) -> tuple[GapDifference, ...]:
-    """What the sealed files of the runs say they lack, where they do not agree."""
+    """The missing captures that the sealed files state, if they differ between the runs."""
     a, b = (_lacking(side) for side in (left, right))
     return tuple(GapDifference(*place, a[place], b[place]) for place in sorted({*a, *b}) if a[place] != b[place])
 
@@ -206,7 +206,7 @@ def _lacking(side: Directory) -> Counter[tuple[int, SeriesKey, str]]:
 def _compare(
     ours: ComparedRun, theirs: ComparedRun, renames: Sequence[Rename], tolerances: Tolerances, order: PlanOrder, by_digest: bool
 ) -> Iterator[tuple[tuple[SeriesKey, int], SeriesDifference]]:
-    """Every series of either side; an extra one is marked so that it does not fall together with one of the first side."""
+    """All series of both sides; an extra series is marked so that it cannot match one of the first side."""
     pairs = pair(ours.keys, theirs.keys, renames)
     for key in with_progress(sorted(ours.keys, key=order.series), "series"):
         other = pairs.get(key)

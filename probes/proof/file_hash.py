@@ -49,8 +49,8 @@ def prefix_hex(path: Path, size: int) -> str:
 
 
 def _slices(path: Path, size: int) -> Iterator[memoryview]:
-    """The bytes of a file one slice behind the other; a slice is gone when the next is taken."""
-    if not size:  # an empty map is refused
+    """The bytes of a file in slices; a slice is valid until the next is read."""
+    if not size:  # mmap refuses an empty file
         return
     with path.open("rb", buffering=0) as file, closing(mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ)) as mapped:
         for at in range(0, size, SLICE_BYTES):

@@ -1,4 +1,4 @@
-"""What a verification found, as values; nothing here reads or prints."""
+"""The results of a verification, as values; this module neither reads nor prints."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOTES = frozenset(code for code, row in PROOF.items() if row.meaning.startswith(
 
 @dataclass(frozen=True, repr=False)
 class Finding:
-    """One thing that is not as it was sealed, or that is worth knowing.
+    """One difference from the sealed state, or a fact worth a note.
 
     Attributes:
         code: one of `codes.PROOF`.
@@ -37,7 +37,7 @@ class Finding:
 
     @property
     def note(self) -> bool:
-        """Whether the proof holds in spite of it."""
+        """Whether the proof holds despite the finding."""
         return self.code in NOTES
 
     def __str__(self) -> str:
@@ -87,7 +87,7 @@ class CheckedFile:
 
 @dataclass(frozen=True, repr=False)
 class Verdict:
-    """What a verification found.
+    """The result of a verification.
 
     Attributes:
         path: what was verified, as it was named.
@@ -115,7 +115,7 @@ class Verdict:
 
     @property
     def ok(self) -> bool:
-        """Whether everything is as it was sealed."""
+        """Whether nothing changed since sealing."""
         return all(finding.note for finding in self.findings)
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""An in-toto Statement v1 about a verified run, to be signed by an existing tool."""
+"""An in-toto Statement v1 about a verified run, which another tool signs."""
 
 from __future__ import annotations
 

@@ -16,11 +16,11 @@ from probes.proof.finding import Finding
 from probes.run_directory.manifest import Manifest, identity
 
 TEXTS = ("spec", "resolved", "manifest", "closing", "gaps")
-KEPT_BYTES = 4 << 20  # of texts whose results are kept; parsed, they take about ten times as much
+KEPT_BYTES = 4 << 20  # limit of texts whose results are cached; parsed, they need about ten times as much
 
 
 class ReadManifest(NamedTuple):
-    """A manifest as a file has it.
+    """The manifest in a file.
 
     Attributes:
         data: plain data; empty if the text is not a JSON object.
@@ -32,7 +32,7 @@ class ReadManifest(NamedTuple):
 
 
 class CheckedOrigins:
-    """Manifests, and what was found in them: the files of a run have the same bytes, which are checked once."""
+    """A cache of manifests and their findings: the files of a run have the same bytes, which are checked once."""
 
     def __init__(self) -> None:
         self._manifests: dict[bytes, ReadManifest] = {}
@@ -40,7 +40,7 @@ class CheckedOrigins:
         self._bytes = 0
 
     def manifest(self, text: bytes | None) -> ReadManifest:
-        """The manifest that a text is."""
+        """Parse a manifest."""
         found = self._manifests.get(text or b"")
         if found is None:
             try:
@@ -53,7 +53,7 @@ class CheckedOrigins:
         return found
 
     def findings(self, file: str, texts: Mapping[str, bytes], attributes: Mapping[str, Any]) -> list[Finding]:
-        """What is wrong with the origin that a file states; see `check_origin`."""
+        """The findings on the origin that a file states; see `check_origin`."""
         of = *(texts.get(name) for name in ("manifest", "resolved", "spec")), repr(attributes.get("rank"))
         found = self._findings.get(of)
         if found is None:
@@ -63,7 +63,7 @@ class CheckedOrigins:
         return [replace(one, file=file) for one in found]
 
     def _make_room(self, size: int) -> None:
-        """Forget everything where the texts become too many."""
+        """Clear the cache if the texts need too much memory."""
         self._bytes += size
         if self._bytes > KEPT_BYTES:
             self._manifests.clear()
@@ -72,7 +72,7 @@ class CheckedOrigins:
 
 
 def check_origin(file: str, texts: Mapping[str, bytes], manifest: Mapping[str, Any], attributes: Mapping[str, Any]) -> Iterator[Finding]:
-    """What is wrong with the origin that a file states.
+    """Check the origin that a file states.
 
     Args:
         file: name of the file, for the findings.
@@ -104,7 +104,7 @@ def check_origin(file: str, texts: Mapping[str, bytes], manifest: Mapping[str, A
 
 
 def _of_spec(resolved: bytes, proof: str) -> str:
-    """The identity of a resolved spec; empty if the text is none."""
+    """The identity of a resolved spec; empty if the text is not one."""
     try:
         return spec_identity(plain_object(resolved), proof)
     except (ValueError, KeyError, TypeError, AttributeError, FileRefused):

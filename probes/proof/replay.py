@@ -1,4 +1,4 @@
-"""Running a recorded command again with its recorded spec, and comparing what it captures."""
+"""Run a recorded command again with its recorded spec, and compare the captures."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STDERR = 2
 
 
 class ExpectedRoot(NamedTuple):
-    """A captures root that was given, beside the one that came out.
+    """An expected captures root and the new one.
 
     Attributes:
         root: what was given; empty if the replay made a file too many.
@@ -99,7 +99,7 @@ def replay(
     changed = changes(plan.manifest, plan.directory, plan.imported)
     if changed and not anyway:
         listed = "\n".join(f"  {change}" for change in changed)
-        raise RunError(f"not everything is as it was recorded; give --anyway to go on:\n{listed}")
+        raise RunError(f"not everything is as it was recorded; give --anyway to continue:\n{listed}")
     with TemporaryDirectory() as room:
         folder = lay_files(run, plan.manifest, plan.directory, Path(room))
         words = command(plan.manifest, write_spec(run, plan.manifest, folder), Path(out), plan.directory, recorded_launcher(run))

@@ -1,4 +1,4 @@
-"""The files beside a recorded spec that a replay needs: code of transforms, tensors of edits, runs to compare with."""
+"""The files besides a recorded spec that a replay needs: code of transforms, tensors of edits, runs to compare with."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def code_files(manifest: Manifest) -> tuple[FileRecord, ...]:
 
 
 def spec_folder(manifest: Manifest, directory: Path) -> Path:
-    """Where the spec was, from the directory in which the command is run again."""
+    """The folder of the spec, relative to the directory in which the command runs again."""
     return directory / Path(with_home(manifest.spec.files[0].name)).parent if manifest.spec.files else directory
 
 
 def lay_files(run: Path, manifest: Manifest, directory: Path, room: Path) -> Path:
-    """Put what the spec names by relative paths where these lead from a folder of the room, and return that folder.
+    """Recreate the relative paths of the spec below a temporary folder, and return the folder for the spec.
 
     Code is copied, with the recorded digest: from where it was, or from the sources that are kept beside the run. All else is linked.
 
@@ -58,7 +58,7 @@ def lay_files(run: Path, manifest: Manifest, directory: Path, room: Path) -> Pat
 
 
 def named_files(run: Path, manifest: Manifest) -> list[str]:
-    """What the recorded spec names by paths relative to it: code, tensors of edits, and runs."""
+    """The relative paths in the recorded spec: code, tensors of edits, and runs."""
     return sorted({*_relative(_resolved(run, manifest)), *(one.name for one in code_files(manifest))})
 
 
@@ -80,7 +80,7 @@ def _resolved(run: Path, manifest: Manifest) -> Any:
 
 
 def _relative(resolved: Any) -> Iterator[str]:
-    """The relative paths that a resolved spec names for tensors of edits, and for runs."""
+    """The relative paths of a resolved spec to tensors of edits, and to runs."""
     for probe in resolved.get("probes", {}).values():
         for part in ((probe.get("edit") or {}).get("from"), probe.get("against")):
             for key in ("file", "run"):
@@ -96,7 +96,7 @@ def _code(run: Path, manifest: Manifest, wanted: FileRecord, origin: Path) -> by
         return found.read_bytes()
     kept = manifest.code.sources
     if kept is not None and (run / kept.name).is_file():
-        read_plain(run / kept.name)  # refuses what is no regular file
+        read_plain(run / kept.name)  # raises for anything but a regular file
         for content in _members(run / kept.name):
             if sha256(content).hexdigest() == wanted.sha256:
                 return content

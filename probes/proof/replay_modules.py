@@ -1,4 +1,4 @@
-"""Which files of a directory a script would import, read from their texts: nothing is imported, and nothing is run."""
+"""The files of a directory that a script would import, found by parsing sources: nothing is imported or run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PACKAGE = Path(__file__).resolve().parents[1]
 
 
 def imported_below(script: Path, directory: Path) -> tuple[Path, ...]:
-    """The files that a script imports, and that these import, as far as they are found beside it or in the directory.
+    """The files that a script imports, directly or indirectly, as far as they are found next to it or in the directory.
 
     Args:
         script: the file that is run.
@@ -39,7 +39,7 @@ def imported_below(script: Path, directory: Path) -> tuple[Path, ...]:
 
 
 def _named(file: Path, roots: tuple[Path, ...]) -> Iterator[Path]:
-    """The files of the modules that a source names in statements of import."""
+    """The files of the modules in the import statements of a source."""
     try:
         tree = ast.parse(read_plain(file.resolve(), LARGEST_SOURCE))
     except (ValueError, SyntaxError, RecursionError, MemoryError, FileRefused, StorageError):
@@ -82,7 +82,7 @@ def in_place_of_others(directory: Path) -> tuple[str, ...]:
     """
     own = directory / "probes"
     if (_is_file(directory / "probes.py") or _is_file(own / "__init__.py")) and own.resolve() != PACKAGE:
-        raise UsageError(f'"{directory}" has a module `probes`, which would run in the place of this one; rename it, or give --directory')
+        raise UsageError(f'"{directory}" has a module `probes`, which would run instead of this one; rename it, or give --directory')
     used = {*sys.stdlib_module_names, "torch", "numpy", "pydantic", "pydantic_core", "yaml", "h5py", "click", "rich", "blake3", "einops"}
     names = (path for path in sorted(directory.iterdir()) if path.stem in used)
     return tuple(path.name for path in names if path.suffix == ".py" or _is_file(path / "__init__.py"))

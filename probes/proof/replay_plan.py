@@ -1,4 +1,4 @@
-"""What a replay of a recorded run would execute, found out without executing anything of it."""
+"""The plan of a replay of a recorded run, made without executing any of it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ NAME = re.compile(r"[\w][\w .-]{0,200}")
 
 
 class Change(NamedTuple):
-    """Something that is no longer as it was recorded.
+    """A difference from the recorded state.
 
     Attributes:
         what: its name.
@@ -49,7 +49,7 @@ class Change(NamedTuple):
 
 
 class ReplayPlan(NamedTuple):
-    """What a replay would execute.
+    """The commands, files and plug-ins of a replay.
 
     Attributes:
         manifest: of the recorded run.
@@ -97,7 +97,7 @@ class ReplayedModule(NamedTuple):
 
 
 def plan_replay(run: Path, out: Path, directory: Path | None, roots_only: bool = False) -> ReplayPlan:
-    """Find out what a replay would execute; no program is run, and nothing is written.
+    """Plan a replay; no program is run, and nothing is written.
 
     Args:
         run: the recorded run.
@@ -115,7 +115,7 @@ def plan_replay(run: Path, out: Path, directory: Path | None, roots_only: bool =
     where = directory if directory is not None else recorded_directory(manifest.code)
     words = command(manifest, Path(f"{manifest.spec.name}.yaml"), out, where, recorded_launcher(run))
     script = script_file(manifest.code.script or "", where)
-    assert script is not None  # `command` found it
+    assert script is not None  # the check in `command` has found it
     return ReplayPlan(
         manifest=manifest,
         directory=where,
@@ -145,7 +145,7 @@ def _modules(code: CodeRecord, script: Path, directory: Path, imported: Mapping[
 
 
 def _imported(run: Path) -> dict[str, str]:
-    """What the last file of a verified run says of modules that were imported late."""
+    """The imports that the last file of a verified run adds to the manifest."""
     files = Directory(run)
     closing = files.closing(files.current[-1].name) if files.current else {}
     found = closing.get("imported") if isinstance(closing, dict) else None
@@ -153,7 +153,7 @@ def _imported(run: Path) -> dict[str, str]:
 
 
 def _verified(run: Path, manifest: Manifest, roots_only: bool) -> str:
-    """The head of a run that verifies; of a manifest and a spec alone that they fit together, and an empty text."""
+    """The head of a run that verifies; for a manifest and a spec alone, check that they fit, and return an empty text."""
     if roots_only and not any(run.glob("epoch-*")):
         if sha256(read_plain(run / "spec.yaml")).hexdigest() != manifest.spec.sha256:
             raise FileRefused("spec-edited", f'"{run / "spec.yaml"}" is not the spec that "{run / "run.json"}" names')
@@ -182,7 +182,7 @@ def recorded(run: Path) -> Manifest:
 
 
 def changes(manifest: Manifest, directory: Path, imported: Mapping[str, str] | None = None) -> tuple[Change, ...]:
-    """What is no longer as it was recorded: script, repository, plug-ins, Python, packages, device.
+    """The differences from the recorded state: script, repository, plug-ins, Python, packages, device.
 
     Args:
         manifest: of the recorded run.
@@ -205,7 +205,7 @@ def changes(manifest: Manifest, directory: Path, imported: Mapping[str, str] | N
 
 
 def _current_device() -> str:
-    """The device of this machine; a child process asks torch for it, which this room never imports."""
+    """The device of this machine; a child process asks torch for it, because this package never imports torch."""
     done = subprocess.run(child_command("probes.provenance.environment"), capture_output=True, text=True, check=False)
     return done.stdout.strip() or "unknown"
 
@@ -237,7 +237,7 @@ def _code_changes(code: CodeRecord, directory: Path, imported: Mapping[str, str]
 
 
 def _digest_now(path: Path | None) -> str:
-    """SHA-256 of a file that a manifest names, or why there is none."""
+    """SHA-256 of a file in a manifest, or the reason why there is none."""
     try:
         if path is None or not path.is_file():
             return "not there"
@@ -285,7 +285,7 @@ def command(manifest: Manifest, spec: Path, out: Path, directory: Path, launcher
     by_hand = "run it by hand, then: probes diff"
     if code.script is None or script_file(code.script, directory) is None:
         name = code.script or "of a notebook"
-        raise UsageError(f'the script "{name}" is not below "{directory}"; go to where it is, or give --directory')
+        raise UsageError(f'the script "{name}" is not below "{directory}"; change to its directory, or give --directory')
     if not code.automatic:
         raise UsageError(f'"{code.script}" attaches its probes itself; {by_hand}')
     if any(REDACTED in argument for argument in code.argv):
@@ -302,10 +302,10 @@ def command(manifest: Manifest, spec: Path, out: Path, directory: Path, launcher
 
 
 def write_spec(run: Path, manifest: Manifest, room: Path) -> Path:
-    """The recorded spec as one file of its name: the bytes that were read where they say it all, else the resolved spec."""
+    """The recorded spec as one file: the original bytes if they are complete, else the resolved spec."""
     if not NAME.fullmatch(manifest.spec.name):
         raise UsageError(f'"{run}" names its spec `{manifest.spec.name}`, which is not the name of a file')
-    written = room / f"{manifest.spec.name}.yaml"  # without a key `name` a spec is called as its file
+    written = room / f"{manifest.spec.name}.yaml"  # a spec without the key `name` gets the name of its file
     if len(manifest.spec.files) - len(code_files(manifest)) <= 1 and not manifest.spec.overrides:
         written.write_bytes(read_plain(run / "spec.yaml"))
         return written
@@ -318,12 +318,12 @@ def write_spec(run: Path, manifest: Manifest, room: Path) -> Path:
 
 
 def recorded_launcher(run: Path) -> str:
-    """What started the processes of a recorded launch; empty if it has no name, and for one process."""
+    """The launcher of a recorded launch; empty if it has no name, and for a single process."""
     return next((one.launcher for one in launches(run).values()), "") if run.is_dir() else ""
 
 
 def recorded_directory(code: CodeRecord) -> Path:
-    """Where a command was run, or here where its script is not there any more."""
+    """The recorded working directory, or the current one if the recorded script no longer exists there."""
     then = Path(with_home(code.directory))
     try:
         there = then.is_dir()

@@ -34,7 +34,7 @@ MUCH_LONGER = 64 << 20
 
 
 class RunCheck:
-    """One verification; files are hashed as a whole by a second thread while their content is checked.
+    """One verification; a second thread hashes whole files while their content is checked.
 
     Attributes:
         has_ledger: whether there is a ledger.
@@ -73,7 +73,7 @@ class RunCheck:
         self._thread.shutdown(cancel_futures=True)
 
     def verdict(self, anchors: Sequence[str]) -> Verdict:
-        """Check everything, and the anchors that `anchor.checked` returned."""
+        """Check everything, including the anchors that `anchor.checked` returned."""
         single = not self._path.is_dir()
         names = self._one_name() if single else self._every_name()
         anchored = check_anchors(self._ledgers, anchors, self._worlds)
@@ -97,11 +97,11 @@ class RunCheck:
         )
 
     def _every_name(self) -> list[str]:
-        """Sealed files to verify, after everything around them."""
+        """The sealed files to verify; checks everything around them first."""
         self._findings += [Finding(*breach) for breach in breaches(self._ledgers)]
         for ledger in self._ledgers:
             if ledger.torn:
-                self._find("ledger-torn", ledger.name, f"the last {ledger.torn} bytes are no whole line")
+                self._find("ledger-torn", ledger.name, f"the last {ledger.torn} bytes are not a complete line")
         self._attempts()
         starts = StartCheck(self._directory, self._entries, self._worlds)
         self._manifests, self._named = starts.manifests, starts.named
@@ -109,7 +109,7 @@ class RunCheck:
         return self._names()
 
     def _one_name(self) -> list[str]:
-        """The one file to verify, and whether the ledger beside it lists it once, in an unbroken chain."""
+        """The single file to verify; checks that the ledger next to it lists the file once, in an unbroken chain."""
         name = self._path.name
         if self.has_ledger:
             holding = {ledger.name for ledger in self._ledgers for entry in ledger.entries if entry.file == name}
@@ -123,7 +123,7 @@ class RunCheck:
         return [name]
 
     def _uncovered(self) -> None:
-        """Name every file of the directory that neither a ledger nor what its files state has a digest of."""
+        """Report every file of the directory that no digest covers, neither in a ledger nor in a sealed file."""
         covered = self._all_names() | self._lines.keys() | self._copied | self._kept
         covered |= {name for manifest in self._copied for name in self._named.get(manifest, ())}
         with os.scandir(self._directory) as entries:
@@ -139,7 +139,7 @@ class RunCheck:
         return {ledger.name for ledger in self._ledgers}
 
     def _names(self) -> list[str]:
-        """Sealed files to verify; what is missing, unlisted or not sealed yet is noted."""
+        """The sealed files to verify; reports files that are missing, unlisted or not sealed yet."""
         there = {path.name for path in self._directory.glob("epoch-*.h5")}
         listed = {entry.file for entry in self._entries}
         if there and not self._ledgers:
@@ -161,7 +161,7 @@ class RunCheck:
                 self._find("superseded", entry.file, "a later attempt replaces it")
 
     def _segments(self, entries: list[LedgerLine]) -> None:
-        """Note epochs that do not have every segment."""
+        """Report epochs with missing segments."""
         epochs: dict[tuple[int, int], dict[int, LedgerLine]] = {}
         for entry in entries:
             epochs.setdefault((entry.epoch, entry.rank), {})[entry.segment or 0] = entry
@@ -175,7 +175,7 @@ class RunCheck:
 
     def _file(self, name: str) -> _File:
         path = self._directory / name
-        if not path.is_file() or (path.is_symlink() and self.has_ledger):  # a person may name one file by a link of their own
+        if not path.is_file() or (path.is_symlink() and self.has_ledger):  # a user may name one file by a link
             self._find("not-regular", name, "is a link" if path.is_symlink() else "is not a regular file")
             return _File(CheckedFile(name, 0, ok=False), "")
         entry = self._lines.get(name)
@@ -189,7 +189,7 @@ class RunCheck:
         inspected = verify_file(path, entry.captures if entry else None, self._origins)
         found = _result(hashing)
         mine = self._origin(entry, inspected, found.blake3)
-        mine = [*(one for one in inspected.findings if one.code != "file-root" or not mine), *mine]  # the manifest says what it was
+        mine = [*(one for one in inspected.findings if one.code != "file-root" or not mine), *mine]  # the manifest has the value
         if entry is not None:
             mine = list(self._against(entry, path, inspected, found.blake3, mine))
         self._findings += mine
@@ -215,7 +215,7 @@ class RunCheck:
         return _File(checked, str(inspected.attributes.get("run_id", "")))
 
     def _against(self, entry: LedgerLine, path: Path, found: FileVerification, digest: str, mine: list[Finding]) -> Iterator[Finding]:
-        """A file against its line in the ledger; what is plainer than what was found inside takes its place."""
+        """Check a file against its line in the ledger; a more specific finding replaces the findings inside the file."""
         size = path.stat().st_size
         other = self._digests.get(digest, entry.file)
         if other != entry.file:
@@ -231,7 +231,7 @@ class RunCheck:
             yield Finding("file-changed", entry.file, "captures and texts are intact, but other bytes changed since it was sealed")
 
     def _line(self, entry: LedgerLine, found: FileVerification) -> Iterator[Finding]:
-        """A line of the ledger against a file whose hash it has: where they differ, the line was edited."""
+        """Check a ledger line against a file with its hash: a difference means that the line was edited."""
         facts = {name: found.attributes.get(name) for name in FACTS}
         facts |= {"captures": found.captures, "complete": bool(found.attributes.get("complete"))}
         facts |= {"segment": found.attributes.get("segment") or None, "bytes": (self._directory / entry.file).stat().st_size}
@@ -244,13 +244,13 @@ class RunCheck:
             yield Finding("ledger-edited", entry.file, f"its line in the ledger states another {' and '.join(wrong)} than the file has")
 
     def _outline(self, entry: LedgerLine, found: FileVerification) -> list[str]:
-        """What a line states of the series and of the closing record, where the file has others."""
+        """Check the series and the closing record in a line against those of the file."""
         rows = self._rows[entry.file]
         same = rows is None or [row.model_dump() for row in rows] == stated(found.series, entry.epoch)
         return [*([] if same else ["series"]), *([] if entry.remarks == found.remarks else ["remarks"])]
 
     def _origin(self, entry: LedgerLine | None, found: FileVerification, digest: str) -> list[Finding]:
-        """Whether the manifest in a file is that of the start which wrote it."""
+        """Check that the manifest in a file is that of the start which wrote it."""
         if not self._manifests or not found.manifest:
             return []
         name = manifest_name(int(found.attributes.get("attempt") or 1), int(found.attributes.get("rank") or 0))
@@ -265,7 +265,7 @@ class RunCheck:
         return []
 
     def _manifest_digest(self, name: str) -> str:
-        """BLAKE3 of the canonical JSON of a manifest beside the files: in Python `True == 1`."""
+        """BLAKE3 of the canonical JSON of a manifest file; comparing parsed data would not do, because `True == 1` in Python."""
         if name not in self._manifest_digests:
             self._manifest_digests[name] = blake3_hex(canonical(self._manifests[name]))
         return self._manifest_digests[name]
@@ -289,7 +289,7 @@ def _holes(path: Path) -> Finding | None:
 
 
 def _longer(entry: LedgerLine, path: Path, size: int) -> Finding | None:
-    """What is wrong with a file to which bytes were appended, or which has become so long that it takes long to read."""
+    """The finding on a file that is longer than when it was sealed, perhaps too long to read."""
     if size > entry.bytes and prefix_hex(path, entry.bytes) == entry.file_blake3:
         return Finding("trailing-bytes", entry.file, f"has {size - entry.bytes} bytes more than when it was sealed")
     if size > 2 * entry.bytes + MUCH_LONGER:
@@ -302,7 +302,7 @@ def _replaces(entry: LedgerLine, before: LedgerLine) -> bool:
 
 
 def _notes(found: FileVerification) -> Iterator[Finding]:
-    """Notes: facts that are no damage."""
+    """Notes: facts that are not damage."""
     if found.attributes and not found.attributes.get("complete") and found.attributes.get("reason") != CONTINUED:
         yield Finding("incomplete", found.name, f"the epoch is incomplete: {found.attributes.get('reason') or 'no reason given'}")
     known = {(key.probe, key.target, key.leaf, reason) for key, reason, _ in found.gaps}

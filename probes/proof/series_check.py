@@ -1,4 +1,4 @@
-"""Verifying one series of a sealed file: every byte, clock and shape against its digests."""
+"""Verify one series of a sealed file: every byte, clock and shape against its digests."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ class SeriesDigests:
 
     @property
     def blocks_agree(self) -> bool:
-        """Whether the stored block digests are the computed ones."""
+        """Whether the stored block digests equal the computed ones."""
         return np.array_equal(self.blocks, self.stored_blocks)
 
 
 def block_ends(part: SeriesPart) -> list[int]:
-    """For each digest block of a series the index behind its last capture."""
+    """The end of each digest block of a series, as the index after its last capture."""
     bytes_of = _capture_bytes(part)
     if len(bytes_of) and (bytes_of == bytes_of[0]).all():
         count, size = len(bytes_of), int(bytes_of[0])
@@ -74,7 +74,7 @@ def block_ends(part: SeriesPart) -> list[int]:
 
 
 def _capture_bytes(part: SeriesPart) -> NDArray[np.int64]:
-    """(captures,) how many bytes each has."""
+    """(captures,) the number of bytes of each."""
     kind = DTYPES[part.dtype]
     return sizes(part.shapes, part.dtype) * (kind.itemsize // kind.lanes)
 
@@ -91,7 +91,7 @@ def block_digests(part: SeriesPart, ends: list[int], has_read: Callable[[int], N
     bounds = np.concatenate(([0], np.cumsum(_capture_bytes(part))))[[0, *ends]].tolist()
     first = 0
     while first < len(ends):
-        last = max(bisect_right(bounds, bounds[first] + _SLICE_BYTES) - 1, first + 1)  # small blocks are read many at a time
+        last = max(bisect_right(bounds, bounds[first] + _SLICE_BYTES) - 1, first + 1)  # small blocks are read in groups
         payload = part.elements(ends[first - 1] if first else 0, ends[last - 1]).view(np.uint8).data
         if last == first + 1:
             digests += _digest(payload, has_read)
@@ -137,14 +137,14 @@ def digest_of(part: SeriesPart, digests: NDArray[np.uint8], dtype: str | None = 
 
 
 def stored_digest_changes(file: str, series: SeriesDigests) -> Iterator[Finding]:
-    """What changed in a series whose captures are covered by an intact captures root: only stored digests can have."""
+    """The change of a series with intact captures: only stored digests can have changed."""
     if series.stored != series.computed or not series.blocks_agree:
         key = series.part.key
         yield Finding("digest-edited", file, f"`{key}`: a stored digest changed, the captures did not", key)
 
 
 def changes(file: str, series: SeriesDigests, lost: int) -> list[Finding]:
-    """What changed in a series.
+    """The change of a series.
 
     Args:
         file: name of the file, for the findings.
@@ -171,7 +171,7 @@ def _changed_blocks(file: str, series: SeriesDigests) -> Iterator[Finding]:
 
 
 def _other_change(file: str, series: SeriesDigests, lost: int) -> Finding:
-    """What changed where the bytes of single blocks do not explain it."""
+    """The change, if the bytes of single blocks do not explain it."""
     part, stored = series.part, series.stored_blocks
     key = part.key
     captured = _other_dtype(series) if series.blocks_agree else ""
@@ -192,14 +192,14 @@ def _other_change(file: str, series: SeriesDigests, lost: int) -> Finding:
 
 
 def _other_dtype(series: SeriesDigests) -> str:
-    """The dtype of the same size under which the stored digest holds, or an empty text."""
+    """The dtype of the same size for which the stored digest is right, or an empty text."""
     part, size = series.part, DTYPES[series.part.dtype].itemsize
     alike = (name for name, kind in DTYPES.items() if kind.itemsize == size and name != part.dtype)
     return next((name for name in alike if digest_of(part, series.blocks, name) == series.stored), "")
 
 
 def _missing_steps(part: SeriesPart) -> list[int]:
-    """The first steps that break the regular spacing of a series; a changed number may make the gap endless."""
+    """The first steps that break the regular spacing of a series; a changed number may make the gap very large."""
     steps = np.unique(part.clocks["step"]).astype(np.int64)
     if len(steps) < 2:
         return []

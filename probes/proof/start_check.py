@@ -26,7 +26,7 @@ MOST_NAMED = 16
 
 
 class StartCheck:
-    """Reads the manifests of a run and collects what is wrong with them.
+    """Reads the manifests of a run and collects findings.
 
     Attributes:
         manifests: name of the file -> content; empty if it is not a JSON object.
@@ -39,7 +39,7 @@ class StartCheck:
         self.findings: list[Finding] = []
         self.named: dict[str, set[str]] = defaultdict(set)
         found = [path.name for path in manifest_files(directory)]
-        # In a launch that was killed early, rank 0 may have come only with a later start.
+        # In a launch that was killed early, rank 0 may have joined only in a later start.
         names = (
             found
             if worlds and found and not any(entry.attempt == 1 and not entry.rank for entry in entries)
@@ -72,7 +72,7 @@ class StartCheck:
             self._find("manifest-edited", name, f"does not fit the schema: {error.errors()[0]['msg']}")
             return found
         if written(json.loads(text)).encode() != text:
-            self._find("manifest-edited", name, "is not written the way a manifest is")
+            self._find("manifest-edited", name, "is not in the canonical form of a manifest")
         self._texts(name, manifest)
         return found
 
@@ -89,7 +89,7 @@ class StartCheck:
             self._check_hash(name, launch, manifest.launch or "", "launch-differs")
 
     def _check_hash(self, manifest: str, name: str, digest: str, code: str) -> None:
-        """Note a file that is not the one that a manifest names; without a code, another manifest decides."""
+        """Report a file that differs from the one in a manifest; without a code, another manifest decides."""
         wrong = other_file(self._directory, name, digest)
         if not wrong:
             self.named[manifest].add(name)
@@ -101,7 +101,7 @@ class StartCheck:
 
 
 def other_file(directory: Path, name: str, digest: str) -> str:
-    """Why a file of a run directory is not the one that a record names; an empty text where it is.
+    """The reason why a file of a run directory is not the one in a record; an empty text if it is.
 
     Args:
         directory: the run directory.
@@ -123,13 +123,13 @@ def other_file(directory: Path, name: str, digest: str) -> str:
 
 
 def _run_of(manifest: dict[str, Any]) -> list[object]:
-    """What the manifests of all ranks and attempts share."""
+    """The facts that the manifests of all ranks and attempts share."""
     spec = manifest.get("spec")
     return [manifest.get("format"), manifest.get("run_id"), spec.get("identity") if isinstance(spec, dict) else None]
 
 
 def _launches(manifests: dict[str, dict[str, Any]], entries: Sequence[LedgerLine], launched: Mapping[int, int]) -> Iterator[Finding]:
-    """Whether ranks of manifests, launch files and ledgers are those of launches with so many processes."""
+    """Check that the ranks of manifests, launch files and ledgers fit the number of processes."""
     worlds: dict[int, int] = {}
     for name, manifest in sorted(manifests.items()):
         attempt, rank, world = _attempt(name), manifest.get("rank"), _world(manifest)
@@ -144,7 +144,7 @@ def _launches(manifests: dict[str, dict[str, Any]], entries: Sequence[LedgerLine
         if world != launched.get(attempt, world):
             yield Finding("launch-differs", launch_name(attempt), f"states {launched[attempt]} processes; the manifests state {world}")
         missing = [rank for rank in range(min(world, len(manifests) + 1)) if manifest_name(attempt, rank) not in manifests]
-        if missing and (attempt in counting or not launched):  # else a start was killed before all ranks had come
+        if missing and (attempt in counting or not launched):  # else a start was killed before all ranks had joined
             yield Finding("launch-differs", manifest_name(attempt, missing[0]), f"is missing: the launch had {world} processes")
     for entry in entries:
         world = worlds.get(entry.attempt)
@@ -154,7 +154,7 @@ def _launches(manifests: dict[str, dict[str, Any]], entries: Sequence[LedgerLine
 
 
 def _absent(entries: Sequence[LedgerLine], worlds: Mapping[int, int], launched: Mapping[int, int]) -> Iterator[Finding]:
-    """Complete epochs that not every rank has a file of, one finding for each set of ranks."""
+    """Complete epochs of which some ranks have no file, one finding for each set of ranks."""
     epochs: dict[int, dict[int, LedgerLine]] = {}
     for entry in current(entries, launched).values():
         before = epochs.setdefault(entry.epoch, {}).get(entry.rank)

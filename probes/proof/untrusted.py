@@ -1,4 +1,4 @@
-"""Verifying in a child process with limits, so that a hostile file can take down no more than that."""
+"""Verify in a child process with limits, so that a hostile file can harm only that process."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from probes.proof.verify import verify
 from probes.subprocess_command import command
 
 EXPECTED = PROTECTIONS
-MEMORY = 2 << 30  # of its own; files are mapped into memory on top of it, and of them only bytes on the disk count
+MEMORY = 2 << 30  # the child's own memory; mapped files count in addition, only with their bytes on disk
 SECONDS = 60
-BYTES_PER_SECOND = 32 << 20  # of what is stored on the disk: 20 times slower than verifying
+BYTES_PER_SECOND = 32 << 20  # per byte on disk: 20 times slower than verifying
 LONGEST = 3600
-STARTING = 30  # of the interpreter, on a busy machine
+STARTING = 30  # for starting the interpreter on a busy machine
 MOST_FILES = 100_000
-SPARSE = 1 << 20  # a small honest file may take no blocks at all, on file systems that store it with its name
+SPARSE = 1 << 20  # a small valid file may use no blocks, on file systems that store it with its name
 
 
 def verify_untrusted(path: str | Path, *, anchor: str | Sequence[str] | None = None, sha256: bool = False) -> Verdict:
-    """Like `verify`, in a child that has only so much memory and time, and that the kernel keeps from files and the network where it can.
+    """Like `verify`, in a child with limited memory and time; the kernel keeps it from files and the network if it can.
 
     Args:
         path: as for `verify`.
@@ -56,7 +56,7 @@ def verify_untrusted(path: str | Path, *, anchor: str | Sequence[str] | None = N
     try:
         done = subprocess.run(
             words, capture_output=True, check=False, stdin=subprocess.DEVNULL, timeout=patience, start_new_session=True
-        )  # a session of its own has no terminal that it could type into
+        )  # a new session has no terminal to write to
     except subprocess.TimeoutExpired:
         return _crashed(place, f"the process that read it did not end within {patience} seconds")
     if done.returncode == 0:
@@ -72,7 +72,7 @@ class _ChildLimits(NamedTuple):
 
 
 def _limits(path: Path) -> _ChildLimits:
-    """What an honest run of this size on the disk needs: a file that is sparse, or a link, counts with what it takes there."""
+    """The resources that a valid run of this size on disk needs; a sparse file or a link counts with its size on disk."""
     stored = largest = 0
     for one in islice(path.rglob("*") if path.is_dir() else [path], MOST_FILES):
         found = one.lstat() if path.is_dir() else one.stat()
@@ -89,7 +89,7 @@ def _crashed(place: Path, why: str) -> Verdict:
 def _death(code: int) -> str:
     if code < 0:
         return f"the process that read it was killed by {signal.Signals(-code).name}"
-    return f"the process that read it ended with {code}, for want of memory or worse"
+    return f"the process that read it ended with {code}, perhaps because of the memory limit"
 
 
 def _verdict(data: dict[str, Any]) -> Verdict:
@@ -113,7 +113,7 @@ def _verdict(data: dict[str, Any]) -> Verdict:
 
 
 def _apply(limits: _ChildLimits) -> None:
-    """Allow this process so much memory and time, and no file to be written."""
+    """Limit the memory and time of this process, and forbid it to write files."""
     resource.setrlimit(resource.RLIMIT_AS, (limits.memory,) * 2)
     resource.setrlimit(resource.RLIMIT_CPU, (limits.seconds,) * 2)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))

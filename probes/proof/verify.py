@@ -1,4 +1,4 @@
-"""Verifying a run or one of its files: whether everything is as it was sealed."""
+"""Verify a run or one of its files: whether everything is as it was sealed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def verify(path: str | Path, *, anchor: str | Sequence[str] | None = None, sha25
 
 
 def _with_replicas(verdict: Verdict, path: Path) -> Verdict:
-    """The verdict, and how the ranks of each run differ; runs that do not verify are not looked at."""
+    """The verdict with differences between the ranks of each run; runs that do not verify are skipped."""
     runs = [path] if is_run(path) or not path.is_dir() else sorted(run_directories(path))
     if not verdict.ok:
         return verdict

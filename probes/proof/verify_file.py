@@ -31,7 +31,7 @@ OF_LAYOUT = {"stacked": set[str](), "concatenated": {"row_size"}, "ragged": {"of
 OF_IDS = {"step", "row_size", "sample_id", "sample"}
 UNDESCRIBED = frozenset({"digest", "described"})
 RELEASE_BYTES = 64 << 20
-MOST_UNREAD = 1000  # series that cannot be read, of one file
+MOST_UNREAD = 1000  # limit of series of one file that cannot be read
 UNKNOWN_STEP = np.uint64((1 << 64) - 1)
 
 Gap = tuple[SeriesKey, str, int]
@@ -39,7 +39,7 @@ Gap = tuple[SeriesKey, str, int]
 
 @dataclass
 class FileVerification:
-    """What the verification of one file found.
+    """The results of the verification of one file.
 
     Attributes:
         name: of the file.
@@ -90,7 +90,7 @@ def verify_file(path: Path, captures: int | None = None, origins: CheckedOrigins
     try:
         file = SealedFile(path)
         found.attributes = file.attributes
-        with file.root.checking():  # whatever a changed byte makes of a type or a number
+        with file.root.checking():  # a changed byte may turn a type or a number into anything
             check.run(file)
     except FileRefused as refused:
         check.refused(refused)
@@ -117,8 +117,8 @@ class _FileCheck:
         if not _is_described(found.attributes, self._proof):
             self._find("attribute-edited", "an attribute of the root group changed")
         behind = len(file.root.bytes) - file.root.stated_bytes
-        if behind > 0:  # they may be a hole of a TiB, which is not read
-            self._find("trailing-bytes", f"{behind} bytes are behind the end of the HDF5 content")
+        if behind > 0:  # they may be a hole of a TiB, so they are not read
+            self._find("trailing-bytes", f"{behind} bytes follow the end of the HDF5 content")
         texts = {name: file.root.content(name) for name in TEXTS if name in file.root}
         found.manifest, found.manifest_digest = self._origins.manifest(texts.get("manifest"))
         closing, gaps = _object(texts.get("closing")), _gaps(texts.get("gaps"))
@@ -141,12 +141,12 @@ class _FileCheck:
                 self._find("file-root", "a text, a sample id, an attribute, a label or the structure changed; the captures did not")
 
     def refused(self, refused: FileRefused, series: SeriesKey | None = None) -> None:
-        """Note that the file, or a series of it, cannot be read."""
+        """Report that the file, or a series of it, cannot be read."""
         code = refused.code if refused.code in CODES else "damaged"
         self._find(code, str(refused).partition(": ")[2], series)
 
     def _members(self, group: Hdf5Group, needed: set[str], allowed: set[str]) -> bool:
-        """Note objects that are missing from a group or were not sealed; whether all that are needed are there."""
+        """Report objects that are missing from a group or were not sealed; return whether all required ones exist."""
         there = set(group.names())
         place = group.name.rstrip("/")
         for name in sorted(needed - there):
@@ -162,7 +162,7 @@ class _FileCheck:
                 self._members(steps.group(name), OF_IDS, set())
 
     def _captures(self, file: SealedFile, gaps: list[Gap] | None) -> list[SealedPart]:
-        """Verify every series against the captures root; where that fails, against its own digests. Returns those that were read."""
+        """Verify every series against the captures root; if that fails, against its own digests."""
         found = self._found
         series = [(group, digests) for group, part in self._parts(file) if (digests := self._digests(file, group, part)) is not None]
         found.captures_root = captures_root([(one.part.key, one.part.dtype, one.computed) for _, one in series], gaps or [])
@@ -175,7 +175,7 @@ class _FileCheck:
         return [one.part for _, one in series]
 
     def _lost(self, lost: int, sealed: bool) -> None:
-        """Note that series or gaps are not those that were sealed, where nothing else was found."""
+        """Report that series or gaps differ from the sealed ones, if nothing else was found."""
         if sealed or self._unread or self._found.findings:
             return
         if self._listed is None:
@@ -188,7 +188,7 @@ class _FileCheck:
             self._find("gaps-edited", "the list of gaps, or the list of series, changed")
 
     def _parts(self, file: SealedFile) -> Iterator[tuple[Hdf5Group, SealedPart]]:
-        """Every series that can be opened."""
+        """All series that can be opened."""
         if "captures" not in file.root:
             return
         captures = file.root.group("captures")
@@ -203,7 +203,7 @@ class _FileCheck:
                 break
         for address, (probe, name) in with_progress(self._addresses(file).items(), "series"):
             if self._unread >= MOST_UNREAD:
-                self._find("damaged", f"{self._unread} series cannot be read, so those behind them were not looked at")
+                self._find("damaged", f"{self._unread} series cannot be read, so the series after them were not checked")
                 return
             try:
                 group = captures.group(probe).group(name)
@@ -233,7 +233,7 @@ class _FileCheck:
             self._find("attribute-edited", f"an attribute of `{group.name}` changed")
 
     def _is_whole(self, group: Hdf5Group) -> bool:
-        """Whether a series has every object of its layout; what is missing or too many is noted."""
+        """Whether a series has every object of its layout; missing and additional objects are reported."""
         attributes = group.attributes()
         columns = {name for name in COLUMNS if name not in attributes}
         axes = set(attributes.get("dimensions") or attributes.get("axes") or ()) - {"step"}
@@ -257,7 +257,7 @@ class _FileCheck:
         if not _is_described(attributes, self._proof):
             self._find("attribute-edited", f"an attribute of `{part.key}` changed", part.key)
         try:
-            _ = part.variants  # refused where they do not fit the captures
+            _ = part.variants  # raises if they do not fit the captures
             return SeriesDigests.of(part, str(attributes.get("digest")), has_read)
         except FileRefused as refused:
             self._unread += 1
@@ -265,7 +265,7 @@ class _FileCheck:
             return None
 
     def _columns(self, group: Hdf5Group, part: SealedPart) -> Iterator[Finding]:
-        """Check the columns that follow from clocks and shapes, and are in the file for other readers."""
+        """Check the columns that can be derived from clocks and shapes, and that the file has for other readers."""
         known = part.clocks["global_step"] != UNKNOWN_STEP
         ahead = part.clocks["global_step"].astype(np.int64) - part.clocks["step"].astype(np.int64)
         odd = np.flatnonzero(known & (ahead != ahead[known.argmax()])) if known.any() else known

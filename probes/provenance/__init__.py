@@ -1,1 +1,1 @@
-"""What is recorded of a run: environment, code, weights."""
+"""The recorded origin of a run: environment, code, weights."""

@@ -36,7 +36,7 @@ class ChildImports(MetaPathFinder):
         self._heard = False
 
     def start(self) -> None:
-        """A run opens: children that are started from now on are asked to note."""
+        """A run opens: children that start from now on record their imports."""
         self._runs += 1
         if self._runs > 1 or self._file is None:
             return
@@ -51,9 +51,9 @@ class ChildImports(MetaPathFinder):
             self._heard = False
 
     def open(self) -> int:
-        """Make the file, if it is not there; returns how many bytes it has."""
+        """Create the file, if it does not exist; return its size in bytes."""
         if self._file is None:
-            with suppress(OSError):  # no room for files: nothing is noted
+            with suppress(OSError):  # the file system is full: nothing is recorded
                 with tempfile.TemporaryFile() as made:
                     self._file = duplicate_above(made.fileno())
                     fcntl.fcntl(self._file, fcntl.F_SETFL, fcntl.fcntl(self._file, fcntl.F_GETFL) | os.O_APPEND)
@@ -61,30 +61,30 @@ class ChildImports(MetaPathFinder):
         return 0 if self._file is None else os.fstat(self._file).st_size
 
     def noted(self, since: int) -> set[str]:
-        """The paths that were noted behind the first `since` bytes."""
+        """The paths recorded after the first `since` bytes."""
         size = self.open()
         if self._file is None:
             return set()
         return {one.decode(errors="replace") for one in os.pread(self._file, size - since, since).split(b"\0") if one}
 
     def follow(self) -> None:
-        """In a forked process: note what it imports from now on."""
+        """In a forked process: record its imports from now on."""
         if self._file is not None and self not in sys.meta_path:
             sys.meta_path.insert(0, self)
 
     def follow_from(self, file: int) -> None:
-        """In a process that was not forked: note what it has imported, and what it imports from now on."""
+        """In a process that was not forked: record its imports so far and from now on."""
         self._file, self._inode = file, os.fstat(file).st_ino
         for module in list(sys.modules.values()):
             self._note(getattr(module, "__file__", None))
         self.follow()
 
     def share(self) -> Any:
-        """The file as a child that is being started gets it; None if none is, or there is no file."""
+        """The file in the form for a child that is about to start; None if there is no run or no file."""
         return None if self._file is None or context.get_spawning_popen() is None else reduction.DupFd(self._file)
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """What the finders behind this one find."""
+        """Records the modules that later finders find."""
         for finder in [one for one in sys.meta_path if one is not self]:
             found = finder.find_spec(fullname, path, target) if hasattr(finder, "find_spec") else None
             if found is not None:
@@ -95,15 +95,15 @@ class ChildImports(MetaPathFinder):
     def _note(self, origin: str | None) -> None:
         if not isinstance(origin, str) or self._file is None or not origin.endswith((".py", ".so")) or is_installed(origin):
             return
-        with suppress(OSError):  # the process has closed every file that it inherited
+        with suppress(OSError):  # the process has closed all inherited files
             found = os.fstat(self._file)
-            if found.st_ino == self._inode and found.st_size < MOST_BYTES:  # else another file has the number
+            if found.st_ino == self._inode and found.st_size < MOST_BYTES:  # else another file has this descriptor
                 os.write(self._file, os.fsencode(origin) + b"\0")
 
 
 @contextmanager
 def _asked_to_note(process: BaseProcess) -> Iterator[None]:
-    """The process object has an attribute while it is pickled, and only then."""
+    """An attribute of the process object that exists only while it is pickled."""
     process.__dict__[_ATTRIBUTE] = _AskedToNote()
     try:
         yield
@@ -112,14 +112,14 @@ def _asked_to_note(process: BaseProcess) -> Iterator[None]:
 
 
 class _AskedToNote:
-    """Is read from a pickle as None, and begins to note in the process that reads it."""
+    """Unpickles as None, and starts recording in the process that reads it."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return follow_in_child, (child_imports.share(),)
 
 
 def follow_in_child(shared: Any) -> None:
-    """Begin to note in a child of `spawn` or `forkserver`; it continues without, whatever fails."""
+    """Start recording in a child of `spawn` or `forkserver`; on any failure the child continues without it."""
     with suppress(Exception):
         child_imports.follow_from(shared.detach())
 

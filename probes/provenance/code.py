@@ -1,4 +1,4 @@
-"""The script of a run and the state of its repository, with what nobody else should read left out."""
+"""The script of a run and the state of its repository, without secrets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TIMEOUT_S = 10.0
 
 
 class GitUnknown(LookupError):
-    """The state of the repository could not be found out; the message says why."""
+    """The state of the repository is not available; the message gives the reason."""
 
 
 def without_home(text: str, home: Path | None = None) -> str:
@@ -37,7 +37,7 @@ def with_home(text: str) -> str:
 
 
 def code(script: str | None, file: Path | None, argv: Sequence[str], automatic: bool, unknown: dict[str, str]) -> tuple[CodeRecord, bytes]:
-    """What ran, and the uncommitted changes of its repository.
+    """The code that ran, and the uncommitted changes of its repository.
 
     Args:
         script: the script or `-m module` as it was given; None in a notebook or an interpreter.
@@ -90,13 +90,13 @@ def repository(directory: Path) -> tuple[GitRecord, bytes]:
     status = git(directory, "status", "--porcelain=v2", "--branch", "--untracked-files=no").decode(errors="replace").splitlines()
     heads = dict(line[2:].split(" ", 1) for line in status if line.startswith("# "))
     dirty = any(not line.startswith("# ") for line in status)
-    if not {"branch.oid", "branch.head"} <= heads.keys():  # a program that takes no notice of its children hides how git ended
+    if not {"branch.oid", "branch.head"} <= heads.keys():  # a program that ignores SIGCHLD hides the exit status of git
         raise GitUnknown("git printed no commit and no branch")
     commit, branch = heads["branch.oid"], heads["branch.head"]
     diff = b""
     if dirty and commit != "(initial)":
         diff = git(directory, "diff", "HEAD", "--binary", "--no-ext-diff", "--no-textconv", "--no-color")
-        diff = redacted_source(diff) if len(diff) <= LARGEST_DIFF else diff  # a larger one is not saved
+        diff = redacted_source(diff) if len(diff) <= LARGEST_DIFF else diff  # larger ones are not saved
     untracked = git(directory, "ls-files", "--others", "--exclude-standard", "--full-name", "-z", "--", "*.py").split(b"\0")
     record = GitRecord(
         commit=commit,
@@ -109,7 +109,7 @@ def repository(directory: Path) -> tuple[GitRecord, bytes]:
 
 
 def git(directory: Path, *arguments: str, errors: bool = False) -> bytes:
-    """What a git command prints; no optional lock is taken, and no monitor of files that the repository configures is run.
+    """The output of a git command, which takes no optional lock and starts no configured file monitor.
 
     Args:
         directory: where it is run.

@@ -1,4 +1,4 @@
-"""Finding out where a run comes from: spec, models, code, environment and random generators."""
+"""Collects the origin of a run: spec, models, code, environment and random generators."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Script(NamedTuple):
 
 
 class CollectedProvenance(NamedTuple):
-    """What was found out.
+    """The collected origin.
 
     Attributes:
         manifest: the content of `run.json`.
@@ -54,7 +54,7 @@ class CollectedProvenance(NamedTuple):
 
 
 def this_script() -> Script:
-    """The program of this process, as the interpreter was started."""
+    """The program of this process, from the start of the interpreter."""
     main = sys.modules.get("__main__")
     place = getattr(main, "__file__", None)
     spec = getattr(main, "__spec__", None)
@@ -81,7 +81,7 @@ def collect(
     proof: Proof = PROOF,
     launch: str | None = None,
 ) -> CollectedProvenance:
-    """Find out where a run comes from; models, generators and settings stay as they are.
+    """Collect the origin of a run; models, generators and settings do not change.
 
     Args:
         trees: the models' module trees by their names in the spec; `""` where there is only one.
@@ -144,7 +144,7 @@ def collect(
 def _with_modules(
     record: CodeRecord, files: Mapping[str, Path], zipped: str | None, unknown: dict[str, str]
 ) -> tuple[CodeRecord, dict[str, bytes]]:
-    """A record that says which files were imported, and a copy of their sources where one is wanted."""
+    """The record with the imported files, and on request a copy of their sources."""
     update: dict[str, Any] = {"modules": module_records(files, unknown)}
     kept = {} if zipped is None or not files else {zipped: sources(files, unknown)}
     for name, content in kept.items():
@@ -153,7 +153,7 @@ def _with_modules(
 
 
 def _with_diff(record: CodeRecord, name: str) -> CodeRecord:
-    """A record that says under which name the uncommitted changes are saved."""
+    """The record with the name of the file of uncommitted changes."""
     if record.git is None or record.git.diff is None:
         return record
     diff = record.git.diff.model_copy(update={"name": name})

@@ -22,7 +22,7 @@ def data_digests(places: Mapping[str, Path]) -> dict[str, str]:
 
 
 def _digest(path: Path) -> str:
-    """BLAKE3 of a file's bytes; of a directory that of canonical JSON of `[relative path, digest]` of its files, sorted."""
+    """BLAKE3 of a file's bytes; for a directory, of the canonical JSON of `[relative path, digest]` of its files, sorted."""
     if not path.exists():
         raise StorageError(f'"{path}" does not exist; `--data NAME=PATH` takes a file or a directory')
     try:

@@ -1,4 +1,4 @@
-"""What the numbers of a run depend on besides code, spec and weights, read from PyTorch without changing anything."""
+"""The environment on which the numbers of a run depend, read from PyTorch without changing anything."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from probes.run_directory.manifest import EnvironmentRecord, RandomRecord
 
 T = TypeVar("T")
 
-# None of them holds a secret; `threads` has what OMP_NUM_THREADS and MKL_NUM_THREADS come to.
+# None of them holds a secret; `threads` has the effect of OMP_NUM_THREADS and MKL_NUM_THREADS.
 VARIABLES = (
     "ATEN_CPU_CAPABILITY",
     "CUBLAS_WORKSPACE_CONFIG",
@@ -86,7 +86,7 @@ def environment(devices: Iterable[torch.device], world: int, unknown: dict[str, 
 
 
 def _attention_backends() -> dict[str, bool]:
-    """Which backends `scaled_dot_product_attention` may use; older releases of PyTorch lack `cudnn`."""
+    """The backends that `scaled_dot_product_attention` may use; older releases of PyTorch lack `cudnn`."""
     names = ("flash", "mem_efficient", "math", "cudnn")
     asked = {name: getattr(torch.backends.cuda, f"{name}_sdp_enabled", None) for name in names}
     return {name: bool(ask()) for name, ask in asked.items() if ask is not None}
@@ -148,5 +148,5 @@ def machine() -> str:
     return f"{platform.system()} {platform.release()}, {processor or platform.machine()}"
 
 
-if __name__ == "__main__":  # `proof`, which never imports torch, asks a child process
+if __name__ == "__main__":  # `proof`, which never imports torch, runs this in a child process
     print(current_device())

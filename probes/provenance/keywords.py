@@ -1,4 +1,4 @@
-"""Substitution in long texts: a pattern is tried only behind or around the literals that each of its matches has.
+"""Substitution in long texts: a pattern is tried only near the literals that each of its matches contains.
 
 `str.find` passes over a gigabyte in a second, a pattern of alternatives over a few megabytes.
 """
@@ -14,7 +14,7 @@ Places = Callable[["Haystack"], Iterator[int]]
 
 
 class Haystack:
-    """A text, and where literals stand in it.
+    """A text with fast search for literals.
 
     Attributes:
         text: what is searched.
@@ -26,20 +26,20 @@ class Haystack:
 
     @cached_property
     def lower(self) -> str:
-        """The text in lower case, each character in its place, as a pattern without regard to case compares it."""
+        """The text in lower case, character by character, as case-insensitive patterns compare it."""
         lowered = self.text.lower()
         if len(lowered) != len(self.text):  # one capital has a lower case of two characters
             lowered = "".join(small if len(small := c.lower()) == 1 else c for c in self.text)
         return lowered if lowered.isascii() else lowered.replace("\u017f", "s")
 
     def at(self, literals: tuple[str, ...]) -> list[int]:
-        """Where any of some literals in lower case begins, ascending."""
+        """The positions of any of some lower-case literals, ascending."""
         if literals not in self._found:
             self._found[literals] = list(merge(*(_all(self.lower, one) for one in literals)))
         return self._found[literals]
 
     def replaced(self, pattern: re.Pattern[str], replacement: str, places: Iterable[int]) -> Haystack:
-        """The text as `pattern.sub` leaves it.
+        """The result of `pattern.sub`.
 
         Args:
             pattern: what is replaced.
@@ -68,7 +68,7 @@ def _all(text: str, literal: str) -> Iterator[int]:
 
 
 def names(keywords: tuple[str, ...], tail: re.Pattern[str], before: int = 0) -> Places:
-    """Where names begin that have a keyword, if the text from the keyword on looks like the tail.
+    """The beginnings of names with a keyword, if the text after the keyword matches the tail.
 
     Args:
         keywords: in lower case.
@@ -77,7 +77,7 @@ def names(keywords: tuple[str, ...], tail: re.Pattern[str], before: int = 0) -> 
     """
 
     def places(hay: Haystack) -> Iterator[int]:
-        known, first = -1, 0  # the last place looked at, and where its name begins
+        known, first = -1, 0  # the last position that was checked, and the beginning of its name
         for at in hay.at(keywords):
             if tail.match(hay.lower, at):
                 first = _beginning(hay.text, at, known, first)
@@ -89,7 +89,7 @@ def names(keywords: tuple[str, ...], tail: re.Pattern[str], before: int = 0) -> 
 
 
 def _beginning(text: str, at: int, known: int, first: int) -> int:
-    """Where the letters, digits, `_`, `.` and `-` before a place begin; a name is passed over once, however many keywords are in it."""
+    """The beginning of the letters, digits, `_`, `.` and `-` before a position; each name is scanned once, for all its keywords."""
     while at > 0 and ((c := text[at - 1]).isalnum() or c in "_.-"):
         at -= 1
         if at == known:
@@ -98,7 +98,7 @@ def _beginning(text: str, at: int, known: int, first: int) -> int:
 
 
 def behind(literals: tuple[str, ...], tail: re.Pattern[str]) -> Places:
-    """Where a tail ends that begins with a literal, both in lower case."""
+    """The end of a tail that begins with a literal, both in lower case."""
 
     def places(hay: Haystack) -> Iterator[int]:
         for at in hay.at(literals):
@@ -110,7 +110,7 @@ def behind(literals: tuple[str, ...], tail: re.Pattern[str]) -> Places:
 
 
 def lines(keywords: tuple[str, ...], tail: re.Pattern[str]) -> Places:
-    """Where lines begin that have a keyword, if the text from the keyword on looks like the tail, in lower case."""
+    """The beginnings of lines with a keyword, if the text after the keyword matches the tail, in lower case."""
 
     def places(hay: Haystack) -> Iterator[int]:
         first = 0

@@ -1,4 +1,4 @@
-"""What a DataLoader draws its batches from, and in which order: fingerprints of its data set, settings and seeds of its sampler."""
+"""The data source and the order of a DataLoader: fingerprints of its data set, settings and seeds of its sampler."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from probes.digest import blake3_hex, canonical
 from probes.provenance.weights.record import tensor_hex
 from probes.tensors import NotCapturable
 
-LARGEST_DATA = 256 << 20  # bytes of one data set in memory that are hashed, which takes a fifth of a second at most
+LARGEST_DATA = 256 << 20  # limit of bytes of one data set in memory that are hashed, which takes at most a fifth of a second
 LONGEST_LIST = 5_000_000
-DEEPEST = 8  # data sets within data sets
-MOST_LOADERS = 64  # different ones
+DEEPEST = 8  # limit of nested data sets
+MOST_LOADERS = 64  # limit of different loaders
 FINGERPRINTS = ("_fingerprint", "fingerprint")  # the first is that of Hugging Face `datasets`, which follows every transformation
 SETTINGS = ("batch_size", "drop_last", "num_samples", "num_replicas", "rank", "replacement", "seed", "shuffle")
 NUMBER_KINDS = "biufc"
 
 
 class SeenLoaders:
-    """The different loaders that a program has gone over, in the order of their first use.
+    """The different loaders that a program has iterated over, in the order of their first use.
 
     Attributes:
         records: their descriptions, by digest.
@@ -36,7 +36,7 @@ class SeenLoaders:
         self._datasets: dict[int, tuple[ref[Any], dict[str, Any]]] = {}
 
     def see(self, loader: Any) -> None:
-        """Describe a loader; attributes are read, and no method of the program's is called."""
+        """Describe a loader; reads attributes, and calls no method of the program."""
         if len(self.records) < MOST_LOADERS:
             found = self._loader(_attributes(loader))
             self.records.setdefault(blake3_hex(canonical(found)), found)
@@ -66,7 +66,7 @@ class SeenLoaders:
         if inner and len(within) < DEEPEST:
             found["of"] = [self._dataset(one, (*within, dataset)) for one in inner[:MOST_LOADERS]]
             found |= {"further": len(inner) - MOST_LOADERS} if len(inner) > MOST_LOADERS else {}
-        with suppress(TypeError):  # a list cannot be referred to
+        with suppress(TypeError):  # a list cannot be weakly referenced
             self._datasets[id(dataset)] = ref(dataset), found
         return found
 
@@ -87,7 +87,7 @@ def _content(own: dict[str, Any]) -> dict[str, Any]:
 
 
 def _size(value: Any) -> int:
-    """How many bytes of a value are to be hashed; 0 if it is of another kind, or not in the memory of the CPU."""
+    """The number of bytes of a value to hash; 0 for other kinds of values, and for values not in CPU memory."""
     if type(value) is Tensor:
         plain = value.device.type == "cpu" and value.layout is torch.strided and not value.is_quantized
         return value.nbytes if plain and value.numel() and value.data_ptr() else 0
@@ -123,12 +123,12 @@ def _sampler(sampler: Any, depth: int = 0) -> dict[str, Any]:
 
 
 def _seed(generator: Any) -> int | None:
-    """The seed of a generator; None if numbers come from the generator of PyTorch, whose state the manifest has."""
+    """The seed of a generator; None if the sampler uses PyTorch's default generator, whose state is in the manifest."""
     return generator.initial_seed() if isinstance(generator, Generator) else None
 
 
 def _attributes(thing: Any) -> dict[str, Any]:
-    """The attributes of an object itself; a property is not called."""
+    """The attributes in the `__dict__` of an object; properties are not called."""
     return dict(getattr(thing, "__dict__", None) or {})
 
 

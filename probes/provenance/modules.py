@@ -1,4 +1,4 @@
-"""The files of the modules that a program has imported from outside of installed packages, and a copy of their sources."""
+"""The files of modules that a program has imported from outside of installed packages, and a copy of their sources."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _is_file(path: Path) -> bool:
 
 
 def class_files(classes: Iterable[type]) -> set[str]:
-    """Where the code of classes is, for those whose module is in no table: a file may be run without a name in `sys.modules`.
+    """The source files of classes that are in no module table: a file may run without an entry in `sys.modules`.
 
     Args:
         classes: of modules of a model, with a method `forward`.
@@ -89,12 +89,12 @@ def sources(files: Mapping[str, Path], unknown: dict[str, str]) -> bytes:
 
 
 def are_kept() -> bool:
-    """Whether sources are to be kept: `PROBES_KEEP_SOURCES=0` and `probes run --no-sources` switch it off."""
+    """Whether sources are kept: `PROBES_KEEP_SOURCES=0` and `probes run --no-sources` turn it off."""
     return os.environ.get(KEEP) != "0"
 
 
 def _state(path: Path) -> tuple[Path, int, int]:
-    """A file, and what changes when it is written to, so that the many runs of one process read it once."""
+    """The cached content of a file, valid until it changes, so that the many runs of one process read it once."""
     found = path.stat()
     return path, found.st_mtime_ns, found.st_size
 
@@ -106,7 +106,7 @@ def _digest(path: Path, _time: int, _size: int) -> str:
 
 @lru_cache(2)
 def _zipped(files: tuple[tuple[str, Path, int, int], ...]) -> tuple[bytes, int]:
-    """The zip file, and how many files were left out of it."""
+    """The zip file, and the number of files that were left out."""
     made, total, left_out = io.BytesIO(), 0, 0
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, path, _, size in files:

@@ -1,4 +1,4 @@
-"""Functions of one's own in a spec: the code of files that are allowed by name, and functions that the program gives."""
+"""Functions of the user in a spec: code of files that are allowed by name, and functions that the program gives."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Functions = Mapping[str, Callable[[Any], Any]]
 
 
 def with_functions(loaded: LoadedSpec, allow_code: Sequence[str] = (), functions: Functions | None = None) -> LoadedSpec:
-    """A spec whose transforms of kind `python` have their functions, as far as these are allowed or given.
+    """The spec with the functions of its `python` transforms, as far as these are allowed or given.
 
     Args:
         loaded: the spec.
@@ -39,7 +39,7 @@ def with_functions(loaded: LoadedSpec, allow_code: Sequence[str] = (), functions
 
 
 class _OwnCode:
-    """What is allowed and given to one spec."""
+    """The allowed files and given functions of one spec."""
 
     def __init__(self, loaded: LoadedSpec, allow_code: Sequence[str], functions: Functions) -> None:
         self.loaded = loaded
@@ -64,7 +64,7 @@ class _OwnCode:
         return replace(self.loaded, spec=spec, files=(*self.loaded.files, *self.files.items()))
 
     def bound(self, transform: Any, at: tuple[str | int, ...]) -> Any:
-        """A transform with its function; itself where it has none, or where that is not allowed."""
+        """A transform with its function; the transform itself if it has none, or if that is not allowed."""
         if not isinstance(transform, PythonFunction):
             return transform
         if not transform.file:
@@ -89,11 +89,11 @@ class _OwnCode:
         return transform
 
     def refuse(self, at: tuple[str | int, ...], code: str, message: str, hint: str) -> None:
-        """Note a problem at the name of a function."""
+        """Add a problem at the name of a function."""
         self.problems.append(replace(self.loaded.locate((*at, "function")), code=code, message=message, hint=hint))
 
     def path(self, file: str) -> Path:
-        """Where a file of the spec is."""
+        """The path of a file of the spec."""
         return (self.loaded.folder or Path.cwd()) / file
 
     def is_same(self, allowed: str, file: str) -> bool:
@@ -109,7 +109,7 @@ class _OwnCode:
         self.files[file] = sha256(source).hexdigest()
         module = ModuleType(f"probes_code_{path.stem}_{self.files[file][:12]}")
         module.__file__ = str(path.resolve())
-        sys.modules[module.__name__] = module  # so that its source is recorded and kept like that of any other module
+        sys.modules[module.__name__] = module  # so that its source is recorded and kept like those of other modules
         try:
             exec(compile(source, str(path), "exec"), vars(module))
         except Exception as error:
@@ -118,7 +118,7 @@ class _OwnCode:
         return module
 
     def refuse_unused(self) -> None:
-        """Refuse what has no effect.
+        """Refuse allowed files and given functions without effect.
 
         Raises:
             UsageError: the spec does not use a file or a function.
@@ -135,7 +135,7 @@ class _OwnCode:
 
 
 def _digest_of(function: Callable[[Any], Any]) -> str | None:
-    """SHA-256 of the source of a function; None if Python has none."""
+    """SHA-256 of the source of a function; None if Python has no source."""
     try:
         return sha256(inspect.getsource(function).encode()).hexdigest()
     except (OSError, TypeError):

@@ -18,7 +18,7 @@ def python_version() -> str:
 
 
 def packages() -> dict[str, str]:
-    """Installed distributions and their versions, without those that others carry within themselves.
+    """Installed distributions and their versions, without those that others vendor.
 
     setuptools puts its own on `sys.path` once something imports it, as torch's compiler does: whether they are listed
     would then depend on what a program has run before.
@@ -28,14 +28,14 @@ def packages() -> dict[str, str]:
 
 @lru_cache(maxsize=1)
 def _packages(_described: tuple[tuple[str, ...], ...]) -> dict[str, str]:
-    """What `packages` lists, again only where others are there."""
+    """The result of `packages`, computed again only if distributions have changed."""
     found = (distribution for distribution in distributions() if "_vendor" not in Path(str(distribution.locate_file(""))).parts)
     tables = [_head(distribution) for distribution in found]
     return dict(sorted((table["name"], table["version"]) for table in tables if table.keys() >= {"name", "version"}))
 
 
 def _head(distribution: Distribution) -> dict[str, str]:
-    """Name and version of a distribution, as its core metadata spell them.
+    """Name and version of a distribution, in the spelling of its core metadata.
 
     They stand among the first lines; `Distribution.metadata` would parse a hundred whole descriptions, which takes 0.2 s.
     """
@@ -53,7 +53,7 @@ def _described(place: str) -> tuple[str, ...]:
 
 @lru_cache(64)
 def _names(place: str, _time: int) -> tuple[str, ...]:
-    """The same of a folder in which no name has come or gone since a time.
+    """The same for a folder in which no name has changed since a time.
 
     Raises:
         OSError: it is no folder.

@@ -1,4 +1,4 @@
-"""Hearing of each child process before it starts, in one place, so that listeners can come and go in any order."""
+"""A single hook before the start of each child process; listeners can be added and removed in any order."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from multiprocessing.process import BaseProcess
 from typing import Any
 
 Listener = Callable[[BaseProcess], AbstractContextManager[Any]]
-"""Is called with a process that is about to start; what it returns is entered around the start."""
+"""Called with a process that is about to start; the returned context is entered around the start."""
 
 
 class ProcessStarts:
-    """Replaces `BaseProcess.start` as long as there is a listener."""
+    """Replaces `BaseProcess.start` while there are listeners."""
 
     def __init__(self) -> None:
         self._listeners: list[Listener] = []
@@ -25,17 +25,17 @@ class ProcessStarts:
             self._replace()
 
     def remove(self, listener: Listener) -> None:
-        """Call it no more; a method that the program has replaced since stays the program's."""
+        """Remove a listener; a method that the program has replaced meanwhile stays in place."""
         self._listeners.remove(listener)
         if not self._listeners and self._replaced is not None and BaseProcess.start is self._replaced[1]:
-            BaseProcess.start = self._replaced[0]  # type: ignore[method-assign]  # the very function found there
+            BaseProcess.start = self._replaced[0]  # type: ignore[method-assign]  # the original function, saved above
             self._replaced = None
 
     def _replace(self) -> None:
         original = BaseProcess.start
 
         def start(process: BaseProcess) -> None:
-            last = self._replaced is not None and self._replaced[1] is start  # another may lie beneath a method of the program
+            last = self._replaced is not None and self._replaced[1] is start  # the program's method may call this replacement
             with ExitStack() as around:
                 for listener in tuple(self._listeners) if last else ():
                     around.enter_context(listener(process))

@@ -1,4 +1,4 @@
-"""Writing `***` where a secret may stand, before a text is recorded."""
+"""Replace possible secrets by `***` before a text is recorded."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from probes.provenance.keywords import Haystack, behind, lines, long_words, name
 
 REDACTED = "***"
 
-# The whole name of an option, a key or a variable that holds a secret. A plain `token` does, `pad_token` does not.
+# Whole names of options, keys and variables with secrets. `token` alone is one, `pad_token` is not.
 _PREFIX = r"(?:[\w.-]*[-_.])?"
 _KEY = r"secret|password|passwd|passphrase|pwd|credentials?|(?:api|access|secret|private|auth)[-_]?key"
 _KIND = r"auth|access|api|bearer|secret|session|refresh|bot|hf|hub|huggingface|hugging[-_]face|github|gitlab|wandb|private|personal"
@@ -18,7 +18,7 @@ _SERVICE = r"wandb|comet|neptune|openai|anthropic|aws|azure|gcp|hf|huggingface|c
 _NAME = rf"{_PREFIX}(?:{_KEY}|pass|(?:{_KIND})[-_]?token|(?:{_SERVICE})[-_]?key)"
 _OPTION = re.compile(rf"(?:--?|\+{{1,2}})?(?:{_NAME}|(?:[\w-]+\.)*token)", re.IGNORECASE)
 
-# What services give out has a beginning of its own; a query or an address may carry a password.
+# Tokens of services have known prefixes; a query or an address may contain a password.
 _BEGINNINGS = (
     r"hf_|gh[pousr]_|github_pat_|gl(?:pat|dt|ptt|rt|soat)-|npm_|pypi-|dop_v1_|[sr]k_(?:live|test)_|whsec_|sk-|xox[abeoprs]-|xapp-|shp(?:at|ca|pa|ss)_"
     r"|sq0(?:atp|csp)-|ya29\.|GOCSPX-|lin_(?:api|oauth)_|ntn_|PMAK-|NRAK-|gl(?:sa|c)_|sntry[su]_|hv[sbr]\.|dp\.(?:pt|st|ct|sa)\.|dckr_(?:pat|oat)_|r8_|gsk_|pplx-"
@@ -39,7 +39,7 @@ _TOKENS = re.compile(
     r"|(?:sc|ext|scauth|authress)_[\w.-]{5,80}acc[_-][\w.+/=-]{20,}|FLWSECK_TEST-\w{12}|s\.(?=[A-Za-z]*\d)[A-Za-z0-9]{24}(?![\w.])"
     r"|\w{6}_\w{29}_mmk|[\w~.-]{3}\dQ~[\w~.-]{31,34}|ey[A-Za-z0-9][\w-]{8,}\.ey[A-Za-z0-9][\w-]{8,}(?:\.[\w-]+)?|[0-9]{8,10}:AA[\w-]{32,})"
 )
-SHORTEST = 14  # no token is shorter, and few other words are as long
+SHORTEST = 14  # no token is shorter, and few other words are that long
 _LONG = re.compile(rf"[\w~.%|:=+/-]{{{SHORTEST},}}")
 _PEM = r"-----END (?:[A-Z]+ )*PRIVATE KEY"
 _VALUES = re.compile(
@@ -58,7 +58,7 @@ _USER = re.compile(r"(?<![^\s=])([^\s:/@=]+:)[^\s/@]{6,}$")
 _USER_OPTIONS = frozenset(["-u", "--user", "--auth", "--basic-auth", "--proxy-user", "--credentials"])
 _QUERY = re.compile(rf"([?&](?:{_NAME}|token)=)[^&\s\"']+", re.IGNORECASE)
 
-# In a source, a secret is a quoted text behind its name, or all that stands behind it in a line (`.env`, YAML, ini).
+# In a source, a secret is a quoted text after its name, or the rest of the line after its name (`.env`, YAML, ini).
 _BEHIND = r"[\"']?\]?(?:\s*:\s*\w+)?\s*(?:=>|[:=])\s*[rbfu]{0,2}"
 _TEXT = r"(?P<quote>\"\"\"|'''|\"|')(?:(?!(?P=quote))(?:[^\\\n]|\\.))+(?P=quote)"
 _QUOTED = re.compile(rf"(?<![\w.-])(?P<name>(?:{_NAME}){_BEHIND}){_TEXT}", re.IGNORECASE)
@@ -75,7 +75,7 @@ _BARE = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 
-# Where these patterns are tried: what stands before each match of `_VALUES`, and from the keyword on in each match of the others.
+# Where these patterns are tried: the text before each match of `_VALUES`, and after the keyword of each match of the others.
 _KEYWORDS = ("secret", "pass", "pwd", "credential", "key", "token")
 _BEFORE_VALUES = behind(_KEYWORDS, re.compile(r"token |key=|pass(?:word)?(?:=|\" value=\")|pwd=|secret="))
 _BEFORE_OTHERS = behind(
@@ -102,7 +102,7 @@ _QUOTES = (
 
 
 def redacted(argv: Sequence[str]) -> tuple[str, ...]:
-    """Arguments without the values of options like `--api-key`, of `api_key=`, and without what looks like a known kind of token."""
+    """Arguments without the values of options like `--api-key` or `api_key=`, and without known kinds of tokens."""
     out: list[str] = []
     hide = user = False
     for argument in argv:
@@ -121,7 +121,7 @@ def redacted(argv: Sequence[str]) -> tuple[str, ...]:
 
 
 def redacted_value(text: str) -> str:
-    """A text without what looks like a known kind of token, and without passwords in addresses."""
+    """A text without known kinds of tokens, and without passwords in addresses."""
     return _without_values(text).text
 
 
@@ -144,12 +144,12 @@ def _without_tokens(text: str) -> str:
 
 
 def redacted_table(table: Mapping[str, str]) -> dict[str, str]:
-    """Named texts without those whose name says that they are secret."""
+    """Named texts without those whose name suggests a secret."""
     return {name: REDACTED if _OPTION.fullmatch(name) else redacted_value(value) for name, value in table.items()}
 
 
 def redacted_source(source: bytes) -> bytes:
-    """A source, or a difference of sources, without quoted texts behind secret names, and without known kinds of tokens.
+    """A source, or a difference of sources, without quoted texts after secret names, and without known kinds of tokens.
 
     Bytes that are no UTF-8 stay what they are.
     """

@@ -43,16 +43,16 @@ class Surroundings:
         self.waiting = bool(self._stated)
 
     def begin_epoch(self) -> None:
-        """Note the time."""
+        """Record the time."""
         self._began = _now()
 
     def first_step(self) -> None:
-        """Look while the first call of the first step runs."""
+        """Read the environment during the first call of the first step."""
         self.waiting = False
         self._first = self._changes()
 
     def end_epoch(self) -> dict[str, Any]:
-        """What the closing record of an epoch says: times, what differs from the manifest at the first step and now, later modules."""
+        """Data for the closing record of an epoch: times, differences from the manifest at the first step and now, later modules."""
         found: dict[str, Any] = {"started": self._began, "ended": _now()}
         if self._stated:
             found["environment"] = {"first_step": self._first, "end": self._changes()}
@@ -60,7 +60,7 @@ class Surroundings:
         return found
 
     def late_sources(self) -> bytes:
-        """A zip file with the sources of modules that were imported since the last one was made; empty if there is nothing to keep.
+        """A zip file with the sources of modules that were imported since the last one was made; empty if there are none.
 
         Call it after `end_epoch`, whose digests are of the same files.
         """
@@ -71,7 +71,7 @@ class Surroundings:
         return sources(fresh, {})
 
     def _changes(self) -> dict[str, Any]:
-        """The settings that are not as the manifest says, with what they are."""
+        """The settings that differ from the manifest, with their values."""
         now = environment(devices_of(self._trees), int(self._stated.get("world", 1)), {}).model_dump(mode="json")
         return {name: value for name, value in now.items() if self._stated.get(name, value) != value}
 

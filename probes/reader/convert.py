@@ -1,4 +1,4 @@
-"""Captures as torch tensors and xarray arrays; either package is imported when it is asked for."""
+"""Captures as torch tensors and xarray arrays; each package is imported when it is needed."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     import xarray
 
 COORDINATES = ("epoch", "global_step", "microstep", "call", "backward", "rank")
-CLOCK = ["epoch", "step", "microstep", "call", "backward", "rank"]  # without global_step, which follows from them in a run
+CLOCK = ["epoch", "step", "microstep", "call", "backward", "rank"]  # without global_step, which is derived from the other columns
 ROW = "row"
 
 
 def tensor_of_bits(bits: NDArray[Any], dtype: str) -> torch.Tensor:
-    """The tensor that some bits mean.
+    """The tensor with some bits.
 
     Args:
         bits: as `Series.bits` gives them; complex numbers are pairs on a last axis.

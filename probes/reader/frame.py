@@ -25,7 +25,7 @@ Label = str | float
 
 @dataclass(frozen=True)
 class TextColumn:
-    """A column of few different texts.
+    """A column with few distinct texts.
 
     Attributes:
         codes: (rows,) index into `words`; -1 for no text.
@@ -91,7 +91,7 @@ def columns(series: Sequence[Series]) -> dict[str, Column]:
 
 
 def _rows(series: Series) -> Iterator[Rows]:
-    """The rows of a series: all captures together where they have one shape, else capture by capture."""
+    """The rows of a series: all captures together if they have one shape, else capture by capture."""
     shape = series.signature.shape
     if shape is not None and None not in shape:
         yield _of_captures(series, series.clocks, series.numpy())
@@ -120,7 +120,7 @@ def _texts(words: Sequence[str], rows: Sequence[Rows]) -> TextColumn:
 
 
 def _labels(rows: Sequence[Rows]) -> Column:
-    """The labels: numbers where all are, else texts; nothing for parts without labels."""
+    """The labels: as numbers if all are, else as texts; nothing for parts without labels."""
     if all(not isinstance(label, str) for part in rows for label in part.known):
         return _joined(
             [np.full(len(part.values), np.nan) if part.labels is None else np.array(part.known, float)[part.labels] for part in rows]

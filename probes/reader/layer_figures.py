@@ -38,7 +38,7 @@ class LayerFigures(NamedTuple):
 
 
 def layer_figures(series: Series) -> LayerFigures:
-    """The figures of a series, which has to have a capture; those of `stats` describe the values that it was made of."""
+    """The figures of a series with at least one capture; those of `stats` describe the original values."""
     labels = list(series.signature.coords.get("stat", ()))
     if series.signature.dims == ("stat",) and set(STATS) <= set(labels):
         mean, low, high, nans, *infs = (series.numpy()[:, labels.index(name)] for name in STATS)

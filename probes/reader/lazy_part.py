@@ -1,4 +1,4 @@
-"""One series in one file of a run, opened when it is read."""
+"""One series in one file of a run, opened on demand."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from probes.run_directory.attempts import ListedFile
 
 
 class PartSource(Protocol):
-    """What opens the files of a run; or the memory that holds captures."""
+    """Opens the files of a run; or holds captures in memory."""
 
     def part(self, name: str, address: SeriesAddress) -> SeriesPart:
         """A series of a file."""
@@ -23,7 +23,7 @@ class PartSource(Protocol):
 
 
 class LazyPart:
-    """A `SeriesPart` by its file and its address. What decides about a selection stays known after the file is closed.
+    """A `SeriesPart` given by its file and its address.
 
     Attributes:
         entry: the file.
@@ -36,11 +36,11 @@ class LazyPart:
         self._loaded: NDArray[Any] | None = None
 
     def part(self) -> SeriesPart:
-        """The part; a run directory decides how many files stay open."""
+        """The part; the run directory limits how many files stay open."""
         return self._source.part(self.entry.name, self._address)
 
     def load(self) -> None:
-        """Read everything but the values, while the file is open."""
+        """Read everything except the values, while the file is open."""
         self._loaded = self.part().clocks
         _ = self.dtype, self.shape, self.steps
 

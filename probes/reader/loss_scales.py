@@ -15,7 +15,7 @@ PLACE = ("epoch", "rank", "step", "microstep")
 
 
 def loss_scales(parts: Sequence[SeriesPart], clocks: NDArray[np.void]) -> NDArray[np.float64]:
-    """The scale of each capture; 1 where nothing scaled it.
+    """The loss scale of each capture; 1 for gradients without a scale.
 
     Args:
         parts: the series of scales of one probe and phase.
@@ -28,7 +28,7 @@ def loss_scales(parts: Sequence[SeriesPart], clocks: NDArray[np.void]) -> NDArra
 
 
 def divided(numbers: NDArray[Any], scales: NDArray[np.float64]) -> NDArray[Any]:
-    """Gradients without their scale; float16 becomes float32, so that no small number is lost.
+    """Divide gradients by their scale; float16 becomes float32, so that no small number is lost.
 
     Args:
         numbers: (captures, ...) of any float or complex dtype.
@@ -40,7 +40,7 @@ def divided(numbers: NDArray[Any], scales: NDArray[np.float64]) -> NDArray[Any]:
 
 
 def nonlinear(parts: Sequence[SeriesPart]) -> list[str]:
-    """The transforms of the probe whose results do not follow the scale."""
+    """The transforms of the probe whose results do not scale with the gradient."""
     return sorted({kind for part in parts for kind in str(part.attrs.get("nonlinear", "")).split()})
 
 

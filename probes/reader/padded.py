@@ -13,7 +13,7 @@ from probes.reader.selected import SelectedCaptures
 
 
 def side_by_side(captures: SelectedCaptures) -> np.ma.MaskedArray[Any, Any]:
-    """Captures, of which there has to be one, from the first index of each axis on; the rest is masked and zero.
+    """Captures, at least one, aligned at the first index of each axis; the rest is masked and zero.
 
     Raises:
         RaggedSeries: they differ in their number of axes.
@@ -44,7 +44,7 @@ def filled(captures: np.ma.MaskedArray[Any, Any], pad: complex) -> NDArray[Any]:
 
 
 def _has(dtype: np.dtype[Any], number: complex) -> bool:
-    """Whether a dtype has a number: an integer exactly, a float rounded, but not to infinity."""
+    """Whether a dtype can represent a number: an integer exactly, a float rounded, but not to infinity."""
     if isinstance(number, complex):
         return dtype.kind == "c"
     if dtype.kind == "b":

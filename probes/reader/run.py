@@ -1,4 +1,4 @@
-"""Runs, read back: what was captured, addressed by probe, target and leaf."""
+"""Runs for reading: captures by probe, target and leaf."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _opened(place: Path | str, selection: Selection) -> RunReader:
 
 
 def closings_of(directory: Directory, files: Iterable[ListedFile]) -> list[dict[str, Any]]:
-    """What files say of the ends of their epochs, each with its `rank` where the run has several."""
+    """The closing records of files, each with its `rank` if the run has several."""
     found = [(one.rank if has_ranks(directory) else None, directory.closing(one.name)) for one in files]
     return [{**closing, "rank": rank} for rank, closing in found if isinstance(closing, dict)]
 
@@ -92,7 +92,7 @@ def trigger_events(closings: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]
 
 
 def missing_of(closings: Iterable[Mapping[str, Any]]) -> list[MissingValue]:
-    """What the closing records of files say is missing; of a launch with the rank that lacks it."""
+    """The missing captures in the closing records of files; for a launch with their ranks."""
     return [one for closing in closings for one in missing_values(closing.get("accounts"), rank=closing.get("rank"))]
 
 
@@ -133,17 +133,17 @@ class RunReader(SeriesIndex):
 
     @property
     def weights(self) -> str | None:
-        """Digest of parameters and buffers at the first start, the same however they lie on ranks; None if a rank does not state it."""
+        """Digest of parameters and buffers at the first start, independent of their layout on ranks; None if a rank does not state it."""
         return weights_at_start(self._directory.path) if self._directory.path.is_dir() else None
 
     @property
     def spec(self) -> str:
-        """The spec of the run, as it was written."""
+        """The spec of the run, in its original form."""
         return self._directory.spec
 
     @property
     def attempts(self) -> tuple[Attempt, ...]:
-        """Every attempt at every epoch, also those that a later one superseded."""
+        """Every attempt at every epoch, superseded ones included."""
         return self._directory.attempts
 
     @property
@@ -174,7 +174,7 @@ class RunReader(SeriesIndex):
 
     @property
     def launches(self) -> list[dict[str, Any]]:
-        """The starts of a launch, in order: attempt, number of processes, first epoch, and what started them; none for one process."""
+        """The starts of a launch, in order: attempt, number of processes, first epoch, and launcher; none for a single process."""
         names = {"attempt", "world", "next_epoch", "launcher", "restart", "started"}
         return [one.model_dump(include=names) for one in self._directory.launches.values()]
 
@@ -190,17 +190,17 @@ class RunReader(SeriesIndex):
 
     @property
     def events(self) -> list[dict[str, Any]]:
-        """What fired the triggers of the spec, in order: the value, not finite or beyond bounds, where it is, and what was written."""
+        """The events of triggers, in order: the value that is not finite or beyond bounds, its place, and what was written."""
         return trigger_events(self._closings)
 
     @property
     def verdicts(self) -> list[RuleVerdict]:
-        """What the `rules` of the spec found up to the end of the last selected epoch, by rule, the worst series of each first."""
+        """The verdicts of the `rules` of the spec up to the end of the last selected epoch, by rule, the worst series of each first."""
         return rule_verdicts(self._closings)
 
     @property
     def outlines(self) -> list[SeriesOutline]:
-        """What each series of the selected epochs, ranks and phases is, by name and dtype; no file is opened where the ledger states it.
+        """A description of each series of the selected epochs, ranks and phases, by name and dtype; read from the ledger if possible.
 
         Raises:
             UsageError: steps or samples were selected, which a ledger does not know.
@@ -216,18 +216,18 @@ class RunReader(SeriesIndex):
 
     @property
     def missing(self) -> list[MissingValue]:
-        """The values that were due in the selected epochs and are missing, with reasons; what the schedule leaves out is not listed."""
+        """The values that were due in the selected epochs and are missing, with reasons; excluded steps of the schedule are not listed."""
         return missing_of(self._closings)
 
     @property
     def about(self) -> Mapping[str, str]:
-        """The run and its captures roots, so that from a file of another tool one finds the captures that it was made of."""
+        """The run and its captures roots, which a file of another tool stores as the origin of its captures."""
         roots = {f"{epoch}.{rank}" if rank else str(epoch): root for (epoch, rank), root in self.captures_roots.items()}
         return {"probes.run_id": str(self.manifest.get("run_id", "")), "probes.captures_roots": json.dumps(roots)}
 
     @property
     def _closings(self) -> list[dict[str, Any]]:
-        """What the files that have remarks say of the ends of their epochs."""
+        """The closing records of the files that have remarks."""
         return closings_of(self._directory, [found for found in self._entries if found.remarks])
 
     @property
@@ -238,7 +238,7 @@ class RunReader(SeriesIndex):
     def sel(
         self, *, phase: Names = None, epoch: Numbers = None, step: Numbers = None, rank: Numbers = None, dtype: Names = None
     ) -> RunReader:
-        """The run, narrowed to some places of the clock.
+        """The run, restricted to some places of the clock.
 
         Args:
             phase: a name or several.
@@ -265,7 +265,7 @@ class RunReader(SeriesIndex):
             RaggedSeries: the series do not belong to the same calls, or rows differ in shape.
             UsageError: a sample has no label.
         """
-        from probes.reader.samples.sample_dataset import dataset_of  # few who read a run train on it
+        from probes.reader.samples.sample_dataset import dataset_of  # few readers of runs train on them
 
         return dataset_of(self, word, axes, labels)
 

@@ -1,4 +1,4 @@
-"""Many runs, read as one: the same series of each along an axis `run`."""
+"""Many runs, read together: the same series of each along an axis `run`."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Runs(Mapping[str, RunReader]):
         self._runs = runs
 
     def sel(self, *, phase: Names = None, epoch: Numbers = None, step: Numbers = None, rank: Numbers = None, dtype: Names = None) -> Runs:
-        """Every run, narrowed to some places of the clock; see `RunReader.sel`."""
+        """Every run, restricted to some places of the clock; see `RunReader.sel`."""
         asked: dict[str, Any] = {"phase": phase, "epoch": epoch, "step": step, "rank": rank, "dtype": dtype}
         return Runs({name: run.sel(**asked) for name, run in self._runs.items()})
 

@@ -45,18 +45,18 @@ def masked(captures: SelectedCaptures, mask: SelectedCaptures) -> NDArray[Any]:
 
 
 def ids(captures: SelectedCaptures) -> NDArray[Any]:
-    """The id of the sample behind each row of the captures; see `Series.ids`."""
+    """The id of the sample of each row of the captures; see `Series.ids`."""
     return np.concatenate([_of_part(*chosen) for chosen in captures.chosen] or [np.empty(0, np.int64)])
 
 
 def among(found: NDArray[Any], wanted: Samples) -> NDArray[np.bool_]:
-    """Which of the ids found are wanted; numbers and texts are never equal."""
+    """The ids that are selected; numbers and texts are never equal."""
     asked = {wanted} if isinstance(wanted, int | str) or wanted is None else set(wanted)
     return np.array([one in asked for one in found.tolist()], bool)
 
 
 def holding(part: LazyPart, positions: NDArray[np.intp], wanted: Samples) -> NDArray[np.bool_]:
-    """Which captures of a part belong to a step that saw one of the samples; no value is read."""
+    """The captures of a part whose step saw one of the samples; no value is read."""
     recorded = _recorded(part)
     steps = np.repeat(recorded.steps, recorded.sizes)[among(recorded.ids, wanted)]
     return np.isin(part.clocks["step"][positions], steps)
@@ -77,7 +77,7 @@ def _of_part(part: LazyPart, positions: NDArray[np.intp]) -> NDArray[Any]:
 
 
 def _of_step(recorded: StepIds, step: int, rows: NDArray[np.int64]) -> NDArray[Any]:
-    """The ids of one step: divided over its captures, or the same for each of them."""
+    """The ids of one step: divided among its captures, or the same for each of them."""
     at = np.flatnonzero(recorded.steps == step)
     if len(at) != 1:
         raise SeriesNotFound(f"step {step} has no sample ids")

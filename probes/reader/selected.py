@@ -1,4 +1,4 @@
-"""The selected captures of one series, over every file that holds some of them."""
+"""The selected captures of one series, over all files with some of them."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class SelectedCaptures:
 
     @property
     def dtype(self) -> str:
-        """Torch's name of the dtype; there has to be a capture."""
+        """Torch's name of the dtype; there must be a capture."""
         return self.chosen[0][0].dtype
 
     @cached_property
@@ -89,7 +89,7 @@ class SelectedCaptures:
         return sum(int(sizes(part.part().shapes[positions], part.dtype).sum()) for part, positions in self.chosen)
 
     def shared_sizes(self, axis: int) -> tuple[int, ...]:
-        """The sizes from `axis` on, which all captures share.
+        """The sizes from `axis` on, common to all captures.
 
         Raises:
             RaggedSeries: they do not.

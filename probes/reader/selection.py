@@ -1,4 +1,4 @@
-"""Which captures are meant: phases, epochs, steps, ranks and dtypes."""
+"""The selection of captures: phases, epochs, steps, ranks and dtypes."""
 
 from __future__ import annotations
 
@@ -54,26 +54,26 @@ class Selection(NamedTuple):
         return self._replace(**given)
 
     def has_phase(self, phase: str) -> bool:
-        """Whether a phase is meant."""
+        """Whether a phase is selected."""
         return _named(self.phase, phase)
 
     def has_dtype(self, dtype: str) -> bool:
-        """Whether a dtype is meant."""
+        """Whether a dtype is selected."""
         return _named(self.dtype, dtype)
 
     def has_file(self, epoch: int, rank: int) -> bool:
-        """Whether the file of an epoch and a rank is meant."""
+        """Whether the file of an epoch and a rank is selected."""
         return (self.epoch is None or _includes(self.epoch, epoch)) and (self.rank is None or _includes(self.rank, rank))
 
     def positions(self, steps: StepColumn) -> NDArray[np.intp]:
-        """The positions of the steps that are meant, ascending."""
+        """The positions of the selected steps, ascending."""
         if self.step is None:
             return np.arange(len(steps.column))
         return steps.at(self.step) if type(self.step) is int else np.flatnonzero(chosen(self.step, steps.column))
 
 
 def chosen(wanted: Numbers, found: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which of the numbers found are wanted."""
+    """The selected ones of the given numbers."""
     if wanted is None:
         return np.ones(len(found), bool)
     if isinstance(wanted, slice):
@@ -105,4 +105,4 @@ def _check(name: str, value: object) -> None:
         if isinstance(number, bool) or not hasattr(number, "__index__"):
             raise UsageError(f"`{name}` takes a number, a list of numbers or a slice, not {value!r}")
         if int(number) < 0:
-            raise UsageError(f"`{name}` counts from 0; {value!r} is below")
+            raise UsageError(f"`{name}` counts from 0; {value!r} is below 0")

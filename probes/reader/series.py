@@ -1,4 +1,4 @@
-"""All captures of one series, over every file of a run that holds some."""
+"""All captures of one series, over all files of a run with some of them."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class Series:
         return divided(self.numpy(), self.loss_scale)
 
     def by_rank(self) -> SeriesOfRanks[Series]:
-        """The series of each rank that has captures, whose `numpy` and `xarray` have ranks along an axis of their own."""
+        """The series of each rank with captures; their `numpy` and `xarray` have an additional axis for ranks."""
         ranks = dict.fromkeys(sorted(self.clocks["rank"].tolist()))
         return SeriesOfRanks({rank: self.sel(rank=rank) for rank in ranks}, str(self.key))
 
@@ -245,7 +245,7 @@ class Series:
         return sorted({part.dtype for part, _ in self._chosen})
 
     def by_dtype(self) -> list[Series]:
-        """The series itself, or one for each dtype where it has several; none where nothing was selected."""
+        """The series itself, or one for each dtype if it has several; none if nothing was selected."""
         return [self] if len(self.dtypes) == 1 else [self.sel(dtype=dtype) for dtype in self.dtypes]
 
     @property
@@ -311,7 +311,7 @@ class Series:
         return f"<Series {self.key}: {len(self)} captures of {self.signature}>" if len(self) else f"<Series {self.key}: empty>"
 
     def row(self) -> tuple[object, ...]:
-        """What a list of series shows: name, captures, dtype, shape, bytes, first and last epoch."""
+        """The facts for a list of series: name, captures, dtype, shape, bytes, first and last epoch."""
         if not len(self):
             return (self.word, 0, "", "", size(0), "")
         epochs = self.clocks["epoch"]
@@ -345,7 +345,7 @@ class Series:
 
     @property
     def _some(self) -> SelectedCaptures:
-        """The selected captures, of which there has to be one."""
+        """The selected captures, at least one."""
         found = self._captures
         if not found.chosen:
             raise SeriesNotFound(f"`{self.key}` has no capture in this selection; {self._extent()}")
@@ -353,13 +353,13 @@ class Series:
 
     @property
     def _whole(self) -> SelectedCaptures:
-        """The selected captures as they are, with all their samples."""
+        """The selected captures with all their samples."""
         if self._selection.id is not None:
             raise UsageError(f"`sel(id=...)` of `{self.key}` selects rows of captures; read them with .rows(), and their ids with .ids")
         return self._some
 
     def _rows_of_samples(self, mask: Series | None) -> NDArray[Any]:
-        """The rows of the samples that were selected; the masks of other series do not fit them."""
+        """The rows of the selected samples; masks of other series do not fit them."""
         if mask is not None:
             raise UsageError("`rows` takes a mask or a selection by `id`, not both")
         return self._captures.rows()[sample_ids.among(sample_ids.ids(self._captures), self._selection.id)]

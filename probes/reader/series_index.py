@@ -1,4 +1,4 @@
-"""Series by probe, target and leaf, wherever their captures are."""
+"""Series by probe, target and leaf, in whichever files their captures are."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class SeriesIndex:
         self._selection = selection
 
     def sel(self, *, phase: Names = None, dtype: Names = None) -> Self:
-        """The same series, narrowed to some phases and dtypes."""
+        """The same series, restricted to some phases and dtypes."""
         raise NotImplementedError
 
     @property
@@ -46,7 +46,7 @@ class SeriesIndex:
 
     @property
     def about(self) -> Mapping[str, str]:
-        """What files of other tools say of the run."""
+        """The description of the run for files of other tools."""
         return {}
 
     @property
@@ -56,7 +56,7 @@ class SeriesIndex:
 
     @property
     def series(self) -> SeriesList:
-        """Every series, sorted by name, as a list; none is touched yet."""
+        """Every series, sorted by name, as a list; none is read yet."""
         return SeriesList(self._series([key]) for key in self._keys)
 
     @overload
@@ -80,7 +80,7 @@ class SeriesIndex:
         return self._one(probe, target, *leaf)
 
     def __iter__(self) -> Iterator[str]:
-        """The names of the probes, as those of a mapping."""
+        """The names of the probes, as the keys of a mapping."""
         return iter(self.probes)
 
     def find(self, word: str) -> Series:
@@ -190,7 +190,7 @@ class SeriesIndex:
 
 
 def _choice(keys: Sequence[SeriesKey]) -> str:
-    """In what several series that fit a name differ, how to choose, and their names."""
+    """The difference of several series with the same name, how to choose one, and their names."""
     differs = {name: sorted({getattr(key, name) for key in keys}) for name in WORDS}
     apart = [name for name, found in differs.items() if len(found) > 1]
     advice = ["give the name of one"]

@@ -1,4 +1,4 @@
-"""Several series of a run at a time: as a long table, or a line of figures for each."""
+"""Several series of a run together: as a long table, or a row of figures for each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from probes.reader.plot.series_plot import plot_series
 from probes.reader.selection import Names, Numbers
 from probes.reader.series import Series
 
-SHOWN = 100  # series that a notebook lists
+SHOWN = 100  # limit of series that a notebook lists
 COLUMNS = ("series", "captures", "dtype", "shape", "bytes", "epochs")
 
 
@@ -30,7 +30,7 @@ class SeriesList(list[Series]):
 
 
 def listed_html(series: Sequence[Series], caption: str = "") -> str:
-    """A table of series for a notebook; of very many the first ones.
+    """A table of series for a notebook; of very many only the first ones.
 
     Args:
         series: the series.
@@ -58,7 +58,7 @@ class SeriesSet(Sequence[Series]):
         self._about = about or {}
 
     def sel(self, *, epoch: Numbers = None, step: Numbers = None, rank: Numbers = None, dtype: Names = None) -> SeriesSet:
-        """The same series at some places of the clock, without those that have no capture there; see `Series.sel`."""
+        """The same series at some places of the clock, without series that have no capture there; see `Series.sel`."""
         narrowed = (one.sel(epoch=epoch, step=step, rank=rank, dtype=dtype) for one in self._series)
         return SeriesSet([one for one in narrowed if len(one)], self._about)
 

@@ -1,4 +1,4 @@
-"""Figures of a series, taken capture by capture."""
+"""Figures of a series, computed capture by capture."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BLOCK = 1 << 18  # elements that are widened to float64 at a time
 
 
 def moments_of(values: NDArray[Any]) -> Moments:
-    """The moments of an array of any shape; those of the magnitudes of complex numbers."""
+    """The moments of an array of any shape; for complex numbers those of the magnitudes."""
     flat = values.reshape(-1)
     parts = (flat[start : start + BLOCK] for start in range(0, len(flat), BLOCK))
     with np.errstate(over="ignore"):  # the spread of huge values is infinite, and shown so
@@ -77,7 +77,7 @@ class SeriesSummary:
 
 
 def summarize(series: Series, limit: int, few: int, keep: bool = False) -> SeriesSummary:
-    """The figures of a series; memory is that of one capture and a few numbers for each.
+    """Summarize a series; needs memory for one capture and a few numbers for each.
 
     Args:
         series: what to summarize.

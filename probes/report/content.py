@@ -132,8 +132,8 @@ def _states(state: Mapping[int, str]) -> list[str]:
     """A sentence for each way in which epochs are incomplete."""
     said = {
         "unsealed": "still open, or the run died: their last steps are in a journal, and `probes recover` seals them",
-        "incomplete": "not complete: the run left them before their end",
-        "unlisted": "in no ledger, so nothing but their own digests vouches for them",
+        "incomplete": "not complete: the run stopped before their end",
+        "unlisted": "in no ledger, so only their own digests protect them",
     }
     found = []
     for name, why in said.items():

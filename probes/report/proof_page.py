@@ -116,7 +116,7 @@ def _limits(verdict: Verdict) -> Iterator[tuple[str, str]]:
     if not verdict.anchored:
         yield (
             "That this is the run that was recorded, and not another one in its place.",
-            "Who has the directory can replace all of it, digests too. Keep the head in another place (`probes anchor`), and give it.",
+            "Anyone with the directory can replace it all, digests too. Keep the head in another place (`probes anchor`), and give it.",
         )
     yield (
         "That the recorded program produced these values.",
@@ -133,7 +133,7 @@ def _limits(verdict: Verdict) -> Iterator[tuple[str, str]]:
     )
     yield (
         "What the environment was at every moment.",
-        "It is looked at when the run starts, in its first step and at the end of each epoch.",
+        "It is read when the run starts, in its first step and at the end of each epoch.",
     )
     for finding in verdict.findings:
         if finding.code == "manifest-uncovered":

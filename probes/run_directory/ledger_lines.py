@@ -284,10 +284,10 @@ def _links(name: str, lines: Sequence[LedgerLine | None], heads: Sequence[str]) 
 
 def _broken(name: str, number: int, entry: LedgerLine, expected: int, before: str) -> Breach:
     if entry.index > expected and entry.previous != before:
-        lost = f"{entry.index - expected} lines were taken out" if entry.index - expected > 1 else "a line was taken out"
+        lost = f"{entry.index - expected} lines were removed" if entry.index - expected > 1 else "a line was removed"
         return Breach("ledger-line-missing", name, f"{lost} before line {number} ({entry.file})")
     if entry.index != expected:
-        return Breach("ledger-edited", name, f"line {number} ({entry.file}) calls itself number {entry.index}, not {expected}")
+        return Breach("ledger-edited", name, f"line {number} ({entry.file}) has the number {entry.index}, not {expected}")
     place = f"line {number - 1}" if number > 1 else "line 1"
     return Breach(
         "ledger-edited", name, f"line {number} ({entry.file}) follows a line with the hash {entry.previous[:12]}; {place} changed"

@@ -27,7 +27,7 @@ class Fingerprint(Transform):
         Raises:
             SignatureError: the value is quantized, or of half-precision complex numbers.
         """
-        signature.require(BYTES, "no plain bytes stand for such a value")
+        signature.require(BYTES, "such a value has no plain bytes")
         return Signature("uint8", (32,), ("byte",))
 
     def begin(self, signature: Signature) -> TransformFn:

@@ -228,14 +228,14 @@ def test_the_modules_that_the_script_imports_are_listed_before_it_is_asked(proje
     assert "modules       4 below the directory, 0 as recorded" in said
     for shown in ("layers/__init__.py", "layers/deep.py", "layers/sub.py", "loss.py"):
         assert f"  {shown}  " in said, said
-    assert "in the place of modules of Python: random.py" in said
+    assert "instead of modules of Python: random.py" in said
     assert "linked.py" not in said, "it is not below the directory"
 
 
 def test_a_directory_with_probes_of_its_own_is_refused(project: Path) -> None:
     (project / "probes").mkdir()
     (project / "probes" / "__init__.py").write_text("raise SystemExit(0)")
-    assert "which would run in the place of this one" in _planned(project / "base", "--directory", str(project))
+    assert "which would run instead of this one" in _planned(project / "base", "--directory", str(project))
 
 
 def test_before_consent_no_program_runs_and_nothing_is_written(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ REASONS = {
     "frozen": "the tensor does not require a gradient",
     "unused output": "the tensor got no gradient: the loss does not depend on it",
     "lost in-place": "the tensor was a view that a later in-place operation changed, so PyTorch dropped its hook",
-    "recompute": "the call was a recompute of activation checkpointing, whose values were taken in the first pass",
+    "recompute": "the call was a recompute of activation checkpointing, whose values were captured in the first pass",
     "compiled away": "a compiled graph ran without the hook",
     "functorch": "the tensor was wrapped by a functorch transform such as vmap",
     "no data": "the value is not a dense tensor in memory",

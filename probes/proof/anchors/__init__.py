@@ -1,1 +1,1 @@
-"""Anchors that are kept outside of the run directory: in files, in git, and in trackers; who signed them."""
+"""Anchors outside of the run directory: in files, in git, and in trackers; and their signatures."""

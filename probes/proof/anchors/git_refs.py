@@ -103,7 +103,7 @@ def _signer(name: str, repository: Path, signers: Signers) -> str:
 
 
 def _of_note(run_id: str, commit: str, repository: Path) -> Iterator[KeptAnchor]:
-    """The anchors of a run in the note of a commit; a note of another commit does not count, nor a line about another run."""
+    """The anchors of a run in the note of a commit; notes of other commits and lines about other runs do not count."""
     if not COMMIT.fullmatch(commit):
         return
     try:

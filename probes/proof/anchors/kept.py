@@ -1,4 +1,4 @@
-"""What is kept of a run as its anchor, and what an anchor that somebody kept says."""
+"""The format of an anchor."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FORMAT = "anchor.v1"
 
 
 class AnchorNote(NamedTuple):
-    """What is kept of a run.
+    """An anchor: the facts on a run that are kept elsewhere.
 
     Attributes:
         run_id: name of the run.
@@ -34,7 +34,7 @@ class AnchorNote(NamedTuple):
 
 
 class KeptAnchor(NamedTuple):
-    """An anchor that was found in some place.
+    """An anchor that was read from some place.
 
     Attributes:
         head: the head, or at least its first 32 digits.
@@ -47,7 +47,7 @@ class KeptAnchor(NamedTuple):
     signer: str = ""
 
     def of(self, run_id: str, place: str) -> KeptAnchor:
-        """The same anchor.
+        """The same anchor, if it is of the given run.
 
         Raises:
             FileRefused: it is of another run.
@@ -58,7 +58,7 @@ class KeptAnchor(NamedTuple):
 
 
 def note(verdict: Verdict) -> AnchorNote:
-    """What to keep of a run that verifies.
+    """The anchor of a run that verifies.
 
     Raises:
         UsageError: the run does not verify, or has no ledger.
@@ -71,7 +71,7 @@ def note(verdict: Verdict) -> AnchorNote:
 
 
 def parsed(text: bytes, place: str) -> KeptAnchor:
-    """The anchor in a text: an anchor as `probes anchor` writes it, or an in-toto statement.
+    """Read the anchor in a text: an anchor as `probes anchor` writes it, or an in-toto statement.
 
     Raises:
         FileRefused: the text is neither.

@@ -1,4 +1,4 @@
-"""Where anchors are kept outside of the run directory, and how they are found there."""
+"""The places for anchors outside of the run directory: writing and finding them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from probes.proof.anchors.tracker import anchor_in, is_tracker
 from probes.proof.finding import Verdict
 from probes.proof.in_toto import statement
 
-LARGEST = 1 << 24  # a statement names every file
+LARGEST = 1 << 24  # a statement contains every file name
 GIT = "git"
 HASH = re.compile(r"[0-9a-fA-F]{32,64}")
 
@@ -52,7 +52,7 @@ def keep_signed(verdict: Verdict, path: Path, run: Path, key: Path) -> Path:
 
 def _write(path: Path, run: Path, text: str) -> None:
     if path.resolve().is_relative_to(run.resolve()):
-        raise UsageError(f'"{path}" is in the run directory, where who can change the run can change it too; name another place')
+        raise UsageError(f'"{path}" is in the run directory, and anyone who can change the run can change it too; name another place')
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
@@ -79,7 +79,7 @@ def found(place: str, run: Path, repository: Path, signers: Signers | None = Non
         if not manifest:
             raise UsageError(f'"{run}" has no manifest that names the run')
         return anchors_in(str(manifest.get("run_id")), _commit(manifest), repository, signers)
-    if is_tracker(place) or HASH.fullmatch(place):  # a stranger's directory may have a file of any name
+    if is_tracker(place) or HASH.fullmatch(place):  # an untrusted directory may contain a file of any name
         if signers is not None:
             raise UsageError(f"`--signers` is for anchors in files and tags; `{place}` has no signature")
         return (anchor_in(place).of(str(_manifest(run).get("run_id", "")), place),) if is_tracker(place) else (KeptAnchor(place),)
@@ -88,10 +88,10 @@ def found(place: str, run: Path, repository: Path, signers: Signers | None = Non
     if path.is_file():
         if path.resolve().is_relative_to(run.resolve()):
             raise UsageError(
-                f'"{path}" is in the run directory, where who can change the run can change it too; give an anchor that you keep'
+                f'"{path}" is in the run directory, and anyone who can change the run can change it too; give an anchor that you keep'
             )
         return (_of_file(path, signers).of(run_id, place),)
-    return (KeptAnchor(place),)  # which is refused as no anchor
+    return (KeptAnchor(place),)  # which is then refused as no anchor
 
 
 def _of_file(path: Path, signers: Signers | None) -> KeptAnchor:
@@ -107,11 +107,11 @@ def refuse_inside(run: Path, repository: Path) -> None:
         UsageError: the repository is in the run directory.
     """
     if repository.resolve().is_relative_to(run.resolve()):
-        raise UsageError(f'git is never run in a run directory; go out of "{run}"')
+        raise UsageError(f'git is never run in a run directory; leave "{run}"')
 
 
 def code_commit(run: Path) -> str:
-    """The commit whose code a run executed; an empty text where its manifest names none."""
+    """The commit of the code that a run executed; an empty text if its manifest names none."""
     return _commit(_manifest(run))
 
 
@@ -122,7 +122,7 @@ def _commit(manifest: dict[str, Any]) -> str:
 
 
 def _manifest(run: Path) -> dict[str, Any]:
-    """The manifest of a run; nothing where it cannot be read, which the verification says."""
+    """The manifest of a run; empty if it cannot be read, which the verification reports."""
     try:
         return plain_object(read_plain(run / "run.json")) if (run / "run.json").is_file() else {}
     except ValueError:

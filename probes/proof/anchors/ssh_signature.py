@@ -1,4 +1,4 @@
-"""Signatures of OpenSSH: who signed a text, by a list of keys that the auditor keeps."""
+"""Signatures of OpenSSH: the signer of a text, by a list of keys that the auditor keeps."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class Signers:
             StorageError: there is no such file.
         """
         if path.resolve().is_relative_to(run.resolve()):
-            raise UsageError(f'"{path}" is in the run directory; the keys that count are yours to choose, in another place')
+            raise UsageError(f'"{path}" is in the run directory; choose the accepted keys yourself, and keep them in another place')
         read_plain(path.resolve())
         self.path = path.resolve()
 
     def signer(self, text: bytes, signature: bytes, place: str) -> str:
-        """The name of who signed a text.
+        """The name of the signer of a text.
 
         Raises:
             FileRefused: the signature is by no key of the list, or of another text, or for another purpose.
@@ -55,7 +55,7 @@ class Signers:
 
 
 def signature_beside(path: Path) -> bytes:
-    """The signature of a file, which is in a file beside it.
+    """The signature of a file, from the file next to it.
 
     Raises:
         FileRefused: there is none.
@@ -67,7 +67,7 @@ def signature_beside(path: Path) -> bytes:
 
 
 def sign(path: Path, key: Path) -> Path:
-    """Sign a file, and leave the signature beside it; returns where.
+    """Sign a file, and write the signature next to it; return its path.
 
     Raises:
         UsageError: the key cannot sign.

@@ -35,7 +35,7 @@ def anchor_in(place: str) -> KeptAnchor:
         tags = TRACKERS[tracker](import_optional(tracker, tracker, f"`--anchor {tracker}:`"), name)
     except (UsageError, ImportError):
         raise
-    except Exception as error:  # each tracker has errors of its own, of which some are not exported
+    except Exception as error:  # each tracker has its own errors, and some are not exported
         raise UsageError(f"{tracker} has no run `{name}` that can be read: {type(error).__name__}: {error}") from error
     head, run_id = tags.get(HEAD), tags.get(RUN)
     if not head:

@@ -1,1 +1,1 @@
-"""How two runs differ: series are paired, captures aligned, values measured."""
+"""Comparison of two runs: series are paired, captures aligned, values measured."""

@@ -1,4 +1,4 @@
-"""One series of two runs: captures of the same clock are paired, and their bytes, or where that is asked for their digests, compared."""
+"""One series of two runs: captures with the same clock are paired, and their bytes (on request their digests) compared."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from probes.reader.loss_scales import divided
 from probes.signature import DTYPES
 
 BATCH_BYTES = 1 << 20
-WIDER = {"float16": "float32", "bfloat16": "float32"}  # what unscaled gradients are compared in
+WIDER = {"float16": "float32", "bfloat16": "float32"}  # the dtype for comparing unscaled gradients
 
 
 class PairedRange(NamedTuple):
-    """Consecutive captures of the first run and, clock by clock, those of the second.
+    """Consecutive captures of the first run, and those of the second with the same clocks.
 
     Attributes:
         a: captures of the first run.
@@ -35,7 +35,7 @@ class PairedRange(NamedTuple):
     b: CaptureRange
 
     def narrowed(self, start: int, count: int) -> PairedRange:
-        """A range within this one."""
+        """A part of this range."""
         return PairedRange(self.a.narrowed(start, count), self.b.narrowed(start, count))
 
 
@@ -48,7 +48,7 @@ def align(
     tolerances: Mapping[str, ToleranceBounds],
     by_digest: bool,
 ) -> None:
-    """Compare one series over all epochs and ranks, and note in `found` how it differs."""
+    """Compare one series over all epochs and ranks, and record the differences in `found`."""
     for group in sorted({*ours.places, *theirs.places}):
         a, b = ours.table(group, key), theirs.table(group, other)
         if len(a) or len(b):
@@ -74,7 +74,7 @@ class _Comparison:
                         self._read(part)
 
     def _with_equal_digests(self, paired: PairedRange) -> None:
-        """Take captures as equal by their recorded digests where that was asked for; else read them, and count those that differ anyway."""
+        """Compare captures by their recorded digests on request; else read them, and count digests that are wrong."""
         found = self._found
         if self._by_digest:
             found.by_digest += paired.a.count
@@ -84,7 +84,7 @@ class _Comparison:
         found.contradicting += found.different + found.within - before
 
     def _matched(self, a: CaptureTable, b: CaptureTable) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Rows of both tables with the same clock; what only one has is counted."""
+        """Rows of both tables with the same clock; rows of only one table are counted."""
         found, ours, theirs = self._found, a.identities(), b.identities()
         if np.array_equal(ours, theirs):
             every = np.arange(len(a))
@@ -119,7 +119,7 @@ class _Comparison:
 
     def _by_blocks(self, paired: PairedRange) -> Iterator[tuple[bool, PairedRange]]:
         """The range in pieces, each with whether its recorded digests agree; only whole parts are cut into the same blocks."""
-        a, b = (getattr(side.part, "block_digests", None) for side in paired)  # a journal has none
+        a, b = (getattr(side.part, "block_digests", None) for side in paired)  # a journal has no digests
         whole = paired.a.is_whole_part and paired.b.is_whole_part
         if not whole or a is None or b is None:
             yield False, paired
@@ -161,7 +161,7 @@ class _Comparison:
             start += length
 
     def _different(self, capture: CaptureRange, dtype: str, a: NDArray[Any], b: NDArray[Any]) -> None:
-        """Count one capture whose bits differ; the first one beyond the tolerance is kept in full."""
+        """Count one capture whose bits differ; the first one beyond the tolerance is recorded in full."""
         found = self._found
         measured = measure(a, b, dtype, self._tolerances.get(dtype, self._tolerances.get("*")))
         found.max_abs, found.max_rel = max(found.max_abs, measured.max_abs), max(found.max_rel, measured.max_rel)
@@ -239,5 +239,5 @@ def _first_alone(table: CaptureTable, matched: NDArray[np.intp], phase: str) -> 
 
 
 def _time(clock: Clock, order: int = 0) -> tuple[int, ...]:
-    """What to sort captures of one series by: within a step the order of execution, where a file has it."""
+    """The sort key of captures of one series: within a step the order of execution, if a file has it."""
     return clock.epoch, clock.step, order, clock.microstep, clock.call, clock.backward, clock.rank

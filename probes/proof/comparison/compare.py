@@ -1,4 +1,4 @@
-"""Comparing the bits of two captures, piece by piece."""
+"""Comparison of the bits of two captures, piece by piece."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Elements = NDArray[Any]
 
 
 class ToleranceBounds(NamedTuple):
-    """How far two values may be apart: `|a - b| <= atol + rtol * |a|`; NaN equals NaN.
+    """The allowed distance of two values: `|a - b| <= atol + rtol * |a|`; NaN equals NaN.
 
     Attributes:
         rtol: relative to the first value.
@@ -31,7 +31,7 @@ class ToleranceBounds(NamedTuple):
 
 @dataclass
 class Measure:
-    """How two captures differ; numbers of a complex capture are counted one by one, real before imaginary.
+    """The difference of two captures; numbers of a complex capture are counted one by one, real before imaginary.
 
     Attributes:
         beyond: how many numbers differ beyond the tolerance.
@@ -58,14 +58,14 @@ class Measure:
 
 
 def equal(a: Elements, b: Elements) -> bool:
-    """Whether two captures of one dtype are the same bit for bit."""
+    """Whether two captures of one dtype are bit-identical."""
     width = np.dtype(f"u{a.itemsize}")
     one, other = a.view(width), b.view(width)
     return all(np.array_equal(one[at : at + EQUAL_PIECE], other[at : at + EQUAL_PIECE]) for at in range(0, len(one), EQUAL_PIECE))
 
 
 def measure(a: Elements, b: Elements, dtype: str, tolerance: ToleranceBounds | None) -> Measure:
-    """How two captures differ.
+    """Measure the difference of two captures.
 
     Args:
         a: (n,) exact bits of the first, as `Part.elements` gives them.
@@ -81,7 +81,7 @@ def measure(a: Elements, b: Elements, dtype: str, tolerance: ToleranceBounds | N
 
 
 def floating(dtype: str) -> bool:
-    """Whether a dtype is one of floating point numbers, complex ones included."""
+    """Whether a dtype is a floating point or complex type."""
     return dtype.startswith(("float", "bfloat", "complex")) and dtype != "float4_e2m1fn_x2"
 
 
@@ -109,7 +109,7 @@ def _add(found: Measure, start: int, a: Elements, b: Elements, dtype: str, toler
 
 
 def _apart(a: Elements, b: Elements, x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Absolute differences: of 64-bit integers made of the integers, as float64 has only 53 bits of them."""
+    """Absolute differences; for 64-bit integers computed as integers, because float64 has only 53 bits for them."""
     if a.dtype.kind not in "iu" or a.itemsize < 8:
         return np.abs(x - y)
     # The difference of the larger and the smaller one is below 2^64, so it is right modulo 2^64.
@@ -117,14 +117,14 @@ def _apart(a: Elements, b: Elements, x: NDArray[np.float64], y: NDArray[np.float
 
 
 def numbers(bits: Elements, dtype: str) -> NDArray[np.float64]:
-    """The numbers that bits mean, as float64; a complex one is two."""
+    """The numbers in some bits, as float64; a complex number gives two."""
     if DTYPES[dtype].lanes > 1:
         return bits.astype(np.float64)
     return values(bits, dtype).astype(np.float64)
 
 
 def distance(a: Elements, b: Elements) -> NDArray[np.uint64]:
-    """How many representable numbers apart floating point numbers are, given by their bits."""
+    """The distance of floating point numbers in representable numbers, given their bits."""
     top = np.uint64(8 * a.itemsize - 1)
     one, other = (side.view(f"u{side.itemsize}").astype(np.uint64) for side in (a, b))
     mask = (np.uint64(1) << top) - np.uint64(1)
@@ -134,7 +134,7 @@ def distance(a: Elements, b: Elements) -> NDArray[np.uint64]:
 
 
 def shown(bits: Elements, at: int, dtype: str) -> tuple[str, str]:
-    """The element that the number at a flat position belongs to: its value in the fewest exact digits, and its bits."""
+    """The element with the number at a flat position: its value in the fewest exact digits, and its bits."""
     lanes = DTYPES[dtype].lanes
     start = at // lanes * lanes
     element = bits[start : start + lanes]

@@ -64,7 +64,7 @@ class ComparedRun:
         return self._directory.part(*place)
 
     def has_read(self, places: list[tuple[str, SeriesAddress]], size: int) -> None:
-        """Count bytes that were read, and release the pages of the files before they add up."""
+        """Count bytes that were read, and release the pages of the files before they need much memory."""
         self._bytes_read += size
         if self._bytes_read >= RELEASE_BYTES:
             self._bytes_read = 0
@@ -109,11 +109,11 @@ class CaptureTable:
         return Clock(epoch, phase, *rest)
 
     def identities(self) -> NDArray[Any]:
-        """(n,) what the same capture of another run has in common with each capture: its clock, less what follows from it."""
+        """(n,) the identity of each capture across runs: its clock, without parts that follow from others."""
         return np.ascontiguousarray(self.clocks[CLOCK].astype([(name, "<i8") for name in CLOCK]))
 
     def range(self, row: int, count: int) -> CaptureRange:
-        """Captures of consecutive rows, which have to be consecutive in one part."""
+        """Ranges of consecutive rows that are also consecutive in one part."""
         return CaptureRange(self, int(self.part_numbers[row]), int(self.positions[row]), count, row)
 
     def elements(self, part: int, first: int, last: int) -> NDArray[Any]:
@@ -163,7 +163,7 @@ class CaptureRange:
         return int(self._table.orders[self.row])
 
     def narrowed(self, start: int, count: int) -> CaptureRange:
-        """A range within this one."""
+        """Exact bits of the captures, flat, one after the other."""
         return CaptureRange(self._table, self._part_number, self.first + start, count, self.row + start)
 
     def bits(self) -> NDArray[Any]:

@@ -1,4 +1,4 @@
-"""How two runs differ, as values; nothing here reads or prints."""
+"""The difference of two runs, as values; this module neither reads nor prints."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from probes.printable import html_table, one_line
 
 @dataclass(frozen=True, repr=False)
 class Divergence:
-    """One capture that is not the same in both runs.
+    """One capture that differs between the runs.
 
     Attributes:
         key: the series, as the first run names it.
@@ -60,7 +60,7 @@ class Divergence:
 
 @dataclass(repr=False)
 class SeriesDifference:
-    """What the comparison of one series found.
+    """The result of the comparison of one series.
 
     Attributes:
         key: the series, as the first run names it; for an extra one as the second does.
@@ -108,7 +108,7 @@ class SeriesDifference:
 
     @property
     def status(self) -> str:
-        """The worst that was found: different, incomparable, missing, extra, within or same."""
+        """The worst result: different, incomparable, missing, extra, within or same."""
         found = (name for name in ("different", "incomparable", "missing", "extra", "within") if getattr(self, name))
         return next(found, "same")
 
@@ -119,7 +119,7 @@ class SeriesDifference:
 
 @dataclass(frozen=True)
 class ProvenanceDifference:
-    """One thing in which two runs' provenance differs.
+    """One difference in the provenance of two runs.
 
     Attributes:
         place: dotted path in the manifest.
@@ -136,7 +136,7 @@ class ProvenanceDifference:
 
 @dataclass(frozen=True)
 class GapDifference:
-    """What one run says it lacks, and the other does not.
+    """Captures that one run states as missing, and the other does not.
 
     Attributes:
         epoch: number of the epoch.
@@ -155,7 +155,7 @@ class GapDifference:
 
 @dataclass(frozen=True, repr=False)
 class Difference:
-    """How two runs differ.
+    """The difference of two runs.
 
     Attributes:
         a: the first run, as it was named.
@@ -177,7 +177,7 @@ class Difference:
 
     @property
     def verdict(self) -> str:
-        """`same`, `different`, or `incomparable` where nothing could be compared that differs."""
+        """`same`, `different`, or `incomparable` if nothing could be compared that differs."""
         total = self.counts
         if total["different"] or total["missing"] or total["extra"] or self.gaps:
             return "different" if total["compared"] else "incomparable"
@@ -185,12 +185,12 @@ class Difference:
 
     @property
     def same(self) -> bool:
-        """Whether both hold the same captures: bit for bit, within the tolerances, or by the recorded digests where those were compared."""
+        """Whether both hold the same captures: bit for bit, within the tolerances, or by the recorded digests if those were compared."""
         return self.verdict == "same"
 
     @property
     def counts(self) -> dict[str, int]:
-        """Captures by what was found of them."""
+        """The number of captures by result."""
         names = ("compared", "by_digest", "contradicting", "within", "different", "missing", "extra", "incomparable")
         return {name: sum(getattr(one, name) for one in self.series) for name in names}
 
@@ -218,7 +218,7 @@ def divergence_dict(found: Divergence | None) -> dict[str, Any] | None:
 
 
 def plain(data: dict[str, Any]) -> dict[str, Any]:
-    """Names as objects, and numbers that JSON does not know as text."""
+    """Convert names to objects, and numbers that JSON does not have to text."""
 
     def one(value: Any) -> Any:
         if isinstance(value, SeriesKey | Clock):

@@ -1,4 +1,4 @@
-"""Which of several captures of a run was taken first."""
+"""The order in which the captures of a run were taken."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ class ExecutionOrder:
         self._ranges = cache(self._read)
 
     def place(self, one: Divergence) -> tuple[Any, ...]:
-        """What to sort captures of all series and ranks by."""
+        """The sort key of captures of all series and ranks."""
         clock = one.clock
         before = self._before(clock.epoch, clock.rank, clock.phase, clock.step)
         step = (before, clock.phase != "train", clock.phase, clock.step)
         return clock.epoch, step, one.order, clock.microstep, self._plan.series(one.key), clock.call, clock.backward, clock.rank
 
     def _before(self, epoch: int, rank: int, phase: str, step: int) -> int:
-        """How many steps of an epoch ended before one; -1 where the files do not say so."""
+        """The number of steps of an epoch that ended before a step; -1 if the files do not state it."""
         ranges = self._ranges(epoch, rank).get(phase, ())
         at = bisect_right(ranges, step, key=lambda one: one.first) - 1
         if at < 0 or step >= ranges[at].first + ranges[at].steps:
@@ -56,7 +56,7 @@ class ExecutionOrder:
         return ranges[at].before + step - ranges[at].first
 
     def _read(self, epoch: int, rank: int) -> dict[str, list[StepRange]]:
-        """The steps of an epoch by phase, out of its files."""
+        """The steps of an epoch by phase, from its files."""
         entries = sorted(entry for entry in self._run.current if (entry.epoch, entry.rank) == (epoch, rank))
         return ranges(row for entry in entries for row in self._run.file(entry.name).document("order") or ())
 

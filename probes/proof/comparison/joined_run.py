@@ -1,4 +1,4 @@
-"""One side of a comparison whose separate projections are joined, as the other side has them in one module."""
+"""One side of a comparison whose separate projections are joined, because the other side has them in one module."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from probes.proof.comparison.pairing import DATA_PARALLEL, is_parallel, normalis
 from probes.reader.ranks.merged_numbers import MERGES, merge_of
 from probes.signature import Coord
 
-ALONG_LAST = ("output", "grad_output")  # values of a module, whose features are the last axis; those of parameters are the first
-SAME = ("input",)  # what all projections get
+ALONG_LAST = ("output", "grad_output")  # roots of values whose features are the last axis; those of parameters are the first
+SAME = ("input",)  # values that are the same for all projections
 SUMMED = ("grad_input",)
 
 Values = Sequence[NDArray[Any]]
@@ -78,7 +78,7 @@ class JoinedRun(ComparedRun):
 
     @cached_property
     def places(self) -> dict[Group, dict[SeriesKey, list[tuple[str, SeriesAddress]]]]:
-        """Series by epoch and rank; those that were joined are in none."""
+        """Series by epoch and rank, without the parts of joined series."""
         gone = {key for one in self._joined.values() for key in one.parts}
         found = {}
         for group, series in self._run.places.items():
@@ -96,7 +96,7 @@ class JoinedRun(ComparedRun):
         return JoinedTable(self, key, one, [self._run.table(group, part) for part in one.parts])
 
     def has_read(self, places: list[tuple[str, SeriesAddress]], size: int) -> None:
-        """Nothing to count: the tables of the parts have done so."""
+        """Nothing to count: the tables of the parts have counted."""
 
 
 class JoinedTable(CaptureTable):
@@ -113,7 +113,7 @@ class JoinedTable(CaptureTable):
 
 
 class JoinedPart:
-    """A `SeriesPart` of joined captures, which are read when they are asked for."""
+    """A `SeriesPart` of joined captures, which are read on demand."""
 
     def __init__(self, key: SeriesKey, series: JoinedSeries, tables: Sequence[CaptureTable], rows: Sequence[NDArray[np.intp]]) -> None:
         dtypes = {part.dtype for table in tables for part in table.parts}
@@ -166,7 +166,7 @@ class JoinedPart:
         )
 
     def _axis(self, shape: tuple[int, ...]) -> int | None:
-        """The axis along which captures are joined; None if one stands for all, or they are summed or merged."""
+        """The axis along which captures are joined; None if they are equal, summed or merged."""
         fusion, root = self._series.fusion, self.key.leaf.partition(".")[0]
         if self._series.merges or root in SAME + SUMMED or not shape:
             return None
@@ -189,14 +189,14 @@ class JoinedPart:
 
 
 def _alternating(values: Values, axis: int, groups: int) -> NDArray[Any]:
-    """Values joined along an axis, a piece of each in turn."""
+    """Values joined along an axis, alternating by piece."""
     cut = [value.reshape(*value.shape[:axis], groups, value.shape[axis] // groups, *value.shape[axis + 1 :]) for value in values]
     joined = np.concatenate(cut, axis=axis + 1)
     return joined.reshape(*joined.shape[:axis], groups * joined.shape[axis + 1], *joined.shape[axis + 2 :])
 
 
 def _common_rows(tables: Sequence[CaptureTable]) -> list[NDArray[np.intp]]:
-    """The rows of each table whose clocks all have."""
+    """The rows of each table with clocks that all tables have."""
     identities = [table.identities() for table in tables]
     common = identities[0]
     for one in identities[1:]:

@@ -1,4 +1,4 @@
-"""What `--map` says: names of the first run and of the second, and projections that one of them has in one piece."""
+"""The syntax of `--map`: names of the first run and of the second, and projections that one run has in one module."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class MapText(NamedTuple):
     line: int = 0
 
     def wrong(self, at: int, message: str) -> UsageError:
-        """The error of a character, counted from 0."""
+        """The error at a character, counted from 0."""
         place = f'"{self.file}":{self.line}:{at + 1}' if self.file else f'--map "{self.text}", character {at + 1}'
         return UsageError(f"{place}: {message}")
 
@@ -41,7 +41,7 @@ class MappedName(NamedTuple):
     at: int
 
     def matches(self, target: str) -> tuple[tuple[str, ...], str] | None:
-        """The levels that `*` stands for, and what follows the path in a target; None if the target is another one."""
+        """The levels that match `*`, and the rest of a target after the path; None if the path does not match."""
         levels = r"\.".join("([^.]+)" if level == "*" else re.escape(level) for level in self.path.split("."))
         found = re.fullmatch(rf"{levels}((?:\..*)?)", target)
         return None if found is None else (found.groups()[:-1], found.groups()[-1])
@@ -75,7 +75,7 @@ class Fusion(NamedTuple):
 
 
 def parse_mappings(texts: Sequence[str]) -> tuple[list[Rename], list[Fusion]]:
-    """What the mappings of a comparison say; `@FILE` means the lines of a file.
+    """Parse the mappings of a comparison; `@FILE` means the lines of a file.
 
     Raises:
         UsageError: one of them cannot be read; with its place.
@@ -133,7 +133,7 @@ def _fusion(source: MapText) -> Fusion:
 
 
 def _side(source: MapText, text: str, start: int) -> tuple[list[MappedName], str]:
-    """The modules of one side, and the leaf behind the last."""
+    """The modules of one side, and the leaf after the last."""
     paths, _, leaf = text.partition(":")
     found = []
     for path in paths.split("+"):
@@ -151,12 +151,12 @@ def _options(source: MapText, start: int, text: str) -> dict[str, int]:
     for option in text.split(","):
         name, equals, value = (part.strip() for part in option.partition("="))
         if name not in OPTIONS:
-            hint = nearest(name, OPTIONS) or "there are `dim` and `groups`"
+            hint = nearest(name, OPTIONS) or "the options are `dim` and `groups`"
             raise source.wrong(start, f"`{name}` is no option of a fusion; {hint}")
         if not equals or not re.fullmatch(r"-?[0-9]{1,4}", value):
             raise source.wrong(start, f"`{name}` takes a number, such as `{name}={1 if name == 'dim' else 12}`, not `{value}`")
         if name in found:
-            raise source.wrong(start, f"`{name}` is there twice")
+            raise source.wrong(start, f"`{name}` is given twice")
         found[name] = int(value)
         start += len(option) + 1
     return found

@@ -1,4 +1,4 @@
-"""One side of a comparison over layouts: what the ranks of a launch captured, as one process would have."""
+"""One side of a comparison across layouts: the captures of all ranks of a launch, as one process would have made them."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from probes.reader.ranks.merged_numbers import BY_ELEMENT, MERGES, merge_of
 from probes.run_directory.listing import Directory
 from probes.signature import DTYPES, Coord
 
-LOCAL = ("increment", "accumulated")  # stages of a gradient at which each rank has that of its own batch
-PLAIN_FLOATS = ("float16", "float32", "float64")  # whose bits are numbers that can be summed
+LOCAL = ("increment", "accumulated")  # stages of a gradient at which each rank has the gradient of its own batch
+PLAIN_FLOATS = ("float16", "float32", "float64")  # dtypes whose numbers can be summed
 TransformsOf = Callable[[str], Sequence[Mapping[str, Any]]]
 TIMES = ["epoch", "step", "microstep", "call", "backward"]
 
@@ -72,7 +72,7 @@ class MergedRun(ComparedRun):
         if (epoch, key) not in self._merged:
             self._merged = {
                 (epoch, key): MergedPart(key, self._by_epoch[epoch, key], self._transforms(key.probe), concat=self._concat)
-            }  # one at a time is in memory
+            }  # so that only one is in memory
         return self._merged[epoch, key]
 
     def table(self, group: Group, key: SeriesKey | None) -> CaptureTable:
@@ -81,7 +81,7 @@ class MergedRun(ComparedRun):
         return CaptureTable(self, places, [])
 
     def has_read(self, places: list[tuple[str, SeriesAddress]], size: int) -> None:
-        """Nothing is released: what was merged is not in a file."""
+        """Release nothing: merged captures are not in a file."""
 
 
 class MergedPart:
@@ -125,7 +125,7 @@ class MergedPart:
 
     @property
     def orders(self) -> NDArray[np.uint32]:
-        """(captures,) not known: the ranks took them side by side."""
+        """(captures,) not known: the ranks captured in parallel."""
         return np.full(len(self.clocks), UNKNOWN_ORDER, np.uint32)
 
     def elements(self, first: int, last: int) -> NDArray[Any]:
@@ -133,7 +133,7 @@ class MergedPart:
         return np.concatenate([np.empty(0, bits_dtype(self.dtype)), *(value.reshape(-1) for value in self._values[first:last])])
 
     def _value(self, clock: tuple[int, ...], found: dict[int, tuple[SeriesPart, int, StepIds | None]]) -> NDArray[Any]:
-        """What one process would have captured at a clock."""
+        """The capture that one process would have made at a clock."""
         values = {rank: _bits(part, index) for rank, (part, index, _) in sorted(found.items())}
         where = f"`{self.key}` at epoch {clock[0]}, step {clock[1]}"
         attrs = {rank: attrs_of(part, index) for rank, (part, index, _) in found.items()}
@@ -155,7 +155,7 @@ class MergedPart:
         return np.stack(list(values.values())) if len({value.shape for value in values.values()}) == 1 else next(iter(values.values()))
 
     def _merged_numbers(self, values: list[NDArray[Any]], *, divided: bool) -> NDArray[Any]:
-        """The numbers of the whole batch from those of each rank's rows; of gradients, where the loss of all ranks is a mean of theirs."""
+        """The numbers of the whole batch from those of each rank's rows; for gradients, the loss of all ranks is the mean of theirs."""
         numbers = MERGES[str(self._merges)](values)
         if divided and str(self._merges).startswith("norm") and self._merges != "norm l0":
             numbers = numbers / len(values)
@@ -176,7 +176,7 @@ class MergedPart:
         return put_together(blocks, first.placements, where, merge)
 
     def _mean(self, values: list[NDArray[Any]]) -> NDArray[Any]:
-        """The mean, in double precision; of equal numbers their own bits."""
+        """The mean, in double precision; equal numbers keep their bits."""
         if all(value.tobytes() == values[0].tobytes() for value in values):
             return values[0]
         if self.dtype not in PLAIN_FLOATS:
@@ -184,7 +184,7 @@ class MergedPart:
         return np.asarray(np.stack(values).astype(np.float64).mean(axis=0), values[0].dtype)
 
     def _joined(self, clock: tuple[int, ...], values: dict[int, NDArray[Any]], found: dict[int, Any], *, divided: bool) -> NDArray[Any]:
-        """The rows of all ranks, in the order of their sample ids where the run has them, else rank by rank."""
+        """The rows of all ranks, in the order of their sample ids if the run has them, else rank by rank."""
         rows = np.concatenate(list(values.values()))
         if divided and self.dtype in PLAIN_FLOATS:
             rows = (rows.astype(np.float64) / len(values)).astype(rows.dtype)

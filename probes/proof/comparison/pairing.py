@@ -1,4 +1,4 @@
-"""Which series of one run is which of another, and in what order they are looked at."""
+"""The series of one run that correspond to series of another, and their order."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Rename(NamedTuple):
 
 
 def parse_rename(text: str) -> Rename:
-    """What `OLD=NEW` means: a module path or its beginning, or `[path]:leaf` on both sides.
+    """Parse `OLD=NEW`: a module path or its beginning, or `[path]:leaf` on both sides.
 
     Raises:
         UsageError: it is not of this form.
@@ -59,12 +59,12 @@ def parse_rename(text: str) -> Rename:
 
 
 def canonical(target: str) -> str:
-    """A module path without the levels that wrappers bring."""
+    """A module path without the levels of wrappers."""
     return ".".join(level for level in target.split(".") if level not in WRAPPERS)
 
 
 def pair(a: Iterable[SeriesKey], b: Iterable[SeriesKey], renames: Sequence[Rename]) -> dict[SeriesKey, SeriesKey]:
-    """The series of the second run for those of the first that have one.
+    """Map the series of the first run to the corresponding ones of the second.
 
     Args:
         a: series of the first run.
@@ -103,13 +103,13 @@ def _check(renames: Sequence[Rename], used: set[Rename], found: Mapping[SeriesKe
 
 
 def is_parallel(keys: Iterable[SeriesKey]) -> bool:
-    """Whether all modules of a run are below the one of DataParallel."""
+    """Whether all modules of a run are below a wrapper of DataParallel."""
     listed = list(keys)
     return bool(listed) and all(key.target.split(".")[0] == DATA_PARALLEL for key in listed)
 
 
 def normalised(keys: Iterable[SeriesKey]) -> dict[SeriesKey, SeriesKey]:
-    """Series by the name that does not depend on wrappers; by their own where two would be one."""
+    """Series by their names without wrappers; by their own names if two would be equal."""
     listed = list(keys)
     parallel = is_parallel(listed)
     names: dict[SeriesKey, SeriesKey] = {}
@@ -136,14 +136,14 @@ class PlanOrder:
         self._modules: dict[str, int] = {path: index for index, path in reversed(list(enumerate(modules)))}
 
     def series(self, key: SeriesKey) -> tuple[Any, ...]:
-        """What to sort series by."""
+        """The sort key of series."""
         root, _, rest = key.leaf.partition(".")
         value = ROOTS.index(root) if root in ROOTS else len(ROOTS)
         probe = self._probes.get(key.probe, len(self._probes))
         return probe, key.probe, self._module(key.target), key.target, value, rest, key.phase != "train", key.phase
 
     def _module(self, target: str) -> int:
-        """The place of a module, or of the module a parameter belongs to."""
+        """The index of a module, or of the module of a parameter."""
         while target and target not in self._modules:
             target = target.rpartition(".")[0]
         return self._modules.get(target, len(self._modules))

@@ -1,4 +1,4 @@
-"""In what the provenance of two runs differs, the likely causes of a divergence first."""
+"""The differences in the provenance of two runs; likely causes of a divergence come first."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TABLES = (
     ("tensors", "name", ("role", "dtype", "shape", "trained", "same_as")),
 )
 
-# What is known to change numbers comes first, what only describes the run last. Times, ids and directories are never compared.
+# Settings that are known to change numbers come first, descriptions of the run last. Times, ids and directories are never compared.
 CAUSES = (
     "spec.identity",
     "spec.edits",
@@ -59,13 +59,13 @@ SURROUNDINGS = (
     "probes",
 )
 
-# Python starts these from the system's entropy, so that they differ in every pair of runs that do not seed them.
+# Python seeds these from the system's entropy, so they differ between all runs that do not seed them.
 UNSEEDED = ("python", "numpy")
 IF_DRAWN = "seeded differently; matters only if the data or the model draw from it"
 
 
 def provenance_differences(a: Mapping[str, Any], b: Mapping[str, Any], whole: Weights = ({}, {})) -> tuple[ProvenanceDifference, ...]:
-    """In what two manifests differ.
+    """The differences of two manifests.
 
     Args:
         a: the first manifest, as plain data; may be empty.
@@ -87,7 +87,7 @@ def _listed(places: Iterable[str], a: Mapping[str, Any], b: Mapping[str, Any]) -
 
 
 def _files(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[ProvenanceDifference]:
-    """The imported files that differ, where both runs have looked at them."""
+    """The imported files that differ, if both runs recorded them."""
     ours, theirs = _at(a, "code.modules"), _at(b, "code.modules")
     if ours is not None and theirs is not None:
         yield from _table("code.modules", *({one["name"]: one["sha256"] for one in side} for side in (ours, theirs)))
@@ -99,7 +99,7 @@ def _devices(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[ProvenanceD
 
 
 def _generators(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[ProvenanceDifference]:
-    """The generators that PyTorch itself does not draw from."""
+    """The generators that PyTorch itself does not use."""
     for one in _listed([f"random.digests.{name}" for name in _generator_names(a, b) if name in UNSEEDED], a, b):
         yield ProvenanceDifference(one.place, one.a, one.b, IF_DRAWN if NONE not in (one.a, one.b) else "")
 
@@ -109,7 +109,7 @@ def _generator_names(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[str]:
 
 
 def _empty(place: str, manifest: Mapping[str, Any]) -> str:
-    """What to call a value that is not there."""
+    """The text for a missing value."""
     if place == "code.argv" and _at(manifest, place) is not None:
         return "(no arguments)"
     if place == "code.git.diff.sha256" and _at(manifest, "code.git.dirty") is False:
@@ -144,14 +144,14 @@ def _text(value: Any, empty: str = NONE) -> str:
 
 
 def _lines(a: str, b: str) -> list[str]:
-    """Of two texts of many lines those lines that only one of them has."""
+    """The lines that only one of two long texts has."""
     ours, theirs = a.splitlines(), b.splitlines()
     alone = ([line.strip(" -") for line in mine if line not in other] for mine, other in ((ours, theirs), (theirs, ours)))
     return ["; ".join(lines) or "(nothing more)" for lines in alone]
 
 
 def _models(a: Mapping[str, Any], b: Mapping[str, Any], whole: Weights) -> Iterator[ProvenanceDifference]:
-    """The first places where models differ: modules, then tables of tensors, then weights."""
+    """The first differences of models: modules, then tables of tensors, then weights."""
     ours, theirs = ({model["name"]: model for model in side.get("models") or ()} for side in (a, b))
     for name in sorted({*ours, *theirs}):
         place = f"models.{name}" if name else "models"
@@ -165,7 +165,7 @@ def _models(a: Mapping[str, Any], b: Mapping[str, Any], whole: Weights) -> Itera
 
 
 def _weights(model: str, one: Mapping[str, Any], other: Mapping[str, Any], whole: Weights) -> tuple[dict[str, str], dict[str, str]]:
-    """What identifies the content of each tensor: its digest, or where it lies on ranks in two ways, the sum over its parts."""
+    """The identity of the content of each tensor: its digest, or if it lies on ranks in two ways, the sum over its parts."""
     ours, theirs = ({row["name"]: row for row in side.get("tensors") or () if row.get("same_as") is None} for side in (one, other))
     sums = [{tensor: found for (of, tensor), found in side.items() if of == model} for side in whole]
     by_sum = {name for name in {*sums[0], *sums[1]} if not _is_whole(name, ours, theirs)}
@@ -176,7 +176,7 @@ def _weights(model: str, one: Mapping[str, Any], other: Mapping[str, Any], whole
 
 
 def _is_whole(name: str, *sides: Mapping[str, Mapping[str, Any]]) -> bool:
-    """Whether the first rank of each run holds the tensor, and all of it."""
+    """Whether the first rank of each run holds the complete tensor."""
     return all(name in side and side[name].get("sharding") is None for side in sides)
 
 

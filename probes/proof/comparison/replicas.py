@@ -1,4 +1,4 @@
-"""Whether the replicas of a tensor are the same on all ranks of a launch, and where they first are not."""
+"""Comparison of the replicas of a tensor on all ranks of a launch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from probes.reader.ranks.full import Coordinate, sharding_of
 from probes.run_directory.attempts import ListedFile
 from probes.run_directory.listing import Directory
 
-LOCAL = ("increment", "accumulated")  # stages of a gradient at which each rank has its own
+LOCAL = ("increment", "accumulated")  # stages of a gradient at which each rank has its own gradient
 TIMES = ["epoch", "step", "microstep", "call", "backward"]
 
 
@@ -79,7 +79,7 @@ def _of_epoch(directory: Directory, files: list[ListedFile]) -> Iterator[Finding
 
 
 def _same_part(attrs: Mapping[str, Any]) -> Coordinate | None:
-    """What ranks with the same part of a tensor have in common: their coordinates in the dimensions of the mesh that cut it."""
+    """The coordinates that ranks with the same part of a tensor share: those in the dimensions of the mesh that shard it."""
     found = sharding_of(attrs)
     if found is None:
         return None

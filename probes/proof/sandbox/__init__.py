@@ -1,1 +1,1 @@
-"""What the kernel keeps a process from that reads the files of strangers."""
+"""Confinement by the kernel of a process that reads untrusted files."""

@@ -1,4 +1,4 @@
-"""Have the kernel keep this process from writing files, running programs and using the network, for as long as it lives.
+"""Let the kernel keep this process from writing files, running programs and using the network, permanently.
 
 Landlock (Linux 5.13) refuses to write, create, remove or run any file. A seccomp filter refuses what Landlock does not know: mode, owner,
 times and attributes of files, sockets, new processes and programs, io_uring, and memory, signals and limits of other processes.
@@ -15,15 +15,15 @@ from struct import pack
 PROTECTIONS = ("files", "network")
 
 _NO_NEW_PRIVILEGES, _SET_SECCOMP, _FILTER = 38, 22, 2
-_CREATE_RULESET, _RESTRICT_SELF = 444, 446  # the same numbers on every architecture
+_CREATE_RULESET, _RESTRICT_SELF = 444, 446  # system call numbers that are equal on every architecture
 _VERSION_ONLY = 1
-_FILES = 0x1FFF & ~0b1100  # every right of the first version but to read files and to list directories
+_FILES = 0x1FFF & ~0b1100  # every right of the first version except reading files and listing directories
 _RIGHTS_SINCE = {2: 1 << 13, 3: 1 << 14}  # moving files between directories, truncating them
 _TCP = 0b11  # bind and connect, since version 4
 _SCOPES = 0b11  # abstract sockets and signals, since version 6
 
 
-# The numbers of a system call on x86_64 and on aarch64, which lacks some.
+# Numbers of system calls on x86_64 and on aarch64, which lacks some of them.
 _REFUSED: dict[str, tuple[int, int | None]] = {
     "socket": (41, 198), "socketpair": (53, 199), "bind": (49, 200), "listen": (50, 201), "accept": (43, 202),
     "accept4": (288, 242), "connect": (42, 203), "sendto": (44, 206), "sendmsg": (46, 211), "execve": (59, 221),
@@ -38,19 +38,19 @@ _REFUSED: dict[str, tuple[int, int | None]] = {
     "setxattr": (188, 5), "lsetxattr": (189, 6), "fsetxattr": (190, 7), "removexattr": (197, 14), "lremovexattr": (198, 15),
     "fremovexattr": (199, 16), "shmget": (29, 194), "semget": (64, 190), "msgget": (68, 186), "mq_open": (240, 180),
 }  # fmt: skip
-_REFUSED_EVERYWHERE = {  # those of later kernels have one number on all architectures
+_REFUSED_EVERYWHERE = {  # system calls of later kernels have one number on all architectures
     "pidfd_send_signal": 424, "io_uring_setup": 425, "open_tree": 428, "move_mount": 429, "fsopen": 430, "fsconfig": 431, "fsmount": 432,
     "fspick": 433, "pidfd_open": 434, "pidfd_getfd": 438, "mount_setattr": 442, "fchmodat2": 452, "setxattrat": 463, "removexattrat": 466,
     "file_setattr": 469,
 }  # fmt: skip
-_ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # as a filter names them, in the order of the numbers
-_CLONE, _PRLIMIT = (56, 220), (302, 261)  # refused but for threads, and for this process itself
-_CLONE3 = 435  # its flags are in memory, where a filter cannot look; glibc uses `clone` if a kernel does not know it
+_ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # as in a filter, in the order of the numbers
+_CLONE, _PRLIMIT = (56, 220), (302, 261)  # refused except for threads, and for this process itself
+_CLONE3 = 435  # its flags are in memory, which a filter cannot read; glibc uses `clone` if the kernel lacks it
 _LOAD, _EQUAL, _AT_LEAST, _HAS_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
-_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16  # where a filter finds them; of the argument the lower half
+_NUMBER, _ARCHITECTURE, _FIRST_ARGUMENT = 0, 4, 16  # offsets in the filter's data; of the argument the lower half
 _ALLOW, _REFUSE, _UNKNOWN = 0x7FFF0000, 0x00050001, 0x00050026  # the second is EPERM, the third ENOSYS
 _THREAD = 0x10000  # CLONE_THREAD
-_OTHER_NUMBERING = 0x40000000  # of the x32 calls of x86_64
+_OTHER_NUMBERING = 0x40000000  # the x32 system calls of x86_64
 
 
 def confine() -> tuple[str, ...]:
@@ -63,7 +63,7 @@ def confine() -> tuple[str, ...]:
         libc = ctypes.CDLL(None, use_errno=True)
         if libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0):
             return ()
-    except (OSError, AttributeError):  # no Linux
+    except (OSError, AttributeError):  # not Linux
         return ()
     steps: dict[str, Callable[[ctypes.CDLL], bool]] = {"files": _no_files, "network": _no_network}
     return tuple(name for name in PROTECTIONS if steps[name](libc))

@@ -1,1 +1,1 @@
-"""What is recorded of parameters and buffers: their bytes, and a sum that does not depend on how they lie on ranks."""
+"""The recorded identity of parameters and buffers: digests of their bytes, and sums that are independent of the layout on ranks."""

@@ -1,4 +1,4 @@
-"""A sum over the elements of a tensor by their places: the sums of its parts make that of the whole, however it is cut.
+"""A position-dependent sum over the elements of a tensor: the sums of its parts add up to that of the whole, for any sharding.
 
 `schemas/weights.v1.md` defines it. A part of a tensor is summed without the other parts, so that no rank has to wait for another one.
 """
@@ -19,12 +19,12 @@ from probes.run_directory.launch.whole_weights import LANES, MODULUS
 Places = NDArray[np.int64]
 Numbers = NDArray[np.uint64]
 
-_LIMB = 21  # bits; a word of 16 bits times a limb, 65,536 times, stays below 2^53, so that doubles are exact
+_LIMB = 21  # bits; the sum of 65,536 products of a word of 16 bits and a limb stays below 2^53, so doubles are exact
 _LIMBS = 3
 _COLUMNS = 1 << 16
-_SLAB = 1 << 20  # elements, whose keys are in memory at a time
-_WORDS = 1 << 17  # of one product: 1 MB of doubles stays in a cache
-_WIDE = 256  # columns from which a product of matrices is worth its start
+_SLAB = 1 << 20  # elements whose keys are in memory at a time
+_WORDS = 1 << 17  # for one product: 1 MB of doubles stays in a cache
+_WIDE = 256  # number of columns from which a matrix product is faster
 
 
 def element_sum(dense: Tensor, places: Sequence[Places]) -> list[int]:
@@ -41,7 +41,7 @@ def element_sum(dense: Tensor, places: Sequence[Places]) -> list[int]:
 
 
 def _slabs(dense: Tensor, places: Sequence[Places]) -> Iterator[tuple[Tensor, list[Places]]]:
-    """Slices along the first axis that has more than one row, so that the keys need little memory; none of an empty part."""
+    """Slices along the first axis with more than one row, so that the keys need little memory; none for an empty part."""
     if not dense.numel():
         return
     axis = next((at for at, rows in enumerate(places) if len(rows) > 1), None)
@@ -70,7 +70,7 @@ def _slab_sum(dense: Tensor, places: Sequence[Places]) -> list[int]:
 
 
 def _words(dense: Tensor, last: int) -> Tensor:
-    """The elements of each row as whole numbers: bytes of a dtype of one byte, else signed words of two bytes, the lowest first."""
+    """The elements of each row as integers: bytes for dtypes of one byte, else signed words of two bytes, the lowest first."""
     rows = dense.reshape(-1, last)
     return rows.view(torch.uint8 if dense.element_size() == 1 else torch.int16)
 
@@ -113,19 +113,19 @@ def _products(matrix: Tensor, columns: Numbers) -> Numbers:
 
 
 def _home(device: torch.device) -> torch.device:
-    """Where products are computed: MPS has no doubles, and cuBLAS refuses products under deterministic algorithms."""
+    """The device for products: MPS has no doubles, and cuBLAS refuses products under deterministic algorithms."""
     there = device.type == "cuda" and not torch.are_deterministic_algorithms_enabled()
     return device if there else torch.device("cpu")
 
 
 def _limbs(keys: Numbers) -> NDArray[np.float64]:
-    """The keys in pieces of 21 bits, those of a piece side by side."""
+    """The keys in limbs of 21 bits, those of one limb side by side."""
     mask = np.uint64((1 << _LIMB) - 1)
     return np.concatenate([(keys >> np.uint64(_LIMB * at)) & mask for at in range(_LIMBS)], axis=1).astype(np.float64)
 
 
 def _joined(exact: NDArray[np.int64]) -> Numbers:
-    """The products with keys, from those with their pieces, which may be negative."""
+    """The products with keys, from the products with their limbs, which may be negative."""
     parts = np.mod(exact, MODULUS).astype(np.uint64)
     found = parts[:, :LANES]
     for at in range(1, _LIMBS):
@@ -134,7 +134,7 @@ def _joined(exact: NDArray[np.int64]) -> Numbers:
 
 
 def _times(a: Numbers, b: Numbers | np.uint64) -> Numbers:
-    """Products in the field of 2^61-1, of which 2^61 is 1: 31 bits and the rest of each factor at a time.
+    """Products in the field of 2^61-1, in which 2^61 is 1: 31 bits and the rest of each factor are multiplied separately.
 
     Factors and results are below 2^61 + 8; what is a whole modulus too large is the same number of the field.
     """
@@ -150,18 +150,18 @@ def _folded(number: Numbers) -> Numbers:
 
 
 def _added(column: Numbers) -> int:
-    """The sum of many numbers by halves, as a sum of eight of them leaves 64 bits."""
+    """The sum of many numbers by halves, because a sum of eight of them exceeds 64 bits."""
     low = int((column & np.uint64((1 << 32) - 1)).sum())
     return low + (int((column >> np.uint64(32)).sum()) << 32)
 
 
 def whole_places(shape: Sequence[int]) -> list[Places]:
-    """The places of a tensor that is not cut."""
+    """The places of a tensor that is not sharded."""
     return [np.arange(size) for size in shape]
 
 
 def part_places(placements: Sequence[str], mesh: Sequence[int], coordinate: Sequence[int], shape: Sequence[int]) -> list[Places] | None:
-    """Where the part of one rank is in the whole, by axis; None if a placement does not cut a tensor in parts.
+    """The place of the part of one rank in the whole, by axis; None if a placement does not shard a tensor.
 
     A tensor is cut along the first dimension of the mesh first; a strided shard is cut last.
 

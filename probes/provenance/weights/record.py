@@ -1,4 +1,4 @@
-"""Digests and sums of what is in parameters and buffers, read without touching the model."""
+"""Digests and sums of the contents of parameters and buffers; the model does not change."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PIECE_BYTES = 64 << 20
 
 
 class ModuleNode(Protocol):
-    """Where a module stands in a tree."""
+    """The interface of a module in a tree."""
 
     @property
     def module(self) -> Module:
@@ -108,7 +108,7 @@ def type_name(module: Module) -> str:
 
 
 def _tensors(tree: ModuleTree) -> Iterator[tuple[str, str, Tensor, str | None]]:
-    """Name, role, tensor and the name it was first met under."""
+    """Name, role, tensor and the name under which it was first found."""
     first: dict[int, str] = {}
     for path, node in tree.nodes.items():
         for role, table in (("parameter", node.module._parameters), ("buffer", node.module._buffers)):
@@ -148,7 +148,7 @@ def _tensor_record(
 
 
 def _sharding(tensor: Tensor) -> ShardingRecord | None:
-    """How a DTensor lies on the ranks; None for any other tensor, and on a rank outside of its mesh."""
+    """The layout of a DTensor on the ranks; None for any other tensor, and on a rank outside of its mesh."""
     if not (hasattr(tensor, "placements") and hasattr(tensor, "device_mesh")):
         return None
     mesh: Any = tensor.device_mesh
@@ -164,11 +164,11 @@ def _part_places(sharding: ShardingRecord, tensor: Tensor) -> list[Places] | Non
 
 
 def _sum(dense: Tensor, tensor: Tensor, sharding: ShardingRecord | None) -> str | None:
-    """The sum of what this rank holds; None of parts whose places in the whole are not known."""
+    """The sum of the elements that this rank holds; None if their places in the whole are not known."""
     places = whole_places(tensor.shape) if sharding is None else _part_places(sharding, tensor)
     if places is None or tuple(dense.shape) != tuple(map(len, places)):
         return None
-    with torch.no_grad(), suppress(RuntimeError, NotImplementedError):  # of a dtype that torch does not let be seen as words
+    with torch.no_grad(), suppress(RuntimeError, NotImplementedError):  # of a dtype that torch cannot view as words
         return sum_text(element_sum(dense, places))
     return None
 

@@ -77,7 +77,7 @@ def _pieces(captures: SelectedCaptures, elements: int) -> Iterator[tuple[SeriesP
 
 
 def _cut(ends: NDArray[np.int64], elements: int) -> Iterator[tuple[int, int]]:
-    """Cut captures, of which the running sum of elements is known, into ranges of at most `elements`, or of one capture."""
+    """Divide captures, given the running sum of their elements, into ranges of at most `elements`, or of one capture."""
     low, done = 0, 0
     while low < len(ends):
         high = max(int(np.searchsorted(ends, done + elements, side="right")), low + 1)

@@ -76,7 +76,7 @@ def _refuse_wide(kind: str, wide: bool) -> None:
 
 @contextmanager
 def _replacing_folder(path: Path) -> Iterator[Path]:
-    """Make a temporary folder that is renamed once it is complete; a folder that is there is replaced only if it is a zarr group."""
+    """Make a temporary folder that is renamed once it is complete; an existing folder is replaced only if it is a zarr group."""
     if path.exists() and not any((path / name).is_file() for name in ("zarr.json", ".zgroup")):
         raise UsageError(f'"{path}" exists and is not a zarr group; choose another name')
     temporary, before = (path.with_name(f".{path.name}.{os.getpid()}.{word}.tmp") for word in ("new", "old"))
@@ -93,12 +93,12 @@ def _replacing_folder(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def _replacing(path: Path) -> Iterator[IO[bytes]]:
-    """Open a temporary file that is renamed once it is complete; a link stays, and a pipe or a device is written to."""
+    """Open a temporary file that is renamed once it is complete; links stay, and pipes and devices are written to directly."""
     if path.exists() and not path.is_file():
         with path.open("wb") as stream:
             yield stream
         return
-    target = path.resolve()  # whoever may write to /dev could else replace /dev/stdout
+    target = path.resolve()  # else a user who may write to /dev could replace /dev/stdout
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("xb") as stream:

@@ -16,12 +16,12 @@ from probes.reader.export.value_column import Numeric, as_column, joint_dtype
 from probes.reader.frame import CLOCK, NAMES, Label, whole
 from probes.reader.series import Series
 
-ROWS = 1 << 18  # of a table in memory: some 30 MB with all columns
+ROWS = 1 << 18  # rows of a table in memory: some 30 MB with all columns
 
 
 @dataclass(frozen=True)
 class Axes:
-    """The axes of the captures of a series that have some number of them.
+    """The axes of the captures of a series with some number of axes.
 
     Attributes:
         names: a name for each.
@@ -65,14 +65,14 @@ class LongTable:
 
     @cached_property
     def labels(self) -> tuple[Label, ...]:
-        """The different labels; texts unless all are numbers."""
+        """The distinct labels; as texts unless all are numbers."""
         found: dict[Label, None] = dict.fromkeys(label for axes in self.axes.values() for label in axes.labels)
         plain = all(not isinstance(label, str) for label in found)
         return tuple(found) if plain else tuple(dict.fromkeys(str(label) for label in found))
 
     @cached_property
     def words(self) -> dict[str, tuple[str, ...]]:
-        """The different texts of each column that names a series."""
+        """The distinct texts of each column that names a series."""
         return {name: tuple(dict.fromkeys(getattr(one.key, name) for one in self.series)) for name in NAMES}
 
     @property
@@ -166,11 +166,11 @@ def _axes_of(series: Series) -> Iterator[tuple[int, Axes]]:
 
 
 def fits(shapes: Sequence[tuple[int, ...]], axis: int, labels: int) -> bool:
-    """Whether an axis has as many places as labels in all shapes."""
+    """Whether the number of labels equals the size of an axis in all shapes."""
     return {shape[axis] for shape in shapes} == {labels}
 
 
 def _variants(name: str) -> Iterator[str]:
-    """A name, and the same with a number behind it."""
+    """A name, and the name with a number appended."""
     yield name
     yield from (f"{name}_{number}" for number in range(1, 1 << 16))

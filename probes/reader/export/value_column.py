@@ -13,11 +13,11 @@ from probes.errors import UsageError
 from probes.reader.series import Series
 
 Numeric = np.dtype[Any]
-EXACT = 1 << 53  # the largest integer up to which float64 holds all
+EXACT = 1 << 53  # float64 holds all integers up to this one
 
 
 def joint_dtype(series: Sequence[Series]) -> Numeric:
-    """The dtype of a column that takes the numbers of all series; float16 is widened, since few readers know it.
+    """The dtype of a column for the numbers of all series; float16 is widened, because few readers support it.
 
     Raises:
         UsageError: a series holds complex numbers, which tables do not have.

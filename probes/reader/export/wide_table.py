@@ -18,7 +18,7 @@ from probes.reader.frame import whole
 from probes.reader.series import Series
 
 MOST_COLUMNS = 10_000
-CELLS = 1 << 20  # of a table in memory
+CELLS = 1 << 20  # limit for a table in memory
 ORDER = ("phase", "epoch", "rank", "step", "microstep", "call", "backward", "global_step")
 CLOCK = ORDER[1:]
 
@@ -84,7 +84,7 @@ class WideTable:
 
     @cached_property
     def columns(self) -> dict[str, list[_ColumnGroup]]:
-        """The series whose numbers go into a column, by its name: those of several phases, or dtypes, share one."""
+        """The series whose numbers go into a column, by its name: several phases or dtypes may share one."""
         found: dict[str, list[_ColumnGroup]] = {}
         for block in self.blocks:
             for name in block.names:

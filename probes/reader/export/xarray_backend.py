@@ -99,7 +99,7 @@ class _Where:
 
 
 class _LazyCaptures(BackendArray):
-    """(step, *shape) captures of one series, of which those that are asked for are read."""
+    """(step, *shape) captures of one series; only requested ones are read."""
 
     def __init__(self, series: Series, where: _Where) -> None:
         self.where = where
@@ -110,7 +110,7 @@ class _LazyCaptures(BackendArray):
         self.dtype = values_dtype(series.dtype)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the open files."""
+        """The state without open files."""
         return {**self.__dict__, "series": None}
 
     def __getitem__(self, key: indexing.ExplicitIndexer) -> Any:
@@ -123,7 +123,7 @@ class _LazyCaptures(BackendArray):
         with READING:
             self.series = self.series or self.where.run().find(self.word)
             found = self.series.take(captures) if len(captures) else np.empty((0, *self.shape[1:]), self.dtype)
-        for axis, index in enumerate(rest, 1):  # one after the other: the indices of several axes are a grid
+        for axis, index in enumerate(rest, 1):  # one axis after the other: the indices of several axes form a grid
             found = found[(slice(None),) * axis + (index if isinstance(index, slice) else np.atleast_1d(index),)]
         scalars = tuple(axis for axis, index in enumerate(key) if not isinstance(index, slice) and np.ndim(index) == 0)
         return found[back.reshape(-1)].squeeze(scalars)
@@ -166,7 +166,7 @@ def _one(run: Any, group: str) -> Series:
 
 
 def _distinct(series: Series, known: dict[str, Axis]) -> Iterator[str]:
-    """The names of the axes of a series, with a number behind those that have another size, or other labels, in another variable."""
+    """The names of the axes of a series; an axis that has another size or labels in another variable gets a number."""
     shape = series.shapes[0]
     for name, size in zip(axis_names(series.dims, len(shape)), shape, strict=True):
         axis = (size, series.signature.coords.get(name, ()))

@@ -37,7 +37,7 @@ def write_zarr(folder: Path, series: Sequence[Series], *, about: Mapping[str, st
     several = {one.key for one in series if sum(one.key == other.key for other in series) > 1}
     for one, shape in with_progress([*zip(series, shapes, strict=True)], "series"):
         name = group_name(one.key, one.dtype if one.key in several else "")
-        name = f"%5F{name[1:]}" if name.startswith("__") else name  # zarr keeps such names for itself
+        name = f"%5F{name[1:]}" if name.startswith("__") else name  # zarr reserves such names
         group = root.require_group(escape(one.key.probe)).require_group(name)
         group.attrs.update({**one.key._asdict(), "torch_dtype": one.dtype})
         _write_series(group, one, shape)

@@ -1,4 +1,4 @@
-"""A run that another process is writing: what it has captured so far, and how fast."""
+"""A run that another process is writing: its captures so far, and its speed."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from probes.run_directory.launch.run_head import head_of
 from probes.run_directory.ledger_lines import LedgerContents, breaches, read_ledger
 from probes.run_directory.listing import Directory, is_run
 
-WINDOW = 10.0  # seconds over which captures a second are counted
-LAST_FILES = 8  # epochs whose ends are asked for events and verdicts
-MOST_FILLED = 64  # series whose numbers are read out of sealed files
+WINDOW = 10.0  # seconds over which the rate of captures is measured
+LAST_FILES = 8  # number of last epochs whose files are read for events and verdicts
+MOST_FILLED = 64  # limit of series whose numbers are read from sealed files
 
 
 @dataclass
 class RunProgress:
-    """What is known of a run at one moment.
+    """The state of a run at one moment.
 
     Attributes:
         run: the run directory.
@@ -76,7 +76,7 @@ class RunProgress:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more will come."""
+        """Whether the run is over."""
         return self.state not in ("waiting", "running", "elsewhere")
 
     def as_dict(self) -> dict[str, Any]:
@@ -104,7 +104,7 @@ class FollowedRun:
         self._series: dict[SeriesKey, FollowedSeries] = {}
         self._tails: dict[str, JournalTail] = {}
         self._refused: dict[str, str] = {}
-        self._counts: dict[Stem, list[int]] = {}  # captures and bytes of every journal that was seen
+        self._counts: dict[Stem, list[int]] = {}  # captures and bytes of every journal so far
         self._steps: dict[tuple[int, str], dict[str, Any]] = {}
         self._events: list[dict[str, Any]] = []
         self._gaps: dict[tuple[str, ...], int] = {}
@@ -115,7 +115,7 @@ class FollowedRun:
         self._samples: deque[tuple[float, int, int]] = deque()
 
     def look(self) -> RunProgress:
-        """What is known now."""
+        """The current state."""
         found = RunProgress(str(self.path))
         if not self.path.is_dir() or not is_run(self.path):
             found.free = _free(self.path)
@@ -124,7 +124,7 @@ class FollowedRun:
         if not self._filled:
             self._filled = True
             self._fill()
-        life, found.writer = life_of(self.path)  # before the files: of a run that ends meanwhile nothing is missed
+        life, found.writer = life_of(self.path)  # before the files, so that nothing of a run that ends meanwhile is missed
         self._follow(found)
         self._read_ledgers(found)
         self._rates(found)
@@ -168,7 +168,7 @@ class FollowedRun:
             if refused.code != "journal-empty":
                 self._refused[path.name] = str(refused)
             return
-        except ProbesError:  # another name, or sealed since the names were read
+        except ProbesError:  # renamed or sealed after the names were read
             return
         self._counts[stem] = [0, 0]
         newest = max((step["epoch"] for step in self._steps.values()), default=-1)
@@ -176,7 +176,7 @@ class FollowedRun:
             self._steps.clear()
 
     def _take(self, tail: JournalTail, steps: list[CommittedStep]) -> None:
-        """Count the captures of steps, and take a number of each of the last captures of every series."""
+        """Count the captures of steps, and record a number of each of the last captures of every series."""
         if not steps:
             return
         stem = parse_stem(tail.path.name)
@@ -199,7 +199,7 @@ class FollowedRun:
             self._note(stem, step)
 
     def _note(self, stem: Stem, step: CommittedStep) -> None:
-        """Keep what the writer said of a step, and where the run is."""
+        """Record the annex of a step, and the place in the run."""
         self._events += [event for event in _listed(step.annex.get("events")) if isinstance(event, dict)]
         for *place, times in step.annex.get("gaps", ()):
             self._gaps[tuple(place)] = self._gaps.get(tuple(place), 0) + times
@@ -236,7 +236,7 @@ class FollowedRun:
         found.missing = list(dict.fromkeys([*self._ended[2], *in_words(gaps)]))
 
     def _ledger(self, path: Path) -> LedgerContents:
-        """A ledger; read again only where it has changed."""
+        """A ledger; read again only if it has changed."""
         status = path.stat()
         mark = status.st_size, status.st_mtime_ns
         if path not in self._ledgers or self._ledgers[path][0] != mark:
@@ -244,7 +244,7 @@ class FollowedRun:
         return self._ledgers[path][1]
 
     def _read_ends(self, found: RunProgress) -> None:
-        """Ask the files of the last epochs for their ends."""
+        """Read the ends of the last epochs from their files."""
         try:
             directory = Directory(self.path)
             closings = closings_of(directory, [one for one in directory.current if one.sealed][-LAST_FILES:])
@@ -254,7 +254,7 @@ class FollowedRun:
         self._ended = trigger_events(closings), rule_verdicts(closings), in_words(missing_of(closings))
 
     def _fill(self) -> None:
-        """Take the last numbers of some series out of files that were sealed before the first look."""
+        """Read the last numbers of some series from files that were sealed before the first look."""
         try:
             run = RunReader(Directory(self.path), Selection())
             sealed = [epoch for epoch, state in run.state.items() if state != UNSEALED][-LAST_FILES:]
@@ -262,7 +262,7 @@ class FollowedRun:
                 if len(many):
                     self._series[many.key] = followed(many)
         except (FileRefused, StorageError, OSError):
-            return  # the ledgers and the ends of the files are read next, and say it
+            return  # reading the ledgers and the ends of the files reports it
 
     def _rates(self, found: RunProgress) -> None:
         now = monotonic()

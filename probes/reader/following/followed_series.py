@@ -17,8 +17,8 @@ from probes.reader.plot.layers_plot import PREFERRED
 from probes.reader.series import Series
 from probes.signature import DTYPES
 
-KEPT = 120  # numbers of a series
-LARGEST = 1 << 20  # bytes of a capture whose mean is taken; of larger ones only the size is shown
+KEPT = 120  # limit of numbers of a series
+LARGEST = 1 << 20  # limit of bytes of a capture whose mean is computed; of larger ones only the size is shown
 
 
 class FollowedSeries:
@@ -81,7 +81,7 @@ def labels_of(dims: Any, coords: Any) -> tuple[str, ...]:
 
 
 def nbytes_of(about: Mapping[str, Any]) -> int:
-    """Bytes of a capture of a descriptor."""
+    """Bytes of a capture with this descriptor."""
     return int(DTYPES[about["dtype"]].itemsize * prod(about["shape"]))
 
 

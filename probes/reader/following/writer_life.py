@@ -1,4 +1,4 @@
-"""Whether the process that writes a run still runs, found out without a lock and without a file."""
+"""Whether the process that writes a run still runs, determined without a lock and without writing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ALIVE, DEAD, UNKNOWN, NOBODY = "alive", "dead", "unknown", "nobody"
 
 
 def life_of(directory: Path) -> tuple[str, str]:
-    """What is known of the processes that own a run directory, and the first of them in words.
+    """The state of the processes that own a run directory, and the first of them in words.
 
     Another look than that of `FoundClaim.life`, which takes a shared lock for a moment: who follows a run only looks.
 

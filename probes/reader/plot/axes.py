@@ -1,4 +1,4 @@
-"""Axes of matplotlib, and what all pictures share."""
+"""Axes of matplotlib, and common parts of all pictures."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from probes.optional_package import import_optional
 
-MOST_COLUMNS = 2000  # of a heat map: more than a screen has
-DECADES = 1000  # between the smallest and the largest positive number, from which colors are logarithmic
+MOST_COLUMNS = 2000  # limit of cells of a heat map: more than a screen has
+DECADES = 1000  # ratio of the largest to the smallest positive number from which colors are logarithmic
 GAP = "0.8"  # gray of cells without a finite number
 
 

@@ -61,7 +61,7 @@ def _in_order(series: DrawnSeries) -> list[tuple[bool, int, str]]:
 
 
 def _name(series: DrawnSeries, among: Sequence[DrawnSeries]) -> str:
-    """The name of a row, without what all rows have in common; a long one is cut."""
+    """The name of a row, without the part that all rows share; a long name is cut."""
     word = series.word
     probe = f"{series.key.probe}/"
     found = word.removeprefix(probe) if all(one.key.probe == series.key.probe for one in among) else word
@@ -69,7 +69,7 @@ def _name(series: DrawnSeries, among: Sequence[DrawnSeries]) -> str:
 
 
 def _default(series: DrawnSeries) -> str | None:
-    """The label to draw where none was chosen."""
+    """The label to draw if none was chosen."""
     labels = _known(series)
     return next((label for label in PREFERRED if label in labels), labels[0] if labels else None)
 

@@ -14,12 +14,12 @@ from probes.reader.plot.axes import GAP, axes_or_new, heat_map
 from probes.reader.selected import Capture
 from probes.signature import Signature
 
-FEW = 12  # numbers of a capture that are drawn as lines
+FEW = 12  # limit of numbers of a capture that are drawn as lines
 MOST_IMAGES = 64
 
 
 class DrawnSeries(Protocol):
-    """What is drawn: the part of a `Series` that pictures need."""
+    """The part of a `Series` that pictures need."""
 
     @property
     def key(self) -> SeriesKey:
@@ -43,7 +43,7 @@ class DrawnSeries(Protocol):
 
     @property
     def clocks(self) -> NDArray[Any]:
-        """(captures,) where they were taken."""
+        """(captures,) their clocks."""
 
     def masked(self) -> np.ma.MaskedArray[Any, Any]:
         """All captures in one array."""
@@ -52,7 +52,7 @@ class DrawnSeries(Protocol):
         """One capture."""
 
     def __len__(self) -> int:
-        """How many there are."""
+        """The number of captures."""
 
 
 def plot_series(series: DrawnSeries, axes: Any = None, capture: int = -1) -> Any:
@@ -104,7 +104,7 @@ def _labels(series: DrawnSeries) -> list[str]:
 
 
 def _by_step(steps: NDArray[Any], rows: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """One column for each step: of several captures in a step, such as later calls, the last."""
+    """One column for each step; of several captures in a step, such as later calls, the last."""
     order = np.argsort(steps, kind="stable")
     last = np.append(np.diff(steps[order]) != 0, True)
     return steps[order][last], rows[:, order][:, last]
@@ -127,7 +127,7 @@ def _lines(axes: Any, steps: NDArray[Any], values: NDArray[Any], labels: list[st
 
 
 def _histogram(axes: Any, steps: NDArray[Any], values: NDArray[Any], labels: list[str]) -> Any:
-    """The share of each bin over time; what is outside of the bounds, and NaN, is said above."""
+    """The share of each bin over time; the shares outside of the bounds, and of NaN, are in the title."""
     steps, counts = _by_step(steps, values.T)
     inner = [label.strip("[])").split(", ") for label in labels[1:-2]]
     edges = np.array([*(float(low) for low, _ in inner), float(inner[-1][1])])

@@ -1,1 +1,1 @@
-"""What the ranks of a launch captured of one tensor, as one."""
+"""Captures of one tensor on several ranks, joined."""

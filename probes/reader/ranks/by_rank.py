@@ -1,4 +1,4 @@
-"""One series with its ranks along an axis of their own."""
+"""One series with an additional axis for its ranks."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class SeriesOfRanks(Mapping[int, Of]):
             MissingExtra: xarray is not installed.
         """
         package = import_optional("xarray", "xarray", "`SeriesOfRanks.xarray`")
-        self.numpy()  # says what does not fit, in our words
+        self.numpy()  # raises an error of this package if something does not fit
         arrays = [series.xarray().drop_vars("rank") for series in self.values()]
         found: xarray.DataArray = package.concat(
             arrays, package.Variable("rank", list(self)), coords="minimal", compat="override", join="override"

@@ -1,4 +1,4 @@
-"""The whole of a distributed tensor, put together from what each rank captured of it."""
+"""A whole distributed tensor, joined from the captures of all ranks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ REDUCTIONS: Mapping[str, Callable[[NDArray[Any]], NDArray[Any]]] = {
 
 
 class Sharding(NamedTuple):
-    """How a distributed tensor lies on the ranks, as one of them recorded it.
+    """The layout of a distributed tensor on the ranks, as one rank recorded it.
 
     Attributes:
         placements: one for each dimension of the mesh: `S(0)`, `S(0, 2)` (strided), `R` or `P(sum)`.
@@ -51,7 +51,7 @@ class Sharding(NamedTuple):
 
 
 class FullCapture(NamedTuple):
-    """A distributed tensor, put together.
+    """A joined distributed tensor.
 
     Attributes:
         value: the whole; owned by the caller.
@@ -63,7 +63,7 @@ class FullCapture(NamedTuple):
 
 
 def sharding_of(attrs: Mapping[str, Any]) -> Sharding | None:
-    """How the tensors of a series lie on the ranks; None for a tensor that is not distributed.
+    """The layout of the tensors of a series on the ranks; None for a tensor that is not distributed.
 
     Raises:
         UsageError: the file says so in a way that cannot be read.
@@ -83,7 +83,7 @@ def sharding_of(attrs: Mapping[str, Any]) -> Sharding | None:
 
 
 def full_captures(key: SeriesKey, chosen: Sequence[Chosen]) -> Iterator[FullCapture]:
-    """Every distributed tensor of a series, put together; memory is that of one.
+    """Join every distributed tensor of a series; needs memory for one.
 
     Args:
         key: name of the series.
@@ -108,14 +108,14 @@ def full_captures(key: SeriesKey, chosen: Sequence[Chosen]) -> Iterator[FullCapt
 
 
 class _Placed(NamedTuple):
-    """How captures lie on the ranks, and how their parts make one; a tensor that is not distributed has no sharding."""
+    """The layout of captures on the ranks, and the merge of their parts; a tensor that is not distributed has no sharding."""
 
     sharding: Sharding | None
     merges: str
 
 
 class _Block(NamedTuple):
-    """What one rank captured at a clock."""
+    """The capture of one rank at a clock."""
 
     chosen: Chosen
     position: int
@@ -137,7 +137,7 @@ def _whole(key: SeriesKey, blocks: Sequence[_Block], where: str) -> NDArray[Any]
 
 
 def one_sharding(shardings: Iterable[Sharding | None], where: str) -> Sharding:
-    """The sharding that all ranks have, but for their coordinates.
+    """The sharding of all ranks, without their coordinates.
 
     Raises:
         UsageError: ranks have the tensor in different ways.
@@ -149,7 +149,7 @@ def one_sharding(shardings: Iterable[Sharding | None], where: str) -> Sharding:
 
 
 def merge_named(key: SeriesKey, kinds: set[str]) -> Merge | None:
-    """What makes one of the results of transforms on parts; None for the parts themselves.
+    """The function that merges results of transforms on parts; None for the parts themselves.
 
     Raises:
         UsageError: these results cannot be merged.
@@ -171,7 +171,7 @@ def _value(key: SeriesKey, block: _Block) -> NDArray[Any]:
 
 
 def put_together(blocks: Blocks, placements: Sequence[str], where: str, merge: Merge | None = None) -> NDArray[Any]:
-    """Put the blocks of one tensor together, one dimension of the mesh after the other.
+    """Join the blocks of one tensor, one dimension of the mesh after the other.
 
     A tensor is cut along the first dimension of the mesh first, so the last is put together first; a strided shard was cut last.
 
@@ -214,6 +214,6 @@ def _joined(blocks: Sequence[NDArray[Any]], placement: str, where: str, merge: M
 
 
 def _reduced(parts: NDArray[Any], name: str) -> NDArray[Any]:
-    """Reduce partial values; floats in double precision, so that the order of ranks does not matter as far as that reaches."""
+    """Reduce partial values; floats in double precision, so that the order of ranks hardly matters."""
     wide = parts.astype(np.complex128 if parts.dtype.kind == "c" else np.float64) if parts.dtype.kind in "fc" else parts
     return REDUCTIONS[name](wide).astype(parts.dtype)

@@ -74,12 +74,12 @@ def _with_means(rows: Numbers) -> Numbers:
 
 
 def _known(count: Numbers, numbers: Numbers) -> Numbers:
-    """Numbers, and zero where they are of no elements."""
+    """Numbers, with zero for those of no elements."""
     return np.where(count > 0, numbers, 0.0)
 
 
 def merge_of(transforms: Sequence[Mapping[str, Any]], reduced: Collection[int] = ()) -> str | None:
-    """How the results of transforms on parts make that of the whole: a name in `MERGES`, or `BY_ELEMENT`; None if they do not.
+    """The rule that merges the results of transforms on parts: a name in `MERGES`, or `BY_ELEMENT`; None if there is none.
 
     Args:
         transforms: their settings, as the resolved spec has them.
@@ -114,4 +114,4 @@ MERGES: Mapping[str, Callable[[Sequence[Numbers]], Numbers]] = {
     "accumulate covariance": _covariance,
     "accumulate sums": _sum,
 }
-"""How the results of a transform on parts without common elements make that of all elements."""
+"""The rule that merges the results of a transform on parts without common elements."""

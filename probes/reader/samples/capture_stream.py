@@ -1,4 +1,4 @@
-"""Captures read one after the other, with their rows shuffled, for each worker of a loader a part of them."""
+"""Captures read one after the other, with shuffled rows, divided among the workers of a loader."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from probes.optional_package import import_optional
 
 
 class GroupedItems(Protocol):
-    """Items that belong to captures."""
+    """Items by capture."""
 
     @property
     def captures(self) -> int:
-        """How many captures there are."""
+        """The number of captures."""
 
     def groups(self, places: Sequence[int]) -> Iterator[list[dict[str, Any]]]:
         """The items of some captures."""
@@ -74,7 +74,7 @@ def captures_in_turn(captures: int, shuffle: int | None, epoch: int) -> list[int
 
 
 def _iterable(stream: CaptureStream) -> Any:
-    """An instance of a class that torch knows as iterable; a spawned worker makes the class again by this function."""
+    """An instance of a class that torch treats as iterable; a spawned worker creates the class again with this function."""
     data = import_optional("torch.utils.data", "torch", "a stream of samples")
 
     class SampleStream(data.IterableDataset):  # type: ignore[misc,name-defined]  # reading imports torch only here
@@ -82,7 +82,7 @@ def _iterable(stream: CaptureStream) -> Any:
             self.stream = stream
 
         def set_epoch(self, epoch: int) -> None:
-            """Draw another order, as a sampler does; call it before the workers of a loader start."""
+            """Choose another order, as a sampler does; call it before the workers of a loader start."""
             stream.epoch = epoch
 
         def __iter__(self) -> Iterator[dict[str, Any]]:

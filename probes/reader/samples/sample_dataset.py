@@ -21,7 +21,7 @@ from probes.reader.selection import Samples
 from probes.reader.series import Series
 
 Item = dict[str, Any]
-CACHED = 64 << 20  # bytes of captures of which rows were asked for
+CACHED = 64 << 20  # limit of bytes of cached captures
 PLACE = ["epoch", "step", "microstep", "call", "backward", "rank"]
 
 
@@ -106,7 +106,7 @@ class SampleDataset(Sequence[Item]):
         return np.flatnonzero(among(self.ids, id))
 
     def split(self, test: float, seed: int = 0) -> tuple[SampleDataset, SampleDataset]:
-        """Two datasets, for training and for testing, without a sample that is in both.
+        """Split the items into two datasets, for training and for testing, that share no sample.
 
         A sample is in the second one by the hash of its id and of the seed, so it stays there however many captures follow.
 
@@ -155,7 +155,7 @@ class SampleDataset(Sequence[Item]):
         return huggingface_table(self, streaming=streaming)
 
     def groups(self, places: Sequence[int]) -> Iterator[list[Item]]:
-        """The items of some captures, a list for each; captures without an item that is kept give an empty one."""
+        """The items of some captures, a list for each; a capture without selected items gives an empty list."""
         for place in places:
             first = int(self._ends[place] - self._sizes[place])
             rows = np.arange(first, int(self._ends[place]))
@@ -164,7 +164,7 @@ class SampleDataset(Sequence[Item]):
 
     @property
     def captures(self) -> int:
-        """How many captures of each series there are."""
+        """The number of captures of each series."""
         return len(self._sizes)
 
     def __len__(self) -> int:
@@ -181,12 +181,12 @@ class SampleDataset(Sequence[Item]):
         return self._item(row, int(np.searchsorted(self._ends, row, side="right")))
 
     def __getitems__(self, indices: Sequence[int]) -> list[Item]:
-        """Items by their indices, as a `DataLoader` asks for them; each capture is read once."""
+        """Items by their indices, as requested by a `DataLoader`; each capture is read once."""
         found = {index: self[index] for index in sorted(set(map(int, indices)))}
         return [found[int(index)] for index in indices]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without open files."""
+        """The state without open files."""
         return {**self.__dict__, "_series": None, "_cache": OrderedDict()}
 
     def __repr__(self) -> str:
@@ -225,7 +225,7 @@ class SampleDataset(Sequence[Item]):
         return found
 
     def _opened(self) -> list[Series]:
-        """The series, opened again in another process: two processes must not share the descriptors of files."""
+        """The series, opened again in another process: two processes must not share file descriptors."""
         if self._series is None or self._process != os.getpid():
             run = self._run.opened_again()
             self._series, self._process = [run.find(name) for name in self.names], os.getpid()
@@ -248,7 +248,7 @@ def _joined(value: NDArray[Any], axes: int) -> NDArray[Any]:
 
 
 def _same_rows(series: Sequence[Series], axes: int) -> NDArray[np.int64]:
-    """(captures,) the number of rows of each capture, which all series have in common."""
+    """(captures,) the number of rows of each capture, equal in all series."""
     first = series[0]
     sizes = first.leading_sizes(axes)
     for one in series:

@@ -9,7 +9,7 @@ import numpy as np
 
 from probes.optional_package import import_optional
 
-ROWS = 1024  # of a record batch at least, unless it is the last
+ROWS = 1024  # least number of items of a record batch, except the last
 
 
 class TabledItems(Protocol):
@@ -19,7 +19,7 @@ class TabledItems(Protocol):
 
     @property
     def captures(self) -> int:
-        """How many captures there are."""
+        """The number of captures."""
 
     def groups(self, places: Sequence[int]) -> Iterator[list[dict[str, Any]]]:
         """The items of some captures."""

@@ -62,7 +62,7 @@ def launches(directory: Path) -> dict[int, LaunchRecord]:
     runs = {one.run_id for one in found}
     named = _stated(manifests[0], "run_id") if manifests else None
     if found and len(runs | ({named} if named is not None else set())) > 1:
-        raise FileRefused("launch-differs", f'"{directory / names[0]}" is not of the run of the files beside it')
+        raise FileRefused("launch-differs", f'"{directory / names[0]}" belongs to another run than the files next to it')
     for attempt, manifest in {attempt_of_manifest(path.name): path for path in reversed(manifests)}.items():
         _require_named(directory / launch_name(attempt), manifest)
     return {one.attempt: one for one in sorted(found, key=lambda one: one.attempt)}
@@ -94,7 +94,7 @@ def _read(path: Path) -> LaunchRecord:
     except (ValueError, ValidationError) as error:
         raise FileRefused("launch-differs", f'"{path}" is not a launch file: {str(error).splitlines()[0]}') from error
     if canonical(stated) + b"\n" != text:
-        raise FileRefused("launch-differs", f'"{path}" is not written the way a launch file is')
+        raise FileRefused("launch-differs", f'"{path}" is not in the canonical form of a launch file')
     if launch_name(found.attempt) != path.name:
         raise FileRefused("launch-differs", f'"{path}" states attempt {found.attempt}, which is not the one of its name')
     return found

@@ -129,7 +129,7 @@ def test_one_projection_is_compared_with_the_three_that_it_is_made_of(tmp_path: 
         ("a=b+c[dims=0]", "character 7: `dims` is no option of a fusion; did you mean `dim`?"),
         ("a=b+c[dim=0,groups=x]", "character 13: `groups` takes a number, such as `groups=12`, not `x`"),
         ("a=b+c[groups=0]", "character 7: `groups` is at least 1"),
-        ("a=b+c[dim=0,dim=1]", "character 13: `dim` is there twice"),
+        ("a=b+c[dim=0,dim=1]", "character 13: `dim` is given twice"),
         ("a.*=b+c.*", "character 5: `b` has another number of `*` than `a.*`"),
         ("a:output=b+c:input", "character 10: the leaf `input` differs from `output`"),
         ("@nowhere", "the file cannot be read"),
