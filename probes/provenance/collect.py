@@ -16,6 +16,7 @@ import torch
 from probes.digest import PROOF, Proof
 from probes.plugins import find, source
 from probes.provenance.code import DIFF_NAME, code, without_home
+from probes.provenance.code_reads import code_reads
 from probes.provenance.environment import environment, generators, machine
 from probes.provenance.modules import are_kept, class_files, module_files, module_records, sources
 from probes.provenance.packages import packages
@@ -110,7 +111,8 @@ def collect(
     record, diff = code(*program, automatic, unknown)
     again = f".a{attempt}" if attempt > 1 else ""
     name = DIFF_NAME if attempt == 1 else f"code{again}.diff"
-    files = module_files(program.file, more=class_files({type(node.module) for tree in trees.values() for node in tree.nodes.values()}))
+    classes = class_files({type(node.module) for tree in trees.values() for node in tree.nodes.values()})
+    files = module_files(program.file, more=classes | code_reads.files)
     record, kept = _with_modules(
         record.model_copy(update={"candidate": candidate}), files, f"sources{again}.zip" if are_kept() and rank == 0 else None, unknown
     )

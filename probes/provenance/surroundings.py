@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from probes.provenance.child_imports import child_imports
+from probes.provenance.code_reads import code_reads
 from probes.provenance.environment import environment
 from probes.provenance.modules import are_kept, class_files, module_files, module_records, sources
 from probes.provenance.weights.record import ModuleTree, devices_of
@@ -77,11 +78,12 @@ class Surroundings:
 
     def _new_modules(self) -> dict[str, str]:
         """SHA-256 of every file of a module that was imported since the manifest was written, by the name of the file."""
-        known, elsewhere = frozenset(sys.modules), child_imports.noted(self._forked)
+        known = frozenset(sys.modules) | code_reads.files
+        elsewhere = child_imports.noted(self._forked)
         if known != self._modules or elsewhere:
             self._modules = known
             classes = {type(node.module) for tree in self._trees.values() for node in tree.nodes.values()}
-            found = module_files(None, more=elsewhere | class_files(classes))
+            found = module_files(None, more=elsewhere | code_reads.files | class_files(classes))
             self._files = {name: path for name, path in found.items() if name not in self._known}
             self._imported = {one.name: one.sha256 for one in module_records(self._files, {})}
         return self._imported

@@ -132,6 +132,11 @@ def _limits(verdict: Verdict) -> Iterator[tuple[str, str]]:
         "in memory, are recorded.",
     )
     yield (
+        "What other files the program has read.",
+        "Files that Python reads as code are recorded, also plug-ins and those of `runpy`; text that the program reads and runs by `exec` "
+        "is not.",
+    )
+    yield (
         "What the environment was at every moment.",
         "It is read when the run starts, in its first step and at the end of each epoch.",
     )

@@ -30,6 +30,7 @@ from probes.plan import Plan
 from probes.printable import html_lines
 from probes.progress.stderr import tell
 from probes.provenance.child_imports import child_imports
+from probes.provenance.code_reads import code_reads
 from probes.run_directory.launch.end_note import leave
 from probes.run_directory.recording import Recording
 from probes.run_directory.resume import PreviousAttempts
@@ -101,6 +102,7 @@ class Run(RunLoops):
         self.engine.live.stand()
         clean_copies.start()
         child_imports.start()
+        code_reads.add(self)
         self._entered = True
         self._entered_at = next((_place(frame) for frame in _outwards(sys._getframe(1)) if frame.f_code.co_filename != __file__), None)
         self.events.start()
@@ -185,6 +187,7 @@ class Run(RunLoops):
         self.engine.live.remove()
         clean_copies.stop()
         child_imports.stop()
+        code_reads.remove(self)
 
     def _leave_launch(self) -> None:
         """Leave the note of this rank; the last rank prints the summary of all."""

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from probes.errors import PlanError, ProbesError, RunError, UsageError
+from probes.provenance.code_reads import code_reads
 from probes.runner.clock.answers import Answer, EpochEnded, SeveralUpdates, StepEnded, StepPaused
 from probes.runner.run import Run
 from probes.runner.start import world
@@ -53,6 +54,7 @@ class Probing:
     def start(self) -> None:
         """Watch for the model and for loaders."""
         loader_watch.add(self)
+        code_reads.add(self)
         self.finder.start()
         self.children.start()
         self.programs.start()
@@ -66,6 +68,7 @@ class Probing:
         self.programs.stop()
         self.children.stop()
         self.finder.stop()
+        code_reads.remove(self)
         loader_watch.remove(self)
 
     @property
