@@ -50,7 +50,7 @@ def executed(code: str, names: dict[str, Any]) -> str:
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
         try:
             exec(compile(code, "page.py", "exec"), names)
-        except Exception as error:
+        except Exception as error:  # the page shows it
             out.write("".join(traceback.format_exception_only(error)))
     return "".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines())
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Looked up when first used, so that importing the package imports neither torch nor numpy nor h5py.
+# Imported on first use, so that importing the package imports neither torch nor numpy nor h5py.
 _PUBLIC = {
     "attach": "probes.runner.attach:attach",
     "diff": "probes.report.printed:diff",
@@ -36,7 +36,7 @@ __all__ = ["ProbesError", "Spec", "__version__", "attach", "diff", "load", "look
 
 
 def __getattr__(name: str) -> object:
-    """A public name, imported from where it lives."""
+    """A public name, imported from its module."""
     if name not in _PUBLIC:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, _, attribute = _PUBLIC[name].partition(":")

@@ -67,7 +67,7 @@ Exit codes: 0 ok, 1 negative result, 2 usage or spec error, 3 environment, 4 bug
 Shell completion: eval "$(_PROBES_COMPLETE=bash_source probes)", or zsh_source, fish_source."""
 
 
-COMPLETE = "_PROBES_COMPLETE"  # set by the shell that asks for a completion
+COMPLETE = "_PROBES_COMPLETE"  # set by the shell that requests a completion
 
 
 def verbs() -> dict[str, Verb]:
@@ -130,12 +130,12 @@ class Verbs(click.Group):
             ctx.exit(INTERRUPTED)
         except BrokenPipeError as error:
             ctx.exit(BROKEN_PIPE if _reader_has_gone() else answer(error, debug=bool(ctx.meta.get(DEBUG))))
-        except Exception as error:  # the one boundary where any error becomes an exit code
+        except Exception as error:  # the single place where any error becomes an exit code
             ctx.exit(answer(error, debug=bool(ctx.meta.get(DEBUG))))
 
 
 def _reader_has_gone() -> bool:
-    """Whether nobody reads stdout any more, as after `| head`; the interpreter then writes what is left nowhere."""
+    """Whether the reader of stdout is gone, as after `| head`; the interpreter then discards the rest of the output."""
     asked = select.poll()
     asked.register(sys.stdout.fileno(), 0)
     gone = any(event & select.POLLERR for _, event in asked.poll(0))
@@ -149,7 +149,7 @@ def _color(context: click.Context, _: click.Parameter, value: str) -> None:
 
 
 def _color_of_environment() -> bool | None:
-    """Whether NO_COLOR or FORCE_COLOR decide; None leaves it to the terminal."""
+    """Whether NO_COLOR or FORCE_COLOR decides; None leaves it to the terminal."""
     if os.environ.get("NO_COLOR"):
         return False
     return True if os.environ.get("FORCE_COLOR", "0") not in ("", "0") else None

@@ -1,4 +1,4 @@
-"""Where a capture is in a run."""
+"""The place of a capture in a run."""
 
 from __future__ import annotations
 

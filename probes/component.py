@@ -1,4 +1,4 @@
-"""Components: frozen, validated settings with a `kind` tag, and the method that does what they are for."""
+"""Components: frozen, validated settings with a `kind` tag, and a method that does the work."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def _frozen(data: Any) -> Any:
-    """The same data with tuples in place of lists."""
+    """The same data with tuples instead of lists."""
     if isinstance(data, list):
         return tuple(_frozen(item) for item in data)
     return {key: _frozen(value) for key, value in data.items()} if isinstance(data, dict) else data
@@ -41,11 +41,11 @@ class Component(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _lists_to_tuples(cls, data: Any) -> Any:
-        return _frozen(data)  # strict validation takes no list for a tuple, and YAML has no tuples
+        return _frozen(data)  # strict validation does not accept a list for a tuple, and YAML has no tuples
 
 
 TransformFn = Callable[["Tensor"], "Tensor"]
-"""What a transform does to one value: a detached tensor, owned by the model, to a tensor on the same device."""
+"""The function of a transform: from a detached tensor, owned by the model, to a tensor on the same device."""
 
 
 class Transform(Component):
@@ -83,7 +83,7 @@ class Transform(Component):
 
 
 class StepSamples(NamedTuple):
-    """What is known of the samples of a step when it is committed.
+    """Facts on the samples of a step when it is committed.
 
     Attributes:
         step: its number.
@@ -107,7 +107,7 @@ class Accumulation(Transform):
     """
 
     def rows_of(self, result: Tensor) -> int:
-        """How many samples the result of one value is of, where `placed` asks for them; else 0."""
+        """The number of samples in the result of one value, if `placed` needs it; else 0."""
         return 0
 
     def placed(self, result: Tensor, samples: StepSamples) -> Tensor:
@@ -135,7 +135,7 @@ class Accumulation(Transform):
 
 
 CompareFn = Callable[["Tensor", "Tensor"], "Tensor"]
-"""What a comparison does to a value and the tensor that it is compared with: both detached, not to be changed, on the same device."""
+"""The function of a comparison: of a value and a second tensor, both detached, not to be changed, on the same device."""
 
 
 class TensorComparison(Transform):
@@ -188,7 +188,7 @@ class Reading(NamedTuple):
 
 @dataclass(frozen=True)
 class SinkContext:
-    """What a sink gets when a run starts.
+    """Data for a sink when a run starts.
 
     Attributes:
         rank: rank of the process; the sink of each rank is a separate one.
@@ -210,7 +210,7 @@ class SinkContext:
 
 
 class SinkSession(Protocol):
-    """A sink during a run: gets what each committed step captured, outside of any hook."""
+    """A sink during a run: gets the captures of each committed step, outside of any hook."""
 
     def step(self, readings: Sequence[Reading]) -> None:
         """Write the readings of one committed step, in the order of their capture, and flush them.
@@ -256,7 +256,7 @@ class Sink(Component):
 
 @dataclass(frozen=True)
 class EditContext:
-    """What an edit gets when it begins.
+    """Data for an edit when it begins.
 
     Attributes:
         signature: dtype, rank and names of the axes of the value; sizes are those of the first value.
@@ -272,18 +272,18 @@ class EditContext:
 
 
 EditFn = Callable[["Tensor", "Generator"], tuple["Tensor", dict[str, "Tensor"]]]
-"""Takes the value and a generator that is seeded by the clock; returns the new value and what was drawn, by name."""
+"""The function of an edit: from the value and a generator that is seeded by the clock to the new value and the drawn tensors, by name."""
 
 
 class Edit(Component):
     """Replaces a value of the model by another."""
 
     family: ClassVar[str] = "edit"
-    random: ClassVar[bool] = False  # whether it draws from its generator
+    random: ClassVar[bool] = False  # whether it uses its generator
     gradients_only: ClassVar[bool] = False
 
     def given_names(self) -> tuple[str, ...]:
-        """The names of the tensors that the program gives, but for that of `from`."""
+        """The names of the tensors that the program gives, except that of `from`."""
         return ()
 
     def input_paths(self) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What is hashed, and how: canonical JSON, blocks of captures, series digests and the two roots."""
+"""Hashed data: canonical JSON, blocks of captures, series digests and the two roots."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _TEXT = json.JSONEncoder(ensure_ascii=False).encode
 
 
 def canonical(value: Any) -> bytes:
-    """The one JSON text of a value: keys sorted by code point, no spaces, UTF-8.
+    """The canonical JSON text of a value: keys sorted by code point, no spaces, UTF-8.
 
     Args:
         value: dicts with text keys, lists, tuples, text, finite numbers, booleans, None.
@@ -44,7 +44,7 @@ def canonical(value: Any) -> bytes:
 
 
 def canonical_v2(value: Any) -> bytes:
-    """The one JSON text of a value by RFC 8785, which other languages have: keys sorted by UTF-16 units, numbers as ECMAScript writes them.
+    """The canonical JSON text of a value by RFC 8785, which other languages support: keys sorted by UTF-16 units, numbers as in ECMAScript.
 
     Args:
         value: as for `canonical`. An integer beyond 2^53 is written as the nearest double.
@@ -75,7 +75,7 @@ def _rfc8785(value: Any) -> str:
 
 
 def _number(value: float) -> str:
-    """A number as ECMAScript writes it: the shortest digits that give the same double, as Python has them, in another notation."""
+    """A number as ECMAScript writes it: the shortest digits that give the same double, as in Python, in another notation."""
     if not isfinite(value):
         raise ValueError(f"`{value}` is not a number of JSON")
     if not value:
@@ -124,7 +124,7 @@ def file_hex(path: Path) -> str:
 
 
 def blocks(sizes: Iterable[int]) -> list[int]:
-    """Where the digest blocks of a series end.
+    """The ends of the digest blocks of a series.
 
     A block is a run of consecutive captures that ends with the one that brings it to 64 KiB; a capture of 64 KiB or
     more is a block of its own.
@@ -159,7 +159,7 @@ class BlockDigests:
         self._filled = 0
 
     def begin(self, size: int) -> None:
-        """Announce the next capture and its bytes; what `update` is given until the next call belongs to it."""
+        """Announce the next capture and its bytes; the data of `update` until the next call belongs to it."""
         if self._filled >= BLOCK_BYTES or size >= BLOCK_BYTES:
             self._close()
         if self._hasher is None:
@@ -167,13 +167,13 @@ class BlockDigests:
         self._filled += size
 
     def update(self, piece: Buffer) -> None:
-        """Hash the next bytes of the capture that was announced last."""
+        """Hash the next bytes of the announced capture."""
         if self._hasher is None:
             raise AssertionError("BUG: a payload without a capture")
         self._hasher.update(piece)
 
     def add(self, payload: Buffer) -> None:
-        """Announce and hash one capture whose payload is at hand as a whole."""
+        """Announce and hash one capture with its whole payload."""
         self.begin(len(payload) if isinstance(payload, bytes | bytearray) else payload.nbytes)
         self.update(payload)
 
@@ -235,7 +235,7 @@ def captures_root(series: Iterable[tuple[SeriesKey, str, str]], gaps: Iterable[t
 
 
 def epoch_root(facts: Mapping[str, Any]) -> str:
-    """The digest of the captures together with what they came from.
+    """The digest of the captures together with their origin.
 
     Args:
         facts: the values of `EPOCH_ROOT_FIELDS`; missing ones count as null, others are left out.

@@ -51,7 +51,7 @@ class Problem:
         return asdict(self) if len(self.source) <= LONGEST_LINE else {**asdict(self), "source": ""}
 
     def _shown(self) -> tuple[str, int]:
-        """The line and how far the caret is indented; of a long line only what is around the caret."""
+        """The line, and the indentation of the caret; of a long line only the part around the caret."""
         start = max(self.column - 1 - LONGEST_LINE // 2, 0) if len(self.source) > LONGEST_LINE else 0
         return self.source[start : start + LONGEST_LINE], max(self.column - 1 - start, 0)
 
@@ -80,13 +80,13 @@ def closest(name: str, known: Iterable[str], count: int = 5) -> str:
 
 
 def listed(problems: Sequence[Problem], show: Callable[[Problem], str] = str) -> list[str]:
-    """Each problem as text; of very many the first ones, and how many more there are."""
+    """Each problem as text; of very many only the first ones, and the number of others."""
     more = [f"... and {len(problems) - MOST_LISTED} more"] if len(problems) > MOST_LISTED else []
     return [*map(show, problems[:MOST_LISTED]), *more]
 
 
 class ProbesError(Exception):
-    """Any error this package raises on purpose; `exit_code` is what the command line ends with."""
+    """Any error that this package raises on purpose; `exit_code` is the exit code of the command line."""
 
     exit_code = 4
 
@@ -138,7 +138,7 @@ class Stopped(RunError):
 
 
 class EditError(ProbesError, RuntimeError):
-    """An edit that cannot be applied to the value it met; training stops."""
+    """An edit cannot be applied to a value; training stops."""
 
     exit_code = 1
 
@@ -171,7 +171,7 @@ class FileRefused(ProbesError, ValueError):
 
 
 class SeriesNotFound(ProbesError, LookupError):
-    """No series has the asked probe, target and leaf."""
+    """No series has the given probe, target and leaf."""
 
     exit_code = 2
 

@@ -1,4 +1,4 @@
-"""The machine: which boot it is, and how many bytes are free on a disk."""
+"""The machine: the id of its boot, and the free bytes on a disk."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _LINUX = Path("/proc/sys/kernel/random/boot_id")
 
 
 def boot_id() -> str:
-    """The kernel's id of the running boot; empty on a system that has none."""
+    """The kernel's id of the running boot; empty on a system without one."""
     try:
         return _LINUX.read_text(encoding="ascii").strip()
     except OSError:
@@ -17,7 +17,7 @@ def boot_id() -> str:
 
 
 def free_bytes(directory: Path) -> int:
-    """Bytes that this user may still write below a directory, or below the nearest parent that exists."""
+    """Bytes that this user may still write in a directory, or in the nearest parent that exists."""
     place = next(place for place in (directory, *directory.parents) if place.exists())
     status = os.statvfs(place)
     return status.f_bavail * status.f_frsize
@@ -53,7 +53,7 @@ _LOCAL = {
 
 
 def is_local(directory: Path) -> bool:
-    """Whether a directory is on a file system of this machine alone; where that cannot be found out, it is taken to be."""
+    """Whether a directory is on a file system of this machine alone; if that is not known, it is assumed."""
     try:
         lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -61,14 +61,14 @@ def is_local(directory: Path) -> bool:
     place, found, kind = str(directory.resolve()), "", ""
     for line in lines:
         before, _, after = line.partition(" - ")
-        mount = before.split()[4].encode().decode("unicode_escape")  # a space is written `\040`
+        mount = before.split()[4].encode().decode("unicode_escape")  # a space is escaped as `\040`
         if len(mount) >= len(found) and (place == mount or place.startswith(mount.rstrip("/") + "/")):
             found, kind = mount, after.split()[0]
     return not kind or kind in _LOCAL
 
 
 def process_namespace() -> str:
-    """The namespace that process numbers count in, which containers have for themselves; empty if there is none to ask for."""
+    """The namespace of process numbers, of which containers have their own; empty if it is not known."""
     try:
         return str(Path("/proc/self/ns/pid").readlink())
     except OSError:
@@ -76,7 +76,7 @@ def process_namespace() -> str:
 
 
 def started(pid: int) -> str:
-    """When a process began, in ticks since the machine started; empty if the system does not know."""
+    """The start of a process, in ticks since the machine started; empty if the system does not know it."""
     try:
         return Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[19]
     except (OSError, IndexError):

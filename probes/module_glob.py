@@ -1,4 +1,4 @@
-"""Module globs: which dotted paths a pattern of a spec matches. Never `re` on a spec's text; no pattern is slow."""
+"""Module globs: the dotted paths that a pattern of a spec matches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ MAX_ALTERNATIVES = 1000
 
 
 class GlobError(ValueError):
-    """A pattern that cannot be meant.
+    """A text is not a valid glob.
 
     Attributes:
         offset: index of the offending character.
@@ -52,7 +52,7 @@ class ModuleGlob:
                     self.levels.append(None)
             else:
                 self.levels.append(_level(level, offset))
-        # A pattern without `**` matches paths of one length only, which rules most of a large model out at once.
+        # A pattern without `**` matches paths of one length only, which excludes most of a large model at once.
         self._depth = len(self.levels) - 1 if None not in self.levels else -1
         self._prefix = _prefix(self.levels)
 
@@ -83,7 +83,7 @@ class ModuleGlob:
         return self._matches(names)
 
     def _matches(self, names: list[str]) -> bool:
-        # reached[k]: whether the levels read so far match the first k names; the usual dynamic programme of globs.
+        # reached[k]: whether the levels read so far match the first k names; the usual dynamic programming for globs.
         reached = [True] + [False] * len(names)
         last = len(self.levels) - 1
         for index, level in enumerate(self.levels):
@@ -103,7 +103,7 @@ class ModuleGlob:
 
 
 def _prefix(levels: list[tuple[Alternative, ...] | None]) -> str:
-    """What every path begins with that the levels match, as far as they say it at once."""
+    """The literal beginning of all paths that the levels match."""
     found = ""
     for index, level in enumerate(levels):
         if level is None or len(level) != 1:

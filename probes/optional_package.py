@@ -1,4 +1,4 @@
-"""Import packages that are not among the dependencies, at the moment when a feature needs them."""
+"""Import packages that are not among the dependencies, when a feature needs them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from probes.errors import MissingExtra
 
 OLDEST_TORCH = (2, 6)
-OLDEST_COMPILER = (2, 12)  # with torch 2.6 to 2.11, hooks are compiled away, or raise in the training
+OLDEST_COMPILER = (2, 12)  # with torch 2.6 to 2.11, torch.compile drops hooks, or raises during training
 
 
 def import_optional(package: str, extra: str, purpose: str) -> Any:
@@ -46,7 +46,7 @@ def require_package(package: str, extra: str, purpose: str) -> None:
 
 
 def require_torch(purpose: str) -> None:
-    """Refuse a feature that needs torch, where torch is missing or too old; does not import torch.
+    """Refuse a feature that needs torch, if torch is missing or too old; does not import torch.
 
     Args:
         purpose: what needs torch; begins the message.
@@ -63,7 +63,7 @@ def require_torch(purpose: str) -> None:
 
 
 def is_older(found: str, oldest: tuple[int, int]) -> bool:
-    """Whether a version is before another; one that is no number, such as of a source tree, is not."""
+    """Whether a version is before another; a version without numbers, such as of a source tree, is not."""
     return re.match(r"\d+\.\d+", found) is not None and tuple(map(int, found.split(".")[:2])) < oldest
 
 
@@ -76,18 +76,18 @@ def _install(extra: str) -> str:
 
 
 def _is_installed(package: str) -> bool:
-    """Whether an import would find a package; a folder that has its name, without Python files of a package, does not count."""
+    """Whether an import would find a package; a folder with its name that is not a Python package does not count."""
     try:
         found = find_spec(package)
     except ImportError:
         return False
-    except ValueError:  # imported already, by a loader that leaves no `__spec__`
+    except ValueError:  # imported already, by a loader that sets no `__spec__`
         return True
     return found is not None and found.origin is not None
 
 
 def _torch_version() -> str:
-    from importlib.metadata import PackageNotFoundError, version  # a fifth of the start of every verb
+    from importlib.metadata import PackageNotFoundError, version  # a fifth of the start-up time of every verb
 
     try:
         return version("torch")

@@ -12,8 +12,8 @@ from probes.errors import FileRefused, StorageError
 
 try:
     import fcntl
-except ImportError:  # not on every system
-    fcntl = None  # type: ignore[assignment]
+except ImportError:  # not defined on every system
+    fcntl = None  # type: ignore[assignment]  # a module or None
 
 LARGEST_TEXT = 256 << 20
 UNPACKED_FREE = 4 << 30  # what a file may unpack to in any case, in bytes
@@ -123,7 +123,7 @@ def _integer(digits: str) -> int:
 
 
 def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object; of a key that is there twice, another reader may take the other value."""
+    """An object; a repeated key is refused, because readers differ in which value they take."""
     found = dict(pairs)
     if len(found) != len(pairs):
         raise ValueError("a key is there twice")
@@ -135,7 +135,7 @@ def _refuse(word: str) -> NoReturn:
 
 
 def _check_depth(value: Any) -> None:
-    """Refuse what functions that call themselves could not go through."""
+    """Refuse nesting that is too deep for recursive functions."""
     level = [value]
     for _ in range(DEEPEST):
         level = [below for one in level if isinstance(one, dict | list) for below in (one.values() if isinstance(one, dict) else one)]

@@ -20,7 +20,7 @@ _granted: ContextVar[frozenset[str]] = ContextVar("granted", default=frozenset()
 
 
 class PluginError(UsageError):
-    """A plug-in does not contain what its entry point declares."""
+    """A plug-in does not contain the class that its entry point declares."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ def find(family: str, kind: str) -> Plugin | None:
 
 
 def load(plugin: Plugin) -> type[Component]:
-    """Import the class of a plug-in that is granted.
+    """Import the class of an allowed plug-in.
 
     Raises:
         PluginError: it cannot be imported, or is not what its entry point declares.
@@ -103,7 +103,7 @@ def load(plugin: Plugin) -> type[Component]:
     origin = f"plug-in `{plugin.kind}` of `{plugin.distribution}`"
     try:
         found = plugin.entry.load()
-    except Exception as error:  # a plug-in's module may raise anything while it is imported
+    except Exception as error:  # a plug-in's module may raise anything on import
         raise PluginError(f"{origin} cannot be imported from `{plugin.entry.value}`: {type(error).__name__}: {error}") from error
     wanted = CLASSES[plugin.family]
     if not (isinstance(found, type) and issubclass(found, wanted)):

@@ -1,4 +1,4 @@
-"""Text that can be shown: which characters a person cannot see, and what is shown instead of them."""
+"""Printable text: characters that a person cannot see, and their replacements."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from unicodedata import category
 
-HIDDEN = frozenset(["Cc", "Cf", "Zl", "Zp", "Zs"])  # controls, formats such as bidirectional marks, and what looks like a space
-INDENT = "    "  # of the figures below a name
-LEAST = 16  # characters that are left of a name at least
-LEAST_NAMED = 32  # of the name of a row; with fewer, it says too little
-MOST_COMPARED = 2_000  # rows whose names are compared; of more, names may become the same
-SENTENCE = 24  # a text of more characters may continue in the next line of a terminal
+HIDDEN = frozenset(["Cc", "Cf", "Zl", "Zp", "Zs"])  # controls, formats such as bidirectional marks, and characters that look like a space
+INDENT = "    "  # separator of the figures below a name
+LEAST = 16  # least number of characters of a shortened name
+LEAST_NAMED = 32  # least number for the name of a row; a shorter one says too little
+MOST_COMPARED = 2_000  # limit of rows whose names are compared; with more, shortened names may become equal
+SENTENCE = 24  # a longer text may continue in the next line of a terminal
 SEPARATORS = "./:@"  # between the words of a name
 SEEN = frozenset("\t \u3000")  # the last is the space of ideographic scripts, as wide as their letters
 
@@ -24,7 +24,7 @@ def invisible(text: str) -> int | None:
 
 
 def one_line(text: str) -> str:
-    """The text on one line, without what moves a cursor, hides or reorders characters: they are written as Python escapes.
+    """The text on one line; characters that move the cursor, hide or reorder text are written as Python escapes.
 
     Everything that comes out of a file passes through here before it is printed.
     """
@@ -39,7 +39,7 @@ def several_lines(text: str) -> str:
 
 
 def in_markdown(text: str) -> str:
-    """The text in a cell of a Markdown table or between backticks, where it starts no markup and no HTML."""
+    """The text for a cell of a Markdown table or between backticks, where it starts no markup and no HTML."""
     safe = one_line(text).replace("\\", "\\\\").replace("|", "\\|").replace("`", "'").replace("&", "&amp;").replace("<", "&lt;")
     return safe.replace("[", "\\[").replace("!", "\\!")
 
@@ -70,7 +70,7 @@ def html_table(header: Sequence[str], rows: Iterable[Sequence[object]], caption:
 
 
 def shortened(text: str, width: int) -> str:
-    """A text of at most `width` characters; what is too long loses its middle."""
+    """A text of at most `width` characters; a longer text is shortened in the middle."""
     if len(text) <= width:
         return text
     kept = width - 1
@@ -78,7 +78,7 @@ def shortened(text: str, width: int) -> str:
 
 
 def told_apart(names: Sequence[str], width: int) -> list[str]:
-    """Names of at most `width` characters, or of as many as they need so that names that differ still differ.
+    """Names of at most `width` characters, or as many as are needed to keep different names different.
 
     Names of modules share their ends, such as `encoder.layer.` and `.weight:grad`; where the middle tells them apart, the ends go.
     """
@@ -100,15 +100,15 @@ def _tails(names: Iterable[str], width: int) -> dict[str, str]:
 
 
 def _cores(names: Iterable[str], width: int) -> dict[str, str]:
-    """Too long names with less of the words that all of them begin and end with, then without their middle."""
+    """Shorten long names by the words that all of them begin and end with, then in the middle."""
     long = [name for name in names if len(name) > width]
     head, tail = len(_shared(long)), len(_shared([name[::-1] for name in long]))
     return {name: name if len(name) <= width else _window(name, head, len(name) - tail, width) for name in names}
 
 
 def _window(name: str, start: int, stop: int, width: int) -> str:
-    """The part of a name from `start` to `stop`, extended to both sides as far as there is room."""
-    room = width - 2 - (stop - start)  # both marks of what is left out
+    """The part of a name from `start` to `stop`, extended to both sides as far as there is space."""
+    room = width - 2 - (stop - start)  # both marks of omitted text
     if start >= stop or room < 0:
         return shortened(f"…{name[start:stop]}…" if start < stop else name, width)
     after = min(len(name) - stop, room - min(start, room // 2))
@@ -118,7 +118,7 @@ def _window(name: str, start: int, stop: int, width: int) -> str:
 
 
 def _shared(names: Sequence[str]) -> str:
-    """What all of them begin with, up to a separator and with it."""
+    """The common beginning of all of them, up to and including a separator."""
     first, last = min(names, default=""), max(names, default="")
     same = next((at for at, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
     return first[: 1 + max(first.rfind(mark, 0, same) for mark in SEPARATORS)]
@@ -189,7 +189,7 @@ def _total(widths: Sequence[int]) -> int:
 
 
 def _fitting(widths: list[int], least: list[int], width: int) -> list[int]:
-    """Widths of columns that fit a line, as far as each may become narrower: the widest gives way first."""
+    """Widths of columns that fit into a line; the widest column is reduced first."""
     found = list(widths)
     floors = [min(size, max(low, LEAST)) for size, low in zip(widths, least, strict=True)]
     while _total(found) > width and (open_columns := [at for at, size in enumerate(found) if size > floors[at]]):

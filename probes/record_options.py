@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from probes.component import Component
 from probes.errors import MissingExtra
 
-PACKAGES = {"zstd": "zstandard", "blosc2": "blosc2"}  # compression -> the package that the sealer needs for it
+PACKAGES = {"zstd": "zstandard", "blosc2": "blosc2"}  # compression -> the package that the sealer needs
 
 
 class Segments(BaseModel):
@@ -40,7 +40,7 @@ class RecordOptions(Component):
     ] = None
 
     def require_packages(self) -> None:
-        """Check before step 0 that the packages are installed that the sealer needs at the end of the first epoch.
+        """Check before step 0 that the packages for the sealer are installed, instead of failing at the end of the first epoch.
 
         Raises:
             MissingExtra: the compression's package is not installed.

@@ -64,7 +64,7 @@ COMPARISONS = ("cka", "cosine", "difference", "relative_error")
 
 
 def component(family: str, kind: str) -> type[Component]:
-    """The class of a kind, also of a plug-in that is granted.
+    """The class of a kind, including that of an allowed plug-in.
 
     Raises:
         KeyError: the family has no such kind.

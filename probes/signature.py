@@ -1,4 +1,4 @@
-"""What is known of a tensor without having it: dtype, shape, names of its axes."""
+"""Facts on a tensor without the tensor: dtype, shape, names of its axes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNITS = ("KiB", "MiB", "GiB", "TiB")
 
 
 class Descriptor(NamedTuple):
-    """What captures of one series, dtype and shape have in common.
+    """The common properties of captures of one series, dtype and shape.
 
     Attributes:
         key: the series.
@@ -37,7 +37,7 @@ class Descriptor(NamedTuple):
 
 
 class Dtype(NamedTuple):
-    """How a torch dtype is laid out in bytes.
+    """The layout of a torch dtype in bytes.
 
     Attributes:
         itemsize: bytes of one element.
@@ -50,7 +50,7 @@ class Dtype(NamedTuple):
     lanes: int = 1
 
 
-# Names are torch's, without the `torch.` prefix. Where numpy has no such type the bits are held as unsigned integers.
+# Names are torch's, without the `torch.` prefix. If numpy has no such type, the bits are stored as unsigned integers.
 DTYPES: dict[str, Dtype] = {
     "bool": Dtype(1, "u1"),
     "uint8": Dtype(1, "u1"),
@@ -92,7 +92,7 @@ class SignatureError(ValueError):
 
 @dataclass(frozen=True)
 class Signature:
-    """What is known of a tensor.
+    """Known facts on a tensor.
 
     Attributes:
         dtype: torch's name without prefix, or None if only a forward tells.
@@ -122,7 +122,7 @@ class Signature:
 
     @property
     def widened(self) -> str | None:
-        """The dtype in which floats are added up: float64 for itself, float32 for shorter ones; None if unknown."""
+        """The dtype in which floats are summed: float64 for itself, float32 for shorter ones; None if unknown."""
         return "float32" if self.dtype in ("float16", "bfloat16") else self.dtype
 
     def axis(self, dim: str | int) -> int:
@@ -155,7 +155,7 @@ class Signature:
         return found
 
     def without(self, dims: Sequence[str | int] | None) -> Signature:
-        """What is left when some axes are gone, or all of them where `dims` is None.
+        """The signature without some axes, or without all of them if `dims` is None.
 
         Raises:
             SignatureError: there is no such axis, or one is given twice.
@@ -179,7 +179,7 @@ class Signature:
         return Signature(self.dtype, shape, names, coords if labels is None else {**coords, name: labels})
 
     def with_first(self, name: str, size: int | None, labels: Coord | None = None) -> Signature:
-        """The same with a new first axis."""
+        """The signature with a new first axis."""
         coords = self.coords if labels is None else {**self.coords, name: labels}
         if self.ndim is None:
             return Signature(self.dtype)
@@ -208,7 +208,7 @@ class Signature:
 
 
 def size(count: int) -> str:
-    """A number of bytes as a person reads it: `0 B`, `812 B`, `1.5 KiB`, `2.0 GiB`."""
+    """A readable number of bytes: `0 B`, `812 B`, `1.5 KiB`, `2.0 GiB`."""
     if count < 1024:
         return f"{count} B"
     power = min((count.bit_length() - 1) // 10, len(UNITS))
@@ -216,4 +216,4 @@ def size(count: int) -> str:
 
 
 MEMORY = Signature("int64", (3,), ("memory",), {"memory": ("before", "allocated", "peak")})
-"""What the value `memory` of a call is."""
+"""The signature of the value `memory` of a call."""

@@ -22,7 +22,7 @@ DTYPE_NAMES: dict[torch.dtype, str] = {
 }
 
 is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor  # whether `vmap`, `grad` or `jvp` looks through a tensor
-graph_task = torch._C._current_graph_task_id  # -1 outside a backward; torch's own autograd/graph.py asks it too
+graph_task = torch._C._current_graph_task_id  # -1 outside of a backward; torch's own autograd/graph.py uses it too
 
 
 class NotCapturable(ValueError):
@@ -38,11 +38,11 @@ class NotCapturable(ValueError):
 
 
 class LeafNotFound(LookupError):
-    """A value path leads to nothing in the value at hand; the message says what the value has instead."""
+    """A value path leads to nothing in the value; the message lists what the value has instead."""
 
 
 def in_backward() -> bool:
-    """Whether a backward is running on this thread, so that a forward seen now is a recompute."""
+    """Whether a backward is running on this thread, so that a forward is a recompute."""
     return bool(graph_task() != -1)
 
 
@@ -69,7 +69,7 @@ def children(value: object) -> list[tuple[str, Any]] | None:
 
 
 NO_SHARE = "its container cannot be rebuilt, so only the total of all consumers can be taken (`grad_input_total`)"
-"""Why there is no `grad_input` of a tensor."""
+"""The reason why there is no `grad_input` of a tensor."""
 
 
 def key_names(mapping: Mapping[Any, Any]) -> dict[str, Any]:
@@ -122,7 +122,7 @@ def with_members(value: Any, changes: Mapping[str, Any]) -> Any:
 
 
 def attribute(value: object, name: str) -> Any:
-    """What an object of any class keeps under a name, in its dictionary or a slot; properties are not called.
+    """An attribute of an object of any class, in its dictionary or a slot; properties are not called.
 
     Raises:
         LeafNotFound: there is none.
@@ -155,7 +155,7 @@ def leaves(value: object, path: str) -> Iterator[tuple[str, Tensor]]:
 
 
 def opaque(value: object, path: str) -> Iterator[tuple[str, str]]:
-    """Paths and types of the members that hold no tensor we can see, such as a cache object."""
+    """Paths and types of the members without a visible tensor, such as a cache object."""
     if value is None or isinstance(value, Tensor | bool | int | float | str | torch.dtype | torch.device | torch.Size):
         return
     members = children(value)
@@ -192,7 +192,7 @@ def _descend(value: object, key: str, path: str) -> list[tuple[str, object]]:
 
 
 def describe(value: object) -> str:
-    """What a value without tensors is, in words; for an opaque object with what to take in its place."""
+    """A description of a value without tensors; for an opaque object with the value to capture instead."""
     name = f"a {type(value).__qualname__}"
     if value is None or isinstance(value, Tensor) or children(value) is not None:
         return "None" if value is None else name
@@ -206,7 +206,7 @@ def describe(value: object) -> str:
 
 
 def unwrapped(tensor: Tensor) -> Tensor:
-    """The tensor that the `grad` and `jvp` transforms of functorch look through; other tensors are returned as they are.
+    """The tensor inside the wrappers of functorch's `grad` and `jvp`; other tensors are returned unchanged.
 
     Args:
         tensor: any, owned by the model.
@@ -222,7 +222,7 @@ def unwrapped(tensor: Tensor) -> Tensor:
 
 
 class Composite(NotCapturable):
-    """A tensor is not one piece of memory but several.
+    """A tensor consists of several pieces of memory.
 
     Attributes:
         layout: how the pieces make up the tensor.
@@ -292,7 +292,7 @@ def _quantized(tensor: Tensor) -> Composite:
 
 
 def placement_name(placement: Any) -> str:
-    """A placement of a DTensor as torch writes it in short since 2.6: `S(0)`, `R`, `P(sum)`; a strided shard is `S(0, 2)`."""
+    """A placement of a DTensor in torch's short form since 2.6: `S(0)`, `R`, `P(sum)`; a strided shard is `S(0, 2)`."""
     if placement.is_replicate():
         return "R"
     if placement.is_partial():
@@ -302,7 +302,7 @@ def placement_name(placement: Any) -> str:
 
 
 def of_this_rank(tensor: Tensor) -> Tensor:
-    """The part of a DTensor that this rank holds, and what a collective that is still running brings, once it is there.
+    """The local part of a DTensor on this rank, after waiting for a running collective.
 
     Nothing is communicated; other tensors are returned as they are.
 
@@ -312,13 +312,13 @@ def of_this_rank(tensor: Tensor) -> Tensor:
     with torch.no_grad():
         if hasattr(tensor, "to_local"):
             tensor = tensor.to_local()
-        if hasattr(tensor, "trigger_wait"):  # torch's AsyncCollectiveTensor, of which there is no public name
+        if hasattr(tensor, "trigger_wait"):  # torch's AsyncCollectiveTensor, which has no public name
             tensor = tensor.trigger_wait()
     return tensor
 
 
 def local(tensor: Tensor) -> Tensor:
-    """The dense tensor whose bytes stand for `tensor`: this rank's shard of a DTensor, conjugation and sign resolved.
+    """The dense tensor with the bytes of `tensor`: this rank's shard of a DTensor, conjugation and sign resolved.
 
     Args:
         tensor: any shape, dtype and device, owned by the model.

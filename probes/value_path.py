@@ -13,7 +13,7 @@ PARAMETER_ROOTS = ("grad", "data", "update", "state")
 """The roots of values that a parameter has."""
 
 OF_OPTIMIZER = ("update", "state")
-"""Those of them that exist after a step of an optimizer."""
+"""The roots among them that exist after a step of an optimizer."""
 
 WITHOUT_KEYS = ("grad", "data", "update", "memory")
 """The roots of values that are one tensor."""
@@ -54,7 +54,7 @@ class ValuePath:
 
     @classmethod
     def parse(cls, text: str) -> ValuePath:
-        """Read `root(.key)*`; a key is a name, an index, `*`, or a text in double quotes.
+        """Parse `root(.key)*`; a key is a name, an index, `*`, or a text in double quotes.
 
         Raises:
             ValueError: the text is not a value path.
@@ -82,7 +82,7 @@ class Reference:
 
     @classmethod
     def parse(cls, text: str) -> Reference:
-        """Read `module:value`, split at the last colon.
+        """Parse `module:value`, split at the last colon.
 
         Raises:
             ValueError: there is no colon, or what follows it is not a value path.
@@ -94,12 +94,12 @@ class Reference:
 
 
 def quoted(key: str) -> str:
-    """A key as it stands in a value path: in double quotes where it is not a plain name or index."""
+    """A key in the form of a value path: in double quotes unless it is a plain name or index."""
     return key if key.replace("_", "a").isalnum() else '"' + key.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def split_keys(text: str) -> list[str]:
-    """The keys of a dotted path; a key in double quotes may hold anything, a backslash quotes within it.
+    """Split a dotted path into its keys; a key in double quotes may contain anything, with a backslash as escape.
 
     Raises:
         ValueError: a key is empty, or a quote is not closed.
@@ -155,7 +155,7 @@ class ForwardSignature(NamedTuple):
 
 
 def forward_signature(forward: Callable[..., object]) -> ForwardSignature:
-    """The signature of the `forward` that a call of a module runs; without names where Python does not know it."""
+    """The signature of the `forward` that a call of a module runs; without names if Python does not know it."""
     try:
         parameters = inspect.signature(forward).parameters.values()
     except (ValueError, TypeError):
@@ -182,7 +182,7 @@ class NamedInputs(NamedTuple):
         return cls(signature.names, signature.rest)
 
     def keys(self, keys: tuple[str, ...]) -> tuple[str, ...]:
-        """Keys whose first is an index, `input.0`, with the name of that parameter of `forward` in its place."""
+        """Keys with the first one, if it is an index as in `input.0`, replaced by the name of that parameter of `forward`."""
         if not keys or not keys[0].isdigit():
             return keys
         index = int(keys[0])
@@ -219,7 +219,7 @@ class OperationName(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> OperationName:
-        """Read `NAME` or `NAME[INDEX]`; a name is an identifier, or a dotted path that begins with `torch`.
+        """Parse `NAME` or `NAME[INDEX]`; a name is an identifier, or a dotted path that begins with `torch`.
 
         Raises:
             ValueError: the text is no such name.

@@ -38,7 +38,7 @@ def chunk_shape(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
 
 
 def chunks(shape: tuple[int, ...], chunk: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], int]]:
-    """Corner and number of elements of each chunk, in the order of the elements."""
+    """The corner and the number of elements of each chunk, in the order of the elements."""
     axis = next((index for index, size in enumerate(chunk) if size > 1), len(chunk) - 1)
     inner = prod(shape[axis + 1 :])
     for outer in np.ndindex(*shape[:axis]):
@@ -49,7 +49,7 @@ def chunks(shape: tuple[int, ...], chunk: tuple[int, ...]) -> Iterator[tuple[tup
 
 @dataclass(frozen=True)
 class Compression:
-    """How the values of every series are compressed.
+    """A compression of the values of every series.
 
     Attributes:
         filters: number and settings of each HDF5 filter that a chunk is declared to have passed.
@@ -69,13 +69,13 @@ class Compression:
         properties.set_obj_track_times(False)
         for code, values in self.filters:
             settings = (itemsize,) if code == SHUFFLE else values
-            # An optional filter may be one that this build of the library does not have.
+            # optional, because this build of the library may not have the filter
             properties.set_filter(code, h5py.h5z.FLAG_OPTIONAL, settings)
         return properties
 
 
 def compression(name: str) -> Compression | None:
-    """The compression that a spec names; None for `none`.
+    """The compression with the name in a spec; None for `none`.
 
     Raises:
         UsageError: no such compression.
@@ -148,7 +148,7 @@ def decode(data: bytes, filters: Sequence[ChunkFilter], size: int) -> bytes:
 def _decode_gzip(data: bytes, values: tuple[int, ...], size: int) -> bytes:
     stream = zlib.decompressobj()
     try:
-        out = stream.decompress(data, size + 1)  # one more, so that the end of a chunk of just this size is seen
+        out = stream.decompress(data, size + 1)  # one byte more, so that the end of a chunk of exactly this size is found
     except zlib.error as error:
         raise FileRefused("damaged", f"a gzip chunk cannot be decoded: {error}") from error
     if len(out) > size:

@@ -1,4 +1,4 @@
-"""Moving payloads from a journal into a sealed file chunk by chunk, compressed."""
+"""Move payloads from a journal into a sealed file chunk by chunk, with compression."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def _hashed(source: int, series: JournalSeries, hashes: BlockDigests) -> Iterato
 
 
 class _Stream:
-    """Pieces of bytes, taken in other pieces."""
+    """Splits pieces of bytes into pieces of other sizes."""
 
     def __init__(self, pieces: Iterator[bytes]) -> None:
         self._pieces = pieces
         self._left = b""
 
     def take(self, size: int) -> bytes:
-        """The next bytes, exactly so many."""
+        """The next bytes, in the exact number."""
         parts, length = [self._left], len(self._left)
         while length < size:
             parts.append(next(self._pieces))

@@ -1,4 +1,4 @@
-"""Stored bits to numpy values, exact for every dtype."""
+"""Convert stored bits to numpy values, exact for every dtype."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from probes.signature import DTYPES
 
-# exponent bits, mantissa bits, bias, and which codes are special
+# exponent bits, mantissa bits, bias, and the special codes
 _FLOAT8 = {
     "float8_e4m3fn": (4, 3, 7, "fn"),
     "float8_e4m3fnuz": (4, 3, 8, "fnuz"),
@@ -22,7 +22,7 @@ _COMPLEX = {"complex32": "<c8", "complex64": "<c8", "complex128": "<c16"}
 
 @cache
 def bits_dtype(dtype: str) -> np.dtype[Any]:
-    """The numpy dtype that holds the exact bits of a torch dtype, given by its name."""
+    """The numpy dtype for the exact bits of a torch dtype, given by its name."""
     return np.dtype(f"<{DTYPES[dtype].numpy}")
 
 
@@ -37,7 +37,7 @@ def values_dtype(dtype: str) -> np.dtype[Any]:
 
 
 def values(bits: NDArray[Any], dtype: str) -> NDArray[Any]:
-    """The values that stored bits mean.
+    """The values of stored bits.
 
     bfloat16 and float8 become float32 and complex32 becomes complex64, exactly; float4 and quantized integers stay bits.
 

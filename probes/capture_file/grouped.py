@@ -1,4 +1,4 @@
-"""What a journal holds, put in canonical order: series by name, captures by clock."""
+"""The content of a journal in canonical order: series by name, captures by clock."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class JournalSeries:
 
     @property
     def count(self) -> int:
-        """How many captures there are."""
+        """The number of captures."""
         return len(self.clocks)
 
     @cached_property
@@ -107,7 +107,7 @@ class JournalSeries:
         return "concatenated" if len(rests) == 1 and all(self.shapes) else "ragged"
 
     def shape_table(self) -> NDArray[np.int64]:
-        """(captures, rank) sizes; -1 fills up a capture of lower rank."""
+        """(captures, rank) sizes, padded with -1 for captures of lower rank."""
         rank = max(map(len, self.shapes))
         rows = [[*shape, *[-1] * (rank - len(shape))] for shape in self.shapes]
         return np.array(rows, np.int64).reshape(len(rows), rank)[self.shape_of]
@@ -153,13 +153,13 @@ def group_by_series(scan: Scan) -> tuple[JournalSeries, ...]:
 
 
 def _order(scan: Scan, epochs: NDArray[Any]) -> NDArray[np.uint32]:
-    """For each capture how many of the same epoch, phase and step come before it in the journal, whose order is that of execution."""
+    """For each capture the number of captures of the same epoch, phase and step before it, in order of execution."""
     phases = [about["key"]["phase"] for about in scan.descriptors]
     numbers = {phase: number for number, phase in enumerate(dict.fromkeys(phases))}
     captures = scan.captures
     phase = np.array([numbers[name] for name in phases], np.intp)[captures["descriptor"]] if phases else np.empty(0, np.intp)
     columns = (captures["step"], phase, epochs)
-    sorting = np.lexsort(columns)  # stable: captures of one step stay in their order
+    sorting = np.lexsort(columns)  # stable, so captures of one step keep their order
     begins = np.ones(len(sorting), bool)
     if len(sorting):
         begins[1:] = np.any([np.diff(column[sorting].astype(np.int64)) != 0 for column in columns], axis=0)
@@ -197,7 +197,7 @@ def _number(scan: Scan) -> tuple[NDArray[np.intp], list[tuple[SeriesKey, str, li
 
 
 def _second_dtypes(drafts: list[_SeriesRows], epochs: NDArray[Any]) -> set[int]:
-    """The drafts whose key another one has, with an earlier first capture."""
+    """The drafts whose key also belongs to a draft with an earlier first capture."""
     by_key: dict[SeriesKey, list[int]] = {}
     for index, draft in enumerate(drafts):
         by_key.setdefault(draft.key, []).append(index)
@@ -260,7 +260,7 @@ def _variants(draft: _SeriesRows) -> tuple[dict[str, Any], list[dict[str, Any]],
 
 
 def _shapes(draft: _SeriesRows) -> tuple[tuple[tuple[int, ...], ...], NDArray[np.intp]]:
-    """The distinct shapes that captures have, sorted, and for each capture which one."""
+    """The distinct shapes of captures, sorted, and for each capture the index of its shape."""
     used, inverse = np.unique(draft.rows["descriptor"], return_inverse=True)
     by_id = {about["id"]: tuple(about["shape"]) for about in draft.descriptors}
     shapes = tuple(sorted({by_id[number] for number in used.tolist()}))

@@ -1,4 +1,4 @@
-"""The one place that opens an HDF5 file for reading: whatever a capture file never holds is refused when it is touched."""
+"""Opens HDF5 files for reading: content that a capture file never has is refused when it is accessed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SCALE_ATTRIBUTES = {
 }
 LARGEST_ATTRIBUTE = 1 << 20
 MOST_ATTRIBUTES = 256  # a series has fifteen, and one more for each axis with labels
-TRUNCATED = "truncated file"  # HDF5's own words: h5py raises OSError for this and for any other damage, without a number
+TRUNCATED = "truncated file"  # HDF5's message: h5py raises OSError for this and for any other damage, without a number
 
 
 def open_file(path: Path) -> Hdf5File:
@@ -51,7 +51,7 @@ def open_file(path: Path) -> Hdf5File:
 
 
 def _forbid_plugins() -> None:
-    """Empty the search path for plug-ins: looking for an unknown filter runs code of every library found there."""
+    """Empty the search path for plug-ins: HDF5 executes code of every library there when it searches a filter."""
     for _ in range(h5py.h5pl.size()):
         h5py.h5pl.remove(0)
 
@@ -92,7 +92,7 @@ class _OpenedObject:
 
     @contextmanager
     def refusing(self, name: str) -> Iterator[None]:
-        """Turn whatever the HDF5 library says about damaged metadata into a refusal that names `name`."""
+        """Convert errors of the HDF5 library on damaged metadata into a refusal with `name`."""
         try:
             yield
         except (FileRefused, StorageError):
@@ -105,13 +105,13 @@ class _OpenedObject:
 def _handle(path: Path) -> h5py.h5f.FileID:
     access = h5py.h5p.create(h5py.h5p.FILE_ACCESS)
     access.set_fapl_sec2()  # HDF5_DRIVER in the environment would choose another
-    # Closing and locking stay as h5py has them, since the library refuses to open a file twice in different ways.
+    # Closing and locking keep h5py's defaults, because the library refuses to open a file twice with different ones.
     try:
         return h5py.h5f.open(bytes(path), h5py.h5f.ACC_RDONLY, access)
     except OSError as error:
         if "unable to lock file" not in str(error) or error.errno in (EAGAIN, EWOULDBLOCK):
             raise
-    access.set_file_locking(False, True)  # a file system without locks, such as NFS mounted with `nolock`
+    access.set_file_locking(False, True)  # no locks on this file system, such as NFS mounted with `nolock`
     return h5py.h5f.open(bytes(path), h5py.h5f.ACC_RDONLY, access)
 
 
@@ -128,7 +128,7 @@ class Hdf5Group:
         self.name = name
 
     def names(self) -> list[str]:
-        """Names of the links in the group, sorted by their bytes; none of them has been checked yet."""
+        """Names of the links in the group, sorted by their bytes; the links are not checked yet."""
         found: list[bytes] = []
         with self._file.refusing(self.name):
             self._id.links.iterate(found.append)
@@ -139,14 +139,14 @@ class Hdf5Group:
             return bool(self._id.links.exists(name.encode()))
 
     def group(self, name: str) -> Hdf5Group:
-        """A group below this one."""
+        """A subgroup."""
         found = self._child(name)
         if not isinstance(found, h5py.h5g.GroupID):
             raise self._refuse("unsafe-type", name, "is not a group")
         return Hdf5Group(self._file, found, self._below(name))
 
     def array(self, name: str) -> StoredArray:
-        """A dataset below this one, after the checks."""
+        """A dataset of this group, after the checks."""
         found = self._child(name)
         if not isinstance(found, h5py.h5d.DatasetID):
             raise self._refuse("unsafe-type", name, "is not a dataset")
@@ -155,7 +155,7 @@ class Hdf5Group:
             return DatasetStorage(self._file.path, self._below(name), self._file.bytes, found, self._file.counted, address).array()
 
     def text(self, name: str) -> str:
-        """A scalar text dataset below this one."""
+        """The bytes of a scalar text dataset of this group, whether or not they are UTF-8."""
         with self._file.refusing(self._below(name)):
             return self.content(name).decode()
 
@@ -206,7 +206,7 @@ class Hdf5Group:
             return self._value(h5py.h5a.open(self._id, name.encode()), name)
 
     def _child(self, name: str) -> Any:
-        """The object a hard link leads to, in this very file."""
+        """The object of a hard link, in this same file."""
         with self._file.refusing(self._below(name)):
             kind = self._id.links.get_info(name.encode()).type
             if kind == h5py.h5l.TYPE_SOFT:
@@ -251,7 +251,7 @@ class Hdf5File(Hdf5Group):
 
     @property
     def path(self) -> Path:
-        """Where the file is."""
+        """The path of the file."""
         return self._file.path
 
     @property
@@ -261,7 +261,7 @@ class Hdf5File(Hdf5Group):
 
     @property
     def stated_bytes(self) -> int:
-        """Where the file ends, as its superblock says: bytes behind that are no part of it."""
+        """The end of the file as stated in its superblock; bytes after it are not part of the HDF5 content."""
         at = {0: 40, 1: 44}.get(self.bytes[8], 28)  # of versions 0, 1, and of 2 and 3; addresses have 8 bytes in every capture file
         return int.from_bytes(self.bytes[at : at + 8], "little")
 
@@ -270,7 +270,7 @@ class Hdf5File(Hdf5Group):
         self._file.bytes.madvise(mmap.MADV_DONTNEED)
 
     def check_format(self) -> None:
-        """Refuse a file that says it is something else, or of a later format."""
+        """Refuse a file that states another format, or a later version."""
         found = self.attribute("probes_format")
         if not isinstance(found, str) or not found.startswith("capture-file.v"):
             raise FileRefused("not-a-capture-file", f'"{self.path}" is an HDF5 file, but its root has no `probes_format`')
@@ -279,5 +279,5 @@ class Hdf5File(Hdf5Group):
 
 
 def _decoded(value: Any) -> Any:
-    """Texts out of bytes, in lists of any depth."""
+    """Decode bytes to texts, in lists of any depth."""
     return [_decoded(one) for one in value] if isinstance(value, list) else value.decode()

@@ -1,4 +1,4 @@
-"""How a dataset is stored: type, filters and offset in the file, checked before any byte of it is read."""
+"""The storage of a dataset: type, filters and offset in the file, checked before any byte of it is read."""
 
 from __future__ import annotations
 
@@ -101,11 +101,11 @@ class StoredArray(Protocol):
         """Elements in C order, flat; may be a read-only view into the file."""
 
     def read(self) -> Elements:
-        """All of it, in its shape; may be a read-only view into the file."""
+        """All elements, in the dataset's shape; may be a read-only view into the file."""
 
 
 class ContiguousArray:
-    """A dataset in one piece, read through the map of the file."""
+    """A dataset in one piece, read through the memory map of the file."""
 
     def __init__(self, contents: mmap.mmap | bytes, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int) -> None:
         self.shape = shape
@@ -118,12 +118,12 @@ class ContiguousArray:
         return self._flat[start:stop]
 
     def read(self) -> Elements:
-        """All of it, in its shape; a read-only view into the file."""
+        """All elements, in the dataset's shape; a read-only view into the file."""
         return self._flat.reshape(self.shape)
 
 
 class ChunkedArray:
-    """A dataset in chunks, each found through the HDF5 library and decoded here."""
+    """A dataset in chunks; the HDF5 library locates them, and this class decodes them."""
 
     def __init__(self, storage: DatasetStorage, filters: tuple[ChunkFilter, ...]) -> None:
         self.shape = storage.shape
@@ -142,7 +142,7 @@ class ChunkedArray:
         return self._rows(first, -(-stop // row)).reshape(-1)[start - first * row : stop - first * row]
 
     def read(self) -> Elements:
-        """All of it, in its shape; fresh memory."""
+        """All elements, in the dataset's shape; fresh memory."""
         return self._rows(0, self.shape[0])
 
     def _rows(self, first: int, last: int) -> Elements:

@@ -1,4 +1,4 @@
-"""Groups, datasets, attributes and dimension scales, made through h5py's low-level API, which is several times as fast."""
+"""Groups, datasets, attributes and dimension scales, created through h5py's low-level API, which is several times as fast."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from probes.signature import DTYPES
 Value: TypeAlias = str | bool | int | float | Sequence[str] | Sequence[float]
 
 NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable."
-LARGEST_ATTRIBUTE = 60_000  # an object header of this format takes 64 KiB
+LARGEST_ATTRIBUTE = 60_000  # the limit of an object header of this format is 64 KiB
 
 
 def _half() -> Any:
-    """IEEE float16 with a note that no number depends on: that padding bits, of which it has none, would be ones.
+    """IEEE float16 with a property that changes no number: its padding bits, of which it has none, are ones.
 
     netCDF-C 4.10 ends the process when it meets the type that the HDF5 library takes for the machine's own float16. This one it reads as
     float32; for h5py it is float16 like any other.
@@ -63,7 +63,7 @@ def value_type(dtype: str) -> Any:
 
 @cache
 def text_type(size: int) -> Any:
-    """Fixed-length UTF-8; zeros fill it up."""
+    """Fixed-length UTF-8, padded with zeros."""
     kind = h5py.h5t.C_S1.copy()
     kind.set_size(max(size, 1))
     kind.set_cset(h5py.h5t.CSET_UTF8)
@@ -73,7 +73,7 @@ def text_type(size: int) -> Any:
 
 @cache
 def _immediate() -> Any:
-    """How a dataset is created whose place in the file is known at once, and whose bytes are written by us."""
+    """Creation properties of a dataset with a known place in the file, whose bytes are written by this package."""
     properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     properties.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
     properties.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
@@ -83,7 +83,7 @@ def _immediate() -> Any:
 
 @cache
 def _never() -> Any:
-    """How a dataset is created that is never written, so that it takes no place in the file; it reads as zeros."""
+    """Creation properties of a dataset that is never written, so that it needs no space in the file; it reads as zeros."""
     properties = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     properties.set_alloc_time(h5py.h5d.ALLOC_TIME_LATE)
     properties.set_obj_track_times(False)
@@ -110,7 +110,7 @@ def group(parent: Any, name: str) -> Any:
 
 
 def dataset(parent: Any, name: str, kind: Any, shape: tuple[int, ...], properties: Any = None) -> Any:
-    """A new dataset, contiguous and in place unless other creation properties are given."""
+    """A new dataset, contiguous and allocated at once unless other creation properties are given."""
     return h5py.h5d.create(parent, name.encode(), kind, h5py.h5s.create_simple(shape), dcpl=properties or _immediate())
 
 
@@ -127,7 +127,7 @@ def coordinate(parent: Any, name: str, kind: Any, size: int) -> Any:
 
 
 def text_coordinate(parent: Any, name: str, labels: Sequence[str]) -> Any:
-    """A new dimension scale of texts, the only ones of variable length: xarray takes them for texts with each of its engines."""
+    """A new dimension scale of texts, the only ones of variable length: all engines of xarray read these as texts."""
     texts = np.array(labels, h5py.string_dtype())
     made = dataset(parent, name, h5py.h5t.py_create(texts.dtype, logical=True), (len(labels),), _untimed_dataset())
     made.write(h5py.h5s.ALL, h5py.h5s.ALL, texts)
@@ -136,20 +136,20 @@ def text_coordinate(parent: Any, name: str, labels: Sequence[str]) -> Any:
 
 
 def dimension(parent: Any, name: str, size: int) -> Any:
-    """A new dimension scale that has a length and no values, as netCDF writes it."""
+    """A new dimension scale with a length and without values, as netCDF writes it."""
     made = dataset(parent, name, h5py.h5t.STD_U8LE, (size,), _never())
     h5py.h5ds.set_scale(made, f"{NO_VARIABLE}{size:10d}".encode())
     return made
 
 
 def attach(made: Any, *scales: Any) -> None:
-    """Name the leading axes of a dataset by scales."""
+    """Attach scales to the leading axes of a dataset."""
     for axis, scale in enumerate(scales):
         h5py.h5ds.attach_scale(made, scale, axis)
 
 
 def attribute_bytes(value: Value) -> int:
-    """How many bytes an attribute takes, without its name."""
+    """The bytes that an attribute needs, without its name."""
     if isinstance(value, str):
         return len(value.encode())
     if isinstance(value, int | float):
@@ -171,7 +171,7 @@ def attribute(owner: Any, name: str, value: Value) -> Any:
 
 
 def text_attribute(owner: Any, name: str, size: int) -> Any:
-    """A new text attribute of so many bytes whose value is still to be written by `fill`."""
+    """A new text attribute of a given length; `fill` writes its value later."""
     return h5py.h5a.create(owner, name.encode(), text_type(size), _SCALAR)
 
 

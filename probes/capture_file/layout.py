@@ -24,7 +24,7 @@ RESERVED = {"step", "global_step", "epoch", "microstep", "call", "backward", "or
 RESERVED |= {"axis", "element", "block", "block_digest", "digest_byte", "complex"}
 
 _LARGE = 64 * 1024
-_LONGEST_INDEX = 1 << 16  # a longer axis has no values, so that its index never takes as many bytes as the captures
+_LONGEST_INDEX = 1 << 16  # a longer axis gets no values, so that its index always needs less space than the captures
 _MANY = 100
 
 
@@ -93,14 +93,14 @@ class Layout:
         return range(start, start + HEX)
 
     def captures(self) -> Any:
-        """The group that holds the groups of the probes."""
+        """The group of the probes' groups."""
         if self._captures is None:
             self._captures = hdf5_write.group(self.root, "captures")
             hdf5_write.attribute(self._captures, "NX_class", "NXentry")
         return self._captures
 
     def add(self, series: JournalSeries) -> PlacedSeries:
-        """Make the group of a series, and everything in it but payloads and digests."""
+        """Make the group of a series, with everything in it except payloads and digests."""
         probe, name = series.place
         if probe not in self._probes:
             self._probes[probe] = hdf5_write.group(self.captures(), probe)
@@ -127,12 +127,12 @@ class Layout:
         return h5py.h5d.open(self.root, place.group + b"/values")
 
     def write_digest(self, place: PlacedSeries, digest: str) -> None:
-        """Give a series its digest."""
+        """Write the digest of a series."""
         group = h5py.h5g.open(self.root, place.group)
         hdf5_write.fill(h5py.h5a.open(group, b"digest"), digest)
 
     def add_ids(self, phase: str, steps: Sequence[int], ids: Sequence[Sequence[Any]]) -> None:
-        """Make the group that says which samples the steps of a phase saw.
+        """Make the group with the samples that the steps of a phase saw.
 
         Args:
             phase: escaped name of the phase.
@@ -152,7 +152,7 @@ class Layout:
         self._queue(made, content)
 
     def close(self) -> None:
-        """Close the HDF5 library's view of the file."""
+        """Close the file in the HDF5 library."""
         self._captures = None
         self._probes.clear()
         self.root = None
@@ -184,13 +184,13 @@ class Layout:
         return self._column(group, name, "u4", np.arange(size)) if size <= _LONGEST_INDEX else hdf5_write.dimension(group, name, size)
 
     def _lead_to(self, probe: str, name: str) -> None:
-        """Let viewers that follow `default` find a plot: the first series of each probe that has an axis of steps."""
+        """Let viewers that follow the attribute `default` find a plot: the first series of each probe that has an axis of steps."""
         for owner, child in ((self.captures(), probe), (self._probes[probe], name)):
             if not h5py.h5a.exists(owner, b"default"):
                 hdf5_write.attribute(owner, "default", child)
 
     def _axes(self, group: Any, series: JournalSeries, step: Any) -> tuple[list[Any], list[str], tuple[int, ...]]:
-        """Scales that exist, names of those to be made, and the sizes of all axes."""
+        """The scales that exist, the names of missing ones, and the sizes of all axes."""
         names = axis_names(series)
         if series.layout == "stacked":
             return [step], names, (series.count, *series.shapes[0])
@@ -237,7 +237,7 @@ class Layout:
 
 
 def _labels(series: JournalSeries, names: Sequence[str]) -> dict[str, Sequence[Any]]:
-    """The labels of the axes of `values`, where each capture has the same; by the name of the axis in the file."""
+    """The labels of the axes of `values` that all captures share, by the name of the axis in the file."""
     if series.layout != "stacked" or not series.dims or len(series.dims) != len(names):
         return {}
     found = {name: series.coords.get(dim) or [] for name, dim in zip(names, series.dims, strict=True)}
@@ -246,7 +246,7 @@ def _labels(series: JournalSeries, names: Sequence[str]) -> dict[str, Sequence[A
 
 
 def _axes_of_plot(names: list[str], valued: list[bool]) -> dict[str, list[str]]:
-    """The attributes that name the axes of `values`; NeXus has `.` for one without values, and then `dimensions` has all names."""
+    """The attributes that name the axes of `values`; NeXus writes `.` for an axis without values, and `dimensions` then has all names."""
     if all(valued):
         return {"axes": names}
     return {"axes": [name if there else "." for name, there in zip(names, valued, strict=True)], "dimensions": names}
@@ -280,7 +280,7 @@ def _create(path: Path, many: bool) -> Any:
     access.set_fclose_degree(h5py.h5f.CLOSE_STRONG)
     access.set_alignment(_LARGE, 4096)
     if many:
-        access.set_meta_block_size(_LARGE)  # a third less time for thousands of groups, but 50 KB of room in a file of a few
+        access.set_meta_block_size(_LARGE)  # a third less time for thousands of groups, but 50 KB more in a file with few
     return h5py.h5f.create(bytes(path), h5py.h5f.ACC_EXCL, fapl=access)
 
 
@@ -289,7 +289,7 @@ def _is_contiguous(values: Any) -> bool:
 
 
 def _stored(value: Any) -> Any:
-    """A value as it is read back: no booleans, and lists of numbers are floats."""
+    """A value in the form in which it is read back: no booleans, and lists of numbers are floats."""
     if not _is_plain(value):
         return canonical(value).decode()
     if isinstance(value, list | tuple):
@@ -305,7 +305,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _id_column(flat: list[Any]) -> tuple[Any, bytes]:
-    """Type and bytes of sample ids: 64-bit integers where all are, else text."""
+    """The type and bytes of sample ids: 64-bit integers if all are integers, else text."""
     if all(type(one) is int and -(1 << 63) <= one < 1 << 63 for one in flat):
         return hdf5_write.number_type("i8"), np.array(flat, "<i8").tobytes()
     raw = [(one if isinstance(one, str) else canonical(one).decode()).encode() for one in flat]

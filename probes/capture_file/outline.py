@@ -1,4 +1,4 @@
-"""What a capture file holds, series by series, in a few numbers: a line of the ledger states it, so that nobody opens a file for it."""
+"""The series of a capture file in a few numbers each, for its line in the ledger, so that a list of runs opens no file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Moving payloads from a journal into a sealed file in one sequential pass, digesting them on the way."""
+"""Move payloads from a journal into a sealed file in one sequential pass, and compute their digests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from probes.capture_file.grouped import JournalSeries
 from probes.capture_file.layout import PlacedSeries
 from probes.digest import Buffer, Hasher
 
-# Larger than a digest block, so that a capture which does not fit is one whole block.
+# Larger than a digest block, so that a larger capture is always one whole block.
 WINDOW = 2 << 20
 WIDE_WINDOW = 64 << 20
 _SMALL = 32 * 1024
@@ -25,7 +25,7 @@ _MOVE = np.dtype([("series", "<u4"), ("index", "<u4"), ("size", "<i8"), ("source
 
 
 class BlockHashes:
-    """The block digests of one series, fed runs of captures in any order.
+    """The block digests of one series, fed with runs of captures in any order.
 
     What comes in clock order is hashed as it comes; a block whose captures came otherwise is left to `missing`.
     """
@@ -37,7 +37,7 @@ class BlockHashes:
         self._missing: set[int] = set()
 
     def add(self, first: int, sizes: Sequence[int], data: memoryview) -> None:
-        """Take whole captures that follow one another in clock order, from index `first` on."""
+        """Add whole captures that are consecutive in clock order, from index `first` on."""
         last, at, index = first + len(sizes), 0, first
         while index < last:
             block = bisect_right(self._ends, index)
@@ -47,16 +47,16 @@ class BlockHashes:
             at, index = at + size, stop
 
     def put(self, index: int, digest: bytes) -> None:
-        """Take the digest of a capture that is one whole block."""
+        """Add the digest of a capture that is one whole block."""
         self._done[bisect_right(self._ends, index)] = digest
 
     def missing(self) -> Iterator[tuple[int, range]]:
-        """The blocks that are still to be hashed, and their captures."""
+        """The blocks without a digest yet, and their captures."""
         for block in sorted(self._missing):
             yield block, range(self._ends[block - 1] if block else 0, self._ends[block])
 
     def settle(self, block: int, digest: bytes) -> None:
-        """Take the digest of a block that was missing."""
+        """Add the digest of a block that was missing."""
         self._done[block] = digest
 
     def all(self) -> bytes:
@@ -108,7 +108,7 @@ def payloads(source: int, series: JournalSeries, captures: range) -> Iterator[by
 
 
 def write_all(target: int, data: Buffer, offset: int) -> None:
-    """Write some bytes, however often the system takes less than it is given."""
+    """Write some bytes, with as many system calls as necessary."""
     view = memoryview(data).cast("B")
     while len(view):
         taken = os.pwrite(target, view, offset)
@@ -125,7 +125,7 @@ class _CopyPass:
         self._hashes = hashes
         mean = int(moves["size"].mean()) if len(moves) else 0
         self._room = WIDE_WINDOW if mean < _SMALL else WINDOW
-        # Fresh memory costs a page fault per 4 KiB; one buffer that stays in the cache is what makes the pass fast.
+        # New memory costs a page fault per 4 KiB; the pass is fast because one buffer stays in the cache.
         self._buffer = np.empty(self._span(), np.uint8).data
 
     def run(self) -> None:
@@ -149,7 +149,7 @@ class _CopyPass:
         return min(self._room, span)
 
     def _window(self, first: int, last: int, begin: int, end: int) -> None:
-        """Read a part of the journal at once and write the captures in it, those that follow one another together."""
+        """Read a part of the journal at once and write its captures; adjacent ones are written together."""
         data = self._buffer[: end - begin]
         _read_into(self._source, data, begin)
         moves = self._moves[first:last]

@@ -1,4 +1,4 @@
-"""Series out of a sealed file."""
+"""Series of a sealed file."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ OWN = frozenset(
         "variants",
     ]
 )
-FOR_OTHERS = frozenset(["signal", "axes", "dimensions", "NX_class", "digest", "described"])  # what other readers and `verify` look at
+FOR_OTHERS = frozenset(["signal", "axes", "dimensions", "NX_class", "digest", "described"])  # read by other readers and by `verify` only
 
 
 class SealedFile:
@@ -67,7 +67,7 @@ class SealedFile:
 
     @cached_property
     def addresses(self) -> dict[SeriesAddress, tuple[str, str]]:
-        """Every series of the file, and the names of its two groups; no series is touched."""
+        """The addresses of all series of the file; no series is opened."""
         if "captures" not in self.root:  # an epoch in which nothing was captured
             return {}
         captures = self.root.group("captures")
@@ -85,7 +85,7 @@ class SealedFile:
         return int(self.root.attribute("rank") or 0)
 
     def ids(self, phase: str) -> StepIds | None:
-        """The sample ids of the steps of a phase, where the run has them."""
+        """The sample ids of the steps of a phase, if the run has them."""
         name = escape(phase)
         if "steps" not in self.root or name not in (steps := self.root.group("steps")):
             return None
@@ -96,11 +96,11 @@ class SealedFile:
         return StepIds(group.array("step").read(), group.array("row_size").read(), ids)
 
     def release(self) -> None:
-        """Release the pages that were read, so that a large file takes little memory; reading works as before."""
+        """Release the pages that were read, so that a large file needs little memory; later reads still work."""
         self.root.release()
 
     def rest(self, parts: Iterable[SealedPart]) -> str:
-        """The digest of the file but for the payloads of these parts, as `file_root` of a file has it.
+        """The digest of the file without the payloads of these parts, as `file_root` of a file states it.
 
         Raises:
             FileRefused: the file has no place for it.
@@ -109,7 +109,7 @@ class SealedFile:
         return file_root(self.root.bytes, [own, *(part.extent for part in parts)])
 
     def document(self, name: str) -> Any:
-        """A JSON text of the file: `manifest`, `closing`, `gaps`, `order` or `resolved`; what its readers count on is checked.
+        """A JSON text of the file: `manifest`, `closing`, `gaps`, `order` or `resolved`, with a check of its type.
 
         Raises:
             FileRefused: the text is not JSON, or not of the type that it has in a capture file.
@@ -179,7 +179,7 @@ class SealedPart:
 
     @property
     def extent(self) -> range:
-        """Where in the file the payloads are, if they are in one piece."""
+        """The place of the payloads in the file, if they are in one piece."""
         return self._values.extent
 
     def elements(self, first: int, last: int) -> NDArray[Any]:
@@ -197,7 +197,7 @@ class SealedPart:
 
     @cached_property
     def variants(self) -> Variants | None:
-        """The attributes that not all captures share; they are in no file of release 0.1."""
+        """The attributes that not all captures share; files of release 0.1 do not have them."""
         text = self._group.text("variants") if "variants" in self._names else self._attributes.get("variants")
         if text is None:
             return None
@@ -259,7 +259,7 @@ class SealedPart:
         return tuple(found) if found and len(found) == self.shapes.shape[1] else None
 
     def _coords(self) -> dict[str, Coord]:
-        """Labels by axis; where they are too many for an attribute, they are JSON in a string dataset of that name."""
+        """Labels by axis; those that are too large for an attribute are JSON in a string dataset with that name."""
         found = {name: value for name, value in self._attributes.items() if name.startswith(LABELS)}
         found |= {name: json.loads(self._group.text(name)) for name in self._names if name.startswith(LABELS)}
         return {name.removeprefix(LABELS): tuple(labels) for name, labels in found.items()}

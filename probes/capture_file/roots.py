@@ -1,4 +1,4 @@
-"""The roots of a sealed file, out of what the file itself holds."""
+"""The roots of a sealed file, computed from its content."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def merge_gaps(rows: Iterable[Iterable[Any]]) -> list[Gap]:
 
 
 def gaps_text(gaps: Iterable[Gap]) -> bytes:
-    """The gaps as a file stores them: canonical JSON, one row each."""
+    """The gaps in the form of a file: canonical JSON, one row each."""
     return canonical([[*key, reason, count] for key, reason, count in gaps])
 
 
@@ -54,12 +54,12 @@ def root_of_epoch(manifest: Mapping[str, Any], closing: Mapping[str, Any], captu
 
 
 def root_of_segments(roots: Iterable[str]) -> str:
-    """The captures root of an epoch that was cut into segments: the digest of the list of theirs."""
+    """The captures root of an epoch in segments: the digest of the list of theirs."""
     return blake3_hex(canonical({"segments": list(roots)}))
 
 
 def file_root(contents: Buffer | mmap.mmap, without: Iterable[range]) -> str:
-    """BLAKE3 of the bytes of a file, some places left out.
+    """BLAKE3 of the bytes of a file, without some places.
 
     Payloads are covered by the captures root, which is among the bytes that are hashed here; so is the rest of the file: metadata of HDF5,
     attributes, texts, clocks, sample ids, gaps between objects.

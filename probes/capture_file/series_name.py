@@ -1,4 +1,4 @@
-"""Names of a series: the name of its group in a file, and what a person types."""
+"""Names of a series: of its group in a file, and on the command line."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SeriesAddress(NamedTuple):
 
 
 class Word(NamedTuple):
-    """What a person typed of an address; None for what was left out."""
+    """The parts of a series name from the command line; None for omitted parts."""
 
     probe: str
     target: str | None
@@ -39,7 +39,7 @@ class Word(NamedTuple):
 
 
 def parse_group(probe: str, name: str) -> SeriesAddress:
-    """The address of the series that a group's name encodes.
+    """The address of the series whose name a group has.
 
     Args:
         probe: name of the group above it.
@@ -63,7 +63,7 @@ def parse_group(probe: str, name: str) -> SeriesAddress:
 
 
 def parse_word(text: str) -> Word:
-    """What a person means by `probe[/target[:leaf]][@phase][~dtype]`.
+    """Parse `probe[/target[:leaf]][@phase][~dtype]`.
 
     The last `:`, `@` and `~` count, so that a target may hold the others.
     """
@@ -75,7 +75,7 @@ def parse_word(text: str) -> Word:
 
 
 def escape(text: str) -> str:
-    """A text as one part of a group's name; no two texts give the same.
+    """Escape a text as one part of a group's name; different texts give different names.
 
     `/ % : @ ~`, what is not printable and the dots of a text of dots only become `%XX`, one for each byte of UTF-8. The
     empty text becomes `%`.
@@ -87,7 +87,7 @@ def escape(text: str) -> str:
 
 
 def group_name(key: SeriesKey, dtype: str = "") -> str:
-    """The name of a series' group below that of its probe: `target:leaf[@phase][~dtype]`.
+    """The name of a series' group in the group of its probe: `target:leaf[@phase][~dtype]`.
 
     Args:
         key: the series.

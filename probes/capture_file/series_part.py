@@ -67,7 +67,7 @@ class SeriesPart(Protocol):
 
     @property
     def orders(self) -> NDArray[np.uint32]:
-        """(captures,) how many captures of the same epoch, phase and step were taken before; `UNKNOWN_ORDER` where that is not known."""
+        """(captures,) how many captures of the same epoch, phase and step were taken before; `UNKNOWN_ORDER` if that is not known."""
 
     @property
     def variants(self) -> Variants | None:
@@ -81,7 +81,7 @@ class SeriesPart(Protocol):
 
 
 class StepColumn:
-    """The column of steps of a part, apart from the other clocks, so that one step is found without reading all of them.
+    """The column of steps of a part, separate from the other clocks, so that one step is found without reading all of them.
 
     Attributes:
         column: (captures,) the steps.
@@ -96,12 +96,12 @@ class StepColumn:
         """The positions of one step."""
         if not self.ascending:
             return np.flatnonzero(self.column == step)
-        steps = self.column.data  # `bisect` reads a few plain integers of it
+        steps = self.column.data  # a few plain integers of it are enough for `bisect`
         return np.arange(bisect_left(steps, step), bisect_right(steps, step))
 
 
 class StepIds(NamedTuple):
-    """Which samples the steps of a phase saw.
+    """The samples that the steps of a phase saw.
 
     Attributes:
         steps: (n,) the steps.
@@ -115,7 +115,7 @@ class StepIds(NamedTuple):
 
 
 def by_variant(part: SeriesPart) -> Iterator[tuple[dict[str, Any], NDArray[np.intp]]]:
-    """All attributes of captures, and the positions of those captures that have them."""
+    """All attributes of captures, and the positions of the captures with these attributes."""
     variants = part.variants
     if variants is None:
         yield part.attrs, np.arange(len(part.clocks))
@@ -142,14 +142,14 @@ def sizes(shapes: NDArray[np.int64], dtype: str) -> NDArray[np.int64]:
 
 
 def distinct(shapes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The distinct rows of `SeriesPart.shapes`; one row at once where all are equal, as they mostly are."""
+    """The distinct rows of `SeriesPart.shapes`; fast if all are equal, which is the usual case."""
     if len(shapes) and (shapes == shapes[0]).all():
         return shapes[:1]
     return np.unique(shapes, axis=0)
 
 
 def uniform(shapes: NDArray[np.int64]) -> tuple[int, ...] | None:
-    """The shape of all captures where `SeriesPart.shapes` is one row, held once for all of them; else None."""
+    """The shape of all captures if `SeriesPart.shapes` is one row, stored once for all of them; else None."""
     return shape_of(shapes[0]) if len(shapes) == 1 or (len(shapes) and not shapes.strides[0]) else None
 
 
@@ -159,5 +159,5 @@ def shape_of(row: NDArray[np.int64]) -> tuple[int, ...]:
 
 
 def stored_shape(shape: tuple[int, ...], dtype: str) -> tuple[int, ...]:
-    """The shape of the bits of a value: a complex number has a last axis of 2."""
+    """The shape of the bits of a value: a complex number adds a last axis of 2."""
     return (*shape, DTYPES[dtype].lanes) if DTYPES[dtype].lanes > 1 else shape

@@ -1,4 +1,4 @@
-"""Series out of a journal that no file has been built of yet; read only."""
+"""Series of a journal that is not sealed yet; read only."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class SealedMeanwhile(StorageError):
 
 
 class UnsealedFile:
-    """The committed captures of a journal, live or left behind by a process that died.
+    """The committed captures of a journal, of a running process or of one that died.
 
     Attributes:
         path: where it is.
@@ -43,7 +43,7 @@ class UnsealedFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._bytes = _Bytes(path)  # before the scan, so that both are of one journal
+        self._bytes = _Bytes(path)  # before the scan, so that both refer to the same journal
         self._scan: Scan = scan(path)
         self._bytes.begins_as(path)
         end = self._scan.end or {}
@@ -60,7 +60,7 @@ class UnsealedFile:
         return UnsealedPart(self.addresses[address], self._bytes, lambda: SealedFile(self.path.with_suffix(".h5")).part(address))
 
     def ids(self, phase: str) -> StepIds | None:
-        """The sample ids of the steps of a phase, where the run has them."""
+        """The sample ids of the steps of a phase, if the run has them."""
         found = []
         for index, annex in self._scan.annexes:
             commit = self._scan.commits[index]
@@ -112,7 +112,7 @@ class UnsealedPart:
             return self._out_of_file(first, last)
 
     def _out_of_file(self, first: int, last: int) -> NDArray[Any]:
-        """The same captures out of the file that was built of the journal, which may hold more.
+        """The same captures from the file that was built from the journal, which may hold more.
 
         Raises:
             SealedMeanwhile: they are not there.
@@ -134,7 +134,7 @@ class UnsealedPart:
 
 
 class _Bytes:
-    """Reads of a journal that another process may seal and remove, or write over, meanwhile; a map could crash or lie.
+    """Reads of a journal that another process may seal, remove or overwrite meanwhile; a memory map could crash or show other data.
 
     A journal that was removed is still read, by its descriptor. One that is written over gets another HEAD first.
     """
@@ -142,14 +142,14 @@ class _Bytes:
     def __init__(self, path: Path) -> None:
         self._path = path
         try:
-            self._descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # opening a pipe must not wait for its other end
+            self._descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # opening a pipe must not block
         except OSError as error:
             raise StorageError(f'"{path}" cannot be read: {error.strerror}; if it was sealed meanwhile, open the run again') from error
         weakref.finalize(self, os.close, self._descriptor)
         self._head = os.pread(self._descriptor, HEADER_BYTES, 0)
 
     def begins_as(self, path: Path) -> None:
-        """Check that a path leads to the same journal, which was scanned by its name.
+        """Check that a path leads to the journal that was scanned.
 
         Raises:
             StorageError: it does not.
@@ -160,7 +160,7 @@ class _Bytes:
         raise self._gone()
 
     def read(self, offset: int, length: int) -> bytes:
-        """Some bytes, certainly of this journal."""
+        """Some bytes that certainly belong to this journal."""
         data = os.pread(self._descriptor, length, offset)
         if len(data) != length or not self._is_same():
             raise self._gone()

@@ -1,4 +1,4 @@
-"""Building the HDF5 file of a journal: metadata first, then one pass over the payloads, then digests and roots."""
+"""Build the HDF5 file of a journal: metadata first, then one pass over the payloads, then digests and roots."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ OnProgress = Callable[[str], None]
 
 
 def ignore_progress(point: str) -> None:
-    """Take no notice of a point."""
+    """Ignore a point."""
 
 
 @dataclass(frozen=True)
 class WrittenFile:
-    """What was put into a file.
+    """The content of a built file.
 
     Attributes:
         complete: whether the journal says that its epoch came to an end.
@@ -71,7 +71,7 @@ def write_capture_file(scan: Scan, path: Path, compression: Compression | None =
         try:
             built, own = _fill(layout, scan, path, compression, passed)
         except BaseException:
-            with suppress(OSError, RuntimeError):  # what went wrong first says more
+            with suppress(OSError, RuntimeError):  # the first error is more informative
                 layout.close()
             raise
         layout.close()
@@ -84,14 +84,14 @@ def write_capture_file(scan: Scan, path: Path, compression: Compression | None =
 
 
 def _disk_error(error: RuntimeError) -> OSError:
-    """What the HDF5 library says in its own way where the disk does not take what it flushes."""
+    """The HDF5 library's message if the disk does not accept its data."""
     found = re.search(r"errno = (\d+)", str(error))
     number = int(found[1]) if found else EIO
     return OSError(number, os.strerror(number) if found else str(error).partition("\n")[0])
 
 
 def _write_file_root(path: Path, without: list[range]) -> None:
-    """Write the digest of the rest of the file to the first of the places that it leaves out."""
+    """Write the file root, which digests the rest of the file, to the first of the omitted places."""
     target = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         with mmap(target, 0, prot=PROT_READ) as contents:
@@ -102,7 +102,7 @@ def _write_file_root(path: Path, without: list[range]) -> None:
 
 
 def _fill(layout: Layout, scan: Scan, path: Path, compression: Compression | None, passed: OnProgress) -> tuple[WrittenFile, list[range]]:
-    """Fill a file, and return what is in it, the place of its file root, and those of the payloads."""
+    """Write the content of a file; return its description, the place of its file root, and the places of the payloads."""
     series = group_by_series(scan)
     gaps = _gaps(scan)
     places = [layout.add(one) for one in series]
@@ -126,7 +126,7 @@ def _fill(layout: Layout, scan: Scan, path: Path, compression: Compression | Non
 
 
 def verdict(scan: Scan) -> tuple[bool, str]:
-    """Whether the epoch of a journal came to its end, and why not; who seals it does not matter."""
+    """Whether the epoch of a journal is complete, and if not, why; independent of who seals it."""
     if not scan.trusted:
         return False, f"{scan.left_out} were left out"
     if scan.end is None:
@@ -135,7 +135,7 @@ def verdict(scan: Scan) -> tuple[bool, str]:
 
 
 class _Files:
-    """The descriptors of journal and file; both close with the block."""
+    """The descriptors of journal and file; both are closed at the end of the block."""
 
     def __init__(self, source: Path, target: Path) -> None:
         self._paths = source, target
@@ -185,7 +185,7 @@ def _json(value: Any) -> bytes:
 
 
 def _sample_ids(scan: Scan) -> Iterator[tuple[str, list[int], list[list[Any]]]]:
-    """For each phase whose steps have sample ids: the steps, ascending, and their ids."""
+    """For each phase with sample ids: the steps, ascending, and their ids."""
     by_phase: dict[str, list[tuple[int, list[Any]]]] = {}
     for index, annex in scan.annexes:
         if annex.get("ids"):

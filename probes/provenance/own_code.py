@@ -112,7 +112,7 @@ class _OwnCode:
         sys.modules[module.__name__] = module  # so that its source is recorded and kept like those of other modules
         try:
             exec(compile(source, str(path), "exec"), vars(module))
-        except Exception as error:
+        except Exception as error:  # the user's code may raise anything
             raise UsageError(f'"{path}" cannot be run: {type(error).__name__}: {error}') from error
         self.modules[file] = module
         return module

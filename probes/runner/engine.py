@@ -56,7 +56,7 @@ def _guarded(event: Callable[Concatenate[Engine, P], R]) -> Callable[Concatenate
                 return event(engine, *args, **options)
             except ProbesError:
                 raise
-            except Exception as error:
+            except Exception as error:  # a bug here must not end the training
                 engine._give_up(error)
                 return None
 

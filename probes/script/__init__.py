@@ -1,1 +1,1 @@
-"""Running programs that know nothing of us."""
+"""Running unmodified programs with probes."""

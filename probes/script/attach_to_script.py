@@ -1,4 +1,4 @@
-"""Probes in a program that knows nothing of them: finding the model, binding to it, following its loop."""
+"""Probes in an unmodified program: find the model, attach to it, and follow its loop."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from probes.spec import Spec
 if TYPE_CHECKING:
     from probes.script.framework_logs import FrameworkLogs
 
-PATIENCE = 50  # steps until the user is told that the spec captures none of them
+PATIENCE = 50  # steps after which the user is warned that the spec captures none of them
 
 
 class Probing:
-    """The live side of a session.
+    """The part of a session that runs in the program.
 
     Args:
         request: what the user asks of the run.
@@ -52,7 +52,7 @@ class Probing:
         self.logs = framework_logs(request, self.runs)
 
     def start(self) -> None:
-        """Watch for the model and for loaders."""
+        """Begin to watch for the model and for loaders."""
         loader_watch.add(self)
         code_reads.add(self)
         self.finder.start()
@@ -62,7 +62,7 @@ class Probing:
             self.logs.start()
 
     def stop_watching(self) -> None:
-        """Watch no more; the run, if there is one, is still to be closed."""
+        """Stop watching; an open run still has to be closed."""
         if self.logs is not None:
             self.logs.stop()
         self.programs.stop()
@@ -73,11 +73,11 @@ class Probing:
 
     @property
     def ended_by(self) -> Exception | None:
-        """What we ended the program with: a refusal, a failure, or a trigger."""
+        """The error with which probes ended the program: a refusal, a failure, or a trigger."""
         return self.failure or next((run.raised for run in self.runs.open_runs if run.raised is not None), None)
 
     def finish(self, error: BaseException | None) -> ProbesError | None:
-        """End the runs, now that the program has ended.
+        """End the runs after the end of the program.
 
         Args:
             error: what ended the program, if anything did.
@@ -97,7 +97,7 @@ class Probing:
         return failure if self.runs.open_runs or error is not None or self.children.joined or self._without_rank else self._unbound()
 
     def lines(self) -> list[str]:
-        """Every model that the program called, and what to write where more of them were trained than are captured."""
+        """List every model that the program called, and advise if more models were trained than captured."""
         further = self.finder.further() if self.runs.open_runs else []
         if not further:
             return self.finder.census.lines()
@@ -107,7 +107,7 @@ class Probing:
         return [*self.finder.census.lines(), f"{count} trained and not captured: `{line}` captures every one, as a run of its own"]
 
     def _unbound(self) -> ProbesError:
-        """Why nothing was captured in a program that ended well."""
+        """The reason why nothing was captured in a program that ended without an error."""
         if not (self.finder.census.models or self.finder.census.bare):
             return RunError(
                 "the program called no model in this process, so nothing was captured; "
@@ -115,7 +115,7 @@ class Probing:
             )
         return self.finder.refusal()
 
-    # What the finder says
+    # Events of the finder
 
     def candidate_called(self, candidate: Candidate) -> None:
         """Begin to capture a candidate."""
@@ -141,7 +141,7 @@ class Probing:
             raise
 
     def _leave_out(self) -> None:
-        """Say that a child without a rank is not captured; its files would be those of the first."""
+        """Report that a child without a rank is not captured; its files would be those of the first."""
         if not self._without_rank:
             self._without_rank = True
             self.progress.say(
@@ -150,29 +150,29 @@ class Probing:
             )
 
     def refused(self, error: PlanError) -> None:
-        """Remember what the program is stopped with."""
+        """Record the error that stops the program."""
         self.failure = error
 
-    # Passes are reported again to a run that listens later; until then nothing follows from them.
+    # A run that listens later gets the reports of passes again; until then they have no effect.
 
     def pass_begins(self, key: object, loader: object, *, endless: bool) -> None:
-        """Nothing follows."""
+        """No effect."""
 
     def batch_pulled(self, key: object, *, grad: bool, last: bool, before: bool) -> None:
-        """Nothing follows."""
+        """No effect."""
 
     def pass_exhausted(self, key: object) -> None:
-        """Nothing follows."""
+        """No effect."""
 
     def pass_gone(self, key: object) -> None:
-        """Nothing follows."""
+        """No effect."""
 
     def loader_gone(self, loader: object) -> None:
-        """Nothing follows."""
+        """No effect."""
 
 
 def framework_logs(request: RunRequest, runs: CandidateRuns) -> FrameworkLogs | None:
-    """What hands values that trainers log to the runs; None, without an import, for a spec that asks for no value of the loop."""
+    """Passes values that trainers log to the runs; None, without an import, for a spec without values of the loop."""
     if not asks_for_loop(request.loaded.spec):
         return None
     from probes.script.framework_logs import FrameworkLogs
@@ -193,7 +193,7 @@ def asks_for_loop(spec: Spec) -> bool:
 
 
 class RunObserver:
-    """Tells a person what a run answers to the program's events."""
+    """Reports answers of a run that concern a person."""
 
     def __init__(self, run: Run, progress: Progress) -> None:
         self.run = run
@@ -202,7 +202,7 @@ class RunObserver:
         self.unwanted: int | None = 0
 
     def __call__(self, answer: Answer) -> None:
-        """Say what is worth a line."""
+        """Report an answer, if it is important."""
         if isinstance(answer, StepEnded):
             self.progress.step(max(self.run.accounts), answer.phase, answer.step)
             self._notice(answer.phase)
@@ -214,10 +214,10 @@ class RunObserver:
                 "`--set clock.step=update` makes each optimizer step a step"
             )
         elif isinstance(answer, StepPaused):
-            self.unwanted = None  # steps of two phases: the program does more than one thing
+            self.unwanted = None  # steps of two phases, so the program is not limited to one
 
     def _notice(self, phase: str) -> None:
-        """Say early that no probe wants what the program does, such as a spec for training around a program that only infers."""
+        """Warn early that no probe captures the program's phase, such as a spec for training with a program for inference."""
         if self.unwanted is None:
             return
         self.unwanted = None if phase in self.wanted else self.unwanted + 1

@@ -1,4 +1,4 @@
-"""Counting the calls of every module of the model that a script trains; nothing is stored."""
+"""Count the calls of every module of the model that a script trains; nothing is stored."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from probes.signature import Signature
 from probes.tensors import in_backward
 from probes.value_path import forward_signature
 
-MOST_UNTRAINED = 100  # calls of a model that no optimizer steps, after which a look at it is long enough
+MOST_UNTRAINED = 100  # number of calls of a model without an optimizer step after which one pass has been seen enough
 
 
 @dataclass
@@ -42,11 +42,11 @@ class ModuleCalls:
 
 
 class WatchedEnough(BaseException):
-    """The program was watched for as long as it was asked for; nothing of it continues."""
+    """Raised to end the program when it was watched long enough."""
 
 
 class ModelCalls(HookOfOurs):
-    """Counts the calls of every module of one model, and notes the shapes of its first call.
+    """Counts the calls of every module of one model, and records the shapes of its first call.
 
     Modules inside a compiled region are not called one by one, and are not counted.
 
@@ -76,7 +76,7 @@ class ModelCalls(HookOfOurs):
 
     def start(self) -> None:
         """Begin to count."""
-        modules = {id(node.module): node for node in self.tree.nodes.values()}  # a shared one has several paths
+        modules = {id(node.module): node for node in self.tree.nodes.values()}  # a shared module has several paths
         for node in modules.values():
             if not node.scripted:
                 self._handles.append(node.module.register_forward_pre_hook(self._enter, prepend=True))
@@ -119,7 +119,7 @@ class ModelCalls(HookOfOurs):
 
 
 class Coverage:
-    """Counts the calls of the modules that a choice finds; each candidate is counted until it is known which one is meant.
+    """Counts the calls of the candidates of a choice until it is known which one is meant.
 
     Args:
         choice: which model is meant.
@@ -187,11 +187,11 @@ class Coverage:
         return self._of(tree).fired[id(tree.first(node).module)]
 
     def values(self, tree: Tree, node: Node) -> dict[str, Signature]:
-        """The tensors that the module's first call took and gave, by leaf path such as `output.0`; empty if it never fired."""
+        """The input and output tensors of the module's first call, by leaf path such as `output.0`; empty if it was not called."""
         return {leaf: found.signature for leaf, found in self.reached(tree, node).items() if not found.keys}
 
     def reached(self, tree: Tree, node: Node) -> dict[str, ReachableTensor]:
-        """The same with those that only a path through attributes reaches."""
+        """The same with tensors that only a path through attributes reaches."""
         return self._of(tree).reached.get(id(tree.first(node).module), {})
 
     def operations(self, tree: Tree, node: Node) -> list[ListedOperation]:
@@ -203,12 +203,12 @@ class Coverage:
         return next(counts for counts in self.models.values() if counts.tree is tree)
 
     def verdict(self) -> ProbesError | None:
-        """Why there is nothing to show, if so."""
+        """The reason why there is nothing to show, if there is one."""
         if self.models or self.failure:
             return self.failure
         return self.finder.refusal() if self.finder.census.models else RunError("the program called no model in this process")
 
-    # What the finder says
+    # Events of the finder
 
     def candidate_called(self, candidate: Candidate) -> None:
         """Begin to count the calls of a candidate."""
@@ -218,7 +218,7 @@ class Coverage:
             one.start()
 
     def candidate_chosen(self, candidate: Candidate) -> None:
-        """Continue one candidate alone."""
+        """Continue with one candidate only."""
         for other, counts in self._candidates.items():
             if other is not candidate:
                 _stop(counts)
@@ -227,7 +227,7 @@ class Coverage:
             raise WatchedEnough
 
     def refused(self, error: PlanError) -> None:
-        """Remember what the program is stopped with."""
+        """Record the error that stops the program."""
         self.failure = error
 
     def _called(self) -> None:
@@ -252,7 +252,7 @@ def _is_overlooked() -> bool:
 
 
 def _reached(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: object) -> dict[str, ReachableTensor]:
-    """What is known of each tensor that goes into a call and comes out of it."""
+    """The facts on each input and output tensor of a call."""
     names, rest, _ = forward_signature(module.forward)
     inputs = {**dict(zip(names, args, strict=False)), **({rest or "args": args[len(names) :]} if len(args) > len(names) else {}), **kwargs}
     return reachable(inputs, "input") | reachable(output, "output")

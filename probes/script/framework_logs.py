@@ -11,13 +11,13 @@ from probes.script.import_hook import ImportHook
 
 LIGHTNING = ("lightning.pytorch.core.module", "pytorch_lightning.core.module")
 TRANSFORMERS = "transformers.trainer"
-OTHER_NAMES = {"loss": "logged_loss"}  # `loss` is that of each `backward`; a Trainer logs a mean over steps
+OTHER_NAMES = {"loss": "logged_loss"}  # `loss` is recorded at each `backward`; a Trainer logs a mean over steps
 
 Log = Callable[[Mapping[str, Any]], None]
 
 
 class FrameworkLogs:
-    """Hands on what trainers log, from the time that a program imports them.
+    """Passes on values that trainers log, after a program has imported them.
 
     Args:
         log: gets numbers by name.
@@ -35,12 +35,12 @@ class FrameworkLogs:
             hook.start()
 
     def stop(self) -> None:
-        """Give the trainers their methods back; one that the program has replaced since stays the program's."""
+        """Restore the methods of the trainers; a method that the program has replaced meanwhile stays in place."""
         for hook in self.hooks:
             hook.stop()
         for owner, original, ours in self._wrapped:
             if vars(owner).get("log") is ours:
-                owner.log = original  # type: ignore[attr-defined]  # the very function found there
+                owner.log = original  # type: ignore[attr-defined]  # the original function, saved above
         self._wrapped.clear()
 
     def _lightning(self, name: str) -> Callable[[], None]:
@@ -50,7 +50,7 @@ class FrameworkLogs:
         self._wrap(TRANSFORMERS, "Trainer", lambda logs, *_, **__: logs)
 
     def _wrap(self, module: str, name: str, values: Callable[..., Mapping[str, Any]]) -> None:
-        """Have a method `log` of a class hand on its values, once it has returned."""
+        """Wrap a class's method `log`, so that its values are passed on once it has returned."""
         owner = getattr(sys.modules[module], name, None)
         original = vars(owner).get("log") if isinstance(owner, type) else None
         if not isinstance(owner, type) or original is None:
@@ -62,13 +62,13 @@ class FrameworkLogs:
             self._hand_on(lambda: values(*args, **kwargs))
             return result
 
-        owner.log = log  # type: ignore[attr-defined]  # given back by `stop`
+        owner.log = log  # type: ignore[attr-defined]  # restored by `stop`
         self._wrapped.append((owner, original, log))
 
     def _hand_on(self, values: Callable[[], Mapping[str, Any]]) -> None:
         try:
             found = {OTHER_NAMES.get(name, name): value for name, value in values().items() if _is_number(value)}
-        except (TypeError, AttributeError):  # another signature than that of the releases that were tried
+        except (TypeError, AttributeError):  # the signature differs from that of the tested releases
             return
         self.log(found)
 

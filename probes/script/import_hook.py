@@ -35,12 +35,12 @@ class ImportHook(MetaPathFinder):
             sys.meta_path.insert(0, self)
 
     def stop(self) -> None:
-        """Wait no longer."""
+        """Stop waiting."""
         if self in sys.meta_path:
             sys.meta_path.remove(self)
 
     def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
-        """Leave the finding to the others, and look over the shoulder of the loader that they name.
+        """Let the other finders find the module, and wrap the loader that they return.
 
         A program may only ask whether the module is there, as transformers does, so we stay until it is imported.
         """
@@ -64,7 +64,7 @@ class ImportHook(MetaPathFinder):
         def exec_module(module: ModuleType) -> None:
             execute(module)
             self.stop()
-            vars(loader).pop("exec_module", None)  # several may have waited, and the first to come here tidies up for all
+            vars(loader).pop("exec_module", None)  # several hooks may have waited; the first one restores the loader for all
             self.then()
 
-        loader.exec_module = exec_module  # type: ignore[method-assign]  # taken away again when it has run
+        loader.exec_module = exec_module  # type: ignore[method-assign]  # restored when it has run

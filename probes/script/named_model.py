@@ -51,7 +51,7 @@ def _imported(place: str) -> ModuleType:
 
 
 def _file(path: Path) -> ModuleType:
-    """A file as the module of its name; beside it lies what it imports."""
+    """Import a file as a module with its name; modules next to the file can be imported."""
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
     name = path.stem if path.stem not in sys.modules else f"_model_{path.stem}"
@@ -95,16 +95,16 @@ def _needs_nothing(name: str, found: Any) -> None:
     except TypeError as error:
         message = f"'{name}' cannot be called without arguments ({error})"
         raise UsageError(f"{message}; name a function that takes none and returns the model") from None
-    except ValueError:  # a callable written in C may have no signature; calling it will tell
+    except ValueError:  # a callable written in C may have no signature; the call itself then shows
         return
 
 
 def _guarded(doing: str, work: Callable[[], T]) -> T:
-    """The result of code of the user; an exception in it is reported with its innermost place."""
+    """The result of user code; an exception is reported with its innermost place."""
     try:
         return work()
     except ProbesError:
         raise
-    except Exception as error:  # the code is the user's, and may raise anything
+    except Exception as error:  # user code may raise anything
         last = traceback.extract_tb(error.__traceback__)[-1]
         raise UsageError(f"{doing} failed: {type(error).__name__}: {error} ({last.filename}:{last.lineno})") from error

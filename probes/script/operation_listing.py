@@ -31,13 +31,13 @@ class ListedOperation:
 
     @property
     def text(self) -> str:
-        """The name and what was returned."""
+        """The name, and the tensors that were returned."""
         shown = [f"{leaf.removeprefix('output').removeprefix('.')} {signature}".strip() for leaf, signature in self.outputs.items()]
         return f"{self.name}  {', '.join(shown)}"
 
 
 class OperationListing(TorchFunctionMode):
-    """Notes every function that returns a tensor, under the module that is running.
+    """Records every function that returns a tensor, by the module that is running.
 
     Args:
         seen: ids of the modules whose first call is over.
@@ -53,7 +53,7 @@ class OperationListing(TorchFunctionMode):
         self._counts: dict[int, Counter[str]] = defaultdict(Counter)
 
     def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Call a function and note it."""
+        """Call a function and record it."""
         result = func(*args, **(kwargs or {}))
         name = function_name(func)
         frame = calling_frame(sys._getframe(1))

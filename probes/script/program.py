@@ -1,4 +1,4 @@
-"""Running a script or a module as the interpreter itself would."""
+"""Run a script or a module as the interpreter itself would."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OURS = str(Path(__file__).resolve().parent.parent) + os.sep
 
 @dataclass(frozen=True)
 class ProgramEnding:
-    """How a program ended.
+    """The end of a program.
 
     Attributes:
         code: the exit code that the interpreter would have ended with.
@@ -60,7 +60,7 @@ class Program:
         return path / "__main__.py" if path.is_dir() else path
 
     def check(self) -> None:
-        """Refuse a script that is not there, before anything runs.
+        """Refuse a missing script, before anything runs.
 
         Raises:
             StorageError: there is no such file.
@@ -82,7 +82,7 @@ class Program:
             return _left(leaving)
         except KeyboardInterrupt as error:
             return ProgramEnding(INTERRUPTED, error)
-        except BaseException as error:  # whatever ends a program ends it here, as in the interpreter
+        except BaseException as error:  # any end of the program ends here, as in the interpreter
             return ProgramEnding(1, error)
         return ProgramEnding(0)
 
@@ -133,13 +133,13 @@ def _found(name: str) -> ModuleSpec:
 
 
 def _put_first(directory: str) -> None:
-    """Begin `sys.path` as the interpreter would: in place of the directory that it put there for our own command."""
+    """Begin `sys.path` as the interpreter would: replace the directory that it added for the command `probes`."""
     if not sys.flags.safe_path:
         sys.path[:1] = [directory]
 
 
 def _left(leaving: SystemExit) -> ProgramEnding:
-    """What `sys.exit` meant, as the interpreter reads it."""
+    """The exit code of `sys.exit`, as the interpreter determines it."""
     code = leaving.code
     if code is None or code == 0:
         return ProgramEnding(0)
@@ -150,7 +150,7 @@ def _left(leaving: SystemExit) -> ProgramEnding:
 
 
 def show(error: BaseException) -> None:
-    """Print a program's traceback as the interpreter would, without our own frames."""
+    """Print a program's traceback as the interpreter would, without frames of this package."""
     if isinstance(error, StorageError):
         tell(f"error: {error}")
     elif not isinstance(error, SystemExit):
@@ -159,7 +159,7 @@ def show(error: BaseException) -> None:
 
 
 def trimmed(trace: TracebackType | None) -> TracebackType | None:
-    """A traceback without our frames; one that ends in a frame of ours is our own bug and stays whole."""
+    """A traceback without frames of this package; one that ends inside the package is a bug of probes and stays complete."""
     frames: list[TracebackType] = []
     while trace is not None:
         frames.append(trace)
@@ -178,7 +178,7 @@ def _ours(trace: TracebackType) -> bool:
 
 
 def unknown_to(program: Program, options: Sequence[str]) -> str:
-    """The first argument of a script that is an option of ours, and whose name is nowhere in the script; empty if there is none.
+    """The first argument of a script that is an option of `probes run`, and whose name does not occur in the script; else empty.
 
     Args:
         program: the script; a module is not looked at, since to find it may run code.
@@ -196,7 +196,7 @@ def unknown_to(program: Program, options: Sequence[str]) -> str:
 
 
 def program_of(verb: str, words: Sequence[str], before: str = "SPEC") -> Program:
-    """The program that a command line names: `SCRIPT ARGS...` or `-m MODULE ARGS...`.
+    """Parse the program on a command line: `SCRIPT ARGS...` or `-m MODULE ARGS...`.
 
     Args:
         verb: the command, for messages.

@@ -1,4 +1,4 @@
-"""What is said on stderr while a program runs with probes."""
+"""Messages on stderr while a program runs with probes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STEPS = {
 
 
 class Progress:
-    """Tells a person what a run is bound to and how far it is.
+    """Reports the bindings and the progress of a run.
 
     Args:
         quiet: say nothing.
@@ -40,13 +40,13 @@ class Progress:
         self._shown = 0.0
 
     def say(self, text: str) -> None:
-        """One or more lines."""
+        """Write one or more lines."""
         if not self.quiet:
             self.line.say(text)
 
     def bound(self, run: Run, place: str) -> None:
-        """What the run is bound to, and what it takes for a step and an epoch."""
-        first = not run.recording.rank  # the plan of the others is the same
+        """Report the bindings of the run, and its definition of step and epoch."""
+        first = not run.recording.rank  # other candidates have the same plan
         self.say("\n".join([_header(run), *([_target(run, place), *_probes(run), _clock(run)] if first else [])]))
 
     def step(self, epoch: int, phase: str, step: int) -> None:
@@ -65,11 +65,11 @@ class Progress:
         self.say(f"{_rank(run)}epoch {epoch}  {steps or 'no steps'}  {_count(captures, 'capture')}  {size(nbytes)}{ending}")
 
     def finished(self, runs: Sequence[Run], models: Sequence[str]) -> None:
-        """The table of what was captured, every model that the script called, and what to type next."""
+        """Print the table of captures, every model that the script called, and the next command."""
         for run in runs:
             every = run.of_all_ranks
             if every is None and run.recording.launch is not None and run.ended_well:
-                continue  # the last rank says it for all
+                continue  # the last rank reports for all
             rank = _rank(run).rstrip() if every is None else ""
             width = shutil.get_terminal_size().columns if self.line.usable else None
             table = run.summary().text(width) if every is None else every.text(width)
@@ -77,7 +77,7 @@ class Progress:
 
 
 def _rank(run: Run) -> str:
-    """What a line begins with where a launch has several processes, whose lines are mixed."""
+    """The prefix of a line in a launch with several processes, whose lines are mixed."""
     return "" if run.recording.rank is None else f"rank {run.recording.rank}  "
 
 

@@ -1,4 +1,4 @@
-"""The standard input of this process for several child processes in turn, each of which gets all of it."""
+"""The standard input of this process for several child processes in turn; each gets all of it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CHUNK = 1 << 16  # bytes of one read
 
 
 class RepeatedStdin:
-    """Reads our standard input when a child first asks for it, and gives every child the same bytes from the beginning.
+    """Reads the standard input when a child first needs it, and gives every child the same bytes from the beginning.
 
     A terminal cannot be repeated: a child inherits it. Without a standard input a child reads nothing.
     """
@@ -41,7 +41,7 @@ class RepeatedStdin:
         return child.returncode, out.decode(errors="replace"), err.decode(errors="replace")
 
     def _feed(self, pipe: Any, child: Popen[bytes]) -> None:
-        """Write the input that was kept and then new input, until the child or the input ends."""
+        """Write the stored input and then new input, until the child or the input ends."""
         try:
             index = 0
             while (chunk := self._chunk(index, child)) is not None:
@@ -50,7 +50,7 @@ class RepeatedStdin:
                 index += 1
             pipe.close()
         except OSError:
-            return  # the child is gone, or reads no more
+            return  # the child has ended, or reads no more
 
     def _chunk(self, index: int, child: Popen[bytes]) -> bytes | None:
         with self._more:
@@ -72,7 +72,7 @@ class RepeatedStdin:
 
 
 def _descriptor() -> int | None:
-    """The descriptor of the standard input; None if it is closed, or no file."""
+    """The descriptor of the standard input; None if it is closed, or not a file."""
     try:
         return sys.stdin.fileno() if sys.stdin is not None else None
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""What a user asks of a run around a script."""
+"""The user's request for a run of a script."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Command(NamedTuple):
-    """How a process was started.
+    """The command that started a process.
 
     Attributes:
         before: the words before the program: interpreter, `probes run`, options and spec.
@@ -24,7 +24,7 @@ class Command(NamedTuple):
 
 @dataclass(frozen=True)
 class RunRequest:
-    """What a user asks of a run.
+    """The user's request for a run.
 
     Attributes:
         loaded: the spec.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ProgramOutcome:
-    """What became of a program with probes.
+    """The result of a program with probes.
 
     Attributes:
         code: the exit code: that of the program, or else ours.
@@ -31,7 +31,7 @@ class ProgramOutcome:
 
 
 class Session:
-    """Runs one program with one spec. What needs torch begins when the program imports it."""
+    """Runs one program with one spec."""
 
     def __init__(self, request: RunRequest, progress: Progress) -> None:
         self.request = request
@@ -40,7 +40,7 @@ class Session:
         self._pid = os.getpid()
 
     def run(self, program: Program) -> ProgramOutcome:
-        """Run the program to its end and close what was opened."""
+        """Run the program to its end and close the run."""
         program.check()
         with started_here():
             return self._run(program)
@@ -77,14 +77,14 @@ class Session:
         return ProgramOutcome(failure.exit_code if failure is not None and ours else ending.code, failure)
 
     def _close(self, probing: Probing, ending: ProgramEnding) -> ProbesError | None:
-        """End the runs and say what was captured; for a program that failed, do not report that it captured nothing."""
+        """End the runs and print the summary; for a program that failed, do not report that it captured nothing."""
         found = probing.finish(ending.error)
         self.progress.finished(probing.runs.open_runs, probing.lines())
         return found if probing.runs.open_runs or not (ending.code or probing.failure) else None
 
 
 def _forked(ending: ProgramEnding) -> ProgramOutcome:
-    """The end of a child that the program forked: the run is its parent's."""
+    """The end of a child that the program forked: the run belongs to its parent."""
     if ending.error is not None:
         show(ending.error)
     return ProgramOutcome(ending.code)

@@ -1,4 +1,4 @@
-"""Capturing in the processes that a script starts for its training with `torch.multiprocessing.spawn`."""
+"""Capture in the processes that a script starts for its training with `torch.multiprocessing.spawn`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SPAWN = "torch.multiprocessing.spawn"
 
 
 class SpawnedChildren:
-    """Brings children of `torch.multiprocessing.spawn`, which `ddp_spawn` and notebook launchers use too, into the run.
+    """Adds children of `torch.multiprocessing.spawn`, which `ddp_spawn` and notebook launchers also use, to the run.
 
     Args:
         request: what the user asks of the run.
@@ -46,13 +46,13 @@ class SpawnedChildren:
         self._heard = True
 
     def stop(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         if self._heard:
             process_starts.remove(self._starts)
             self._heard = False
 
     def failure(self) -> RunError | None:
-        """What the children say against their runs, now that they have ended."""
+        """The problems of the children's runs, after the children have ended."""
         if not self._failures:
             return None
         path = Path(self._failures)
@@ -89,13 +89,13 @@ class SpawnedChildren:
 def _is_picklable(child: CapturedChild) -> bool:
     try:
         pickle.dumps(child)
-    except Exception:  # whatever a class of the user raises there
+    except Exception:  # a user's class may raise anything here
         return False
     return True
 
 
 class CapturedChild:
-    """The function that a child runs, with probes around it.
+    """The main function of a child, with probes around the function of the script.
 
     Args:
         function: what the script gave: it takes the index of the child and further arguments.
@@ -123,7 +123,7 @@ class CapturedChild:
         return {**self.__dict__, "leave": None}
 
     def __call__(self, index: int, *arguments: Any) -> None:
-        """Run the function; an error of the program continues as it is."""
+        """Run the function; an error of the program propagates unchanged."""
         if self.leave is not None:
             self.leave()
         probing = self.watch(self.request, Progress(), child=index)

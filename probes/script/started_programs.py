@@ -1,4 +1,4 @@
-"""Capturing in the programs that a trainer starts for its other ranks, such as Lightning's strategy `ddp`."""
+"""Capture in the programs that a trainer starts for its other ranks, such as Lightning's strategy `ddp`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from probes.script.run_request import Command
 
 
 class StartedPrograms:
-    """Starts the same script for another local rank in the way in which it was started itself: with probes.
+    """Starts the script for other local ranks in the same way as this process: with probes.
 
     Args:
         command: how this process was started; None if that is not known.
@@ -41,13 +41,13 @@ class StartedPrograms:
         subprocess.Popen.__init__ = init  # type: ignore[method-assign, assignment]  # restored by `stop`
 
     def stop(self) -> None:
-        """Watch no more; a method that the program has replaced since stays the program's."""
+        """Stop watching; a method that the program has replaced meanwhile stays in place."""
         if self._replaced is not None and subprocess.Popen.__init__ is self._replaced[1]:
-            subprocess.Popen.__init__ = self._replaced[0]  # type: ignore[method-assign]  # the very function found there
+            subprocess.Popen.__init__ = self._replaced[0]  # type: ignore[method-assign]  # the original function, saved above
         self._replaced = None
 
     def _words(self, args: Any, env: Mapping[str, str] | None) -> Any:
-        """The command line as it is, or with probes where it is that of our script for another local rank."""
+        """The command line unchanged, or with probes if it starts the same script for another local rank."""
         rank = (env or {}).get("LOCAL_RANK", "")
         if self.command is None or "WORLD_SIZE" not in (env or {}) or not rank.isdecimal() or rank == os.environ.get("LOCAL_RANK", ""):
             return args

@@ -1,4 +1,4 @@
-"""Keeping what a script prints apart from what a command prints."""
+"""Separate the output of a script from that of a command."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def stdout_to_stderr() -> Iterator[None]:
-    """Send what the body prints to stderr; a stream that the body itself puts into `sys.stdout` stays there."""
+    """Redirect the output of the body to stderr; a stream that the body itself assigns to `sys.stdout` stays."""
     before, during = sys.stdout, sys.stderr
     sys.stdout = during
     try:

@@ -1,4 +1,4 @@
-"""From files to one tree of plain data: `extends` and `defaults`, each value with its place."""
+"""Compose files into one tree of plain data: `extends` and `defaults`, each value with its place."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from probes.spec.yaml.scalars import kind_of
 Files = list[tuple[str, str]]
 MAX_FILES = 32
 _KEYS = "probes|extends|vars|defaults|sinks|limits|models|tolerance|clock|provenance|on_error|durability|allow_edits|rules"
-_NAMES = {"version", "name", "about"}  # which other files have, too
+_NAMES = {"version", "name", "about"}  # keys that other YAML files have, too
 _TOP = re.compile(rb"^[\"']?([^\s#\"':-][^\s\"':]*)[\"']?\s*:", re.MULTILINE)
 _SPEC_KEY = re.compile(rf"^[\"']?(?:{_KEYS})[\"']?\s*:".encode(), re.MULTILINE)
 
@@ -35,7 +35,7 @@ def problem(document: Document, path: Path, code: str, message: str, hint: str =
 
 
 def file_bytes(path: FilePath, most: int = MAX_BYTES) -> bytes:
-    """The bytes of a spec file, or of another small file of a person.
+    """The bytes of a spec file, or of another small user file.
 
     Args:
         path: a regular file, a link to one, or what the shell passes on below `/dev`.
@@ -61,7 +61,7 @@ def file_bytes(path: FilePath, most: int = MAX_BYTES) -> bytes:
 
 
 def first_bytes(path: FilePath) -> bytes:
-    """The bytes of the file that a person names as a spec; through a link, only those of a spec, because messages show its lines.
+    """The bytes of the file named as a spec; through a link, only those of a spec, because messages show its lines.
 
     Raises:
         StorageError: it cannot be read, or is a link to a file that is no spec.
@@ -74,7 +74,7 @@ def first_bytes(path: FilePath) -> bytes:
 
 
 def gather(text: bytes, name: str, folder: FilePath | None, files: Files) -> Document:
-    """One document out of a file and everything it extends; values of the file itself take precedence.
+    """Read a document from a file and everything it extends; values of the file itself take precedence.
 
     Args:
         text: the bytes of the file.
@@ -100,7 +100,7 @@ def _gather(text: bytes, name: str, folder: FilePath | None, files: Files, above
     for index, base in enumerate(bases):
         try:
             merge(merged, _base(document, base, ("extends", index), folder, files, above, root))
-        except SpecError as error:  # without one of its files the rest of a spec cannot be checked
+        except SpecError as error:  # a spec without one of its files cannot be checked further
             missing += error.problems
     if missing:
         raise SpecError([*document.problems, *missing])
@@ -132,14 +132,14 @@ def _base(
     if len(files) >= MAX_FILES:
         raise SpecError([problem(document, at, "too-many-files", f"more than {MAX_FILES} files are extended")])
     text = file_bytes(path)
-    if not _is_spec(text):  # its lines are not shown, because they may be anything that this user can read
+    if not _is_spec(text):  # its lines are not shown, because the file may be any that this user can read
         raise SpecError([problem(document, at, "extends-no-spec", f'"{base}" is not a spec: it has no key of a spec at its top level')])
     shown = base if base.startswith("preset:") else str(path)
     return _gather(text, shown, path.parent, files, (*above, real), root)
 
 
 def _path_of(document: Document, base: str, at: Path, folder: FilePath | None, root: FilePath | None) -> FilePath:
-    """The path of an extended file, which is there and may be read."""
+    """The path of an extended file, which exists and may be read."""
     path = preset_path(base) if base.startswith("preset:") else (folder or FilePath()) / base
     if FilePath(base).is_absolute():
         raise SpecError([problem(document, at, "absolute-path", f'"{base}" is absolute; write a path relative to the folder of this file')])
@@ -152,7 +152,7 @@ def _path_of(document: Document, base: str, at: Path, folder: FilePath | None, r
 
 
 def _is_spec(text: bytes) -> bool:
-    """Whether a text has a key at its top level that only specs have, or none but those that specs have."""
+    """Whether a text has a top-level key that only specs have, or only keys that specs have."""
     if is_spec(text):
         return True
     keys = {key.decode(errors="replace") for key in _TOP.findall(text)}
@@ -160,12 +160,12 @@ def _is_spec(text: bytes) -> bool:
 
 
 def _root(folder: FilePath) -> FilePath:
-    """Where the files are that a spec may extend: its repository; without one its folder."""
+    """The folder that contains all files that a spec may extend: its repository; without one its own folder."""
     return next((place for place in (folder, *folder.parents) if (place / ".git").exists()), folder)
 
 
 def _outside(path: FilePath, root: FilePath) -> str:
-    """Why a file may not be extended, whether or not it exists; an empty text where it may."""
+    """The reason why a file may not be extended, whether or not it exists; an empty text if it may."""
     place = FilePath(normpath(FilePath.cwd() / path.parent.resolve() / path.name))
     if not place.is_relative_to(root):
         return f'is outside of "{root}", where this spec is'
@@ -175,7 +175,7 @@ def _outside(path: FilePath, root: FilePath) -> str:
 
 
 def _similar_file(base: str, path: FilePath) -> str:
-    """A hint with the file of nearly that name, or where a file of that name was looked for."""
+    """A hint with a file of a similar name, or with the place where the file was searched."""
     folder = path.parent
     others = {other.stem: other.name for other in sorted(folder.glob("*.y*ml"))} if folder.is_dir() else {}
     near = get_close_matches(path.stem, others, 1)
@@ -188,7 +188,7 @@ def preset_folder() -> FilePath:
 
 
 def preset_names() -> list[str]:
-    """The presets as they are named in specs and calls."""
+    """The names of the presets in specs and calls."""
     return sorted(f"preset:{path.stem}" for path in preset_folder().glob("*.yaml"))
 
 
@@ -233,7 +233,7 @@ def forget_places(document: Document, value: Any, path: Path) -> None:
 
 
 def copy_places(source: Document, goal: Document, value: Any, at: Path, to: Path) -> None:
-    """Give a value, and everything in it, the places in `goal` that it has in `source`."""
+    """Give a value, and everything in it, the same places in `goal` as in `source`."""
     for path in paths(value, at):
         place = (*to, *path[len(at) :])
         for known, mine in ((source.keys, goal.keys), (source.values, goal.values)):

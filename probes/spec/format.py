@@ -1,4 +1,4 @@
-"""One format for specs: two spaces a level, comments with what they are about; keys, quotes and brackets as the author wrote them."""
+"""The format of specs: two spaces per level, comments with their lines; keys, quotes and brackets as written."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from probes.optional_package import import_optional
 from probes.spec.yaml.reader import read
 
 WIDTH = 100
-MOST_PASSES = 5  # a comment behind brackets that are opened moves to its own line first, and is indented then
+MOST_PASSES = 5  # a comment after opening brackets first moves to its own line, and is then indented
 Place = tuple[int, int]  # line and column, from 0
 
 
@@ -37,7 +37,7 @@ class Comment(NamedTuple):
 
 
 def formatted(text: bytes, name: str) -> bytes:
-    """A spec in the one format; its meaning and its comments stay.
+    """Format a spec; its meaning and its comments stay.
 
     Args:
         text: the bytes of the file.
@@ -65,7 +65,7 @@ def _refused(name: str, message: str, line: int = 0) -> SpecError:
 
 
 def _rewritten(text: str, name: str) -> str:
-    """The file as the YAML package writes it: indented in one way, comments at their old columns."""
+    """The file as the YAML package writes it: with uniform indentation, and comments at their old columns."""
     ruamel: Any = import_optional("ruamel.yaml", "fmt", "`probes fmt`")
     writer = ruamel.YAML()
     writer.indent(mapping=2, sequence=4, offset=2)
@@ -81,7 +81,7 @@ def _rewritten(text: str, name: str) -> str:
 
 
 def _open_long_brackets(node: Any, indent: int, before: int = 0) -> None:
-    """Write a list or a mapping in brackets that does not fit on its line as one member a line.
+    """Write a list or a mapping in brackets that does not fit on its line with one member per line.
 
     Args:
         node: the value.
@@ -91,7 +91,7 @@ def _open_long_brackets(node: Any, indent: int, before: int = 0) -> None:
     members = [*node.items()] if isinstance(node, dict) else [("", member) for member in node] if isinstance(node, list) else []
     if not members:
         return
-    form = node.fa  # of the package: how the value was written
+    form = node.fa  # the package's record of how the value was written
     if form.flow_style() and before + _width(node) > WIDTH:
         form.set_block_style()
     if not form.flow_style():
@@ -100,14 +100,14 @@ def _open_long_brackets(node: Any, indent: int, before: int = 0) -> None:
 
 
 def _width(node: Any) -> int:
-    """About as many characters as a value has on one line."""
+    """The approximate number of characters of a value on one line."""
     if isinstance(node, dict):
         return sum(len(str(key)) + _width(member) + 4 for key, member in node.items())
     return sum(_width(member) + 2 for member in node) if isinstance(node, list) else len(str(node))
 
 
 def _tidied(before: str, after: str, name: str) -> str:
-    """The rewritten file with comments indented like the lines that they are about, and single empty lines.
+    """Indent comments in the rewritten file like the lines they belong to, and reduce empty lines to single ones.
 
     Raises:
         SpecError: a comment got lost.
@@ -130,7 +130,7 @@ def _tidied(before: str, after: str, name: str) -> str:
 
 
 def _single_spaced(lines: list[str], values: set[int]) -> Iterator[str]:
-    """The lines without spaces at their ends, and of several empty lines only the first; those of a value as they are."""
+    """Remove trailing spaces, and all but the first of consecutive empty lines, except within values."""
     previous = ""
     for number, line in enumerate(lines):
         text = line if number in values else line.rstrip()
@@ -140,13 +140,13 @@ def _single_spaced(lines: list[str], values: set[int]) -> Iterator[str]:
 
 
 def _is_about_next(lines: list[str], comment: Comment) -> bool:
-    """Whether a comment line is about the lines below it: it is not indented further than they are."""
+    """Whether a comment line belongs to the lines below it: it is not indented further than they are."""
     below = next((line for line in lines[comment.line + 1 :] if line.strip() and not line.lstrip().startswith("#")), None)
     return below is not None and comment.column <= len(below) - len(below.lstrip())
 
 
 def _indent(lines: list[str], number: int, step: int, comments: set[int]) -> int:
-    """How far the nearest line that is not a comment is indented, in one direction; 0 if there is none."""
+    """The indentation of the nearest line that is not a comment, in one direction; 0 if there is none."""
     number += step
     while 0 <= number < len(lines):
         line = lines[number]
@@ -157,7 +157,7 @@ def _indent(lines: list[str], number: int, step: int, comments: set[int]) -> int
 
 
 def _comments(text: str) -> Iterator[Comment]:
-    """Every comment: what begins with `#` at the beginning of a word and is not part of a value."""
+    """Every comment: text from a `#` at the beginning of a word that is not part of a value."""
     values: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for start, end in _scalars(text):
         for number in range(start[0], end[0] + 1):
@@ -171,7 +171,7 @@ def _comments(text: str) -> Iterator[Comment]:
 
 
 def _scalars(text: str) -> Iterator[tuple[Place, Place]]:
-    """Where keys and values begin and end."""
+    """The positions where keys and values begin and end."""
     events: Iterator[Any] = yaml.parse(text, Loader=yaml.CSafeLoader)
     for event in events:
         start, end = event.start_mark, event.end_mark

@@ -1,4 +1,4 @@
-"""Which keys a part of a spec may have, for hints."""
+"""The allowed keys of the parts of a spec, for hints."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ KEYS_MEANT = {
     "sink": "sinks",
     "edits": "allow_edits",
 }
-"""Keys that people write who know another tool, or who guess, and the keys that they mean."""
+"""Keys of other tools and likely guesses, and the right keys."""
 
 
 def hint_for(name: str, data: Any, path: Path) -> str:
-    """What to write in place of an unknown key.
+    """Advice for an unknown key.
 
     Args:
         name: the key.
@@ -58,7 +58,7 @@ def hint_for(name: str, data: Any, path: Path) -> str:
 
 
 def meant_key(name: str, data: Any, path: Path) -> str:
-    """The key that an unknown one probably stands for; empty if none is near."""
+    """The key that an unknown one probably means; empty if none is similar."""
     return _meant(name, keys_of(part_at(data, path)))
 
 
@@ -78,7 +78,7 @@ def keys_of(part: type[BaseModel] | None) -> list[str]:
 def part_at(data: Any, loc: tuple[Any, ...]) -> type[BaseModel] | None:
     """The class of the part of a spec at a location; None if there is none, or its kind is not known."""
     part: type[BaseModel] | None = Spec
-    named = False  # whether the next word of the location is a name of the user's, as below `probes`
+    named = False  # whether the next word of the location is a user's name, as below `probes`
     for index, word in enumerate(loc):
         if part is None:
             return None

@@ -62,7 +62,7 @@ class KindOf:
         return component(self.family, kind).model_validate(value)
 
     def _as_written(self, value: Any) -> str:
-        """What to write instead of a value that is no mapping with a `kind`."""
+        """Advice for a value that is not a mapping with a `kind`."""
         if isinstance(value, list) and len(value) == 1:
             return "write it without the brackets of the list"
         if not isinstance(value, str):
@@ -76,7 +76,7 @@ class KindOf:
         return nearest(value, kinds(self.family)) or "write a mapping such as {kind: " + kinds(self.family)[0] + "}"
 
     def _is_plugin(self, kind: str) -> bool:
-        """Whether a kind comes from a plug-in that may be used; one that may not, or does not work, is refused."""
+        """Whether a kind comes from an allowed plug-in; raises for a plug-in that is not allowed, or does not work."""
         context: dict[str, Any] = {"kind": kind, "family": self.family, "at": ("kind",)}
         try:
             plugin = find(self.family, kind)

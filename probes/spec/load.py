@@ -25,12 +25,12 @@ from probes.spec.variables import substitute
 from probes.spec.yaml.reader import Document, Mark, Path
 
 LATER_KEYS = ("ops",)
-"""Keys of a probe that earlier releases did not have: a spec without them is the same as before, and so is its hash."""
+"""Keys of a probe that are new since the first release: a spec without them keeps its hash."""
 
 
 @dataclass(frozen=True, repr=False)
 class LoadedSpec:
-    """A spec and where it came from.
+    """A spec and its origin.
 
     Attributes:
         spec: the validated spec.
@@ -85,7 +85,7 @@ class LoadedSpec:
         return self.identity_of(PROOF)
 
     def identity_of(self, proof: str) -> str:
-        """`identity_hash` by a version of the proof, as a run that was begun by an earlier release has it."""
+        """`identity_hash` as a version of the proof defines it, for runs that an earlier release began."""
         return spec_identity(self.data, proof)
 
     def locate(self, path: Path) -> Problem:
@@ -151,7 +151,7 @@ def _from_mapping(data: dict[str, Any], name: str, overrides: Sequence[str]) -> 
 
 
 def _without_nulls(data: Any) -> Any:
-    """Plain data without the keys that were given as None in Python."""
+    """Plain data without keys that are None in Python."""
     if isinstance(data, dict):
         return {key: _without_nulls(value) for key, value in data.items() if value is not None}
     return [_without_nulls(value) for value in data] if isinstance(data, list) else data
@@ -216,7 +216,7 @@ def _sorted(problems: list[Problem]) -> list[Problem]:
 
 
 def _once(problems: list[Problem]) -> list[Problem]:
-    """Problems without repetition: defaults make one mistake appear in every probe."""
+    """Problems without repetition: one mistake in `defaults` appears in every probe."""
     return list({(found.code, found.file, found.line, found.column, found.message): found for found in problems}.values())
 
 

@@ -25,7 +25,7 @@ Stage = Literal["increment", "accumulated", "final"]
 
 
 class StepRule(SpecPart):
-    """What a step and an epoch are where the loop does not say so itself."""
+    """The definition of step and epoch, unless the loop states them."""
 
     step: Annotated[Literal["optimizer", "update", "batch", "forward"], Field(description="what ends a training step")] = "optimizer"
     epoch_steps: Annotated[int | None, Field(ge=1, description="training steps of an epoch, for loops without passes over a loader")] = None
@@ -122,7 +122,7 @@ class Probe(SpecPart):
 
     @property
     def of_loop(self) -> bool:
-        """Whether the values are logged by the training loop, so that no module or tensor has them."""
+        """Whether the values are logged by the training loop, so that no module or tensor is involved."""
         return bool(self.values) and all(path.root == LOOP for path in self.value_paths)
 
 
@@ -202,7 +202,7 @@ class Spec(SpecPart):
 
     @property
     def model_selectors(self) -> dict[str, ModelSelector]:
-        """Which module each model of the spec is; empty if the spec names none."""
+        """The module of each model of the spec; empty if the spec names none."""
         return {
             name: model if isinstance(model, ModelSelector) else ModelSelector.model_validate({"class": model})
             for name, model in (self.models or {}).items()
@@ -210,12 +210,12 @@ class Spec(SpecPart):
 
     @property
     def record(self) -> RecordOptions:
-        """The options of the record: the entry of `sinks` that has them, else the defaults."""
+        """The options of the record: from the entry of `sinks` for it, else the defaults."""
         return next((options for options in self.sinks.values() if isinstance(options, RecordOptions)), RecordOptions())
 
     @property
     def reading_sinks(self) -> dict[str, Sink]:
-        """The entries of `sinks` that get readings, by name: all but the record."""
+        """The entries of `sinks` that get readings, by name: all except the record."""
         return {name: sink for name, sink in self.sinks.items() if isinstance(sink, Sink)}
 
     def sinks_of(self, probe: str) -> dict[str, Sink]:
@@ -224,6 +224,6 @@ class Spec(SpecPart):
         return {} if self.probes[probe].edit else {name: sink for name, sink in self.reading_sinks.items() if name in chosen}
 
     def is_recorded(self, probe: str) -> bool:
-        """Whether the captures of a probe are stored: an entry of `sinks` that it names is the record, or none is declared."""
+        """Whether the captures of a probe are stored: it names the record among its `sinks`, or none is declared."""
         chosen = self.probes[probe].sinks or (*self.sinks,)
         return not chosen or self.probes[probe].edit is not None or not self.reading_sinks.keys() >= {*chosen}

@@ -1,4 +1,4 @@
-"""Values given outside the file, as `--set path=value`."""
+"""Values given outside of the file, as `--set path=value`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _apply(document: Document, text: str) -> tuple[Problem, ...]:
 
 
 def _patch(value: str, label: str) -> Document:
-    """The value that a text says; a pattern such as `*.conv` needs no quotes here."""
+    """The value of a text; a pattern such as `*.conv` needs no quotes here."""
     if value[:1] in "[{\"'":
         return read(value.encode(), label)
     try:
@@ -74,7 +74,7 @@ def _put(document: Document, path: tuple[str, ...], patch: Document, label: str)
 
 
 def _member(node: Any, key: str, place: Path, label: str) -> str | int:
-    """What a part of a path names in a mapping, or in a list, whose members are counted from 0."""
+    """The member that a part of a path names in a mapping, or in a list, whose members are counted from 0."""
     if isinstance(node, dict):
         return key
     name = ".".join(map(str, place))

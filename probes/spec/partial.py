@@ -1,4 +1,4 @@
-"""A spec as far as it can be read: what is right in it is validated, and what is not is known by its place.
+"""A spec as far as it can be read: correct parts are validated, and incorrect parts are known by their place.
 
 Rules that compare several keys run on such a spec too. A rule that reads a place that cannot be read stops there, since whatever it
 would say may be wrong; all other rules continue. So faults across keys are reported together with the faults within them.
@@ -17,14 +17,14 @@ from probes.spec.when import SpecPart
 from probes.spec.yaml.reader import Document, Path
 
 T = TypeVar("T")
-MOST_PASSES = 100  # each pass leaves out what is wrong, which can make what holds it wrong
-KEY = "[key]"  # what pydantic writes into the location of a key that is wrong
+MOST_PASSES = 100  # each pass leaves out faulty parts, which can make the enclosing parts faulty
+KEY = "[key]"  # pydantic's mark in the location of a faulty key
 STAND_IN = {"version": VERSION, "probes": {"stand-in": {"hook": "forward", "modules": ["any"]}}}
-"""What a spec needs to be validated at all, where its own cannot be read; no rule sees it."""
+"""Replacements for required parts that cannot be read; no rule sees them."""
 
 
 class Unreadable(Exception):
-    """A rule has asked for a place of the spec that cannot be read."""
+    """A rule has read a place of the spec that cannot be read."""
 
 
 class Places:
@@ -36,7 +36,7 @@ class Places:
         self.add(paths)
 
     def add(self, paths: Iterable[Path]) -> None:
-        """Add more of them."""
+        """Add places."""
         for path in paths:
             self.paths.add(path)
             self.above.update(path[:length] for length in range(len(path)))
@@ -45,11 +45,11 @@ class Places:
         return path in self.paths
 
     def hold(self, path: Path) -> bool:
-        """Whether one of them is this path or holds it."""
+        """Whether one of the places is this path or contains it."""
         return any(path[:length] in self.paths for length in range(len(path) + 1))
 
     def touch(self, path: Path) -> bool:
-        """Whether one of them is this path, holds it, or lies in it."""
+        """Whether one of the places is this path, contains it, or is inside it."""
         return path in self.above or self.hold(path)
 
 
@@ -73,7 +73,7 @@ class PartialSpec:
         self.spec = cast(Spec, guarded(self._validated(), self.data, (), self._unreadable))
 
     def _validated(self) -> Spec:
-        """Validate, leave out what is wrong, and validate the rest, until the rest is right."""
+        """Validate, leave out faulty parts, and validate again, until no fault is left."""
         stand_in: dict[str, Any] = {}
         for _ in range(MOST_PASSES):
             try:
@@ -88,18 +88,18 @@ class PartialSpec:
         return stand_in | data if data.get("probes") or not stand_in else data | stand_in
 
     def _leave_out(self, found: list[tuple[Path, Any]]) -> None:
-        """Keep the errors that do not follow from what was left out before, and leave out the places of all."""
+        """Keep the errors that do not follow from parts left out before, and leave out the places of all errors."""
         self._unreadable.add(place for path, entry in found if entry["type"] == "extra_forbidden" for place in self._meant(path))
         self.entries += [(path, entry) for path, entry in found if not self._follows(path, entry)]
         self._unreadable.add(path or _place(path, entry) for path, entry in found)
 
     def _follows(self, path: Path, entry: Any) -> bool:
-        """Whether an error may only follow from what was left out; a key is wrong whatever its value."""
+        """Whether an error may only follow from left-out parts; an unknown key is an error in any case."""
         place = _place(path, entry)
         return self._unreadable.hold(place) if KEY in entry["loc"] else self._unreadable.touch(place)
 
     def _meant(self, path: Path) -> list[Path]:
-        """The place of the key that an unknown one stands for."""
+        """The place of the key that an unknown key probably means."""
         meant = self.meant(str(path[-1]), self.data, path[:-1])
         return [(*path[:-1], meant)] if meant and not self._has(path[:-1], meant) else []
 
@@ -110,7 +110,7 @@ class PartialSpec:
         return key in found
 
     def _path(self, loc: tuple[Any, ...]) -> Path:
-        """A pydantic location as a path of the document: parts that stand in no file, such as `[key]`, are left out."""
+        """Convert a pydantic location to a path of the document; parts that are not in the file, such as `[key]`, are left out."""
         path: Path = ()
         data = self.data
         for part in loc:
@@ -124,7 +124,7 @@ class PartialSpec:
 
 
 def _place(path: Path, entry: Any) -> Path:
-    """What an error is about: a missing key is below the part that it is missing in."""
+    """The path that an error concerns: a missing key is below the part that lacks it."""
     return (*path, entry["loc"][-1]) if entry["type"] == "missing" else (*path, *entry.get("ctx", {}).get("at", ()))
 
 
@@ -140,7 +140,7 @@ def _without(data: Any, path: Path, places: Places) -> Any:
 
 
 def guarded(value: Any, raw: Any, path: Path, places: Places) -> Any:
-    """A validated value that raises `Unreadable` where it is asked for one of the places; itself where none lies in it."""
+    """A validated value that raises `Unreadable` when one of the places is read; the value itself if it contains none."""
     if path in places:
         raise Unreadable
     if path not in places.above:
@@ -161,7 +161,7 @@ class _GuardedPart:
         return type(self._part)
 
     def has(self, key: str) -> bool:
-        """Whether the key is written; where it is not, it may be misspelt."""
+        """Whether the key exists; if not, it may be misspelt."""
         if key not in self._raw and (*self._path, key) in self._places:
             raise Unreadable
         return key in self._raw
@@ -179,7 +179,7 @@ class _GuardedPart:
 
 
 class _GuardedMapping(Mapping[str, Any]):
-    """A mapping of names of which some members cannot be read; the names can."""
+    """A mapping of names with some unreadable members; the names can be read."""
 
     def __init__(self, members: Mapping[str, Any], raw: Mapping[str, Any], path: Path, places: Places) -> None:
         self._members, self._raw, self._path, self._places = members, raw, path, places
@@ -197,7 +197,7 @@ class _GuardedMapping(Mapping[str, Any]):
 
 
 class _GuardedList(Sequence[Any]):
-    """A list of which some members cannot be read; it is as long as it was written."""
+    """A list with some unreadable members, in its original length."""
 
     def __init__(self, members: Sequence[Any], raw: Sequence[Any], path: Path, places: Places) -> None:
         kept = [index for index in range(len(raw)) if (*path, index) not in places]
@@ -214,7 +214,7 @@ class _GuardedList(Sequence[Any]):
 
 
 def is_given(part: SpecPart, key: str) -> bool:
-    """Whether a part has a value for a key, also where the value cannot be read.
+    """Whether a part has a value for a key, even one that cannot be read.
 
     Raises:
         Unreadable: the key may be misspelt.
@@ -225,12 +225,12 @@ def is_given(part: SpecPart, key: str) -> bool:
 
 
 def readable(members: Sequence[T]) -> Iterator[tuple[int, T]]:
-    """The members of a list that can be read, with their numbers."""
+    """The readable members of a list, with their indices."""
     yield from _readable(members, range(len(members)))
 
 
 def readable_items(members: Mapping[str, T]) -> Iterator[tuple[str, T]]:
-    """The members of a mapping that can be read, with their names."""
+    """The readable members of a mapping, with their names."""
     yield from _readable(members, members)
 
 

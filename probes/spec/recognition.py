@@ -1,4 +1,4 @@
-"""Tell a spec from other YAML files by what it contains, also where it is wrong or is no YAML at all."""
+"""Distinguish a spec from other YAML files by its content, also if it is wrong or not YAML at all."""
 
 from __future__ import annotations
 

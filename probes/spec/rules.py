@@ -1,4 +1,4 @@
-"""Rules: bounds of captured numbers, and what follows where one is broken."""
+"""Rules: bounds of captured numbers, and the action if one is broken."""
 
 from __future__ import annotations
 

@@ -12,13 +12,13 @@ VARIABLE = {"type": "string", "pattern": r"^\$\{[^}]+\}$", "description": "a var
 REFERENCE = {"$ref": "#/$defs/Variable"}
 REPLACEABLE = ("integer", "number", "boolean")
 NAMED = ("properties", "$defs")
-LEFT_OUT = ("default", "title", "discriminator")  # editors would write defaults out; the last is no word of JSON Schema
+LEFT_OUT = ("default", "title", "discriminator")  # editors would insert defaults; the last is not a keyword of JSON Schema
 
 
 def spec_schema() -> dict[str, Any]:
     """The JSON Schema, draft 2020-12."""
     schema = _node(Spec.model_json_schema(by_alias=True))
-    del schema["required"]  # all of it may come from what the spec extends
+    del schema["required"]  # everything may come from an extended file
     parts = {name: _tagged(part) for name, part in schema["$defs"].items()}
     whole = {
         "$schema": DRAFT,
@@ -31,7 +31,7 @@ def spec_schema() -> dict[str, Any]:
 
 
 def _composed(properties: dict[str, Any]) -> dict[str, Any]:
-    """The keys of a spec and those that composition takes away."""
+    """The keys of a spec, and those that composition removes."""
     plain = {"anyOf": [{"type": kind} for kind in ("string", "number", "boolean")]}
     file = {"type": "string", "pattern": r"^(?!/)"}
     names = {"description": "files or presets that this spec extends", "type": "array", "items": file}
@@ -41,7 +41,7 @@ def _composed(properties: dict[str, Any]) -> dict[str, Any]:
 
 
 def _tagged(part: dict[str, Any]) -> dict[str, Any]:
-    """A part of which `kind` must be written, where it has one."""
+    """A part with a required `kind`, if it has one."""
     required = part.get("required", [])
     return {**part, "required": ["kind", *required]} if "kind" in part["properties"] and "kind" not in required else part
 
@@ -64,7 +64,7 @@ def _named(parts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _flat(union: dict[str, Any]) -> dict[str, Any]:
-    """A union without nulls, without unions in it, and without repetition; its only member where there is one."""
+    """A union without nulls, nested unions and repetition; its only member if there is one."""
     members: list[Any] = []
     for member in union.pop("anyOf"):
         for one in member["anyOf"] if set(member) == {"anyOf"} else [member]:

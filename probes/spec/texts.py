@@ -21,7 +21,7 @@ AMOUNT = rf"\$\{{|^ *unlimited *$|^ *[0-9]*\.?[0-9]* +(?:{'|'.join(UNITS)}) *$"
 
 # Patterns for editors; each accepts every text that the validators below accept.
 VARIABLE = r"\$\{|"  # a text with a variable may become anything
-MARKS = r"^$()+|\[\]"  # of regular expressions, which no glob has
+MARKS = r"^$()+|\[\]"  # characters of regular expressions that no glob has
 ATOM = rf"\\.|\{{[^{{}}]*\}}|[^\\{{}}.*{MARKS}]"
 LEVEL = rf"(?:\*\*|(?:{ATOM}|\*(?!\*))+)"
 GLOB = VARIABLE + rf"^(?:{LEVEL}(?:\.{LEVEL})*)?$"
@@ -38,7 +38,7 @@ DTYPED = Field(json_schema_extra={"propertyNames": {"enum": [*DTYPES]}})
 
 def _pattern(text: str) -> str:
     if "${" in text:
-        return text  # a variable without a value is reported where variables are replaced
+        return text  # a variable without a value is reported when variables are replaced
     found = next((mark for mark in "^$()+|[]" if mark in text), None)
     if found:
         message = "`{text}` contains `{found}`, a character of regular expressions; write a glob such as `encoder.layers.*`"
@@ -77,7 +77,7 @@ def _value(text: str) -> str:
 
 def _operation(text: str) -> str:
     if "${" in text:
-        return text  # a variable without a value is reported where variables are replaced
+        return text  # a variable without a value is reported when variables are replaced
     try:
         return str(OperationName.parse(text))
     except ValueError as error:
@@ -97,7 +97,7 @@ def _name(text: str) -> str:
 
 
 def name_fault(text: str) -> str:
-    """Why a text is not a name; empty if it is one."""
+    """The reason why a text is not a name; empty if it is one."""
     if text[:1].isalpha() and text.isascii() and all(c.isalnum() or c in "_-" for c in text) and len(text) <= LONGEST:
         return ""
     return f"`{text}` is not a name; a name starts with a letter and has only letters, digits, `_` and `-`, at most {LONGEST} characters"
@@ -118,7 +118,7 @@ def _dtype(name: str) -> str:
 
 
 def _amount(value: Any) -> Any:
-    """The bytes that a text says; None for `unlimited`."""
+    """The bytes of a text such as `64 MiB`; None for `unlimited`."""
     if value is None or value == "unlimited":
         return None
     if isinstance(value, int) and not isinstance(value, bool):

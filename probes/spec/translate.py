@@ -1,4 +1,4 @@
-"""Problems of a spec: pydantic's errors and faults between keys, in plain words and at their places in the YAML."""
+"""Problems of a spec: pydantic's errors and faults across keys, in plain words and at their places in the YAML."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def translate(document: Document, entries: Iterable[tuple[Path, Any]]) -> list[P
     wrong_types: dict[Path, _PydanticError] = {}
     for path, entry in entries:
         error = _PydanticError(document, path, entry)
-        if error.types and path in wrong_types:  # the value fits no member of a union
+        if error.types and path in wrong_types:  # the value matches no member of a union
             wrong_types[path].types |= error.types
             continue
         found.append(error)
@@ -61,12 +61,12 @@ def translate(document: Document, entries: Iterable[tuple[Path, Any]]) -> list[P
 
 
 def placed(document: Document, fault: Fault) -> Problem:
-    """A fault between keys as a problem."""
+    """Convert a fault across keys to a problem."""
     return problem(document, fault.at, fault.code, fault.message, fault.hint, key=fault.key)
 
 
 class _PydanticError:
-    """One error of pydantic's.
+    """One error of pydantic.
 
     Args:
         document: the document of the spec.
@@ -133,7 +133,7 @@ class _PydanticError:
         return self._at(code if code in CODES else "bad-value", self.text.removeprefix("Value error, "), str(self.context.get("hint", "")))
 
     def _choice(self, name: str) -> Problem:
-        expected = self.context["expected"].replace(" or ", ", ").replace("True", "true")  # pydantic has them as one text only
+        expected = self.context["expected"].replace(" or ", ", ").replace("True", "true")  # pydantic gives them as one text only
         allowed, value = [part.strip().strip("'") for part in expected.split(",")], str(self.value)
         many = len(allowed) > MOST_CHOICES
         names = f"the nearest are {closest(value, allowed)}" if many else f"allowed: {', '.join(f'`{one}`' for one in allowed)}"
@@ -152,17 +152,17 @@ def _dotted(path: Path) -> str:
 
 
 def _last(path: Path) -> str:
-    """The key that a person would call the value by: the last one, or the list's for an item."""
+    """The key that names a value for a person: the last one, or the list's for an item."""
     return next((part for part in reversed(path) if isinstance(part, str)), "the spec")
 
 
 def _named(path: Path) -> str:
-    """What a value is called in a sentence."""
+    """The name of a value in a sentence."""
     return f"a member of `{_last(path)}`" if path and isinstance(path[-1], int) else f"`{_last(path)}`"
 
 
 def shown(value: Any) -> str:
-    """A value as a message shows it: short, and marked where it is a text."""
+    """A value as a message shows it: short, and in backticks if it is a text."""
     if isinstance(value, bool):
         return "`true`" if value else "`false`"
     if isinstance(value, dict | list | tuple):

@@ -11,7 +11,7 @@ from probes.spec.yaml.scalars import kind_of
 
 
 def substitute(document: Document) -> None:
-    """Replace `${name}` by the value of a variable; a text that is nothing else takes the variable's type."""
+    """Replace `${name}` by the value of a variable; a text of only `${name}` takes the variable's type."""
     given = document.data.pop("vars", {})
     if not isinstance(given, dict):
         if ("vars",) not in document.unreadable:
@@ -36,7 +36,7 @@ def _check(document: Document, name: str, value: Any) -> None:
 
 
 class Variables:
-    """The variables of a spec, and which of them its texts use.
+    """The variables of a spec, and the names that its texts use.
 
     Args:
         document: where they are used.
@@ -90,7 +90,7 @@ class Variables:
         if name.isupper() and not self.given:
             hint = "environment variables are not expanded in specs; declare it under `vars`, and set it with --set"
         else:
-            self.meant |= {other for other in self.given if nearest(name, [other])}  # a typo is reported once
+            self.meant |= {other for other in self.given if nearest(name, [other])}  # report a typo once
             hint = nearest(f"${{{name}}}", [f"${{{other}}}" for other in self.given])
             hint = hint or (f"declare it: `vars: {{{name}: ...}}`" if name else "write the name of a variable of `vars`")
         self._refuse(path, f"variable `${{{name}}}` is not in `vars`", hint)

@@ -1,4 +1,4 @@
-"""Schedules: which epochs, steps and calls a probe wants; and conditions on a number of a value."""
+"""Schedules: the epochs, steps and calls of a probe; and conditions on a number of a value."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Positive = Annotated[int, Field(ge=1)]
 
 
 WINDOW = 20
-"""Numbers that a running mean is made of, where the spec does not say how many."""
+"""The number of values in a running mean, if the spec does not set it."""
 
 
 PlainName = Annotated[str, Field(min_length=1)]
@@ -55,11 +55,11 @@ class Range(SpecPart):
 
     @property
     def is_all(self) -> bool:
-        """Whether every number is chosen, which is how a default is undone."""
+        """Whether every number is selected, which cancels a default."""
         return self.at is None and not self.from_ and self.until is None and self.first is None and self.every in (None, 1)
 
     def includes(self, number: int) -> bool:
-        """Whether a number is chosen."""
+        """Whether a number is selected."""
         if self.at is not None:
             return number in self.at
         k = number - (self.from_ or 0)
@@ -70,7 +70,7 @@ class Range(SpecPart):
         return (self.first is not None and k < self.first) or (self.every is not None and k % self.every == 0)
 
     def count(self, numbers: int) -> int:
-        """How many of the numbers 0 to `numbers - 1` are chosen."""
+        """How many of the numbers 0 to `numbers - 1` are selected."""
         if self.at is not None:
             return sum(1 for number in set(self.at) if number < numbers)
         width = max(0, min(self.until if self.until is not None else numbers, numbers) - (self.from_ or 0))
@@ -117,7 +117,7 @@ class Condition(SpecPart):
 
     @property
     def bounds(self) -> list[str]:
-        """The bounds that are given, as text."""
+        """The given bounds, as text."""
         known = {"above": self.above, "below": self.below}
         found = [f"{name} {bound:g}" for name, bound in known.items() if bound is not None]
         return found if self.outside is None else [*found, f"outside [{', '.join(f'{bound:g}' for bound in self.outside)}]"]
@@ -153,7 +153,7 @@ class When(SpecPart):
 
     @property
     def schedule(self) -> When:
-        """The same without the trigger, which selects among captures that are made."""
+        """The same without the trigger, which selects among captures."""
         return self if self.trigger is None else self.model_copy(update={"trigger": None})
 
     def covers(self, epoch: int, phase: str | None, rank: int) -> bool:
@@ -165,7 +165,7 @@ class When(SpecPart):
         )
 
     def includes_call(self, microstep: int, call: int) -> bool:
-        """Whether a call is wanted, given that its step is."""
+        """Whether a call is selected, if its step is."""
         return (self.microsteps is None or self.microsteps.includes(microstep)) and (self.calls is None or self.calls.includes(call))
 
 

@@ -392,7 +392,7 @@ class ByHand(TorchFunctionMode):
         self.calls: Counter[str] = Counter()
         self.found: dict[tuple[str, int, str], list[Tensor]] = defaultdict(list)
         for path, module in model.named_modules():
-            module.forward = self.followed(path, module.forward)  # type: ignore[method-assign]
+            module.forward = self.followed(path, module.forward)  # type: ignore[method-assign]  # the reference replaces the method
 
     def followed(self, path: str, forward: Callable[..., Any]) -> Callable[..., Any]:
         def wrapper(*args: Any, **kwargs: Any) -> Any:

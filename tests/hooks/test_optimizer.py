@@ -100,7 +100,7 @@ def test_an_update_is_what_copies_around_the_step_give_and_the_state_is_that_aft
         for name in TORCH:
             ordinary(model[name], optimizers[name])
             ordinary(free[name], others[name])
-        kept = {name: one.state[model[name][2].weight] for name, one in optimizers.items()}  # type: ignore[index]
+        kept = {name: one.state[model[name][2].weight] for name, one in optimizers.items()}  # type: ignore[index]  # the model is a Sequential
         states.append({name: {key: torch.as_tensor(value).clone() for key, value in one.items()} for name, one in kept.items()})
 
     with probes.attach(model, probe(values=["update", "state"], when={"steps": {"every": 2}}), out=tmp_path / "run") as attached:
@@ -123,7 +123,7 @@ def test_lbfgs_gives_one_update_for_a_step_whose_closure_calls_the_model_many_ti
     spec["probes"]["vectors"] = {"hook": "tensor", "tensors": ["0.weight"], "values": ["state.n_iter", "state.d"]}
     run, by_hand = train(model, spec, lambda _: with_closure(model, optimizer))
     agree(run, by_hand, [0, 3])
-    state = optimizer.state[model[0].weight]  # type: ignore[index]
+    state = optimizer.state[model[0].weight]  # type: ignore[index]  # the model is a Sequential
     assert run["vectors", "0.weight", "state.n_iter"].numpy().tolist()[-1] == state["n_iter"]
     assert torch.equal(run["vectors", "0.weight", "state.d"].torch()[-1], state["d"])
 
@@ -135,9 +135,9 @@ def test_without_a_loader_a_closure_opens_the_step_that_its_update_belongs_to() 
     spec = probe(tensors=["0.weight"], when={"steps": {"every": 2}})
     with in_memory(model, spec) as run:
         for _ in range(5):
-            before = model[0].weight.detach().clone()  # type: ignore[index,operator]
+            before = model[0].weight.detach().clone()  # type: ignore[index,operator]  # the model is a Sequential
             with_closure(model, optimizer)
-            by_hand.append(model[0].weight.detach() - before)  # type: ignore[index,operator]
+            by_hand.append(model[0].weight.detach() - before)  # type: ignore[index,operator]  # the model is a Sequential
     series = run.found["p", "0.weight"]
     assert series.steps.tolist() == [0, 2, 4]
     assert torch.equal(series.torch(), torch.stack(by_hand)[::2])
@@ -146,7 +146,7 @@ def test_without_a_loader_a_closure_opens_the_step_that_its_update_belongs_to() 
 def test_steps_that_are_not_due_copy_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
     original = RunningStep.__init__
-    monkeypatch.setattr(RunningStep, "__init__", lambda *args: (made.append(1), original(*args))[1])  # type: ignore[func-returns-value]
+    monkeypatch.setattr(RunningStep, "__init__", lambda *args: (made.append(1), original(*args))[1])  # type: ignore[func-returns-value]  # `append` and `__init__` return None
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     train(model, probe(when={"steps": {"every": 10}}), lambda _: ordinary(model, optimizer), 12)
@@ -178,15 +178,15 @@ def test_a_step_that_a_scaler_skips_has_no_update_and_is_counted() -> None:
 def test_several_optimizers_and_several_steps_of_one_are_numbered() -> None:
     """A critic is stepped twice on each batch, the generator once; neither holds the parameters of the other."""
     model = net()
-    first, second = torch.optim.SGD(model[0].parameters(), lr=0.1), torch.optim.Adam(model[2].parameters(), lr=0.1)  # type: ignore[index]
+    first, second = torch.optim.SGD(model[0].parameters(), lr=0.1), torch.optim.Adam(model[2].parameters(), lr=0.1)  # type: ignore[index]  # the model is a Sequential
     by_hand: list[Tensor] = []
 
     def body(_: int) -> None:
         for optimizer in (first, first, second):
-            before = model[0].weight.detach().clone()  # type: ignore[index,operator]
+            before = model[0].weight.detach().clone()  # type: ignore[index,operator]  # the model is a Sequential
             ordinary(model, optimizer)
             if optimizer is first:
-                by_hand.append(model[0].weight.detach() - before)  # type: ignore[index,operator]
+                by_hand.append(model[0].weight.detach() - before)  # type: ignore[index,operator]  # the model is a Sequential
 
     run, _ = train(model, probe(tensors=["*.weight"]), body, 2)
     series = run["p", "0.weight"]
@@ -233,7 +233,7 @@ def test_a_wrapper_gives_the_update_of_its_whole_step_and_the_state_of_the_optim
     optimizer = Lookahead(inner)
     run, by_hand = train(model, probe(values=["update", "state.exp_avg"]), lambda _: ordinary(model, optimizer))
     agree(run, by_hand, [0, 1, 2, 3])
-    assert torch.equal(run["p", "2.bias", "state.exp_avg"].torch()[-1], inner.state[model[2].bias]["exp_avg"])  # type: ignore[index]
+    assert torch.equal(run["p", "2.bias", "state.exp_avg"].torch()[-1], inner.state[model[2].bias]["exp_avg"])  # type: ignore[index]  # the model is a Sequential
 
 
 def test_state_that_is_kept_elsewhere_is_missing_with_that_reason(capsys: pytest.CaptureFixture[str]) -> None:
@@ -243,9 +243,9 @@ def test_state_that_is_kept_elsewhere_is_missing_with_that_reason(capsys: pytest
     by_hand: list[Tensor] = []
 
     def body(_: int) -> None:
-        before = model[2].bias.detach().clone()  # type: ignore[index,operator]
+        before = model[2].bias.detach().clone()  # type: ignore[index,operator]  # the model is a Sequential
         ordinary(model, optimizer)
-        by_hand.append(model[2].bias.detach() - before)  # type: ignore[index,operator]
+        by_hand.append(model[2].bias.detach() - before)  # type: ignore[index,operator]  # the model is a Sequential
 
     with (
         pytest.raises(RunError, match=r"`state.exp_avg` of `0.weight` is missing in 2 of 2 .*: no state 2 times"),
@@ -306,7 +306,7 @@ def test_optimizers_that_step_within_the_backward_are_seen() -> None:
             optimizer.step()
             optimizer.zero_grad()
 
-        parameter.register_post_accumulate_grad_hook(step)  # type: ignore[no-untyped-call]
+        parameter.register_post_accumulate_grad_hook(step)  # type: ignore[no-untyped-call]  # untyped in torch
     run, by_hand = train(model, probe(), lambda _: loss_of(model).backward())
     agree(run, by_hand, [0, 1, 2, 3])
 
@@ -352,7 +352,7 @@ def test_a_parameter_that_was_replaced_is_not_that_of_the_optimizer() -> None:
 
     def body(index: int) -> None:
         if index == 2:
-            model[0].weight = nn.Parameter(model[0].weight.detach().clone())  # type: ignore[index,operator]
+            model[0].weight = nn.Parameter(model[0].weight.detach().clone())  # type: ignore[index,operator]  # the model is a Sequential
         ordinary(model, optimizer)
 
     run, by_hand = train(model, probe(tensors=["0.weight", "2.weight"], expect={"fires": "some"}), body)

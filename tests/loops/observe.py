@@ -95,7 +95,7 @@ class Watch:
             watch._left(call, result)
             return result
 
-        nn.Module.__call__ = __call__  # type: ignore[method-assign]
+        nn.Module.__call__ = __call__  # type: ignore[method-assign]  # the observer replaces the method
 
     def _entered(self, module: nn.Module, args: Any, kwargs: Any, parent: int | None) -> dict[str, Any]:
         number = self._number(module)

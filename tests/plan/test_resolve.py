@@ -51,11 +51,11 @@ def test_every_probe_of_a_missing_model_is_reported_beside_the_faults_of_the_oth
 def test_a_plan_cannot_be_changed() -> None:
     plan = probes.resolve({"version": 1, "probes": {"p": acts("0")}}, net())
     with pytest.raises(FrozenInstanceError):
-        plan.bindings = ()  # type: ignore[misc]
+        plan.bindings = ()  # type: ignore[misc]  # the test tries to change it
     with pytest.raises(TypeError):
-        plan.trees[""] = plan.trees[""]  # type: ignore[index]
+        plan.trees[""] = plan.trees[""]  # type: ignore[index]  # the test tries to change it
     with pytest.raises(TypeError):
-        plan.dropped["p"] = ()  # type: ignore[index]
+        plan.dropped["p"] = ()  # type: ignore[index]  # the test tries to change it
 
 
 def test_a_replaced_module_gives_new_trees_and_leaves_the_plan_as_it_was() -> None:
@@ -67,8 +67,8 @@ def test_a_replaced_module_gives_new_trees_and_leaves_the_plan_as_it_was() -> No
     model[0] = nn.Linear(4, 4)
     trees, changed = renew(plan, plan.trees)
     assert set(changed) == {0}
-    assert node_of(trees, binding).module is model[0]  # type: ignore[union-attr]
-    assert node_of(plan.trees, binding).module is before  # type: ignore[union-attr]
+    assert node_of(trees, binding).module is model[0]  # type: ignore[union-attr]  # the node exists
+    assert node_of(plan.trees, binding).module is before  # type: ignore[union-attr]  # the node exists
     assert renew(plan, trees) == (trees, {})
 
 
@@ -120,7 +120,7 @@ class Static(nn.Module):
 
 def of_object() -> nn.Module:
     module = nn.Linear(4, 4)
-    module.forward = torch.relu  # type: ignore[method-assign]
+    module.forward = torch.relu  # type: ignore[method-assign]  # the test replaces the method
     return module
 
 

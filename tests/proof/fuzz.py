@@ -279,7 +279,7 @@ def fuzz(target: Fuzzed, cases: range, at: Callable[[int], object] = lambda case
             pass
         except TooLong:
             problems.append(f"{target.name} {case}: stopped after {LONGEST:.0f} s")
-        except Exception as error:
+        except Exception as error:  # any failure is a finding
             problems.append(f"{target.name} {case}: {type(error).__name__}: {error}")
         if time.process_time() - started > SLOWEST:
             problems.append(f"{target.name} {case}: {time.process_time() - started:.1f} s")

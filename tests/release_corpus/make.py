@@ -100,7 +100,7 @@ def files(folder: Path) -> Iterator[Path]:
 def search(place: Path, names: list[str]) -> None:
     """Refuse what names the machine, its user or its directories."""
     boot = Path("/proc/sys/kernel/random/boot_id")
-    known = [socket.gethostname(), getpass.getuser(), str(Path.home()), platform.release(), str(HERE), sys.prefix, os.getcwd()]  # noqa: PTH109
+    known = [socket.gethostname(), getpass.getuser(), str(Path.home()), platform.release(), str(HERE), sys.prefix, os.getcwd()]  # noqa: PTH109  # as the text in a file would be
     known += [boot.read_text().strip()] if boot.exists() else []
     marks = [re.compile(rb"(?<![\w.-])" + re.escape(one.encode())) for one in known if len(one) > 4]
     for path in (path for name in names for path in files(place / name)):

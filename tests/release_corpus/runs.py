@@ -613,7 +613,7 @@ def edits(name: str, _stage: int) -> None:
     }
     torch.manual_seed(0)
     model = nn.ModuleDict({"one": Net(), "two": Net()})
-    model.forward = lambda x: model["one"](x) + model["two"](x)  # type: ignore[method-assign]
+    model.forward = lambda x: model["one"](x) + model["two"](x)  # type: ignore[method-assign]  # the run needs such a forward
     optimizer = SGD(model.parameters(), lr=0.1)
     with probes.attach(model, spec(probes_, allow_edits=True), out=name) as run, run.epoch(0):
         for x in run.steps(batches(3, 3)):
@@ -627,7 +627,7 @@ def hunt(name: str, then: str) -> None:
         model[0].weight.copy_(torch.eye(3))
         model[2].weight.fill_(0.5)
         model[2].bias.fill_(0.25)
-    model[1].forward = torch.log  # type: ignore[method-assign]
+    model[1].forward = torch.log  # type: ignore[method-assign]  # the run needs such a forward
     when = {"trigger": {"kind": "nonfinite", "before": 2, "then": then}}
     probes_ = {"hunt": {"modules": ["**"], "values": ["output", "grad_output"], "when": when}}
     data = [torch.full((2, 3), 1.0 + index) for index in range(8)]

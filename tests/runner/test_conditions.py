@@ -30,7 +30,7 @@ def batch(index: int, spikes: tuple[int, ...] = (30,)) -> Tensor:
 
 def outputs() -> list[Tensor]:
     model = net()
-    return [model[0](batch(index)).detach() for index in range(STEPS)]  # type: ignore[index,operator]
+    return [model[0](batch(index)).detach() for index in range(STEPS)]  # type: ignore[index,operator]  # the model is a Sequential
 
 
 def run_with(spec_probes: dict[str, Any], *, spikes: tuple[int, ...] = (30,), backward: bool = False, **more: Any) -> Any:

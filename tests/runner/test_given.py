@@ -32,7 +32,7 @@ def steer(**edit: Any) -> dict[str, Any]:
 
 def by_hand(direction: Tensor) -> Tensor:
     model = net()
-    model[0].register_forward_hook(lambda module, args, output: output + direction)  # type: ignore[index,operator]
+    model[0].register_forward_hook(lambda module, args, output: output + direction)  # type: ignore[index,operator]  # the model is a Sequential
     found: Tensor = model(X)
     return found
 
@@ -67,11 +67,11 @@ def test_a_permutation_of_the_program_replaces_a_value() -> None:
     spec = steer(kind="replace")
     spec["probes"]["steer"]["modules"] = ["1"]
     model = net()
-    hidden = model[:2](X).detach()  # type: ignore[index,operator]
+    hidden = model[:2](X).detach()  # type: ignore[index,operator]  # the model is a Sequential
     order = torch.tensor([3, 1, 4, 0, 2])
     with in_memory(model, spec, {"direction": hidden[order]}):
         found = model(X)
-    assert torch.equal(found, net()[2](hidden[order]))  # type: ignore[index,operator]
+    assert torch.equal(found, net()[2](hidden[order]))  # type: ignore[index,operator]  # the model is a Sequential
 
 
 def test_a_tensor_of_another_shape_stops_the_training_with_the_reason() -> None:

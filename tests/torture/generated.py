@@ -162,7 +162,7 @@ def _child(order: dict[str, Any]) -> None:
         code = run(order)
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else 1
-    except BaseException:
+    except BaseException:  # as at the end of an interpreter
         traceback.print_exc()
     sys.stdout.flush()
     os._exit(code)
@@ -247,7 +247,7 @@ def _recovered(order: dict[str, Any], longest: float) -> str:
                 said += "; ".join(f"verify: {one.code} {one.file}: {one.message}" for one in verify(out).findings if not one.note)
         except ProbesError as error:
             said = f"recover: {error}"
-        except BaseException:
+        except BaseException:  # any failure is a finding
             said = traceback.format_exc()
         os.write(write, said.encode()[:60_000])
         os._exit(0)

@@ -193,7 +193,7 @@ def main(original: Path, path: Path, seed: str, start: int, count: int) -> None:
         began = monotonic()
         try:
             outcome, why = _outcome(path, known)
-        except Exception as error:
+        except Exception as error:  # any failure is a finding
             outcome, why = "wrong", f"a traceback: {type(error).__name__}: {error}"
         if monotonic() - began > LONGEST:
             outcome, why = "hung", f"took {monotonic() - began:.0f} s"

@@ -71,7 +71,7 @@ def _trial(order: dict[str, Any]) -> dict[str, Any]:
 
     try:
         return {**trial(order), "orphans": _reap(order)}
-    except Exception:
+    except Exception:  # any failure is a finding
         return {"status": 0, "hung": False, "starts": 0, "problems": [f"a traceback: {traceback.format_exc()}"]}
 
 
@@ -196,7 +196,7 @@ def _examined(order: dict[str, Any]) -> dict[str, Any]:
             found.lost, found.wrong = max(found.lost, cramped.lost), found.wrong + cramped.wrong
             found.problems += cramped.problems
         return asdict(found)
-    except Exception:
+    except Exception:  # any failure is a finding
         return {"acknowledged": 0, "lost": 0, "wrong": 0, "problems": [f"a traceback: {traceback.format_exc()}"]}
 
 
@@ -213,7 +213,7 @@ def _recovered_without_room(order: dict[str, Any]) -> list[str]:
             recover(Path(order["out"]))
     except ProbesError:
         pass
-    except Exception:
+    except Exception:  # any failure is a finding
         return [f"recover on a full disk: {traceback.format_exc()}"]
     finally:
         shim.arm("")

@@ -211,8 +211,8 @@ def _of_entropy(values: Tensor, _exact: Exact) -> Check | None:
 
 
 MEAN: Formula = lambda e: e.mean  # noqa: E731  # formulas are values here, in tables
-STD: Formula = lambda e: e.std  # noqa: E731
-L2: Formula = lambda e: e.l2  # noqa: E731
+STD: Formula = lambda e: e.std  # noqa: E731  # a formula in one line
+L2: Formula = lambda e: e.l2  # noqa: E731  # a formula in one line
 
 
 def _stats_bounds(std: int, l2: int, mean: int) -> dict[str, tuple[int, Formula, Formula, str]]:
@@ -296,7 +296,7 @@ def _rows_of_torch() -> Iterator[Row]:
 
 
 def _complex_rows() -> Iterator[Row]:
-    zeros: Formula = lambda e: Fraction(sum(map(bool, e.sizes)))  # noqa: E731
+    zeros: Formula = lambda e: Fraction(sum(map(bool, e.sizes)))  # noqa: E731  # a formula in one line
     table: dict[str, tuple[Formula, Formula, str]] = {
         "l0": (zeros, lambda e: EXACT, "0"),
         "l1": (

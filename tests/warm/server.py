@@ -40,7 +40,7 @@ import probes.commands.show
 import probes.commands.verify
 import probes.runner.attach
 import probes.script.attach_to_script
-import probes.script.session  # noqa: F401
+import probes.script.session  # noqa: F401  # imported before the first fork
 from probes.provenance.packages import packages
 
 with suppress(ModuleNotFoundError):
@@ -154,9 +154,9 @@ def _streams() -> None:
     """Open stdin, stdout and stderr as an interpreter does that has just begun."""
     unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
     sys.stdin = open(0, closefd=False)  # noqa: SIM115  # the program's for all its life
-    out = open(1, "wb", buffering=0 if unbuffered else -1, closefd=False)  # noqa: SIM115
+    out = open(1, "wb", buffering=0 if unbuffered else -1, closefd=False)  # noqa: SIM115  # stays open for the life of the program
     sys.stdout = io.TextIOWrapper(out, "utf-8", line_buffering=os.isatty(1), write_through=unbuffered)
-    sys.stderr = io.TextIOWrapper(open(2, "wb", closefd=False), "utf-8", "backslashreplace", line_buffering=True)  # noqa: SIM115
+    sys.stderr = io.TextIOWrapper(open(2, "wb", closefd=False), "utf-8", "backslashreplace", line_buffering=True)  # noqa: SIM115  # as above
     sys.__stdin__, sys.__stdout__, sys.__stderr__ = sys.stdin, sys.stdout, sys.stderr  # type: ignore[misc]  # as an interpreter does
 
 

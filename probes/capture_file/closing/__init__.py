@@ -1,1 +1,1 @@
-"""What a capture file says of the end of its epoch."""
+"""The closing record of a capture file, on the end of its epoch."""

@@ -1,17 +1,17 @@
-"""Values that were due and are missing: what a file says of them, and in words."""
+"""Values that were due and are missing: as data in a file, and as text."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-BY_DESIGN = ("recompute", "filtered", "not reached", "no optimizer step")  # of the program or of the spec
+BY_DESIGN = ("recompute", "filtered", "not reached", "no optimizer step")  # reasons that concern the program or the spec
 NAMED = 3
 RANKS_NAMED = 8
 
 
 class MissingValue(NamedTuple):
-    """What one epoch lacks of one value for one reason.
+    """The missing captures of one value in one epoch, for one reason.
 
     Attributes:
         probe: name of the probe.
@@ -37,7 +37,7 @@ class MissingValue(NamedTuple):
 
 
 def missing_values(accounts: object, without: Iterable[str] = BY_DESIGN, rank: int | None = None) -> list[MissingValue]:
-    """What the `accounts` of a closing record say is missing; empty if they cannot be read.
+    """The missing values in the `accounts` of a closing record; empty if they cannot be read.
 
     Args:
         accounts: the counters of every binding, as plain data.
@@ -96,7 +96,7 @@ def _line(leaf: str, reason: str, group: list[MissingValue]) -> str:
 
 
 def _on(ranks: Collection[int]) -> str:
-    """On which ranks, where there are several."""
+    """The ranks, if there are several."""
     named = ", ".join(map(str, sorted(ranks)[:RANKS_NAMED]))
     more = f" and {len(ranks) - RANKS_NAMED} more" if len(ranks) > RANKS_NAMED else ""
     return f" on {'rank' if len(ranks) == 1 else 'ranks'} {named}{more}" if ranks else ""

@@ -1,4 +1,4 @@
-"""What the rules of a spec found: what a file says of it, and in words."""
+"""The verdicts of the rules of a spec: as data in a file, and as text."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 from probes.printable import html_lines
 
-NAMED = 8  # numbers that are named in a line
+NAMED = 8  # limit of numbers that a line names
 PLAIN: dict[str, Any] = {
     **dict.fromkeys(("rule", "bounds", "then", "probe", "target", "leaf", "phase"), str),
     **dict.fromkeys(("rank", "broken", "judged"), int),
     **dict.fromkeys(("worst", "excess"), float),
 }
-"""The fields of a verdict but its numbers, and what makes each of them from plain data."""
+"""The fields of a verdict except its numbers, with the converter of each from plain data."""
 
 
 class OutOfBounds(NamedTuple):
@@ -39,7 +39,7 @@ class OutOfBounds(NamedTuple):
 
 
 class RuleVerdict(NamedTuple):
-    """That a series broke a rule of the spec.
+    """The fact that a series broke a rule of the spec.
 
     Attributes:
         rule: name of the rule.
@@ -137,7 +137,7 @@ def rule_verdicts(closings: Iterable[object]) -> list[RuleVerdict]:
 
 
 def in_order(verdicts: Iterable[RuleVerdict]) -> list[RuleVerdict]:
-    """Verdicts by rule in the order of the rules, the series that is furthest out of bounds first."""
+    """Verdicts by rule in the order of the rules; series are sorted by their excess, the largest first."""
     listed = list(verdicts)
     rules = list(dict.fromkeys(one.rule for one in listed))
     return sorted(listed, key=lambda one: (rules.index(one.rule), -one.excess))

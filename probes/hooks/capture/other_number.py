@@ -122,7 +122,7 @@ class OtherNumber:
         for number in numbers if numbers is not None else ():
             try:
                 found = self.of_loop.find(number, at.phase)
-            except Exception as error:
+            except Exception as error:  # as in a hook
                 self._failed(error, at)
                 return
             if found is not None:

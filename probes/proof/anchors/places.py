@@ -45,7 +45,7 @@ def keep_signed(verdict: Verdict, path: Path, run: Path, key: Path) -> Path:
     _write(path, run, json.dumps(statement(verdict), indent=2) + "\n")
     try:
         return sign(path, key)
-    except Exception:
+    except Exception:  # whatever fails, no unsigned statement stays
         path.unlink()
         raise
 

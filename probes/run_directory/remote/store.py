@@ -75,7 +75,7 @@ class RemoteFolder:
             yield
         except ProbesError:
             raise
-        except Exception as error:
+        except Exception as error:  # a store may raise anything
             raise StorageError(f'"{self.url}" cannot be {done}: {type(error).__name__}: {_first_line(error)}') from error
 
 

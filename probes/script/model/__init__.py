@@ -1,1 +1,1 @@
-"""Finding the model of a script by evidence."""
+"""Finding the model of a script by its calls and optimizer steps."""

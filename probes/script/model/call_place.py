@@ -1,4 +1,4 @@
-"""Where in the user's own code a module is called."""
+"""The place in the user's code where a module is called."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ INSTALLED = tuple({sysconfig.get_path(name) for name in ("stdlib", "purelib", "p
 
 
 def call_place() -> str:
-    """`file:line` of the call: in the user's own code where such a frame is on the stack, else nearest to the call."""
+    """`file:line` of the call: in the user's code if such a frame is on the stack, else nearest to the call."""
     frames = [frame for frame in _frames() if str(frame.f_globals.get("__name__", "")).partition(".")[0] not in ("torch", "probes")]
     if not frames:
         return "an unknown place"
@@ -26,7 +26,7 @@ def call_place() -> str:
 
 
 def is_being_built(modules: list[Module]) -> bool:
-    """Whether one of the modules is in its `__init__` still, which may call what it has so far to learn of shapes."""
+    """Whether one of the modules is still in its `__init__`, which may call its parts to infer shapes."""
     return any(
         frame.f_code.co_name == "__init__" and any(frame.f_locals.get("self") is module for module in modules) for frame in _frames()
     )

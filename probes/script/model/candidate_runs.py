@@ -1,4 +1,4 @@
-"""A run for each candidate until it is known which one the script trains; the others leave nothing behind.
+"""A run for each candidate until it is known which one the script trains; the other runs are removed.
 
 The first candidate writes into the run directory at once. Each further one is a whole run of its own in a directory beside it,
 `<run directory>.candidate-2` and so on, so that a process that is killed before the choice leaves runs that every verb can read. Where
@@ -39,7 +39,7 @@ class CandidateRuns:
         self._before = candidate_before(Path(request.out)) or 0 if request.resume and request.out is not None else 0
 
     def called(self, candidate: Candidate) -> Run | None:
-        """A candidate is called for the first time: begin to capture it, unless the run that is resumed captured one that comes later."""
+        """A candidate is called for the first time: capture it, unless a resumed run captured a later one."""
         number = self._called
         self._called += 1
         if self.runs or number >= self._before:
@@ -77,18 +77,18 @@ class CandidateRuns:
         return run
 
     def _beside(self, directory: Path, word: str) -> Path:
-        """The next directory beside a run that is free; a killed script may have left some, which `probes recover` seals."""
-        while (beside := directory.with_name(f"{directory.name}.{word}-{self._opened}")).exists() and part() is None:  # ranks share it
+        """The next free directory next to a run; a killed script may have left some, which `probes recover` seals."""
+        while (beside := directory.with_name(f"{directory.name}.{word}-{self._opened}")).exists() and part() is None:  # the ranks share it
             self._opened += 1
         return beside
 
     @property
     def open_runs(self) -> list[Run]:
-        """The runs that were not taken back, in the order of the candidates' first calls."""
+        """The runs that were not discarded, in the order of the candidates' first calls."""
         return list(self.runs.values())
 
     def keep(self, candidate: Candidate) -> Run:
-        """Keep the run of a candidate and take the others back.
+        """Keep the run of a candidate and discard the others.
 
         Raises:
             PlanError: the run was chosen too late to have its directory, or another one was captured before it was resumed.
@@ -114,14 +114,14 @@ class CandidateRuns:
         return run
 
     def _too_late(self, candidate: Candidate) -> PlanError:
-        """That files which others share cannot be given to another model."""
+        """The error for files that other processes share, which cannot be given to another model."""
         what = "a run that is resumed" if self.request.resume else "a launch with several processes"
         other = "was called before it" if candidate in self.runs else "was captured before"
         message = f"{candidate} is the model that is trained, but another that fits the spec {other}"
         return PlanError([Problem("ambiguous-model", f"{message}; in {what} the spec must select the model", "select it under `models`")])
 
     def close(self, error: BaseException | None = None) -> ProbesError | None:
-        """End every run; where none was chosen, each stays in its directory.
+        """End every run; if none was chosen, each stays in its directory.
 
         Args:
             error: what ended the program early, if anything did.

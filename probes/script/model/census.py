@@ -50,12 +50,12 @@ class ModelCensus:
         self._stepped: weakref.WeakKeyDictionary[Optimizer, tuple[tuple[int, int], list[CalledModel]]] = weakref.WeakKeyDictionary()
 
     def of(self, root: Module) -> CalledModel | None:
-        """What is known of a topmost module; an id may have passed to another one."""
+        """The record of a topmost module; its id may have been reused."""
         found = self._by_id.get(id(root))
         return found if found is not None and found.root() is root else None
 
     def add(self, root: Module, place: str) -> CalledModel:
-        """Note a topmost module that is called for the first time."""
+        """Record a topmost module that is called for the first time."""
         found = described(root, place)
         self.models.append(found)
         self._by_id[id(root)] = found
@@ -67,7 +67,7 @@ class ModelCensus:
         return any(id(parameter) in held for root in roots for parameter in root.parameters())
 
     def capture(self, models: Iterable[Module]) -> None:
-        """Mark what is captured: the trees that hold these modules."""
+        """Mark the models that are captured: the trees with these modules."""
         meant = [id(module) for module in models]
         for model in self.models:
             root = model.root()

@@ -1,4 +1,4 @@
-"""Choosing the model of a script: which of the modules that it calls a spec means.
+"""Choosing the model of a script: the module that a spec means, among those that the script calls.
 
 The model is the one whose parameters an optimizer steps, never just the first that is called. Until an optimizer has stepped one
 of them every module that fits is a candidate.
@@ -20,14 +20,14 @@ from probes.script.model.module_parents import ModuleParents, is_called
 from probes.spec import LoadedSpec
 from probes.spec.models import ModelSelector
 
-MOST_CANDIDATES = 8  # each has hooks and a journal; a script that calls more fitting modules before it trains names its model
+MOST_CANDIDATES = 8  # limit: each has hooks and a journal; the spec must name the model of a script with more
 
 Models = Module | Mapping[str, Module]
 
 
 @dataclass(eq=False)
 class Candidate:
-    """Modules that fit a spec and may be the ones that it means.
+    """Modules that fit a spec and may be the intended ones.
 
     Attributes:
         models: the modules by the names of the spec; one module without a name where the spec names none.
@@ -45,7 +45,7 @@ class Candidate:
         return self.models.get(UNNAMED, self.models)
 
     def holds(self, other: Candidate) -> bool:
-        """Whether every module of another candidate is a part of the one of the same name here."""
+        """Whether every module of another candidate is part of the module with the same name here."""
         pairs = [(self.models[name], module) for name, module in other.models.items()]
         return other is not self and all(any(part is module for part in whole.modules()) for whole, module in pairs)
 
@@ -77,7 +77,7 @@ class ModelChoice:
         self._meant: dict[str, list[weakref.ref[Module]]] = {name: [] for name in rule.names}
 
     def called(self, line: list[Module], parents: ModuleParents, place: str) -> list[Candidate]:
-        """The candidates that a call shows for the first time.
+        """The candidates that a call reveals.
 
         Args:
             line: the module that is called, last, and the modules above it, the topmost first.
@@ -101,12 +101,12 @@ class ModelChoice:
         return found[:room]
 
     def is_known(self, line: list[Module]) -> bool:
-        """Whether a call is one of a module that may be meant, so that none within it is."""
+        """Whether a module that may be meant is called, so that no module within the call is."""
         known = [id(module) for candidate in self.candidates for module in candidate.models.values()]
         return any(id(module) in known for module in line)
 
     def _is_meant(self, name: str, module: Module) -> bool:
-        """Whether a module is an instance that was not called before and that the spec may mean."""
+        """Whether a module is a new instance that the spec may mean."""
         known = self._instances[name]
         if any(reference() is not None and _inner(reference()) is _inner(module) for reference in known):
             return False
@@ -119,7 +119,7 @@ class ModelChoice:
         return True
 
     def _options(self, name: str, matches: Mapping[str, Module], parents: ModuleParents) -> list[Module]:
-        """The modules that a name can mean beside one that was called."""
+        """The modules that a name can mean besides one that was called."""
         called = [module for reference in self._meant[name] if (module := reference()) is not None]
         if called or name in matches:
             return called or [matches[name]]
@@ -128,12 +128,12 @@ class ModelChoice:
 
     @property
     def wants_all(self) -> bool:
-        """Whether every instance that is trained is meant."""
+        """Whether every trained instance is meant."""
         return any(selector.instances == "all" for selector in self.selectors.values())
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """Why nothing fits: what the rule says, and instances that never came."""
+        """The reason why nothing fits: that of the rule, and instances that were never called."""
         missing = []
         for name, called in self._instances.items() if self.selectors else ():
             meant = name or next(iter(self.selectors))
@@ -145,7 +145,7 @@ class ModelChoice:
         return (*self.rule.problems, *missing)
 
     def stepped(self, held: set[int]) -> bool:
-        """An optimizer steps; whether that tells anything new.
+        """Record an optimizer step; return whether it adds information.
 
         Args:
             held: ids of its parameters.
@@ -159,7 +159,7 @@ class ModelChoice:
         return news
 
     def decide(self) -> Candidate | None:
-        """The candidate that is meant, as soon as what was stepped tells it.
+        """The intended candidate, as soon as the optimizer steps show it.
 
         Raises:
             PlanError: one optimizer steps several of them.
@@ -173,7 +173,7 @@ class ModelChoice:
         return self.chosen
 
     def _trained(self) -> list[Candidate]:
-        """The candidates that nothing speaks against: a module of theirs is stepped wherever one of that name is."""
+        """The candidates that are consistent with all steps: each has a stepped module wherever another has one."""
         left = self.candidates
         for name in self.rule.names:
             if any(name in candidate.trained for candidate in left):
@@ -181,7 +181,7 @@ class ModelChoice:
         return [candidate for candidate in left if not any(other.holds(candidate) for other in left)]
 
     def _is_ambiguous(self, left: list[Candidate]) -> bool:
-        """Whether further steps cannot tell the candidates apart."""
+        """Whether further steps cannot distinguish the candidates."""
         names = [name for name in self.rule.names if len({id(candidate.models[name]) for candidate in left}) > 1]
         return all(name in candidate.trained for candidate in left for name in names)
 
@@ -205,13 +205,13 @@ class ModelChoice:
         return self.chosen
 
     def refusal(self, why: str) -> PlanError:
-        """The error of a script in which it is not clear which module is meant, with the line to write."""
+        """The error for a script with an ambiguous model, with the line to write."""
         listed = "; ".join(map(str, self.candidates)) + (f" and {self.left_out} more" if self.left_out else "")
         message = f"{len(self.candidates) + self.left_out} modules of the script fit the spec, and {why}: {listed}"
         return PlanError([Problem("ambiguous-model", message, f"select one, such as `models: {{{self._line()}}}`")])
 
     def _line(self) -> str:
-        """What the spec can say to mean the last of the candidates that are left."""
+        """The selection in a spec that means the last of the remaining candidates."""
         last = self._trained()[-1]
         parts = []
         for name, module in last.models.items():
@@ -233,7 +233,7 @@ def choice_for(loaded: LoadedSpec) -> ModelChoice:
 
 
 def _inner(module: Module | None) -> Module | None:
-    """A module out of its wrappers, such as that of torch.compile, which are no other instance."""
+    """A module without its wrappers, such as that of torch.compile, which are not separate instances."""
     while module is not None and (inside := wrapped(module)) is not None:
         module = inside[1]
     return module
@@ -244,5 +244,5 @@ def _same(models: Mapping[str, Module], others: Mapping[str, Module]) -> bool:
 
 
 def trees(models: Models) -> Iterator[Module]:
-    """The models, whether one or several."""
+    """The models as a list, whether there is one or several."""
     yield from models.values() if isinstance(models, Mapping) else (models,)

@@ -1,4 +1,4 @@
-"""Finding the modules that a spec means among those that a script calls, by which of them it trains."""
+"""Finding the modules that a spec means among those that a script calls, by the optimizer steps of the script."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from probes.script.model.model_rules import has_parameters
 from probes.script.model.module_parents import ModuleParents
 from probes.tensors import in_backward
 
-MOST_BARE = 8  # modules without parameters that are named where nothing fits
+MOST_BARE = 8  # limit of modules without parameters that are named if nothing fits
 
 
 class FinderListener(Protocol):
-    """Who is interested in the candidates."""
+    """The listener of a finder."""
 
     def candidate_called(self, candidate: Candidate) -> None:
         """A candidate is called for the first time; that call has not begun."""
@@ -86,7 +86,7 @@ class ModelFinder:
         self._looking = False  # the hook on optimizers stays until `stop`: PyTorch iterates over these hooks while one of them runs
 
     def call_enters(self, module: Module) -> CallNumbers | None:
-        """Look whether the call shows a candidate; within one of its calls there is nothing to look for."""
+        """Check whether the call reveals a candidate; calls within a candidate are ignored."""
         if in_backward() or is_traced() or is_transformed():
             return NO_NUMBERS
         fits = self._known(module)
@@ -95,16 +95,16 @@ class ModelFinder:
         return NO_NUMBERS if fits else None
 
     def ignores(self, module: Module) -> bool:
-        """Whether a module was found not to fit; `ModuleParents` has this asked again after every registration."""
+        """Whether a module does not fit; `ModuleParents` makes the watch ask again after every registration."""
         return self._known(module) is False
 
     def _known(self, module: Module) -> bool | None:
-        """Whether a module fits, as far as it was tried since the last registration."""
+        """Whether a module fits, as far as it was checked since the last registration."""
         tried, registrations, fits = self._tried.get(id(module), (None, -1, False))
         return fits if tried is not None and tried() is module and registrations == self.parents.registrations else None
 
     def _try(self, module: Module) -> bool:
-        """Ask the choice whether the module, or what it is a part of, fits the spec, and tell of what does."""
+        """Check whether the module, or a module around it, fits the spec, and report candidates."""
         line = self.parents.line(module)
         if is_being_built(line):
             return False
@@ -119,10 +119,10 @@ class ModelFinder:
         return fits
 
     def call_leaves(self, *, raised: bool) -> None:
-        """Nothing follows."""
+        """No effect."""
 
     def _before_step(self, optimizer: Optimizer, *_args: object) -> None:
-        """Learn from an optimizer that is about to step; fail before step 0 if the spec does not fit what it changes."""
+        """Learn from an optimizer that is about to step; fail before step 0 if the spec does not fit its model."""
         count = sum(len(group["params"]) for group in optimizer.param_groups)
         if not self._looking or os.getpid() != self._pid or self._heard.get(optimizer) == (count, len(self.choice.candidates)):
             return
@@ -146,7 +146,7 @@ class ModelFinder:
             self._refuse_unseen(held)
 
     def _refuse_unseen(self, held: set[int]) -> None:
-        """Refuse a model that is trained although no call of it was seen: it is called inside a compiled function."""
+        """Refuse a model that is trained without an observed call: a compiled function calls it."""
         for module in self.parents.tops() if compiled.in_use() else ():
             if any(id(parameter) in held for parameter in module.parameters()) and self.choice.rule.matches([module]):
                 kind = type(module).__name__
@@ -165,7 +165,7 @@ class ModelFinder:
             self.listener.candidate_chosen(chosen)
 
     def at_end(self) -> Candidate | None:
-        """The candidate that is meant where the program has ended without a step that tells.
+        """The intended candidate, if the program has ended without a decisive optimizer step.
 
         Raises:
             PlanError: there are several.
@@ -197,7 +197,7 @@ class ModelFinder:
 
 
 class CensusListener(ModelCensus):
-    """The census as it follows a program: outermost calls, and steps of optimizers that came to their end.
+    """The census of a running program: outermost calls, and finished steps of optimizers.
 
     Attributes:
         bare: modules without parameters that were called; they are no models, and not counted.
@@ -216,7 +216,7 @@ class CensusListener(ModelCensus):
         self._step = register_optimizer_step_post_hook(self._has_stepped)
 
     def stop(self) -> None:
-        """Count no more."""
+        """Stop counting."""
         call_watch.remove(self)
         if self._step is not None:
             self._step.remove()
@@ -227,7 +227,7 @@ class CensusListener(ModelCensus):
             self.stepped(optimizer)
 
     def call_enters(self, module: Module) -> CallNumbers | None:
-        """Count an outermost call; within a module without parameters, such as a loss, others may be called."""
+        """Count an outermost call; a module without parameters, such as a loss, may call others."""
         if in_backward() or is_traced() or is_transformed():
             return NO_NUMBERS
         if not self._is_known(module):
@@ -241,11 +241,11 @@ class CensusListener(ModelCensus):
         return NO_NUMBERS
 
     def ignores(self, module: Module) -> bool:
-        """Whether a module is a part of nothing with parameters; `ModuleParents` has this asked again after every registration."""
+        """Whether a module is part of nothing with parameters; `ModuleParents` makes the watch ask again after every registration."""
         return self._is_known(module) and self._roots[id(module)][2] is None
 
     def _is_known(self, module: Module) -> bool:
-        """Whether the model of a module was looked for since the last registration."""
+        """Whether the model of a module was searched since the last registration."""
         known, registrations, _ = self._roots.get(id(module), (None, -1, None))
         return known is not None and known() is module and registrations == self.parents.registrations
 
@@ -253,8 +253,8 @@ class CensusListener(ModelCensus):
         """Nothing follows."""
 
     def _model(self, root: Module) -> CalledModel | None:
-        """What is counted for a topmost module; None for one without parameters."""
-        if type(root).__name__ == "GraphModule":  # what torch.compile makes of a function
+        """The counts of a topmost module; None for one without parameters."""
+        if type(root).__name__ == "GraphModule":  # a function that torch.compile wrapped
             return None
         if has_parameters(root):
             return self.of(root) or self.add(root, call_place())

@@ -1,4 +1,4 @@
-"""What a spec can mean by its model: the module that fits its paths, modules of classes, or any module."""
+"""Rules for the model of a spec: the module that fits its paths, modules of classes, or any module."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNNAMED = ""
 
 
 class ModelRule(Protocol):
-    """Says which modules around a call may be meant."""
+    """Decides which modules around a call may be the model."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -31,20 +31,20 @@ class ModelRule(Protocol):
         """
 
     def built(self, name: str, parents: ModuleParents) -> Module | None:
-        """The only module that a name can mean although it was not called yet, if there is one."""
+        """The only module that a name can mean before it is called, if there is one."""
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """Why the tree that came closest does not fit."""
+        """The reason why the best tree does not fit."""
 
     @property
     def patient(self) -> bool:
-        """Whether the spec says what it waits for, so that other models may train before."""
+        """Whether the spec names its model, so that other models may train before."""
 
 
 @dataclass
 class FittingModule:
-    """The topmost tree that resolves every path of a spec.
+    """The topmost tree in which every path of a spec resolves.
 
     A tree without parameters, such as a row of image transforms, is a model only where the spec names one of its
     modules: any pattern would match there.
@@ -57,7 +57,7 @@ class FittingModule:
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """The problems of the tree with the fewest; the largest one among equals."""
+        """The problems of the tree with the fewest problems; of several, those of the largest tree."""
         return self._closest[1] if self._closest else ()
 
     def matches(self, line: list[Module]) -> Mapping[str, Module]:
@@ -127,7 +127,7 @@ class ModulesByClass:
 
 
 class AnyModule:
-    """The topmost tree that has parameters, for a look at a program without a spec."""
+    """The topmost tree with parameters, for watching a program without a spec."""
 
     names = (UNNAMED,)
     problems: tuple[Problem, ...] = ()
@@ -141,7 +141,7 @@ class AnyModule:
 
 
 def has_parameters(module: Module) -> bool:
-    """Whether there is a parameter anywhere in a tree."""
+    """Whether a tree has parameters."""
     return any(True for _ in module.parameters())
 
 

@@ -1,4 +1,4 @@
-"""Which module holds which: the way up from a module that is called to the model it belongs to."""
+"""Parents of modules: the way up from a module that is called to the model that contains it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from probes.runner.watch.call_watch import call_watch
 
 
 class ModuleParents:
-    """Notes every registration of a module in another one, and keeps none of them alive.
+    """Records every registration of a module in another one, with weak references.
 
     Attributes:
         registrations: how many there were.
@@ -26,11 +26,11 @@ class ModuleParents:
         self._handle: Any = None
 
     def start(self) -> None:
-        """Begin to note."""
+        """Begin to record."""
         self._handle = register_module_module_registration_hook(self._note)
 
     def stop(self) -> None:
-        """Note no more, and forget."""
+        """Stop recording, and forget all registrations."""
         if self._handle is not None:
             self._handle.remove()
             self._handle = None
@@ -46,7 +46,7 @@ class ModuleParents:
         """The modules that hold `module` now."""
         for reference in self._parents.get(id(module), ()):
             parent = reference()
-            # An id may have passed to another object, and a member may have been taken out again.
+            # An id may have been reused, and a member may have been removed.
             if parent is not None and any(member is module for member in parent._modules.values()):
                 yield parent
 
@@ -58,18 +58,18 @@ class ModuleParents:
         return found[::-1]
 
     def tops(self) -> list[Module]:
-        """The live modules that hold others and are held by none, each once."""
+        """The live modules that contain others and are contained in none, each once."""
         known = {id(module): module for references in self._parents.values() for one in references if (module := one()) is not None}
         return [module for module in known.values() if next(self.parents(module), None) is None]
 
     def of_class(self, name: str) -> list[Module]:
-        """The live modules of a class that hold others, each once."""
+        """The live modules of a class that contain others, each once."""
         known = (reference() for references in self._parents.values() for reference in references)
         return list({id(module): module for module in known if module is not None and is_called(module, name)}.values())
 
 
 def is_called(module: Module, name: str) -> bool:
-    """Whether a module, out of its wrappers, is of the class `name` or one derived from it."""
+    """Whether a module, without its wrappers, is of the class `name` or a derived class."""
     inner = wrapped(module)
     while inner is not None:
         module = inner[1]

@@ -1,4 +1,4 @@
-"""Writing down what a program computes, with probes or without, so that two runs of it can be compared bit for bit.
+"""Record what a program computes, with or without probes, for a bit-for-bit comparison of two runs.
 
 Run as `python -m probes.script.neutrality.child FILE`, with the job as JSON in the file. It seeds every generator before the
 program begins, so that a program without seeds can be compared too, and then only reads bytes: of losses and gradients as
@@ -57,14 +57,14 @@ class NeutralityJob:
 
 
 class NeutralityChild:
-    """Begins a record when the program imports torch, and ends it when the program and its probes are gone."""
+    """Begins a record when the program imports torch, and ends it when the program and its probes have ended."""
 
     def __init__(self, job: NeutralityJob) -> None:
         self.job = job
         self.record: NeutralityRecord | None = None
 
     def run(self) -> int:
-        """Run the program, with probes where the job has a spec.
+        """Run the program, with probes if the job has a spec.
 
         Returns:
             The exit code.

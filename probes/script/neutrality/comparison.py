@@ -21,7 +21,7 @@ TAIL = 4000  # characters of a failed program's stderr that are reported
 
 @dataclass(frozen=True)
 class NeutralityVerdict:
-    """What a comparison came to.
+    """The result of a comparison.
 
     Attributes:
         neutral: whether nothing differs.
@@ -48,7 +48,7 @@ class NeutralityVerdict:
 
 @dataclass(frozen=True)
 class NeutralityTrial:
-    """Runs a program in processes of its own.
+    """Runs a program in separate processes.
 
     Attributes:
         program: the program.
@@ -87,7 +87,7 @@ class NeutralityTrial:
         return replace(found, neutral=False, difference=difference, reproducible=same)
 
     def events(self, name: str, *, probed: bool = False) -> list[dict[str, Any]]:
-        """What a child process recorded of one run of the program."""
+        """The record of one run of the program by a child process."""
         record = self.folder / f"{name}.jsonl"
         program = self.program
         job = NeutralityJob(str(record), program.name, program.arguments, program.is_module)
@@ -111,7 +111,7 @@ class NeutralityTrial:
 
 
 def first_difference(plain: Sequence[dict[str, Any]], probed: Sequence[dict[str, Any]]) -> str:
-    """Where two records part, in words; empty if they are the same."""
+    """The first difference of two records, in words; empty if they are equal."""
     for before, after in zip_longest(plain, probed):
         if before == after:
             continue

@@ -1,4 +1,4 @@
-"""What a neutrality child records: losses, gradients, weights, random generators."""
+"""The record of a neutrality child: losses, gradients, weights, random generators."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class NeutralityRecord:
         torch.autograd.backward = backward
 
     def close(self, code: int) -> None:
-        """Write down how everything is in the end.
+        """Write the final state.
 
         Args:
             code: exit code of the program.
@@ -124,7 +124,7 @@ def _combined(tensors: Sequence[Tensor | None]) -> str:
 
 
 def _hooks(module: Module) -> int:
-    """How many hooks are on a module, the modules below it and their parameters."""
+    """The number of hooks on a module, the modules below it and their parameters."""
     of_modules = sum(len(getattr(one, table)) for one in module.modules() for table in HOOKS)
     of_tensors = sum(len(tensor._backward_hooks or ()) for tensor in module.parameters())
     return of_modules + of_tensors

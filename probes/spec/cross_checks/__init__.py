@@ -1,4 +1,4 @@
-"""What must agree between keys: within a range, a schedule or a probe, and between the parts of a spec.
+"""Rules across keys: within a range, a schedule or a probe, and between the parts of a spec.
 
 Each rule is a function from a part to the faults in it. A rule reads only what it needs, since it also runs on specs of which some places
 cannot be read (`probes.spec.partial`), and stops at such a place.
@@ -21,7 +21,7 @@ __all__ = ["Fault", "faults_of"]
 
 
 def faults_of(spec: Spec) -> Faults:
-    """Every fault between the keys of a spec, as far as the spec can be read."""
+    """Every fault across the keys of a spec, as far as the spec can be read."""
     yield from checked(SPEC_RULES, (), spec)
     yield from checked((_of_defaults, _of_probes, _of_rules), (), spec)
 

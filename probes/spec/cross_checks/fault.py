@@ -1,4 +1,4 @@
-"""Faults between keys, and running the rules that find them."""
+"""Faults across keys, and the rules that find them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from probes.spec.partial import Unreadable, readable
 
 @dataclass(frozen=True)
 class Fault:
-    """Something in a spec that does not agree with something else in it.
+    """A contradiction between two parts of a spec.
 
     Attributes:
         code: kebab-case name of the kind of problem.
@@ -34,7 +34,7 @@ Rules = tuple[Callable[..., Faults], ...]
 
 
 def checked(rules: Iterable[Callable[..., Faults]], at: tuple[str, ...], *parts: Any) -> Faults:
-    """The faults that rules find, each at its place; a rule that meets an unreadable place says no more."""
+    """The faults that rules find, each with its place; a rule that reads an unreadable place stops."""
     for rule in rules:
         try:
             for fault in rule(*parts):

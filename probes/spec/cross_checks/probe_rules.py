@@ -56,7 +56,7 @@ def _part_of_another(path: ValuePath, paths: Iterable[ValuePath], at: tuple[str 
 
 def _holds(whole: ValuePath, part: ValuePath) -> bool:
     """Whether every tensor of `part` is one of `whole`."""
-    pairs = zip(whole.keys, part.keys, strict=False)  # what is deeper than the whole is within it
+    pairs = zip(whole.keys, part.keys, strict=False)  # deeper keys are within the whole
     return whole.root == part.root and len(whole.keys) <= len(part.keys) and all(key in ("*", other) for key, other in pairs)
 
 

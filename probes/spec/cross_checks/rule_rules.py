@@ -67,7 +67,7 @@ def _labels(probe: Probe) -> tuple[str, ...] | None:
     try:
         for transform in transforms:
             signature = transform.out(signature)
-    except SignatureError:  # reported on the model, which knows the value
+    except SignatureError:  # reported with the model, which knows the value
         return None
     if signature.shape == ():
         words = (word for one in transforms for word in (one.kind, getattr(one, "op", None)) if word)

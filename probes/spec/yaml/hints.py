@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-NEAR = 80  # characters looked at around a missing value: a line may hold very many
+NEAR = 80  # limit of characters searched around a missing value: a line may be very long
 CAUSES = {
     "mapping values are not allowed": "a value that holds `: ` must be quoted, or a line is indented too far",
     "end of stream": "the quote that starts here is not closed",
@@ -20,7 +20,7 @@ CAUSES = {
 
 
 def cause(what: str, source: str, column: int) -> tuple[str, str]:
-    """The code and the hint for what libyaml could not read."""
+    """The code and the hint for an error of libyaml."""
     token, before = source[column : column + 1], source[:column].rstrip()
     if "alias" in what or "alphabetic" in what or (token == "*" and "expected" in what):
         return "unquoted-glob", f'a glob that starts with `*` must be quoted: "{_word(source, column)}"'
@@ -37,7 +37,7 @@ def cause(what: str, source: str, column: int) -> tuple[str, str]:
 
 
 def missing(name: str, source: str, column: int, below: str) -> str:
-    """What to do about a key without a value, given its line; `below` is the next line that is not empty."""
+    """Advice for a key without a value, given its line; `below` is the next line that is not empty."""
     before, after = source[max(column - NEAR, 0) : column].rstrip(), source[column : column + NEAR].lstrip()[:1]
     if ":" in name:
         return f"write a space after the colon: {name.replace(':', ': ', 1)}"
@@ -49,7 +49,7 @@ def missing(name: str, source: str, column: int, below: str) -> str:
 
 
 def is_misindented(source: str, column: int, below: str) -> bool:
-    """Whether the line below a key without a value is indented as far as the key, so that it was probably meant to be its value."""
+    """Whether the line below a key without a value is indented like the key, so that it was probably meant as its value."""
     return source[column : column + NEAR].lstrip()[:1] in ("", "#") and bool(below.strip()) and _indent(below) == _indent(source)
 
 
@@ -58,7 +58,7 @@ def _indent(line: str) -> int:
 
 
 def _word(source: str, column: int) -> str:
-    """The text around a column that was meant as one value, with the brackets that belong to it."""
+    """The text around a column that was meant as one value, with its brackets."""
     start, depth = column, 0
     while start and (depth > 0 or source[start - 1] not in " \t,[{\"'"):
         start -= 1

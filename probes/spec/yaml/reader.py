@@ -24,7 +24,7 @@ MAX_DEPTH = 64
 MAX_NODES = 100_000
 MAX_SCALAR = 4096
 QUOTED = frozenset({"'", '"', "|", ">"})
-LOOKS_BOOLEAN = frozenset({"yes", "no", "on", "off"})  # not y and n: `y` names an axis, and YAML loaders read both as text
+LOOKS_BOOLEAN = frozenset({"yes", "no", "on", "off"})  # without y and n: `y` names an axis, and YAML loaders read both as text
 
 Path = tuple[str | int, ...]
 
@@ -67,12 +67,12 @@ class Document:
     unreadable: set[Path] = field(default_factory=set)
 
     def refuse(self, path: Path, problem: Problem) -> None:
-        """Note a problem; the value at its path cannot be read."""
+        """Add a problem; the value at its path cannot be read."""
         self.problems.append(problem.at(path=".".join(map(str, path))))
         self.unreadable.add(path)
 
     def at(self, path: Path, *, key: bool = False) -> Mark | None:
-        """The place of a path, or of the nearest thing above it that has one."""
+        """The place of a path, or of its nearest parent with a place."""
         for length in range(len(path), -1, -1):
             part = path[:length]
             mark = (self.keys if key or length < len(path) else self.values).get(part) or self.values.get(part)
@@ -82,7 +82,7 @@ class Document:
 
 
 class Refusal(Exception):
-    """Reading cannot continue; carries the problem."""
+    """Reading cannot continue; contains the problem."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -90,7 +90,7 @@ class Refusal(Exception):
 
 
 def read(text: bytes, file: str) -> Document:
-    """Read one YAML document in which nothing is wrong.
+    """Read one YAML document without problems.
 
     Args:
         text: the bytes of the file.
@@ -107,7 +107,7 @@ def read(text: bytes, file: str) -> Document:
 
 
 def read_partly(text: bytes, file: str) -> Document:
-    """Read one YAML document; single values and keys that are wrong are among its problems.
+    """Read one YAML document; faulty values and keys are added to its problems.
 
     Args:
         text: the bytes of the file.
@@ -124,7 +124,7 @@ def read_partly(text: bytes, file: str) -> Document:
 
 
 def too_large(size: int, file: str, most: int = MAX_BYTES) -> Problem:
-    """The problem of a file of so many bytes."""
+    """The problem of a file that is too large."""
     return Problem("too-large", f"the file has {size / (1 << 20):.1f} MiB; a spec has at most {most >> 20} MiB", file=file)
 
 
@@ -165,7 +165,7 @@ def _invisible(line: str, index: int, file: str, number: int) -> Problem:
 
 
 class _Reader:
-    """Builds the data out of libyaml's events."""
+    """Builds the data from libyaml's events."""
 
     def __init__(self, text: str, file: str) -> None:
         if not yaml.__with_libyaml__:
@@ -271,7 +271,7 @@ class _Reader:
         return event.start_mark.column > 0 and self._line(event.start_mark.line)[event.start_mark.column - 1] == "$"
 
     def _nothing(self, event: Any, path: Path) -> str:
-        """Note that a value is missing, with the likely cause."""
+        """Add the problem that a value is missing, with the likely cause."""
         mark = event.start_mark
         ends = self._line(mark.line)[mark.column : mark.column + 80].lstrip()[:1] in ("", "#")
         below = next((line for index in range(mark.line + 1, len(self.lines)) if (line := self._line(index)).strip()), "") if ends else ""
@@ -311,7 +311,7 @@ class _Reader:
             raise self._refuse("scalar-too-long", f"a value has {len(text)} characters; at most {MAX_SCALAR} are allowed", event)
         if event.style in QUOTED:
             bad = invisible(text.replace("\n", " "))
-            if bad is not None:  # only an escape can have brought it here
+            if bad is not None:  # only an escape sequence can produce it
                 message = f"escape sequence of the invisible character U+{ord(text[bad]):04X}; only visible characters are allowed"
                 raise self._refuse("invisible-character", message, event, "remove it")
             return text
@@ -355,7 +355,7 @@ class _Reader:
         return Refusal(self._problem(code, message, event, hint))
 
     def _broken(self, error: Any) -> Problem:
-        """What libyaml could not read, with the likely cause."""
+        """The problem for an error of libyaml, with the likely cause."""
         what = str(error.problem or error)
         unclosed = "end of stream" in what and error.context_mark is not None
         mark = error.context_mark if unclosed else error.problem_mark or error.context_mark
@@ -370,6 +370,6 @@ class _Reader:
         return Problem(code, f"YAML cannot read this: {what}", hint, self.file, line + 1, column + 1, 1, source)
 
     def _glued(self, line: int) -> int | None:
-        """The line, this one or the last before it that says anything, whose key has no space behind its colon."""
+        """The line with a key that has no space after its colon: this line, or the last one before it that is not empty."""
         said = [index for index in range(line, -1, -1) if self._line(index).strip()][:2]
         return next((index for index in said if re.match(r"\s*(- )?[\w-]+:[^\s:]", self._line(index))), None)

@@ -1,4 +1,4 @@
-"""Plain scalars of YAML: which texts are numbers and booleans, by the core schema of YAML 1.2."""
+"""Plain scalars of YAML: numbers and booleans by the core schema of YAML 1.2."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ KINDS = {bool: "a boolean", int: "a whole number", float: "a number", str: "a te
 
 
 def plain(text: str) -> str | int | float | bool:
-    """A plain scalar by the YAML 1.2 core schema; nulls are the caller's.
+    """Convert a plain scalar by the YAML 1.2 core schema; the caller handles nulls.
 
     Raises:
         ValueError: it looks like a number, but of a kind that is not allowed; the message says which.
@@ -59,5 +59,5 @@ def _digits(text: str) -> bool:
 
 
 def kind_of(value: object) -> str:
-    """What a person would call the kind of a value."""
+    """The name of the kind of a value, for messages."""
     return KINDS.get(type(value), type(value).__name__)

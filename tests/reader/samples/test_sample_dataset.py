@@ -172,7 +172,7 @@ def test_the_arrow_table_has_rows_as_lists_of_fixed_size(tmp_path: Path) -> None
 def test_the_table_of_hugging_face_has_the_same_rows(tmp_path: Path) -> None:
     dataset = probes.open(made(tmp_path)).dataset("acts")
     try:
-        import datasets  # noqa: F401
+        import datasets  # noqa: F401  # only whether it is installed
     except ImportError:
         with pytest.raises(MissingExtra, match=r"needs the package `datasets`; install it with: pip install \"torch-probes\[datasets\]\""):
             dataset.huggingface()
