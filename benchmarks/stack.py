@@ -52,6 +52,7 @@ class Probed:
         model: what is probed, at all its children.
         work: what a step does.
         options: of `probes.attach`.
+        sinks: of the spec; by default capture files alone.
         probe: the probe, but for its modules.
     """
 
@@ -64,12 +65,17 @@ class Probed:
         model: nn.Sequential,
         work: Callable[[nn.Module], Any],
         options: Mapping[str, Any] | None = None,
+        sinks: Mapping[str, Any] | None = None,
         **probe: Any,
     ) -> None:
         limits = {"matches_per_probe": 2 * len(model)}
         where = {} if {"modules", "tensors"} & {*probe} or str(probe.get("values", [""])[0]).startswith("loop") else {"modules": ["*"]}
         whole = {**where, "expect": {"fires": "some"}, **probe}
-        spec = {"version": 1, "limits": limits, "allow_edits": "edit" in probe, "probes": {"p": whole}}
+        spec = {"version": 1, "limits": limits, "allow_edits": "edit" in probe, "probes": {"p": whole}} | (
+            {"sinks": sinks} if sinks else {}
+        )
+        if sinks:
+            spec["sinks"] = sinks
         exits.enter_context(suppress(RunError))
         self.model = model
         self.work = work
