@@ -111,7 +111,8 @@ class Probing:
         if not (self.finder.census.models or self.finder.census.bare):
             return RunError(
                 "the program called no model in this process, so nothing was captured; "
-                "modules that run in other processes, or only inside a compiled function, are not seen"
+                "modules that run in other processes, only under a transform of `torch.func` such as `vmap`, "
+                "or only inside a compiled function, are not seen"
             )
         return self.finder.refusal()
 

@@ -7,7 +7,7 @@ The docstring is a title, a line of dashes, and YAML:
     train: [3, [2, 2, 1]]    # an epoch each: how many steps of one microstep, or the microsteps of each step
     eval: [1, 1]
     incomplete: [1]          # epochs that must not be complete
-    says: [update]           # words that stderr must hold
+    says: ["`clock: {step: update}`"]           # words that stderr must hold
     code: 3                  # exit code of the script alone; `exit: 1`: of `probes run`, where it is another
     refused: [instance]      # it must be refused with exit code 2 and these words
     spec: {clock: {...}}     # keys of the spec; `gradient_phases: [eval]`: where gradients are due, `gradients: false`: nowhere

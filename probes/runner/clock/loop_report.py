@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from probes.runner.clock.batch_passes import TRAIN
+from probes.runner.clock.open_epoch import BY_OPTIMIZER
 from probes.runner.clock.run_clock import RunClock
 
 
@@ -32,9 +33,9 @@ def _warnings(clock: RunClock) -> Iterator[str]:
             f"{seen.updates} optimizer steps are {steps} steps, because several of them came on one batch; "
             "`clock: {step: update}` makes each one a step"
         )
-    if rule in ("optimizer", "update") and not seen.updates and seen.training_calls > 1 and steps == 1:
+    if rule in BY_OPTIMIZER and not seen.updates and seen.accumulated:
         yield (
-            f"no optimizer stepped a parameter of the model, so {seen.training_calls} training calls are one step; "
+            f"no optimizer stepped a parameter of the model, so {seen.training_calls} training calls are {_count(steps, 'step')}; "
             "`clock: {step: batch}` or `{step: forward}` counts batches or calls"
         )
     if seen.eval_updates:

@@ -273,6 +273,8 @@ class RunClock:
         if step is not None and step.accumulates and self._is_over(step):
             self.steps.end(step)
             step = None
+        elif step is not None:
+            self.seen.accumulated += step.item is None
         if step is None:
             self.current.roll()
             step = self.steps.push(OpenStep(TRAIN, len(self.phases)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import weakref
+from threading import RLock
 from typing import Any, Protocol
 
 from torch.nn import Module
@@ -63,6 +64,7 @@ class ModelFinder:
         self._pid = os.getpid()
         self._step: Any = None
         self._looking = True
+        self._binding = RLock()  # threads that call the same model wait until the first of them has bound it
 
     def start(self) -> None:
         """Begin to listen."""
@@ -91,7 +93,10 @@ class ModelFinder:
             return NO_NUMBERS
         fits = self._known(module)
         if fits is None:
-            fits = self._try(module)
+            with self._binding:
+                fits = self._known(module)
+                if fits is None:
+                    fits = self._try(module)
         return NO_NUMBERS if fits else None
 
     def ignores(self, module: Module) -> bool:
@@ -110,10 +115,10 @@ class ModelFinder:
             return False
         fresh = self.choice.called(line, self.parents, call_place())
         fits = self.choice.is_known(line)
-        for member in line[0].modules():
-            self._tried[id(member)] = (weakref.ref(member), self.parents.registrations, fits)
         for candidate in fresh:
             self.listener.candidate_called(candidate)
+        for member in line[0].modules():
+            self._tried[id(member)] = (weakref.ref(member), self.parents.registrations, fits)
         if self.choice.chosen is not None:
             self._settle(self.choice.chosen)
         return fits
@@ -129,7 +134,8 @@ class ModelFinder:
         self._heard[optimizer] = (count, len(self.choice.candidates))
         held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
         try:
-            self._learn(held)
+            with self._binding:
+                self._learn(held)
         except PlanError as error:
             self._stop_looking()
             self.listener.refused(error)

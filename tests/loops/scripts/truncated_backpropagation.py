@@ -4,7 +4,7 @@ group: steps
 captured: Net
 target: cell
 train: [[3, 3], [3, 3]]
-says: [update]
+says: ["`clock: {step: update}`"]
 cases:
   update:
     spec: {clock: {step: update}}

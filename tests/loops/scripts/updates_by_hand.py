@@ -3,7 +3,7 @@
 group: steps
 captured: Net
 train: [[3], [3]]
-says: [batch]
+says: ["`clock: {step: batch}`"]
 cases:
   batch:
     spec: {clock: {step: batch}}

@@ -5,7 +5,7 @@ spec: {models: {c: Critic}}
 model: c
 captured: Critic
 train: [[5, 5], [5, 5]]
-says: [update]
+says: ["`clock: {step: update}`"]
 cases:
   update:
     spec: {models: {c: Critic}, clock: {step: update}}
