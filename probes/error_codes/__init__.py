@@ -4,7 +4,8 @@ from probes.error_codes.code import Code
 from probes.error_codes.files import FILES
 from probes.error_codes.model import MODEL
 from probes.error_codes.proof import PROOF
-from probes.error_codes.spec import SPEC, YAML
+from probes.error_codes.spec import SPEC
+from probes.error_codes.spec_text import YAML
 
 CODES: dict[str, Code] = YAML | SPEC | MODEL | PROOF | FILES
 

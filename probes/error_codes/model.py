@@ -3,34 +3,16 @@
 from __future__ import annotations
 
 from probes.error_codes.code import Code
-
-
-def _with(wrong: str, right: str, probe: str) -> tuple[str, str]:
-    """Two specs that differ in one line at the top."""
-    tail = f"\nprobes:\n  acts: {probe}"
-    return f"version: 1\n{wrong}{tail}", f"version: 1\n{right}{tail}"
-
-
-def _probe(wrong: str, right: str) -> tuple[str, str]:
-    """Two specs of one probe."""
-    head = "version: 1\nprobes:\n  acts: "
-    return head + wrong, head + right
-
-
-def _edited(wrong: str, right: str) -> tuple[str, str]:
-    """Two specs of one edit."""
-    head = "version: 1\nallow_edits: true\nprobes:\n  acts: "
-    return head + wrong, head + right
-
+from probes.error_codes.examples import above, one_edit, one_probe
 
 MODEL: dict[str, Code] = {
     "unknown-module": Code(
         "The model has no module with this path; `probes tree` lists its modules.",
-        *_probe("{hook: forward, modules: [classifer]}", "{hook: forward, modules: [classifier]}"),
+        *one_probe("{hook: forward, modules: [classifer]}", "{hook: forward, modules: [classifier]}"),
     ),
     "module-without-forward": Code(
         "The module is a container without `forward`, so hooks on it never fire.",
-        *_probe("{hook: forward, modules: [blocks]}", '{hook: forward, modules: ["blocks.*"]}'),
+        *one_probe("{hook: forward, modules: [blocks]}", '{hook: forward, modules: ["blocks.*"]}'),
     ),
     "scripted-module": Code(
         "Hooks do not work on a ScriptModule.",
@@ -38,19 +20,19 @@ MODEL: dict[str, Code] = {
     ),
     "no-match": Code(
         "A pattern matches no module or no parameter.",
-        *_probe('{hook: forward, modules: ["block.*"]}', '{hook: forward, modules: ["blocks.*"]}'),
+        *one_probe('{hook: forward, modules: ["block.*"]}', '{hook: forward, modules: ["blocks.*"]}'),
     ),
     "unknown-type": Code(
         "The model has no module of this class, or the class is not in an imported Python module.",
-        *_probe('{hook: forward, modules: ["**"], types: [Conv2D]}', '{hook: forward, modules: ["**"], types: [Conv2d]}'),
+        *one_probe('{hook: forward, modules: ["**"], types: [Conv2D]}', '{hook: forward, modules: ["**"], types: [Conv2d]}'),
     ),
     "unknown-tensor": Code(
         "The model has no parameter or buffer with this name.",
-        *_probe("{hook: tensor, tensors: [classifier.wieght]}", "{hook: tensor, tensors: [classifier.weight]}"),
+        *one_probe("{hook: tensor, tensors: [classifier.wieght]}", "{hook: tensor, tensors: [classifier.weight]}"),
     ),
     "frozen-parameter": Code(
         "The parameter has `requires_grad=False` when the probes are attached, so it has no gradient.",
-        *_probe("{hook: tensor, tensors: [frozen.weight]}", "{hook: tensor, tensors: [frozen.weight], values: [data]}"),
+        *one_probe("{hook: tensor, tensors: [frozen.weight]}", "{hook: tensor, tensors: [frozen.weight], values: [data]}"),
     ),
     "sharded-parameter": Code(
         "`stage: increment` is not possible for a parameter of `fully_shard`: PyTorch calls no hook for it.",
@@ -68,31 +50,31 @@ MODEL: dict[str, Code] = {
     ),
     "unexpected-matches": Code(
         "The number of targets differs from `expect.matches`.",
-        *_probe(
+        *one_probe(
             '{hook: forward, modules: ["blocks.*"], expect: {matches: 3}}', '{hook: forward, modules: ["blocks.*"], expect: {matches: 2}}'
         ),
     ),
     "too-many-matches": Code(
         "A probe has more targets than `limits.matches_per_probe` allows.",
-        *_with("limits: {matches_per_probe: 1}", "limits: {matches_per_probe: 9}", '{hook: forward, modules: ["blocks.*"]}'),
+        *above("limits: {matches_per_probe: 1}", "limits: {matches_per_probe: 9}", '{hook: forward, modules: ["blocks.*"]}'),
     ),
     "transform-does-not-fit": Code(
         "A transform cannot process its input.",
-        *_probe(
+        *one_probe(
             "{hook: forward, modules: [classifier], transforms: [{kind: stats}, {kind: select, dim: stat, index: 10}]}",
             "{hook: forward, modules: [classifier], transforms: [{kind: stats}, {kind: select, dim: stat, index: 1}]}",
         ),
     ),
     "dims-do-not-fit": Code(
         "`dims` names more or fewer axes than the parameter or buffer has.",
-        *_probe(
+        *one_probe(
             "{hook: tensor, tensors: [classifier.bias], dims: [out, in]}",
             "{hook: tensor, tensors: [classifier.bias], dims: [out]}",
         ),
     ),
     "too-large-for-sink": Code(
         "The captures have more elements than the limit of the sink; add a transform that makes them smaller.",
-        *_with("sinks: {log: {kind: jsonl}}", "sinks: {captures: {kind: hdf5}}", "{hook: forward, modules: [classifier]}"),
+        *above("sinks: {log: {kind: jsonl}}", "sinks: {captures: {kind: hdf5}}", "{hook: forward, modules: [classifier]}"),
     ),
     "ring-too-large": Code(
         "The captures that wait for a trigger need more memory than `limits.buffer_bytes`.",
@@ -103,7 +85,7 @@ MODEL: dict[str, Code] = {
     ),
     "memory-not-counted": Code(
         "`memory` is not available on a device without memory counters, such as the CPU, or for a compiled module.",
-        *_probe("{modules: [classifier], values: [memory]}", "{modules: [classifier], values: [output]}"),
+        *one_probe("{modules: [classifier], values: [memory]}", "{modules: [classifier], values: [output]}"),
     ),
     "memory-peak": Code(
         "note: the probe resets the peak memory counter of the device.",
@@ -129,11 +111,11 @@ MODEL: dict[str, Code] = {
     ),
     "unknown-operation": Code(
         "Torch has no function or method with this name; `ops` names functions such as `linear`.",
-        *_probe("{hook: forward, modules: [classifier], ops: [liner]}", "{hook: forward, modules: [classifier], ops: [linear]}"),
+        *one_probe("{hook: forward, modules: [classifier], ops: [liner]}", "{hook: forward, modules: [classifier], ops: [linear]}"),
     ),
     "operation-not-seen": Code(
         "The module is compiled, so its operations are not seen; or the edited operation writes to its input, and its result is not used.",
-        *_edited(
+        *one_edit(
             "{hook: forward, modules: [classifier], ops: [relu_], edit: {kind: scale, by: 2.0}}",
             "{hook: forward, modules: [classifier], edit: {kind: scale, by: 2.0}}",
         ),
@@ -151,7 +133,7 @@ MODEL: dict[str, Code] = {
     ),
     "two-edits": Code(
         "Two probes edit one value; the result would depend on their order.",
-        *_edited(
+        *one_edit(
             "{modules: [frozen], values: [output], edit: {kind: zero}}\n  more: {modules: [frozen], values: [output], edit: {kind: zero}}",
             "{modules: [frozen], values: [output], edit: {kind: scale, by: 0.5}}",
         ),
@@ -162,7 +144,7 @@ MODEL: dict[str, Code] = {
     ),
     "no-second-tensor": Code(
         "A value has no tensor to compare with: the other probe or run has no such target, or the run cannot be read.",
-        *_probe(
+        *one_probe(
             "{modules: [frozen], values: [output], against: {series: q}, transforms: [{kind: cosine}]}\n"
             "  q: {modules: [classifier, unused], values: [output]}",
             "{modules: [classifier], values: [output], against: {series: q}, transforms: [{kind: cosine}]}\n"
@@ -175,21 +157,21 @@ MODEL: dict[str, Code] = {
     ),
     "edit-of-data": Code(
         "An edit cannot change a parameter, only its gradient.",
-        *_edited(
+        *one_edit(
             "{hook: tensor, tensors: [classifier.weight], values: [data], edit: {kind: zero}}",
             "{hook: tensor, tensors: [classifier.weight], edit: {kind: zero}}",
         ),
     ),
     "edit-too-late": Code(
         "The edit is at stage `final`, but the optimizer has already used this gradient.",
-        *_edited(
+        *one_edit(
             "{hook: tensor, tensors: [classifier.weight], stage: final, edit: {kind: zero}}",
             "{hook: tensor, tensors: [classifier.weight], stage: accumulated, edit: {kind: zero}}",
         ),
     ),
     "edit-of-gradients": Code(
         "The edit works on gradients only, but the value is not a gradient.",
-        *_edited(
+        *one_edit(
             "{hook: forward, modules: [classifier], edit: {kind: clip_norm, max_norm: 1}}",
             "{hook: backward, modules: [classifier], edit: {kind: clip_norm, max_norm: 1}}",
         ),
@@ -215,7 +197,7 @@ MODEL: dict[str, Code] = {
     ),
     "captured-nothing": Code(
         "A probe captured nothing in the whole run.",
-        *_probe("{hook: forward, modules: [unused]}", "{hook: forward, modules: [classifier]}"),
+        *one_probe("{hook: forward, modules: [unused]}", "{hook: forward, modules: [classifier]}"),
         advice=(
             "The message has the reason: a schedule that no step meets, a module that is never called, no gradient, or values that "
             'could not be taken. The page "Captured nothing, why?" (docs/nothing.md) has each reason with its remedy.'

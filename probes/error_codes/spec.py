@@ -1,128 +1,10 @@
-"""Errors in the text of a spec, and in its content."""
+"""Errors in the content of a spec."""
 
 from __future__ import annotations
 
 from probes.error_codes.code import Code
-
-
-def _acts(wrong: str, right: str) -> tuple[str, str]:
-    """Two specs of one probe."""
-    head = "version: 1\nprobes:\n  acts: "
-    return head + wrong, head + right
-
-
-def _changed(wrong: str, right: str) -> tuple[str, str]:
-    """Two specs of one edit."""
-    head = "version: 1\nallow_edits: true\nprobes:\n  acts: "
-    return head + wrong, head + right
-
-
-def _with(wrong: str, right: str) -> tuple[str, str]:
-    """Two specs that differ in more lines after one correct probe."""
-    tail = "\nprobes:\n  acts: {hook: forward, modules: [fc1]}"
-    return f"version: 1\n{wrong}{tail}", f"version: 1\n{right}{tail}"
-
-
-def _ruled(wrong: str, right: str) -> tuple[str, str]:
-    """Two specs of one probe with a rule."""
-    head = "version: 1\nprobes:\n  acts: {hook: forward, modules: [fc1], transforms: [{kind: stats}]}\nrules:\n  range: "
-    return head + wrong, head + right
-
-
-LEAST = "version: 1\nprobes:\n  acts: {hook: forward, modules: [fc1]}"
-
-YAML: dict[str, Code] = {
-    "empty-file": Code("The file is empty or holds only comments.", "# nothing here", LEAST),
-    "too-large": Code(
-        "The file is larger than the limit for a spec.",
-        advice="A spec has at most 1 MiB. Long lists of modules are better written as patterns (`encoder.**`).",
-    ),
-    "not-utf-8": Code(
-        "The file is not UTF-8.",
-        advice=("An editor saved it in another encoding. Save it again as UTF-8; the message has the place of the first byte that is not."),
-    ),
-    "invisible-character": Code(
-        "The file contains an invisible character or a control character, so two texts that look equal would differ.",
-        advice=(
-            "It often comes with text that is copied from a web page or a chat. Delete the character at the place that the message "
-            "names, and type the text."
-        ),
-    ),
-    "tab-indentation": Code(
-        "YAML indents with spaces only.",
-        advice=(
-            "Replace each tab by spaces; most editors do that for YAML files by themselves. `probes fmt` then writes the usual indentation."
-        ),
-    ),
-    "not-yaml": Code(
-        "The file is not valid YAML; often a quote or a bracket is not closed.",
-        *_acts("{hook: forward, modules: [fc1}", "{hook: forward, modules: [fc1]}"),
-    ),
-    "unquoted-glob": Code(
-        "In YAML, a text that begins with `*` is an alias, so put a pattern that begins with `*` in quotes.",
-        *_acts("{hook: forward, modules: [**.conv]}", '{hook: forward, modules: ["**.conv"]}'),
-    ),
-    "unquoted-braces": Code(
-        "In YAML, `{` begins a mapping and `[` a list, so put a text that contains `${`, `{` or `[` in quotes.",
-        *_acts("\n    hook: forward\n    modules: [${block}.conv]", '\n    hook: forward\n    modules: ["block1.conv"]'),
-    ),
-    "not-formatted": Code(
-        "`probes fmt` cannot keep every value and comment of the file, so it does not change it.",
-        advice="Format the part by hand; the message says what would be lost.",
-    ),
-    "second-document": Code("A line `---` begins a second document; a file contains one spec.", *_with("---", "name: one")),
-    "too-many-nodes": Code(
-        "The file contains more values than the limit for a spec.",
-        advice="Long lists of modules are better written as patterns (`encoder.**`), and what repeats as `defaults` or `extends`.",
-    ),
-    "too-deep": Code(
-        "Lists or mappings are nested deeper than the limit for a spec.",
-        advice="A bracket too many is the usual reason.",
-    ),
-    "scalar-too-long": Code(
-        "A text of the spec is longer than the limit.",
-        advice="A quote that is not closed is the usual reason: the text then goes on to the next quote.",
-    ),
-    "alias": Code(
-        "A spec cannot use aliases (`*name`); to repeat a part, use `defaults` or `extends`.",
-        *_acts("{hook: forward, modules: [*conv]}", '{hook: forward, modules: ["*conv"]}'),
-    ),
-    "anchor": Code(
-        "A spec cannot use anchors (`&name`); to repeat a part, use `defaults` or `extends`.",
-        *_with("defaults: &d {when: {phases: [eval]}}", "defaults: {when: {phases: [eval]}}"),
-    ),
-    "tag": Code(
-        "A spec cannot use tags (`!name`), with which YAML builds objects; it contains plain data only.",
-        *_with("about: !!str yes", 'about: "yes"'),
-    ),
-    "merge-key": Code(
-        "A spec cannot use the merge key `<<`; use `defaults` or `extends`.",
-        *_acts("{<<: {hook: forward}, modules: [fc1]}", "{hook: forward, modules: [fc1]}"),
-    ),
-    "duplicate-key": Code(
-        "A mapping contains a key twice; other YAML readers silently drop one of the two.",
-        *_acts("{hook: forward, modules: [fc1], modules: [fc2]}", "{hook: forward, modules: [fc1, fc2]}"),
-    ),
-    "key-not-text": Code(
-        "A key is a number, a list or a mapping in YAML; keys must be texts.",
-        *_acts("{hook: forward, modules: [fc1], 1: x}", "{hook: forward, modules: [fc1]}"),
-    ),
-    "null": Code(
-        "A key has no value or a null. Remove the key to use its default.",
-        *_acts("{hook: forward, modules: [fc1], when: }", "{hook: forward, modules: [fc1]}"),
-    ),
-    "looks-boolean": Code(
-        "`yes`, `no`, `on` and `off` are booleans in YAML 1.1 and texts in YAML 1.2. Write `true`, `false`, or put the text in quotes.",
-        *_acts("{hook: forward, modules: [fc1], enabled: on}", "{hook: forward, modules: [fc1], enabled: true}"),
-    ),
-    "bad-number": Code(
-        "A number has a leading zero, is not decimal, not finite, or has too many digits.",
-        *_acts(
-            "{hook: forward, modules: [fc1], when: {steps: {every: 010}}}", "{hook: forward, modules: [fc1], when: {steps: {every: 10}}}"
-        ),
-    ),
-}
-"""The text of a spec cannot be read."""
+from probes.error_codes.examples import above, one_edit, one_probe, one_rule
+from probes.error_codes.spec_text import LEAST
 
 SPEC: dict[str, Code] = {
     "not-a-mapping": Code(
@@ -142,20 +24,22 @@ SPEC: dict[str, Code] = {
     ),
     "unknown-key": Code(
         "The key does not exist at this place; it is misspelled, or belongs to another place. No key of a spec is ignored.",
-        *_acts("{hook: forward, module: [fc1]}", "{hook: forward, modules: [fc1]}"),
+        *one_probe("{hook: forward, module: [fc1]}", "{hook: forward, modules: [fc1]}"),
     ),
     "missing-key": Code("A required key is missing.", "version: 1\nname: one", LEAST),
     "wrong-type": Code(
         "The value has the wrong type for its key. Write a list with one member as a list.",
-        *_acts("{hook: forward, modules: fc1}", "{hook: forward, modules: [fc1]}"),
+        *one_probe("{hook: forward, modules: fc1}", "{hook: forward, modules: [fc1]}"),
     ),
     "bad-choice": Code(
         "The value is not one of the words that the key allows.",
-        *_acts("{hook: backwards, modules: [fc1]}", "{hook: backward, modules: [fc1]}"),
+        *one_probe("{hook: backwards, modules: [fc1]}", "{hook: backward, modules: [fc1]}"),
     ),
     "out-of-range": Code(
         "A number is below the minimum or above the maximum.",
-        *_acts("{hook: forward, modules: [fc1], when: {steps: {every: 0}}}", "{hook: forward, modules: [fc1], when: {steps: {every: 1}}}"),
+        *one_probe(
+            "{hook: forward, modules: [fc1], when: {steps: {every: 0}}}", "{hook: forward, modules: [fc1], when: {steps: {every: 1}}}"
+        ),
     ),
     "wrong-length": Code(
         "A list or a mapping has too few or too many members.",
@@ -173,25 +57,25 @@ SPEC: dict[str, Code] = {
     ),
     "pattern": Code(
         "A pattern of modules is a glob: `*` within a level, `**` for whole levels, `?`, `{a,b}`, `{8..11}`.",
-        *_acts('{hook: forward, modules: ["^layers[0-9]+"]}', '{hook: forward, modules: ["layers.{0..9}"]}'),
+        *one_probe('{hook: forward, modules: ["^layers[0-9]+"]}', '{hook: forward, modules: ["layers.{0..9}"]}'),
     ),
     "function-name": Code(
         "`function` is not FILE.py:NAME with a path below the folder of the spec, and not a NAME.",
-        *_acts(
+        *one_probe(
             '{hook: forward, modules: [fc1], transforms: [{kind: python, function: "../m.py:f"}]}',
             '{hook: forward, modules: [fc1], transforms: [{kind: python, function: "m.py:f"}]}',
         ),
     ),
     "not-last": Code(
         "A transform that must be the last one is followed by another.",
-        *_acts(
+        *one_probe(
             '{hook: forward, modules: [fc1], transforms: [{kind: python, function: "m.py:f"}, {kind: norm}]}',
             '{hook: forward, modules: [fc1], transforms: [{kind: norm}, {kind: python, function: "m.py:f"}]}',
         ),
     ),
     "gather-on-some-ranks": Code(
         "A probe with `gather: full`, which needs all ranks, has a schedule that names ranks.",
-        *_acts(
+        *one_probe(
             "{hook: forward, modules: [fc1], gather: full, when: {ranks: {at: [0]}}}",
             "{hook: forward, modules: [fc1], gather: full}",
         ),
@@ -211,52 +95,54 @@ SPEC: dict[str, Code] = {
     ),
     "operation-name": Code(
         "An entry of `ops` is not the name of a function; write `softmax`, `softmax[0]` for its first call, or `torch.nn.functional.gelu`.",
-        *_acts('{hook: forward, modules: [fc1], ops: ["softmax[first]"]}', '{hook: forward, modules: [fc1], ops: ["softmax[0]"]}'),
+        *one_probe('{hook: forward, modules: [fc1], ops: ["softmax[first]"]}', '{hook: forward, modules: [fc1], ops: ["softmax[0]"]}'),
     ),
     "value-path": Code(
         "The value is not a root and keys, joined by dots, such as `output`, `output.1` or `output.logits`.",
-        *_acts('{modules: [fc1], values: ["outputs"]}', '{modules: [fc1], values: ["output.0"]}'),
+        *one_probe('{modules: [fc1], values: ["outputs"]}', '{modules: [fc1], values: ["output.0"]}'),
     ),
-    "dtype": Code("The name is not a dtype of torch.", *_with("tolerance: {float31: {rtol: 0.1}}", "tolerance: {float32: {rtol: 0.1}}")),
+    "dtype": Code("The name is not a dtype of torch.", *above("tolerance: {float31: {rtol: 0.1}}", "tolerance: {float32: {rtol: 0.1}}")),
     "bytes": Code(
         "An amount of bytes is a number and a unit, or `unlimited`.",
-        *_with("limits: {bytes_per_epoch: 2 gigs}", "limits: {bytes_per_epoch: 2 GiB}"),
+        *above("limits: {bytes_per_epoch: 2 gigs}", "limits: {bytes_per_epoch: 2 GiB}"),
     ),
     "wrong-condition": Code(
         "A condition (`where`, or a `threshold` trigger) compares one number of each capture; `of` is a transform that makes it.",
-        *_acts(
+        *one_probe(
             "{hook: forward, modules: [fc1], where: {of: {kind: accumulate}, above: 1}}",
             "{hook: forward, modules: [fc1], where: {of: {kind: norm}, above: 1}}",
         ),
     ),
     "wrong-comparison": Code(
         "A comparison needs `against` with one of `step`, `series` and `run`, and one transform that compares two tensors.",
-        *_acts(
+        *one_probe(
             "{hook: forward, modules: [fc1], against: {step: previous}}",
             "{hook: forward, modules: [fc1], against: {step: previous}, transforms: [{kind: cosine}]}",
         ),
     ),
     "range": Code(
         "A range of `when`, or the bounds of a condition, select nothing, or combine keys that contradict each other.",
-        *_acts(
+        *one_probe(
             "{hook: forward, modules: [fc1], when: {steps: {at: [3], every: 2}}}",
             "{hook: forward, modules: [fc1], when: {steps: {at: [3]}}}",
         ),
     ),
     "phases": Code(
         "`phases` must be a list of phases: `train`, `eval`, or names from the loop.",
-        *_acts("{hook: forward, modules: [fc1], when: {phases: [all]}}", "{hook: forward, modules: [fc1], when: {phases: [train, eval]}}"),
+        *one_probe(
+            "{hook: forward, modules: [fc1], when: {phases: [all]}}", "{hook: forward, modules: [fc1], when: {phases: [train, eval]}}"
+        ),
     ),
     "kind-missing": Code(
         "A transform, an edit or a sink needs the key `kind`.",
-        *_acts(
+        *one_probe(
             "{hook: forward, modules: [fc1], transforms: [{dtype: float16}]}",
             "{hook: forward, modules: [fc1], transforms: [{kind: cast, dtype: float16}]}",
         ),
     ),
     "kind-unknown": Code(
         "The kind does not exist. A spec names kinds of a registry and never imports code.",
-        *_acts(
+        *one_probe(
             "{hook: forward, modules: [fc1], transforms: [{kind: os.system}]}",
             "{hook: forward, modules: [fc1], transforms: [{kind: stats}]}",
         ),
@@ -269,88 +155,88 @@ SPEC: dict[str, Code] = {
         "The plug-in of the kind cannot be imported, or its entry point does not name a class of this kind.",
         advice="Install the package again, or tell its author; the message has the reason of the import.",
     ),
-    "no-place": Code("A probe has neither `modules` nor `tensors`.", *_acts("{hook: forward}", "{hook: forward, modules: [fc1]}")),
+    "no-place": Code("A probe has neither `modules` nor `tensors`.", *one_probe("{hook: forward}", "{hook: forward, modules: [fc1]}")),
     "two-places": Code(
-        "A probe has both `modules` and `tensors`.", *_acts("{modules: [fc1], tensors: [fc1.weight]}", "{tensors: [fc1.weight]}")
+        "A probe has both `modules` and `tensors`.", *one_probe("{modules: [fc1], tensors: [fc1.weight]}", "{tensors: [fc1.weight]}")
     ),
-    "no-hook": Code("A probe has neither `hook` nor `values`.", *_acts("{modules: [fc1]}", "{hook: forward, modules: [fc1]}")),
+    "no-hook": Code("A probe has neither `hook` nor `values`.", *one_probe("{modules: [fc1]}", "{hook: forward, modules: [fc1]}")),
     "hook-and-place": Code(
         "Hook `tensor` needs `tensors`; every other hook needs `modules`.",
-        *_acts("{hook: tensor, modules: [fc1]}", "{hook: tensor, tensors: [fc1.weight]}"),
+        *one_probe("{hook: tensor, modules: [fc1]}", "{hook: tensor, tensors: [fc1.weight]}"),
     ),
     "hook-and-value": Code(
         "The hook cannot capture the value: `pre-forward` is for inputs, `forward` for outputs, `backward` for their gradients.",
-        *_acts("{hook: forward, modules: [fc1], values: [input]}", "{modules: [fc1], values: [input]}"),
+        *one_probe("{hook: forward, modules: [fc1], values: [input]}", "{modules: [fc1], values: [input]}"),
     ),
     "value-and-place": Code(
         "`grad`, `data`, `update` and `state` are values of tensors, `loop` of the training loop, all others of modules.",
-        *_acts("{tensors: [fc1.weight], values: [output]}", "{tensors: [fc1.weight], values: [data]}"),
+        *one_probe("{tensors: [fc1.weight], values: [output]}", "{tensors: [fc1.weight], values: [data]}"),
     ),
     "value-keys": Code(
         "`grad`, `data`, `update` and `memory` are one tensor and have no keys.",
-        *_acts("{tensors: [fc1.weight], values: [grad.0]}", "{tensors: [fc1.weight], values: [grad]}"),
+        *one_probe("{tensors: [fc1.weight], values: [grad.0]}", "{tensors: [fc1.weight], values: [grad]}"),
     ),
     "no-effect": Code(
         "A setting has no effect in this place.",
-        *_acts("{hook: forward, modules: [fc1], stage: final}", "{hook: tensor, tensors: [fc1.weight], stage: final}"),
+        *one_probe("{hook: forward, modules: [fc1], stage: final}", "{hook: tensor, tensors: [fc1.weight], stage: final}"),
     ),
     "mask-without-call": Code(
         "A `mask` is an input of the module's call, so it works for `input` and `output` of modules only.",
-        *_acts(
+        *one_probe(
             "{hook: backward, modules: [fc1], transforms: [{kind: stats, mask: input.1}]}",
             "{hook: forward, modules: [fc1], transforms: [{kind: stats, mask: input.1}]}",
         ),
     ),
     "unknown-probe": Code(
         "A rule, or `against`, names a probe that the spec does not have.",
-        *_ruled("{probe: act, above: 6}", "{probe: acts, above: 6}"),
+        *one_rule("{probe: act, above: 6}", "{probe: acts, above: 6}"),
     ),
     "rule-bounds": Code(
         "A rule has no bound, two bounds of the same side, or bounds that no number keeps.",
-        *_ruled("{probe: acts, above: 0, below: 6}", "{probe: acts, above: 6, below: 0}"),
+        *one_rule("{probe: acts, above: 0, below: 6}", "{probe: acts, above: 6, below: 0}"),
     ),
     "unknown-number": Code(
         "The captures of the probe have no number with the label that a rule names.",
-        *_ruled("{probe: acts, number: zero, above: 6}", "{probe: acts, number: zeros, above: 6}"),
+        *one_rule("{probe: acts, number: zero, above: 6}", "{probe: acts, number: zeros, above: 6}"),
     ),
     "unknown-sink": Code(
         "A probe names a sink that the spec does not declare.",
-        *_acts("{hook: forward, modules: [fc1], sinks: [capture]}", "{hook: forward, modules: [fc1], sinks: [captures]}"),
+        *one_probe("{hook: forward, modules: [fc1], sinks: [capture]}", "{hook: forward, modules: [fc1], sinks: [captures]}"),
     ),
     "sink-path": Code(
         "The `path` of a sink is not a file name in the run directory.",
-        *_with("sinks: {log: {kind: jsonl, path: ../log.jsonl}}", "sinks: {log: {kind: jsonl, path: log.jsonl}}"),
+        *above("sinks: {log: {kind: jsonl, path: ../log.jsonl}}", "sinks: {log: {kind: jsonl, path: log.jsonl}}"),
     ),
-    "two-files": Code("Two sinks write the same file.", *_with("sinks: {a: {kind: hdf5}, b: {kind: hdf5}}", "sinks: {a: {kind: hdf5}}")),
+    "two-files": Code("Two sinks write the same file.", *above("sinks: {a: {kind: hdf5}, b: {kind: hdf5}}", "sinks: {a: {kind: hdf5}}")),
     "unknown-model": Code(
         "The model is not under `models` of the spec, or is not in the call of `probes.attach`.",
-        *_acts("{model: g, hook: forward, modules: [fc1]}", "{hook: forward, modules: [fc1]}"),
+        *one_probe("{model: g, hook: forward, modules: [fc1]}", "{hook: forward, modules: [fc1]}"),
     ),
     "no-model": Code(
         "In a spec with several models, each probe needs the key `model`.",
-        *_with("models: {g: Generator, d: Discriminator}", "name: one"),
+        *above("models: {g: Generator, d: Discriminator}", "name: one"),
     ),
     "all-disabled": Code(
         "Every probe is disabled, so the run would capture nothing.",
-        *_acts("{hook: forward, modules: [fc1], enabled: false}", "{hook: forward, modules: [fc1]}"),
+        *one_probe("{hook: forward, modules: [fc1], enabled: false}", "{hook: forward, modules: [fc1]}"),
     ),
     "edits-not-allowed": Code(
         "A probe with an `edit` changes values of the model. The spec must have `allow_edits: true`.",
-        *_acts(
+        *one_probe(
             "{hook: forward, modules: [fc1], edit: {kind: scale, by: 2.0}}",
             "{hook: forward, modules: [fc1], edit: {kind: scale, by: 2.0}}\nallow_edits: true",
         ),
     ),
     "unknown-variable": Code(
         "The variable `${name}` is not under `vars`. Environment variables are never read.",
-        *_acts('{hook: forward, modules: ["${block}.conv"]}', '{hook: forward, modules: ["${block}.conv"]}\nvars: {block: features.2}'),
+        *one_probe('{hook: forward, modules: ["${block}.conv"]}', '{hook: forward, modules: ["${block}.conv"]}\nvars: {block: features.2}'),
     ),
-    "unused-variable": Code("No text of the spec uses the variable.", *_with("vars: {block: features}", "name: one")),
+    "unused-variable": Code("No text of the spec uses the variable.", *above("vars: {block: features}", "name: one")),
     "extends-without-file": Code(
-        "`extends` is relative to the folder of the spec, but the spec is not in a file.", *_with("extends: [common.yaml]", "name: one")
+        "`extends` is relative to the folder of the spec, but the spec is not in a file.", *above("extends: [common.yaml]", "name: one")
     ),
     "missing-file": Code(
-        "The spec, or a file or preset under `extends`, does not exist.", *_with('extends: ["preset:nothing"]', "name: one")
+        "The spec, or a file or preset under `extends`, does not exist.", *above('extends: ["preset:nothing"]', "name: one")
     ),
     "absolute-path": Code(
         "A path under `extends` is absolute. It must be relative to the file of the spec, so that the spec works on every machine.",
@@ -381,70 +267,70 @@ SPEC: dict[str, Code] = {
     ),
     "einops-pattern": Code(
         "The pattern of `einops` is not `axes before -> axes after`.",
-        *_acts(
+        *one_probe(
             '{hook: forward, modules: [fc1], transforms: [{kind: einops, pattern: "b f"}]}',
             '{hook: forward, modules: [fc1], transforms: [{kind: einops, pattern: "b f -> f b"}]}',
         ),
     ),
     "einops-axes": Code(
         "Without `reduction`, an axis is on one side of the arrow only; or `sizes` contains an axis that the pattern does not contain.",
-        *_acts(
+        *one_probe(
             '{hook: forward, modules: [fc1], transforms: [{kind: einops, pattern: "b f -> b"}]}',
             '{hook: forward, modules: [fc1], transforms: [{kind: einops, pattern: "b f -> b", reduction: mean}]}',
         ),
     ),
     "einops-reduction": Code(
         "`reduction` has no effect: every axis is on both sides of the arrow.",
-        *_acts(
+        *one_probe(
             '{hook: forward, modules: [fc1], transforms: [{kind: einops, pattern: "b f -> f b", reduction: mean}]}',
             '{hook: forward, modules: [fc1], transforms: [{kind: einops, pattern: "b f -> f b"}]}',
         ),
     ),
     "empty-range": Code(
         "The range of a transform is empty: its end is not above its start.",
-        *_acts(
+        *one_probe(
             "{hook: forward, modules: [fc1], transforms: [{kind: histogram, bins: 4, range: [1.0, 0.0]}]}",
             "{hook: forward, modules: [fc1], transforms: [{kind: histogram, bins: 4, range: [0.0, 1.0]}]}",
         ),
     ),
     "one-selection": Code(
         "`select` needs exactly one of `index`, `indices` and a range (`from`, `until`, `every`).",
-        *_acts(
+        *one_probe(
             "{hook: forward, modules: [fc1], transforms: [{kind: select, dim: 0}]}",
             "{hook: forward, modules: [fc1], transforms: [{kind: select, dim: 0, index: 0}]}",
         ),
     ),
     "add": Code(
         "`add` needs exactly one of `value` and `from`.",
-        *_acts(
+        *one_probe(
             "{hook: forward, modules: [fc1], edit: {kind: add}}\nallow_edits: true",
             "{hook: forward, modules: [fc1], edit: {kind: add, value: 1.0}}\nallow_edits: true",
         ),
     ),
     "position": Code(
         "A position along an axis is a number, a list, a range, `{given: NAME}`, or `last_of NAME`.",
-        *_changed(
+        *one_edit(
             "{hook: forward, modules: [fc1], dims: [batch, token], edit: {kind: zero, at: {token: last}}}",
             "{hook: forward, modules: [fc1], dims: [batch, token], edit: {kind: zero, at: {token: -1}}}",
         ),
     ),
     "factor": Code(
         "A factor of an edit is a number or `{given: NAME}`; a permutation is `{given: NAME}`.",
-        *_changed(
+        *one_edit(
             "{hook: forward, modules: [fc1], edit: {kind: scale, by: half}}",
             "{hook: forward, modules: [fc1], edit: {kind: scale, by: 0.5}}",
         ),
     ),
     "mixup": Code(
         "`mixup` needs exactly one of `lam` and `alpha`.",
-        *_acts(
+        *one_probe(
             "{hook: forward, modules: [fc1], edit: {kind: mixup}}\nallow_edits: true",
             "{hook: forward, modules: [fc1], edit: {kind: mixup, lam: 0.7}}\nallow_edits: true",
         ),
     ),
     "source": Code(
         "A source (`from`) needs a `file`, or a `run` and a `probe`.",
-        *_acts(
+        *one_probe(
             "{hook: forward, modules: [fc1], edit: {kind: replace, from: {run: runs/a}}}\nallow_edits: true",
             "{hook: forward, modules: [fc1], edit: {kind: replace, from: {run: runs/a, probe: acts}}}\nallow_edits: true",
         ),

@@ -11,7 +11,7 @@ from probes.component import Component
 from probes.registry import component, kinds
 from probes.spec.models import Defaults, Probe, Spec
 from probes.spec.when import Condition, Trigger, When
-from probes.spec.yaml.reader import Path
+from probes.spec.yaml.document import Path
 
 FAMILIES = {"transforms": "transform", "edit": "edit", "sinks": "sink", "of": "transform"}
 SINGLE = ("edit", "of")  # keys that hold one component, not several

@@ -22,7 +22,7 @@ from probes.spec.override import override
 from probes.spec.partial import PartialSpec
 from probes.spec.translate import placed, shown, translate
 from probes.spec.variables import substitute
-from probes.spec.yaml.reader import Document, Mark, Path
+from probes.spec.yaml.document import Document, Mark, Path
 
 LATER_KEYS = ("ops",)
 """Keys of a probe that are new since the first release: a spec without them keeps its hash."""

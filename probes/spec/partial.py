@@ -14,7 +14,7 @@ from pydantic import BaseModel, ValidationError
 
 from probes.spec.models import VERSION, Spec
 from probes.spec.when import SpecPart
-from probes.spec.yaml.reader import Document, Path
+from probes.spec.yaml.document import Document, Path
 
 T = TypeVar("T")
 MOST_PASSES = 100  # each pass leaves out faulty parts, which can make the enclosing parts faulty

@@ -13,7 +13,7 @@ from probes.spec.cross_checks import Fault
 from probes.spec.key_hints import HOOKS_MEANT, hint_for
 from probes.spec.models import VERSION
 from probes.spec.when import RANGES
-from probes.spec.yaml.reader import Document, Path
+from probes.spec.yaml.document import Document, Path
 from probes.spec.yaml.scalars import kind_of
 
 TYPES = {

@@ -6,7 +6,7 @@ from typing import Any
 
 from probes.errors import nearest
 from probes.spec.compose import problem
-from probes.spec.yaml.reader import Document, Path
+from probes.spec.yaml.document import Document, Path
 from probes.spec.yaml.scalars import kind_of
 
 

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from probes.errors import SpecError
-from probes.spec.yaml.reader import MAX_BYTES, MAX_DEPTH, MAX_NODES, MAX_SCALAR, Document, read
+from probes.spec.yaml.document import Document
+from probes.spec.yaml.reader import MAX_BYTES, MAX_DEPTH, MAX_NODES, MAX_SCALAR, read
 
 
 def load(text: str) -> Document:
