@@ -33,6 +33,11 @@ def end_note(summary: RunSummary) -> dict[str, Any]:
     }
 
 
+def note_without_model(why: str) -> dict[str, Any]:
+    """What a rank leaves that has captured nothing, because its program called no model."""
+    return {"rows": [], "lines": [why], "rules": [], "missing": [], "epochs": 0, "deferred": [], "absent": True}
+
+
 def deferred_name(summary: RunSummary, problem: Problem) -> tuple[str, ...]:
     """The key of a problem that another rank may settle; empty for any other problem."""
     value = summary.unreached.get(problem)
@@ -93,7 +98,7 @@ class LaunchSummary:
 
 def _of_all(notes: Sequence[Mapping[str, Any]], series: Collection[tuple[str, str, str]]) -> Iterator[Problem]:
     """Problems that no rank settles: of probes and rules those that all ranks report, of values those that no rank captured."""
-    said = [{tuple(name): about for *name, about in note["deferred"]} for note in notes]
+    said = [{tuple(name): about for *name, about in note["deferred"]} for note in notes if not note.get("absent")]
     for name, about in {name: about for one in reversed(said) for name, about in one.items()}.items():
         code, probe, target, value = name
         if all(name in one for one in said) if code in DEFERRED else (probe, target, value.partition(".")[0]) not in series:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from probes.errors import PlanError, ProbesError, RunError, UsageError
+from probes.errors import PlanError, ProbesError, UsageError
 from probes.provenance.code_reads import code_reads
 from probes.runner.clock.answers import Answer, EpochEnded, SeveralUpdates, StepEnded, StepPaused
 from probes.runner.run import Run
@@ -19,6 +19,7 @@ from probes.script.progress import Progress
 from probes.script.run_request import RunRequest
 from probes.script.spawned_children import SpawnedChildren
 from probes.script.started_programs import StartedPrograms
+from probes.script.without_model import without_model
 from probes.spec import Spec
 
 if TYPE_CHECKING:
@@ -106,13 +107,15 @@ class Probing:
         line = f"models: {{{name}: {{class: {further[0].kind}, instances: all}}}}"
         return [*self.finder.census.lines(), f"{count} trained and not captured: `{line}` captures every one, as a run of its own"]
 
-    def _unbound(self) -> ProbesError:
-        """The reason why nothing was captured in a program that ended without an error."""
+    def _unbound(self) -> ProbesError | None:
+        """The reason why nothing was captured in a program that ended without an error; None where other ranks may have captured."""
         if not (self.finder.census.models or self.finder.census.bare):
-            return RunError(
+            return without_model(
+                self.runs.request,
+                self.progress,
                 "the program called no model in this process, so nothing was captured; "
                 "modules that run in other processes, only under a transform of `torch.func` such as `vmap`, "
-                "or only inside a compiled function, are not seen"
+                "or only inside a compiled function, are not seen",
             )
         return self.finder.refusal()
 

@@ -14,6 +14,7 @@ from probes.run_directory.create import shown
 from probes.signature import size
 
 if TYPE_CHECKING:
+    from probes.runner.launch_summary import LaunchSummary
     from probes.runner.run import Run
     from probes.spec import LoadedSpec
 
@@ -74,6 +75,12 @@ class Progress:
             width = shutil.get_terminal_size().columns if self.line.usable else None
             table = run.summary().text(width) if every is None else every.text(width)
             self.say("\n".join(["", *([rank] if rank else []), table, *models, f"next: probes ls {shown(run.directory)}"]))
+
+    def without_model(self, rank: int, why: str, every: LaunchSummary | None) -> None:
+        """A rank of a launch called no model; the last rank also has the table of all."""
+        width = shutil.get_terminal_size().columns if self.line.usable else None
+        table = ["", every.text(width), f"next: probes ls {shown(every.directory)}"] if every is not None else []
+        self.say("\n".join([f"rank {rank}  {why}", *table]))
 
 
 def _rank(run: Run) -> str:

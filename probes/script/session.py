@@ -69,12 +69,20 @@ class Session:
             raise failure  # a bug of probes, reported as one
         if ending.error is not None and ending.error is not failure:
             show(ending.error)
-        if probing is None:
-            failure = None if ending.code else RunError("the program did not import torch, so no probe could fire")
-        else:
+        if probing is not None:
             failure = self._close(probing, ending) or failure
+        elif not ending.code:
+            failure = self._without_torch()
         ours = failure is not None and ending.error in (None, failure)
         return ProgramOutcome(failure.exit_code if failure is not None and ours else ending.code, failure)
+
+    def _without_torch(self) -> ProbesError | None:
+        """What a program did wrong that did not import torch; of several ranks the others may have imported it."""
+        from probes.run_directory.launch.launcher import place_in_launch  # nearly every program imports torch
+        from probes.script.without_model import without_model
+
+        why = "the program did not import torch, so no probe could fire"
+        return without_model(self.request, self.progress, why) if place_in_launch()[1] > 1 else RunError(why)
 
     def _close(self, probing: Probing, ending: ProgramEnding) -> ProbesError | None:
         """End the runs and print the summary; for a program that failed, do not report that it captured nothing."""

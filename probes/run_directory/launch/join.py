@@ -80,7 +80,7 @@ def join(one: Newcomer) -> Joined:
     Raises:
         StorageError: the directory holds another run, another process owns it, or a file in it is damaged.
     """
-    record = _agreed(one)
+    record = agreed(one)
     owned = _own_part(one, record)
     try:
         past = previous_attempts(owned) if record.attempt > 1 else PreviousAttempts()
@@ -90,7 +90,7 @@ def join(one: Newcomer) -> Joined:
     return Joined(owned, record, replace(past, attempt=record.attempt, next_epoch=record.next_epoch))
 
 
-def _agreed(one: Newcomer) -> LaunchRecord:
+def agreed(one: Newcomer) -> LaunchRecord:
     """The launch file of this start; the first rank to come writes it."""
     deadline = monotonic() + PATIENCE + 15  # the owner may be on a machine that stopped
     refused = 0

@@ -1,0 +1,28 @@
+"""The end of a program that called no model."""
+
+from __future__ import annotations
+
+from probes.errors import ProbesError, RunError
+from probes.run_directory.launch.launcher import place_in_launch
+from probes.script.progress import Progress
+from probes.script.run_request import RunRequest
+
+
+def without_model(request: RunRequest, progress: Progress, why: str) -> ProbesError | None:
+    """What is to be said against it: nothing yet, if other ranks of a launch may call a model.
+
+    Args:
+        request: what the user asks of the run.
+        progress: tells the user.
+        why: what happened in this process.
+    """
+    from probes.runner.rank_without_model import end_without_model  # imports torch, which the program may not have imported
+    from probes.runner.start import Wanted
+
+    try:
+        wanted = Wanted(out=request.out, resume=request.resume, take_over=request.take_over)
+        summary = end_without_model(request.loaded.spec.name, wanted, why)
+    except ProbesError as error:
+        return error
+    progress.without_model(place_in_launch()[0], why, summary)
+    return RunError("\n".join(map(str, summary.problems))) if summary is not None and summary.problems else None
