@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 from blake3 import blake3
 
-from probes.clock import Clock, SeriesKey
+from probes.clock import SeriesKey
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 Proof: TypeAlias = Literal["proof.v1", "proof.v2"]
@@ -24,7 +24,6 @@ NOT_IN_IDENTITY = ("sinks", "rules", "limits", "durability", "on_error", "tolera
 BLOCK_BYTES = 64 * 1024
 EPOCH_ROOT_FIELDS = ("captures_root", "spec", "structure", "weights", "code", "environment", "counts", "complete")
 
-_CLOCK = Struct("<IIiIII")
 _READ_BYTES = 1 << 20
 _TEXT = json.JSONEncoder(ensure_ascii=False).encode
 
@@ -188,11 +187,6 @@ class BlockDigests:
         self._hasher, self._filled = None, 0
 
 
-def clock_row(clock: Clock) -> bytes:
-    """One row of a series' clock table; the phase is in the series' key."""
-    return _CLOCK.pack(clock.epoch, clock.step, clock.microstep, clock.call, clock.backward, clock.rank)
-
-
 def shape_row(shape: tuple[int, ...]) -> bytes:
     """One row of a series' shape table: the number of axes, then their sizes."""
     return Struct(f"<I{len(shape)}Q").pack(len(shape), *shape)
@@ -205,8 +199,8 @@ def series_hex(key: SeriesKey, dtype: str, captures: int, clocks: Buffer, shapes
         key: probe, target, leaf and phase.
         dtype: torch's name without prefix.
         captures: how many there are.
-        clocks: the rows of `clock_row`, one a capture, in clock order.
-        shapes: the rows of `shape_row`, likewise.
+        clocks: the clock table: epoch, step, microstep (signed), call, backward and rank of each capture, 32 bits each, in clock order.
+        shapes: the rows of `shape_row`, in the same order.
         block_digests: 32 bytes a block, as `BlockDigests.finish` returns them.
 
     Returns:

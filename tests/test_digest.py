@@ -8,13 +8,17 @@ import sys
 from itertools import pairwise
 from pathlib import Path
 from struct import pack, unpack
+from types import SimpleNamespace
+from typing import cast
 
+import numpy as np
 import pytest
 from blake3 import blake3
 from hypothesis import given
 from hypothesis import strategies as st
 
-from probes.clock import Clock, SeriesKey
+from probes.capture_file.series_part import CLOCKS, SeriesPart
+from probes.clock import SeriesKey
 from probes.digest import (
     BLOCK_BYTES,
     EPOCH_ROOT_FIELDS,
@@ -24,12 +28,12 @@ from probes.digest import (
     canonical,
     canonical_v2,
     captures_root,
-    clock_row,
     epoch_root,
     file_hex,
     series_hex,
     shape_row,
 )
+from probes.proof.series_check import clock_table
 
 KEY = SeriesKey("acts", "fc1", "output", "train")
 OTHER = SeriesKey("acts", "fc1", "output", "eval")
@@ -89,8 +93,8 @@ def test_a_payload_at_hand_is_added_in_one_call() -> None:
 
 
 def test_tables_are_little_endian_and_packed() -> None:
-    row = clock_row(Clock(1, "train", 2, 99, -1, 3, 4, 5))
-    assert row == b"".join(n.to_bytes(4, "little", signed=True) for n in (1, 2, -1, 3, 4, 5))
+    part = SimpleNamespace(clocks=np.array([(1, 2, 99, -1, 3, 4, 5)], CLOCKS))
+    assert clock_table(cast(SeriesPart, part)) == b"".join(n.to_bytes(4, "little", signed=True) for n in (1, 2, -1, 3, 4, 5))
     assert shape_row((2, 3)) == (2).to_bytes(4, "little") + (2).to_bytes(8, "little") + (3).to_bytes(8, "little")
     assert shape_row(()) == bytes(4)
 

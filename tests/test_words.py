@@ -63,7 +63,7 @@ def classes() -> dict[str, list[str]]:
 
 def test_a_class_name_stands_for_one_thing() -> None:
     homonyms = {name: files for name, files in classes().items() if len(files) > 1}
-    assert not homonyms
+    assert not homonyms, "give one of the classes another name, also if it begins with an underscore"
 
 
 @pytest.mark.parametrize("path", READ, ids=lambda path: str(path.relative_to(ROOT)))

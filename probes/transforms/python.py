@@ -57,11 +57,6 @@ class PythonFunction(Transform):
         """The name of the function."""
         return self.function.rpartition(":")[2]
 
-    @property
-    def is_bound(self) -> bool:
-        """Whether the function is available."""
-        return self._callable is not None
-
     def bound_to(self, function: Callable[[Any], Any], sha256: str | None) -> PythonFunction:
         """The same transform with its function, and the digest of its source."""
         bound = self.model_copy(update={"sha256": sha256})

@@ -19,7 +19,7 @@ import pytest
 from probes.errors import StorageError
 from probes.run_directory.owner import claim as claim_file
 from probes.run_directory.owner import heartbeat, ownership
-from probes.run_directory.owner.claim import Claim, FoundClaim, claim_name, claim_of, claims
+from probes.run_directory.owner.claim import Claim, FoundClaim, claim_name, claims
 from probes.run_directory.owner.ownership import Ownership, in_use, own
 
 HOLDER = """
@@ -31,6 +31,11 @@ owned = own(Path(sys.argv[1]), "r")
 print("owned", flush=True)
 sys.stdin.read()
 """
+
+
+def claim_of(directory: Path) -> FoundClaim | None:
+    """The claim on a directory that is not of one rank."""
+    return next((found for found in reversed(claims(directory)) if found.rank is None), None)
 
 
 def dead_pid() -> int:

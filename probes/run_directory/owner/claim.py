@@ -149,11 +149,6 @@ def claims(directory: Path) -> list[FoundClaim]:
     return sorted(found, key=lambda one: (one.rank is not None, one.rank or 0, one.generation))
 
 
-def claim_of(directory: Path, rank: int | None = None) -> FoundClaim | None:
-    """The claim on a directory, or that of a rank; None if absent."""
-    return next((found for found in reversed(claims(directory)) if found.rank == rank), None)
-
-
 def _read(path: Path) -> Claim | None:
     """A note; None if it is gone. A note that cannot be read names no owner."""
     try:

@@ -29,7 +29,6 @@ from probes.runner.triggers.trigger import TriggerWatch
 
 BEFORE = ("input", "grad_input", "grad_input_total")  # value roots for which a pre-forward hook is registered
 APART = (TensorTap, MemoryTap, LoopTap, OperationTap)  # taps without a hook of a module, or that register hooks themselves
-AFTER = ("output", "grad_output")  # and those of a forward hook
 
 
 class Live:

@@ -35,7 +35,6 @@ class NeutralityRecord:
         self.file = path.open("w", encoding="utf-8")
         self._pid = os.getpid()
         self._tops: dict[int, Module] = {}
-        self._optimizers: dict[int, Optimizer] = {}
         self._steps = 0
         self._backwards = 0
         self._handles: list[Any] = []
