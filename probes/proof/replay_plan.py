@@ -276,7 +276,8 @@ def command(manifest: Manifest, spec: Path, out: Path, directory: Path, launcher
         spec: a file with its spec.
         out: directory of the new run.
         directory: where the command will be run.
-        launcher: what started the processes of the recorded run, where they were several; `torchrun` starts as many here.
+        launcher: what started the processes of the recorded run, if they were several; `torchrun` starts as many here, and with
+            `script` the program starts them itself.
 
     Raises:
         UsageError: what was recorded is not enough to run it again; the message says what is missing.
@@ -291,9 +292,11 @@ def command(manifest: Manifest, spec: Path, out: Path, directory: Path, launcher
     if any(REDACTED in argument for argument in code.argv):
         raise UsageError(f"a secret argument was not recorded: {' '.join(code.argv)}; {by_hand}")
     world = manifest.environment.world
-    if world > 1 and launcher != "torchrun":
+    if world > 1 and launcher not in ("torchrun", "script"):
         raise UsageError(f"the run had {world} processes, which {f'`{launcher}`' if launcher else 'not torchrun'} started; {by_hand}")
-    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(world)] if world > 1 else []
+    torchrun = (
+        ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(world)] if world > 1 and launcher == "torchrun" else []
+    )
     script = code.script.split(" ") if code.script.startswith("-m ") else [with_home(code.script)]
     words = [*script, *(with_home(argument) for argument in code.argv)]
     allowed = [word for plugin in manifest.spec.plugins for word in ("--allow-plugin", plugin.kind)]

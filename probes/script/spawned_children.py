@@ -13,6 +13,7 @@ from typing import Any
 
 from probes.errors import RunError
 from probes.provenance.process_starts import process_starts
+from probes.run_directory.launch.launcher import BY_SCRIPT
 from probes.script.progress import Progress
 from probes.script.run_request import RunRequest
 
@@ -124,6 +125,7 @@ class CapturedChild:
 
     def __call__(self, index: int, *arguments: Any) -> None:
         """Run the function; an error of the program propagates unchanged."""
+        os.environ[BY_SCRIPT] = "1"
         if self.leave is not None:
             self.leave()
         probing = self.watch(self.request, Progress(), child=index)

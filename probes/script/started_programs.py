@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from functools import wraps
 from typing import Any
 
-from probes.run_directory.launch.launcher import STARTED_BY, started_by
+from probes.run_directory.launch.launcher import BY_SCRIPT, STARTED_BY, started_by
 from probes.script.run_request import Command
 
 
@@ -34,7 +34,8 @@ class StartedPrograms:
         def init(process: Any, args: Any, *more: Any, **named: Any) -> None:
             words = watch._words(args, named.get("env"))
             if words is not args:
-                named["env"] = {**named["env"], STARTED_BY: started_by()}
+                os.environ[BY_SCRIPT] = "1"
+                named["env"] = {**named["env"], STARTED_BY: started_by(), BY_SCRIPT: "1"}
             original(process, words, *more, **named)
 
         self._replaced = (original, init)
@@ -45,6 +46,7 @@ class StartedPrograms:
         if self._replaced is not None and subprocess.Popen.__init__ is self._replaced[1]:
             subprocess.Popen.__init__ = self._replaced[0]  # type: ignore[method-assign]  # the original function, saved above
         self._replaced = None
+        os.environ.pop(BY_SCRIPT, None)
 
     def _words(self, args: Any, env: Mapping[str, str] | None) -> Any:
         """The command line unchanged, or with probes if it starts the same script for another local rank."""

@@ -12,6 +12,7 @@ import pytest
 
 import probes
 from tests.script.test_launch import SCRIPT, SPEC, launched
+from tests.script.test_spawned_children import SCRIPT as SPAWNS
 
 pytest.importorskip("torch.distributed.run", reason="this PyTorch is built without distributed")
 pytestmark = pytest.mark.torture
@@ -74,3 +75,16 @@ def test_a_launch_is_replayed_within_the_environment_of_another_one(tmp_path: Pa
     done = replayed(folder, **outer)
     assert done.returncode == 0, done.stderr
     assert [one["world"] for one in probes.open(folder / "again").launches] == [2]
+
+
+def test_a_script_that_starts_its_ranks_itself_is_replayed(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SPAWNS)
+    (tmp_path / "probe.yaml").write_text("version: 1\nprobes: {acts: {hook: forward, modules: [fc]}}\n")
+    words = ["-m", "probes", "run", "--out", "run", "probe.yaml", "train.py", "spawn", "group"]
+    about = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    subprocess.run([sys.executable, *words], cwd=tmp_path, env=about, check=True, capture_output=True)
+    (tmp_path / "store").unlink(missing_ok=True)  # of the process group
+    assert [(one["launcher"], one["world"]) for one in probes.open(tmp_path / "run").launches] == [("script", 2)]
+    done = replayed(tmp_path, "--bitwise")
+    assert done.returncode == 0, done.stderr
+    assert [one["world"] for one in probes.open(tmp_path / "again").launches] == [2]

@@ -19,16 +19,19 @@ LAUNCHERS = {  # name: its id, the same on every rank, and the number of restart
 }
 
 STARTED_BY = "PROBES_STARTED_BY"  # set for a rank that another rank has started, as Lightning's `ddp` does
+BY_SCRIPT = "PROBES_RANKS_BY_SCRIPT"  # of ranks of a program that starts its ranks itself
 HERE = ("", "localhost", "127.0.0.1", "::1")  # the meeting point of ranks on one machine
 
-OF_A_RANK = re.compile(r"(LOCAL_|GROUP_|ROLE_|NODE_)?(RANK|WORLD_SIZE)|ROLE_NAME|MASTER_(ADDR|PORT)|TORCHELASTIC_\w+|" + STARTED_BY)
+OF_A_RANK = re.compile(
+    r"(LOCAL_|GROUP_|ROLE_|NODE_)?(RANK|WORLD_SIZE)|ROLE_NAME|MASTER_(ADDR|PORT)|TORCHELASTIC_\w+|" + f"{STARTED_BY}|{BY_SCRIPT}"
+)
 
 
 class Launcher(NamedTuple):
     """The launcher of a process.
 
     Attributes:
-        name: `torchrun`, `slurm`, or empty for another one.
+        name: `torchrun`, `slurm`, `script` for a program that starts its ranks itself, or empty for another one.
         id: how it calls the job, the same on every rank and after a restart; empty if it has no name for it.
         restart: how often it has started the processes again.
         agent: the process that started this one, on this machine.
@@ -66,7 +69,14 @@ def launcher(world: int) -> Launcher:
             found = ".".join(given) or blake3_hex(canonical([*meeting, *near]))[:32]
             restart = int(os.environ.get(count, "0") or 0)
             return Launcher(name, found, restart, agent, began, _token(name, found, str(restart), str(world), *meeting, *near))
-    return Launcher("", "", 0, agent, began, _token(str(world), *meeting, *([] if _has_several_nodes(world) else parent)))
+    return Launcher(
+        "script" if BY_SCRIPT in os.environ else "",
+        "",
+        0,
+        agent,
+        began,
+        _token(str(world), *meeting, *([] if _has_several_nodes(world) else parent)),
+    )
 
 
 def _token(*words: str) -> str:
