@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import stat
 from pathlib import Path
@@ -53,19 +54,23 @@ def most_unpacked(stored: int) -> float:
     return float("inf") if os.environ.get(UNPACK_ALL) else UNPACKED_FREE + UNPACKED_RATIO * stored
 
 
-def refuse_holes(path: Path) -> None:
-    """Refuse a file that is almost nothing but holes, before anybody reads or hashes all of it.
+def refuse_holes(path: Path, count: int) -> None:
+    """Refuse a file that is almost nothing but holes, before anybody reads or hashes it.
+
+    Args:
+        path: the file.
+        count: how many bytes of it are going to be read.
 
     Raises:
         FileRefused: `shape-bomb`: the file states far more bytes than the disk holds of it.
     """
     about = path.stat()
     stored = getattr(about, "st_blocks", about.st_size) * 512
-    if about.st_size <= most_unpacked(stored) or not hasattr(os, "SEEK_HOLE"):
+    if count <= most_unpacked(stored) or not hasattr(os, "SEEK_HOLE"):
         return
     with path.open("rb", buffering=0) as file:
-        if file.seek(0, os.SEEK_HOLE) < about.st_size:  # else the file system knows of no holes, and `st_blocks` says nothing
-            message = f'"{path}" states {about.st_size} bytes, and the disk holds {stored} of them; the rest are holes'
+        if file.seek(0, os.SEEK_HOLE) < count:  # else the file system knows of no holes, and `st_blocks` says nothing
+            message = f'"{path}" states {count} bytes, and the disk holds {stored} of them; the rest are holes'
             raise FileRefused("shape-bomb", f"{message}; {UNPACK_ALL}=1 in the environment reads it, if you trust who made it")
 
 
@@ -95,7 +100,7 @@ def plain_json(text: bytes | str) -> Any:
     """
     words = text.decode() if isinstance(text, bytes) else text
     try:
-        found = json.loads(words, parse_int=_integer, parse_constant=_refuse, object_pairs_hook=_distinct)
+        found = json.loads(words, parse_int=_integer, parse_float=_finite, parse_constant=_refuse, object_pairs_hook=_distinct)
     except RecursionError:
         raise ValueError(f"more than {DEEPEST} levels") from None
     _check_depth(found)
@@ -119,6 +124,13 @@ def plain_object(text: bytes | str) -> dict[str, Any]:
 def _integer(digits: str) -> int:
     if len(digits) > 20 or abs(number := int(digits)) >= LARGEST_INTEGER:
         raise ValueError(f"an integer of {len(digits)} digits")
+    return number
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):  # `1e999`, which no canonical JSON can have
+        raise ValueError(f"`{digits[:20]}` is no finite number")
     return number
 
 

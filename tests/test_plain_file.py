@@ -46,6 +46,8 @@ def test_links_pipes_directories_devices_and_large_files_are_refused_before_they
         b"NaN",
         b"[Infinity]",
         b"-Infinity",
+        b'{"a": 1e999}',
+        b"[-1e999]",
         b'"\\ud800"',
         b'{"\\udc00": 1}',
         b"\xff",

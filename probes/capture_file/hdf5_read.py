@@ -19,6 +19,7 @@ from probes.errors import FileRefused, StorageError
 from probes.plain_file import refuse_holes, regular
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
+SUPERBLOCK = 64
 FORMAT = "capture-file.v1"
 SCALE_ATTRIBUTES = {
     b"DIMENSION_LIST": h5py.h5t.VLEN,
@@ -56,14 +57,22 @@ def _forbid_plugins() -> None:
         h5py.h5pl.remove(0)
 
 
+def _stated_bytes(head: bytes) -> int:
+    version = head[8] if len(head) > 8 else 0
+    at = {0: 40, 1: 44}.get(version, 28)  # of versions 0, 1, and of 2 and 3; addresses have 8 bytes in every capture file
+    return int.from_bytes(head[at : at + 8], "little")
+
+
 def _map(path: Path) -> mmap.mmap:
     """The bytes of a regular file that begins like an HDF5 file."""
     try:
         with os.fdopen(regular(path, follow=True), "rb", buffering=0) as stream:
-            if stream.read(len(SIGNATURE)) != SIGNATURE:
+            head = stream.read(SUPERBLOCK)
+            if not head.startswith(SIGNATURE):
                 raise FileRefused("not-hdf5", f'"{path}" is not an HDF5 file')
-            refuse_holes(path)
-            return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+            mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+            refuse_holes(path, min(_stated_bytes(head), len(mapped)))
+            return mapped
     except FileRefused:
         raise
     except OSError as error:
@@ -262,8 +271,7 @@ class Hdf5File(Hdf5Group):
     @property
     def stated_bytes(self) -> int:
         """The end of the file as stated in its superblock; bytes after it are not part of the HDF5 content."""
-        at = {0: 40, 1: 44}.get(self.bytes[8], 28)  # of versions 0, 1, and of 2 and 3; addresses have 8 bytes in every capture file
-        return int.from_bytes(self.bytes[at : at + 8], "little")
+        return _stated_bytes(self.bytes[:SUPERBLOCK])
 
     def release(self) -> None:
         """Release the pages of the file that were read; they come back when they are touched."""

@@ -56,6 +56,8 @@ def export(
     if manifest:
         click.echo(json.dumps(dict(opened.manifest), indent=2))
         return
+    if kind is None and out is not None and out.suffix and out.suffix not in SUFFIXES:
+        raise UsageError(f'"{out}" names no format; give `--format`, or one of the suffixes {", ".join(sorted(SUFFIXES))}')
     kind = kind or (SUFFIXES.get(out.suffix, "jsonl") if out is not None else "jsonl")
     if out is None and kind != "jsonl":
         raise UsageError(f"{kind} cannot go to a terminal; name a file with `--out captures.{kind}`")

@@ -53,7 +53,8 @@ def ls(run: Path | None, epoch: Any, phase: str | None, rank: Any, attempts: boo
         about["missing"] = [one.as_dict() for one in opened.missing]
         several = {one.key for one, after in pairwise(listed) if one.key == after.key}  # they are sorted
         about["series"] = [_series(one, one.dtype if one.key in several else "") for one in listed]
-        text = _series_text(about["series"])
+        selects = any(one is not None for one in (epoch, phase, rank))
+        text = _series_text(about["series"]) or f"nothing was captured{' in this selection' if selects else ''}"
     about["launches"] = opened.launches
     about["edits"] = _edits(opened)
     events = [event_line(event) for event in about.get("events", ())]
@@ -143,7 +144,7 @@ def _attempts_text(attempts: Sequence[dict[str, Any]]) -> str:
 
 def _series_text(series: Sequence[dict[str, Any]]) -> str:
     if not series:
-        return "nothing was captured"
+        return ""
     header = ("series", "captures", "dtype", "shape", "bytes", "epochs")
     rows = [(one["series"], str(one["captures"]), one["dtype"], _shape(one), size(one["bytes"]), spans(one["epochs"])) for one in series]
     return table(header, rows, right=("captures", "bytes"))

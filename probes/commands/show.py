@@ -32,7 +32,7 @@ CLOCK = ("epoch", "step", "microstep", "call", "backward", "rank")
 
 @click.command(cls=LongCommand)
 @click.argument("run", type=click.Path(path_type=Path))
-@click.argument("series")
+@click.argument("series", required=False, metavar="SERIES")
 @click.option("--epoch", callback=numbers, help="Select epochs: 3 or 0,5 or 10:20.")
 @click.option("--step", callback=numbers, help="Select steps: 3 or 0,5 or 10:20.")
 @click.option("--phase", help="Select a phase.")
@@ -45,7 +45,7 @@ CLOCK = ("epoch", "step", "microstep", "call", "backward", "rank")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def show(
     run: Path,
-    series: str,
+    series: str | None,
     epoch: Any,
     step: Any,
     phase: str | None,
@@ -61,6 +61,8 @@ def show(
     and the mean over time. `--sort max` begins with the series that has the largest number; `--plot` draws a heat map of layers over
     steps. Put a pattern in quotes.
     """
+    if series is None:
+        raise UsageError(f"name a series: `probes ls {run}` lists them, and `probes show {run} '**'` has a row for each")
     selected = open_run(run).sel(epoch=epoch, step=step, phase=phase, rank=rank)
     if picture is not None:
         draw(selected, series, picture)

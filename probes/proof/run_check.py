@@ -180,11 +180,12 @@ class RunCheck:
             return _File(CheckedFile(name, 0, ok=False), "")
         entry = self._lines.get(name)
         size = path.stat().st_size
-        unread = _holes(path) or (_longer(entry, path, size) if entry else None)
+        has_digest = size in self._sizes  # else it is none of the files that a ledger lists
+        hashed = min(size, entry.bytes) if entry else size if has_digest or self._sha256 else 0
+        unread = _holes(path, hashed) or (_longer(entry, path, size) if entry else None)
         if unread is not None:
             self._findings.append(unread)
             return _File(CheckedFile(name, size, ok=False), "")
-        has_digest = size in self._sizes  # else it is none of the files that a ledger lists
         hashing = self._thread.submit(hashes, path, self._sha256) if has_digest or self._sha256 else None
         inspected = verify_file(path, entry.captures if entry else None, self._origins)
         found = _result(hashing)
@@ -279,10 +280,10 @@ class _File(NamedTuple):
     run_id: str
 
 
-def _holes(path: Path) -> Finding | None:
+def _holes(path: Path, count: int) -> Finding | None:
     """Whether a file is almost nothing but holes, so that nobody would wait for its end."""
     try:
-        refuse_holes(path)
+        refuse_holes(path, count)
     except FileRefused as refused:
         return Finding(refused.code, path.name, refused.message)
     return None

@@ -53,6 +53,11 @@ class Selection(NamedTuple):
                 _check(name, value)
         return self._replace(**given)
 
+    @property
+    def words(self) -> str:
+        """What is selected, in words; empty if everything is."""
+        return ", ".join(f"{name} {value}" for name, value in self._asdict().items() if value is not None)
+
     def has_phase(self, phase: str) -> bool:
         """Whether a phase is selected."""
         return _named(self.phase, phase)

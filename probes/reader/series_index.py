@@ -169,6 +169,8 @@ class SeriesIndex:
         for key in self._keys:
             if key.probe == probe:
                 leaves.setdefault(key.target, {})[key.leaf] = None
+        if not leaves and not self._keys and self._selection.words:
+            raise SeriesNotFound(f"the run has no capture in this selection ({self._selection.words}); `probes ls` without it lists all")
         if not leaves:
             raise SeriesNotFound(f"no probe is called `{probe}`; {nearest(probe, self.probes) or _known(self.probes)}")
         return {target: tuple(found) for target, found in leaves.items()}

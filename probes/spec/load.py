@@ -137,6 +137,8 @@ def _loaded(spec: Any, overrides: Sequence[str]) -> LoadedSpec:
     if "\n" in name:
         raise UsageError("a spec is a path, preset:NAME, a mapping or a Spec, not a text; pass `yaml.safe_load(text)`")
     path = FilePath(name)
+    if path.suffix == ".py":
+        raise UsageError(f'"{name}" is a Python file, and the spec comes first: SPEC.yaml {name}')
     if not path.exists():
         raise StorageError(f'spec "{name}" does not exist')
     return load_text(first_bytes(path), name, path.parent, overrides)

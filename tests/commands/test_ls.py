@@ -55,7 +55,7 @@ def test_json_says_the_same_as_data(tmp_path: Path) -> None:
 def test_epochs_can_be_chosen(tmp_path: Path) -> None:
     counted(tmp_path, 5)
     assert run(tmp_path, "--epoch", "1:3").splitlines()[3].split()[1] == "8"
-    assert run(tmp_path, "--epoch", "0,4", "--phase", "eval").splitlines()[2] == "nothing was captured"
+    assert run(tmp_path, "--epoch", "0,4", "--phase", "eval").splitlines()[2] == "nothing was captured in this selection"
 
 
 @pytest.mark.parametrize("text", ["x", "1:2:3:4", "-1", "1:5:0", "", "1,"])
