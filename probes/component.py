@@ -71,7 +71,7 @@ class Transform(Component):
         from call to call.
 
         Args:
-            signature: dtype and rank are known, and the names of the axes where the probe has `dims`; sizes are those of
+            signature: dtype and rank are known, and the names of the axes if the probe has `dims`; sizes are those of
                 the first value.
 
         Returns:
@@ -89,7 +89,7 @@ class StepSamples(NamedTuple):
         step: its number.
         first_row: how many samples the microsteps before had.
         rows: how many samples all microsteps have.
-        ids: ids of all samples of the step, where the loop gave them.
+        ids: ids of all samples of the step, if the loop gave them.
         logged: what the program has logged in the step, by name: rows of all its samples.
     """
 
@@ -174,9 +174,9 @@ class Reading(NamedTuple):
 
     Attributes:
         key: its series.
-        clock: its place in the run; `global_step` is -1 where it is not known.
+        clock: its place in the run; `global_step` is -1 if it is not known.
         late: whether its step was committed before it arrived, as happens to gradients.
-        numbers: its elements in row-major order, by label: the names of the elements where a transform gave them (`mean`), else
+        numbers: its elements in row-major order, by label: the names of the elements if a transform gave them (`mean`), else
             their indices (`0`, `2/1`); the label of a single number is empty.
     """
 
@@ -295,7 +295,7 @@ class Edit(Component):
 
         Returns:
             A function that never writes to its input and returns a tensor of the same shape, dtype and device, in the
-            autograd graph of its input where there is one.
+            autograd graph of its input if there is one.
 
         Raises:
             SignatureError: the edit cannot be applied to such a value.

@@ -187,7 +187,7 @@ class Signature:
         return Signature(self.dtype, None if self.shape is None else (size, *self.shape), (name, *dims), coords)
 
     def require(self, dtypes: Collection[str], hint: str) -> None:
-        """Check that the dtype, where known, is one of `dtypes`.
+        """Check that the dtype, if known, is one of `dtypes`.
 
         Raises:
             SignatureError: it is another; the message lists what is taken and ends with the hint.

@@ -166,7 +166,7 @@ def opaque(value: object, path: str) -> Iterator[tuple[str, str]]:
 
 
 def follow(value: object, keys: Sequence[str], path: str) -> list[tuple[str, object]]:
-    """The members that a value path's keys lead to, with their paths; `*` stands for every member.
+    """The members that a value path's keys lead to, with their paths; `*` selects every member.
 
     Raises:
         LeafNotFound: a key leads nowhere; the message lists the keys there are.
@@ -212,7 +212,7 @@ def unwrapped(tensor: Tensor) -> Tensor:
         tensor: any, owned by the model.
 
     Raises:
-        NotCapturable: `vmap` stands for many calls by one, whose values have another shape than the module sees.
+        NotCapturable: under `vmap` one call represents many, whose values have another shape than the module sees.
     """
     while is_wrapped(tensor):
         if not torch._C._functorch.is_gradtrackingtensor(tensor):
@@ -334,7 +334,7 @@ def local(tensor: Tensor) -> Tensor:
     if type(tensor) is not Tensor:
         tensor = of_this_rank(tensor)
     if tensor.is_meta:
-        raise NotCapturable("no data", "the tensor is on the meta device, where there is no memory")
+        raise NotCapturable("no data", "the tensor is on the meta device, which has no memory")
     if tensor.is_mkldnn:
         tensor = tensor.to_dense()
     composite = components(tensor)

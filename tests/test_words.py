@@ -39,6 +39,26 @@ WORN_OUT = (
 )
 """Turns of phrase that readers stumbled over; each has a plain form: "reports", "contains", "again", "counters"."""
 
+IN_SOURCES = (
+    *(pattern for pattern in WORN_OUT if "is none" not in pattern),
+    r"\b(?:come|comes|came) to (?:its|their) end\b",
+    r"\b(?:go|goes|went|going) on with\b|\bgoes on\b",
+    r"\blets? go of\b",
+    r"\bhears? of\b",
+    r"\bin the place of\b",
+    r"\b(?:None|null|empty|NaN|0|-1) where\b",
+    r"\btakes? note\b",
+    r"\blistens? no more\b",
+    r"\bthe process's one\b",
+    r"\bcounted from the end where\b|\balso where it is not known\b",
+    r"\bwhere there (?:is|are) (?:one|none|no|several)\b",
+    r"\bthe very function\b",
+    r'"""(?-i:What|Who|Where) ',
+)
+"""Those that docstrings, comments and messages of the package do not have either; a docstring begins with a noun or a verb."""
+
+ANY = re.compile("|".join(f"(?:{pattern})" for pattern in IN_SOURCES), flags=re.IGNORECASE)
+
 GENERATED = {"torture.json"}
 READ = [
     *PAGES,
@@ -73,6 +93,17 @@ def test_what_users_read_has_no_worn_out_turns(path: Path) -> None:
         found = re.search(pattern, text, flags=re.IGNORECASE)
         line = text[: found.start()].count("\n") + 1 if found else 0
         assert found is None, f"line {line}: say {found[0]!r} plainly" if found else ""
+
+
+@pytest.mark.parametrize("room", sorted({path.relative_to(ROOT).parts[1] for path in (ROOT / "probes").rglob("*.py")}))
+def test_sources_have_no_worn_out_turns(room: str) -> None:
+    found = []
+    paths = (ROOT / "probes" / room).rglob("*.py") if not room.endswith(".py") else [ROOT / "probes" / room]
+    for path in paths:
+        text = path.read_text(encoding="utf-8")
+        for match in ANY.finditer(text):
+            found.append(f"{path.relative_to(ROOT)}:{text[: match.start()].count(chr(10)) + 1}: say {match[0]!r} plainly")
+    assert not found, "\n".join(sorted(found))
 
 
 def test_every_noun_of_the_public_interface_is_in_the_glossary() -> None:

@@ -137,7 +137,7 @@ def decode(data: bytes, filters: Sequence[ChunkFilter], size: int) -> bytes:
         size: bytes of the chunk before any filter; no step may give more.
 
     Raises:
-        FileRefused: `damaged`, or `shape-bomb` where a chunk would expand beyond `size`.
+        FileRefused: `damaged`, or `shape-bomb` if a chunk would expand beyond `size`.
         MissingExtra: the codec's package is not installed.
     """
     for step in reversed(filters):

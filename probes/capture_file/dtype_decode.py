@@ -46,7 +46,7 @@ def values(bits: NDArray[Any], dtype: str) -> NDArray[Any]:
         dtype: torch's name, without prefix.
 
     Returns:
-        An array of `values_dtype`; a view of `bits` where no bit changes, else fresh memory.
+        An array of `values_dtype`; a view of `bits` if no bit changes, else fresh memory.
     """
     if dtype == "bfloat16":
         return (bits.astype("<u4") << 16).view("<f4")

@@ -33,7 +33,7 @@ class JournalSeries:
         key: its name.
         dtype: torch's name of the dtype, without prefix.
         suffix: the dtype where an earlier series has the same key, else empty.
-        dims: names of the axes where every capture has the same, else None.
+        dims: names of the axes if every capture has the same, else None.
         coords: labels by axis name.
         attrs: further attributes, those that all captures share.
         variants: the attributes that captures do not share, one object for each combination of them; empty if all share all.
@@ -100,7 +100,7 @@ class JournalSeries:
 
     @cached_property
     def layout(self) -> str:
-        """`stacked` where all shapes are equal, `concatenated` where only axis 0 differs, else `ragged`."""
+        """`stacked` if all shapes are equal, `concatenated` where only axis 0 differs, else `ragged`."""
         if len(self.shapes) == 1:
             return "stacked"
         rests = {shape[1:] for shape in self.shapes}

@@ -217,7 +217,7 @@ class DatasetStorage:
 
     @cached_property
     def _chunks(self) -> NDArray[Any]:
-        """Where each chunk is, by its place in the grid; asking the HDF5 library for one chunk goes through all of them."""
+        """The offset of each chunk, by its place in the grid; asking the HDF5 library for one chunk goes through all of them."""
         grid = tuple(-(-length // step) for length, step in zip(self.shape, self.chunk, strict=True))
         found = np.zeros(grid, [("offset", "<i8"), ("size", "<i8"), ("skipped", "<u4")])
 

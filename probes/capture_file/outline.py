@@ -23,7 +23,7 @@ class SeriesOutline(NamedTuple):
         key: name of the series.
         dtype: torch's name of the dtype, without prefix.
         captures: how many there are.
-        shape: sizes of a capture; None for a size that differs, and in place of the whole where captures differ in their number of axes.
+        shape: sizes of a capture; None for a size that differs, and in place of the whole if captures differ in their number of axes.
         dims: names of the axes, or None.
         nbytes: bytes of the captures, uncompressed.
         epochs: numbers of the epochs that the captures are of, ascending.

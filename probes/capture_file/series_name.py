@@ -17,7 +17,7 @@ class SeriesAddress(NamedTuple):
 
     Attributes:
         key: its name.
-        dtype: torch's name of the dtype, where two series have the same key; else empty.
+        dtype: torch's name of the dtype, if two series have the same key; else empty.
     """
 
     key: SeriesKey
@@ -91,7 +91,7 @@ def group_name(key: SeriesKey, dtype: str = "") -> str:
 
     Args:
         key: the series.
-        dtype: torch's name, where another series has the same key.
+        dtype: torch's name, if another series has the same key.
     """
     phase = f"@{escape(key.phase)}" if key.phase != "train" else ""
     return f"{escape(key.target)}:{escape(key.leaf)}{phase}" + (f"~{dtype}" if dtype else "")

@@ -52,7 +52,7 @@ class SeriesPart(Protocol):
         clocks: (captures,) of `CLOCKS`, in the order of the file.
         steps: their steps.
         shapes: (captures, rank) sizes; -1 fills up a capture of lower rank.
-        shape: the one shape of all captures, where the file says so at once; else None.
+        shape: the one shape of all captures, if the file says so at once; else None.
     """
 
     key: SeriesKey

@@ -20,7 +20,7 @@ from probes.printable import one_line
     "key",
     metavar="KEY",
     type=click.Path(path_type=Path, dir_okay=False, exists=True),
-    help="Sign with this SSH key: `--file` then has an in-toto statement, and its signature beside it (.sig); `--git` a signed tag.",
+    help="Sign with this SSH key: `--file` then has an in-toto statement, and its signature next to it (.sig); `--git` a signed tag.",
 )
 def anchor(run: Path, file: Path | None, in_git: bool, in_note: bool, key: Path | None) -> None:
     """Verify RUN and keep its ledger head, as a file, a git tag or a git note; without an option, print it.

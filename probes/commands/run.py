@@ -40,7 +40,7 @@ OPTIONS_FIRST = {"allow_interspersed_args": False}  # everything after the scrip
     metavar="N",
     help="Number of the first epoch, for a script that resumes from its own checkpoint.",
 )
-@click.option("--no-sources", is_flag=True, help="Keep no copy of the imported sources beside the run; their digests are recorded.")
+@click.option("--no-sources", is_flag=True, help="Keep no copy of the imported sources next to the run; their digests are recorded.")
 @click.option("-q", "--quiet", is_flag=True, help="Print errors only.")
 @click.argument("spec")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="SCRIPT|-m MODULE [ARGS]...")

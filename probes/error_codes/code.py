@@ -12,7 +12,7 @@ class Code(NamedTuple):
         meaning: what is wrong, in a sentence.
         wrong: a spec that has this problem, or those lines of a spec; empty if no spec can show it.
         right: the same, corrected.
-        advice: why it happens, and what to do; may be empty where the example says it.
+        advice: why it happens, and what to do; may be empty if the example says it.
     """
 
     meaning: str

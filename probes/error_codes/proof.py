@@ -5,7 +5,7 @@ from __future__ import annotations
 from probes.error_codes.code import Code
 
 COPY = (
-    "Copy the run again from where it was recorded, and verify the copy; if the original has the same finding, do not rely on what "
+    "Copy the run again from the machine that recorded it, and verify the copy; if the original has the same finding, do not rely on what "
     "the finding names."
 )
 
@@ -155,11 +155,11 @@ PROOF: dict[str, Code] = {
     ),
     "diff-edited": Code(
         "The file `code.diff` (uncommitted changes) differs from the one that the run wrote.",
-        advice=f"The uncommitted changes that are kept beside the run are not those of the recorded program; do not apply them. {COPY}",
+        advice=f"The uncommitted changes that are kept next to the run are not those of the recorded program; do not apply them. {COPY}",
     ),
     "sources-edited": Code(
         "A file `sources*.zip` (imported sources) differs from the one that the run wrote.",
-        advice=f"The sources that are kept beside the run are not those that the program imported; do not run them. {COPY}",
+        advice=f"The sources that are kept next to the run are not those that the program imported; do not run them. {COPY}",
     ),
     "algorithm": Code(
         "The file names another digest algorithm than BLAKE3; it may be weaker.",
@@ -168,14 +168,14 @@ PROOF: dict[str, Code] = {
     "external-link": Code(
         "The file contains a link to another file.",
         advice=(
-            "Reading it would open another file of your machine. Nothing behind the link was read. No release writes such a file: "
+            "Reading it would open another file of your machine. The target of the link was not read. No release writes such a file: "
             "treat it as made by somebody else."
         ),
     ),
     "soft-link": Code(
         "The file contains a soft link.",
         advice=(
-            "A second name for an object may show captures under another series. Nothing behind the link was read. No release "
+            "A second name for an object may show captures under another series. The target of the link was not read. No release "
             "writes such a file: treat it as made by somebody else."
         ),
     ),
@@ -203,7 +203,7 @@ PROOF: dict[str, Code] = {
     "file-missing": Code(
         "A file that the ledger lists is missing.",
         advice=(
-            "It was deleted, or not copied. Copy it from where the run was recorded; a file with another content is found. Without "
+            "It was deleted, or not copied. Copy it from the machine that recorded the run; a file with another content is found. Without "
             "it, the epoch is not proven."
         ),
     ),
@@ -288,7 +288,7 @@ PROOF: dict[str, Code] = {
         "The ledger does not contain the line whose hash is the anchor.",
         advice=(
             "Lines at the end were removed together with their files, the whole ledger was rewritten, or the anchor is of another run. "
-            "Compare the run with the place from where the anchor came."
+            "Compare the run with the place of the anchor."
         ),
     ),
     "unsealed": Code(

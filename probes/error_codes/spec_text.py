@@ -57,7 +57,7 @@ YAML: dict[str, Code] = {
     ),
     "scalar-too-long": Code(
         "A text of the spec is longer than the limit.",
-        advice="A quote that is not closed is the usual reason: the text then goes on to the next quote.",
+        advice="A quote that is not closed is the usual reason: the text then continues to the next quote.",
     ),
     "alias": Code(
         "A spec cannot use aliases (`*name`); to repeat a part, use `defaults` or `extends`.",

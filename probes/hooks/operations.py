@@ -255,7 +255,7 @@ def calling_frame(frame: FrameType | None) -> FrameType | None:
 
 
 def forward_around(frame: FrameType | None) -> FrameType | None:
-    """The same, for a function that the module's forward calls; None if a hook of ours on the module calls it, such as a transform."""
+    """The same, for a function that the module's forward calls; None if a probe's hook on the module calls it, such as a transform."""
     below = None
     while frame is not None and frame.f_code is not CALL_IMPL:
         if frame.f_code.co_filename != CALL_IMPL.co_filename:

@@ -79,7 +79,7 @@ class Journal:
             head: run_id, epoch, attempt, rank, global_step_start, manifest, spec; the format's own keys are added.
             durability: `process` (a commit survives the end of the process) or `power` (and the loss of power).
             buffer_bytes: memory for small captures, at least 4 KiB.
-            spare: a journal that is no longer needed; where it is there, it is overwritten and takes the name.
+            spare: a journal that is no longer needed; if it is there, it is overwritten and takes the name.
             opener: what opens the file.
 
         Raises:
@@ -132,7 +132,7 @@ class Journal:
         """Describe the captures of a series, once per (series, dtype, shape).
 
         Args:
-            about: what the captures have in common; its epoch is given where it is not that of the journal (they arrived late).
+            about: what the captures have in common; its epoch is given if it is not that of the journal (they arrived late).
 
         Returns:
             The number to add them by.

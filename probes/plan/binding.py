@@ -25,7 +25,7 @@ class SecondTensor:
     Attributes:
         step: `previous` or `first`; empty if it is not the value of another step.
         series: probe, target and value of the binding whose value it is.
-        suffix: its target, where the binding is compared with several; None otherwise.
+        suffix: its target, if the binding is compared with several; None otherwise.
         run: the run that holds it, with the probe, the target and a digest of its captures roots.
     """
 
@@ -167,7 +167,7 @@ class Plan:
 
     Attributes:
         loaded: the spec with its source.
-        trees: the module trees at the time of resolving, by the name of the model; `""` where there is one.
+        trees: the module trees at the time of resolving, by the name of the model; `""` if there is one.
         bindings: in the order of the spec, then of the model.
         dropped: probe -> module paths that its globs match but that have no `forward`.
         notes: facts worth knowing that refuse nothing.

@@ -20,7 +20,7 @@ def renew(plan: Plan, trees: Trees) -> tuple[Trees, dict[int, str]]:
         trees: the trees as they were read last; those of the plan at first.
 
     Returns:
-        The trees as the models are now (the same ones where nothing changed), and what happened to the module of a binding, by
+        The trees as the models are now (the same ones if nothing changed), and what happened to the module of a binding, by
         the binding's index; a binding without an entry is unchanged.
     """
     changed = [binding for binding in plan.bindings if _current(trees, binding) is not _known(trees, binding)]

@@ -23,7 +23,7 @@ class SuggestedTarget:
         pattern: its path, or the glob of the blocks.
         kind: class name.
         count: how many modules the pattern matches.
-        value: what one of them returned, where that was seen.
+        value: what one of them returned, if that was seen.
     """
 
     pattern: str
@@ -37,7 +37,7 @@ class Suggestion:
     """The suggested modules of a first spec.
 
     Attributes:
-        chosen: the blocks that repeat and hold most of the parameters; where nothing repeats, the parts of the model.
+        chosen: the blocks that repeat and hold most of the parameters; if nothing repeats, the parts of the model.
         others: further targets, outer ones first; a class is named once.
         trained: whether a chosen target has a weight that is trained.
     """

@@ -151,7 +151,7 @@ class Tree:
         return found
 
     def device(self) -> torch.device:
-        """The device of the model's first parameter or buffer; the CPU where it has none."""
+        """The device of the model's first parameter or buffer; the CPU if it has none."""
         first = next(chain(self.model.parameters(), self.model.buffers()), None)
         return torch.device("cpu") if first is None else first.device
 

@@ -55,7 +55,7 @@ def check_anchors(ledgers: Sequence[LedgerContents], anchors: Sequence[str], wor
     Args:
         ledgers: the ledgers of the run.
         anchors: heads that were noted earlier, as `checked` returns them: of the run, or of one ledger each.
-        worlds: the number of processes by attempt, where the run is a launch.
+        worlds: the number of processes by attempt, if the run is a launch.
     """
     findings: list[Finding] = []
     lines: dict[str, int] = {}

@@ -53,7 +53,7 @@ def diff(
         bitwise: compare bit for bit, whatever tolerances the spec names.
         by_digest: take captures as equal where the digests that the files state agree, without reading the values; only `verify`
             checks that the digests are true.
-        concat: `batch` joins the values of a batch over ranks, where the runs have another number of ranks, or lie on them in another way.
+        concat: `batch` joins the values of a batch over ranks, if the runs have another number of ranks, or lie on them in another way.
         rank: ranks to compare: a number, several, or a slice; by default all.
 
     Returns:

@@ -19,7 +19,7 @@ class Hashes(NamedTuple):
 
     Attributes:
         blake3: of its bytes.
-        sha256: of its bytes, where asked for; else empty.
+        sha256: of its bytes, if requested; else empty.
     """
 
     blake3: str

@@ -21,7 +21,7 @@ class Finding:
         code: one of `codes.PROOF`.
         file: name of the file, in the run directory.
         message: what was found, and what was expected.
-        series: the series, where it is about one.
+        series: the series, if it is about one.
         steps: first and last step it can be about; of small captures those of their digest block.
     """
 
@@ -65,7 +65,7 @@ class CheckedFile:
         captures_root: as computed from what it holds; empty if it could not be.
         epoch_root: likewise.
         file_blake3: of its bytes; empty if nothing asked for it.
-        file_sha256: of its bytes, where asked for; else empty.
+        file_sha256: of its bytes, if requested; else empty.
         ok: whether nothing but notes was found in it.
     """
 
@@ -98,7 +98,7 @@ class Verdict:
         anchored: whether anchors were given, found, and cover everything but what was added later.
         alone: whether it is one file without a ledger beside it, so that nothing but its own digests was compared.
         runs: how many runs were verified.
-        signed_by: who signed the anchors, where that was checked.
+        signed_by: who signed the anchors, if that was checked.
         weights: digest of the weights at the first start of the run, the same in every layout; empty if it is not known.
     """
 

@@ -149,7 +149,7 @@ def changes(file: str, series: SeriesDigests, lost: int) -> list[Finding]:
     Args:
         file: name of the file, for the findings.
         series: the digests of the series.
-        lost: how many captures the whole file lacks, or has too many where negative; 0 if that is not known.
+        lost: how many captures the whole file lacks, or has too many if negative; 0 if that is not known.
     """
     if series.computed == series.stored:
         return list(stored_digest_changes(file, series))

@@ -35,7 +35,7 @@ class CodeReads:
             _io.open_code = io.open_code = self._open_code
 
     def remove(self, listener: object) -> None:
-        """Note no more once nobody listens, and put back what was found, where nobody has replaced it since."""
+        """Note no more once nobody listens, and put back what was found, if nobody has replaced it since."""
         self._listeners.discard(id(listener))
         if not self._listeners and _io.open_code == self._open_code:
             _io.open_code = io.open_code = self._found
@@ -54,4 +54,4 @@ class CodeReads:
 
 
 code_reads = CodeReads()
-"""The process's one."""
+"""The instance of this process."""

@@ -85,7 +85,7 @@ def collect(
     """Collect the origin of a run; models, generators and settings do not change.
 
     Args:
-        trees: the models' module trees by their names in the spec; `""` where there is only one.
+        trees: the models' module trees by their names in the spec; `""` if there is only one.
         loaded: the spec as it was loaded.
         run_id: name of the run.
         script: the program; by default that of this process.

@@ -101,7 +101,7 @@ def device_name(device: torch.device) -> str:
 
 
 def current_device() -> str:
-    """The device that a program uses by default: the first CUDA device where there is one, else the CPU."""
+    """The device that a program uses by default: the first CUDA device if there is one, else the CPU."""
     return device_name(torch.device("cuda", 0)) if torch.cuda.is_available() else "cpu"
 
 

@@ -22,7 +22,7 @@ class Surroundings:
     within a step.
 
     Args:
-        manifest: of this start, as plain data; where it is empty, nothing is looked at.
+        manifest: of this start, as plain data; if it is empty, nothing is looked at.
         trees: the models' module trees by their names in the spec.
 
     Attributes:

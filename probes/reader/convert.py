@@ -47,7 +47,7 @@ def labelled_array(
     """Captures with their clocks and the names and labels of their axes.
 
     Args:
-        values: (captures, *shape) where stacked, else (rows, ...).
+        values: (captures, *shape) if stacked, else (rows, ...).
         clocks: (n,) of `CLOCKS`, one for each entry of the first axis.
         signature: of a capture.
         name: of the array.
@@ -79,7 +79,7 @@ def joined_runs(
         tags: further coordinates of the axis `run`.
 
     Returns:
-        (run, step, *dims): captures with the same clock share a place on `step`; NaN where a run has none.
+        (run, step, *dims): captures with the same clock share a place on `step`; NaN if a run has none.
 
     Raises:
         RaggedSeries: the captures differ in shape.
@@ -99,7 +99,7 @@ def joined_runs(
 
 
 def _side_by_side(captures: Sequence[tuple[NDArray[Any], NDArray[Any]]], clocks: NDArray[Any]) -> NDArray[Any]:
-    """(runs, clocks, *shape), NaN where a run has no capture at a clock."""
+    """(runs, clocks, *shape), NaN if a run has no capture at a clock."""
     arrays = [values for values, _ in captures]
     whole = all(len(values) == len(clocks) for values in arrays)
     kind = np.result_type(*arrays) if whole else np.result_type(*arrays, np.float32)

@@ -19,7 +19,7 @@ class PartSource(Protocol):
         """A series of a file."""
 
     def ids(self, name: str, phase: str) -> StepIds | None:
-        """The sample ids of the steps of a phase of a file, where the run has them."""
+        """The sample ids of the steps of a phase of a file, if the run has them."""
 
 
 class LazyPart:

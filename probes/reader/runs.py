@@ -96,7 +96,7 @@ class SeriesOfRuns(Mapping[str, Series]):
     def xarray(self) -> xarray.DataArray:
         """All of them as one array (run, step, *dims), with the runs' tags as coordinates.
 
-        Captures with the same clock share a place on `step`; the place is NaN where a run has no such capture.
+        Captures with the same clock share a place on `step`; the place is NaN if a run has no such capture.
 
         Raises:
             RaggedSeries: the captures differ in shape.

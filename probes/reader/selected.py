@@ -141,7 +141,7 @@ class SelectedCaptures:
         return sum(len(positions) for _, positions in self.chosen)
 
     def __getitem__(self, index: int) -> Capture:
-        """The capture at a position, counted from the end where negative."""
+        """The capture at a position, counted from the end if negative."""
         place = index + len(self) if index < 0 else index
         for part, positions in self.chosen:
             if 0 <= place < len(positions):

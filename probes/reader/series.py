@@ -55,7 +55,7 @@ class Series:
             epoch: a number, several, or a slice; a slice goes by value and leaves out its end.
             step: the same.
             rank: the same.
-            dtype: torch's name, where the series changed its dtype.
+            dtype: torch's name, if the series changed its dtype.
             id: a sample id or several; only captures of steps that saw them are read, and only `rows` and `ids` give them.
 
         Raises:
@@ -94,7 +94,7 @@ class Series:
 
     @cached_property
     def loss_scale(self) -> NDArray[np.float64]:
-        """(captures,) the scale of the loss whose backward gave each gradient; 1 where nothing scaled it."""
+        """(captures,) the scale of the loss whose backward gave each gradient; 1 if nothing scaled it."""
         return loss_scales([part.part() for part in self._scales], self.clocks)
 
     def unscaled(self) -> NDArray[Any]:
@@ -168,7 +168,7 @@ class Series:
         return tensor_of_bits(self.bits(), self.dtype)
 
     def xarray(self) -> xarray.DataArray:
-        """All captures as a labelled array: (step, *dims) where they are of one shape, else (first dim or `row`, *dims).
+        """All captures as a labelled array: (step, *dims) if they are of one shape, else (first dim or `row`, *dims).
 
         Raises:
             RaggedSeries: the captures differ in more than their first size.
@@ -185,7 +185,7 @@ class Series:
 
         Args:
             ax: axes of matplotlib; by default those of a new figure.
-            capture: of captures with two or more axes the one to draw, counted from the end where negative.
+            capture: of captures with two or more axes the one to draw, counted from the end if negative.
 
         Returns:
             The axes.
@@ -300,7 +300,7 @@ class Series:
         return len(self._captures)
 
     def __getitem__(self, index: int) -> Capture:
-        """The capture at a position, counted from the end where negative."""
+        """The capture at a position, counted from the end if negative."""
         return self._whole[index]
 
     def __iter__(self) -> Iterator[Capture]:

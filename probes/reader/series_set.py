@@ -71,7 +71,7 @@ class SeriesSet(Sequence[Series]):
         Returns:
             A data frame, or an Arrow table, with the columns `probe`, `target`, `leaf`, `phase`, `epoch`, `step`, `global_step`,
             `microstep`, `call`, `backward`, `rank`, one index for each axis without labels, `label` if an axis has some, and `value`.
-            An index is -1 where a series has no such axis, `global_step` is -1 where it is not known.
+            An index is -1 if a series has no such axis, `global_step` is -1 if it is not known.
 
         Raises:
             MissingExtra: none of the packages is installed.

@@ -46,7 +46,7 @@ class CaptureSummary:
         clock: where it was taken.
         shape: its sizes.
         moments: of its values.
-        values: the values themselves, where they are few.
+        values: the values themselves, if they are few.
     """
 
     clock: Clock
@@ -62,8 +62,8 @@ class SeriesSummary:
     Attributes:
         total: of all values.
         rows: of each capture.
-        means: (captures,) the mean of each; NaN where none is finite.
-        values: the values of every capture, where they were asked for.
+        means: (captures,) the mean of each; NaN if none is finite.
+        values: the values of every capture, if they were asked for.
     """
 
     total: Moments = field(default_factory=Moments)

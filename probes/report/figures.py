@@ -107,7 +107,7 @@ def evenly(count: int, most: int) -> NDArray[np.intp]:
 
 
 def _places(clocks: NDArray[np.void]) -> list[tuple[str, NDArray[np.intp]]]:
-    """The captures by their place within a step; together where there are too many places for a line each."""
+    """The captures by their place within a step; together if there are too many places for a line each."""
     varying = [name for name in PLACES if len(np.unique(clocks[name])) > 1]
     if not varying:
         return [("", np.arange(len(clocks)))]

@@ -106,7 +106,7 @@ def in_words(run: RunContent) -> str:
     """One sentence on the origin of the captures."""
     known = dict(facts(run.manifest))
     if not known:
-        return "The run does not say where it comes from."
+        return "The run does not state its origin."
     parts = [f"The script {known['script']}" if "script" in known else "A program that attached the probes itself"]
     if "commit" in known:
         parts.append(f"of commit {known['commit'][:12]}" + (" with uncommitted changes" if "uncommitted changes" in known else ""))

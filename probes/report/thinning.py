@@ -16,7 +16,7 @@ def kept(steps: NDArray[np.int64], numbers: NDArray[np.generic], span: tuple[int
         intervals: number of intervals of equal length.
 
     Returns:
-        Positions, ascending; all of them where there are at most twice as many as intervals. The first and the last are among them.
+        Positions, ascending; all of them if there are at most twice as many as intervals. The first and the last are among them.
     """
     count = len(steps)
     if count <= 2 * intervals:

@@ -20,7 +20,7 @@ class ListedFile(NamedTuple):
         epoch: number of the epoch.
         rank: rank of the process that wrote it.
         attempt: from 1.
-        segment: from 1 where a long epoch was cut; else 0.
+        segment: from 1 if a long epoch was cut; else 0.
         name: name of the file.
         complete: whether the run says so; None for a file that no ledger names.
         captures: how many it holds; None for a file that no ledger names.

@@ -155,7 +155,7 @@ def current(entries: Iterable[LedgerLine], worlds: Mapping[int, int] | None = No
 
     Args:
         entries: the lines.
-        worlds: the number of processes by attempt, where the ranks of a launch count together; an attempt is then complete where
+        worlds: the number of processes by attempt, if the ranks of a launch count together; an attempt is then complete where
             that of every rank is. Attempts without a line do not count: no file has a digest of their launch file.
     """
     lines = list(entries)

@@ -34,12 +34,10 @@ class SeriesRow(BaseModel):
     phase: str = Field(description="Name of the phase.")
     dtype: str = Field(description="Name of the dtype.")
     captures: Size = Field(description="How many captures there are.")
-    shape: list[Size | None] | None = Field(
-        description="Sizes of a capture, null for one that differs; null where the axes differ in number."
-    )
+    shape: list[Size | None] | None = Field(description="Sizes of a capture, null for one that differs; null if the axes differ in number.")
     dims: list[str] | None = Field(description="Names of the axes, or null.")
     bytes: Size = Field(description="Bytes of the captures, uncompressed.")
-    epochs: list[Number] | None = Field(description="Epochs of the captures, ascending; null where that is the epoch of the line alone.")
+    epochs: list[Number] | None = Field(description="Epochs of the captures, ascending; null if that is the epoch of the line alone.")
 
 
 class LedgerLine(BaseModel):
@@ -56,15 +54,15 @@ class LedgerLine(BaseModel):
     epoch: Number = Field(description="Number of the epoch.")
     attempt: Number = Field(description="Attempt at the epoch, from 1.")
     rank: Number = Field(description="Rank of the process.")
-    segment: Number | None = Field(description="Number of the segment, from 1; null where the epoch is one file.")
-    complete: bool = Field(description="Whether the epoch, or the segment, came to its end.")
+    segment: Number | None = Field(description="Number of the segment, from 1; null if the epoch is one file.")
+    complete: bool = Field(description="Whether the epoch, or the segment, is complete.")
     reason: str = Field(description="Why not.")
     captures: Size = Field(description="How many captures the file holds.")
     captures_root: Hex = Field(description="Digest of everything captured.")
-    epoch_root: Hex = Field(description="Digest of that together with what it came from.")
-    supersedes: str | None = Field(description="The file of an earlier attempt that this one takes the place of, or null.")
+    epoch_root: Hex = Field(description="Digest of the captures root together with spec, model, code and environment.")
+    supersedes: str | None = Field(description="The file of an earlier attempt that this one replaces, or null.")
     series: list[SeriesRow] | Size | None = Field(
-        default=None, description="The series of the file; the number of an earlier line that lists the same; null where that was too long."
+        default=None, description="The series of the file; the number of an earlier line that lists the same; null if that was too long."
     )
     remarks: bool = Field(default=True, description="Whether its closing record has missing values, events of triggers or broken rules.")
 
@@ -265,7 +263,7 @@ def _references(name: str, lines: Sequence[LedgerLine | None]) -> Iterator[Breac
 
 
 def _links(name: str, lines: Sequence[LedgerLine | None], heads: Sequence[str]) -> list[Breach]:
-    """Where the chain is broken: lines in another order, lines that are missing, or a line that changed."""
+    """Breaks of the chain: lines in another order, lines that are missing, or a line that changed."""
     whole = [entry for entry in lines if entry is not None]
     indices = [entry.index for entry in whole]
     if len(whole) == len(lines) and indices != sorted(indices) and sorted(indices) == list(range(len(indices))):

@@ -41,7 +41,7 @@ class SpecRecord(ManifestRecord):
     resolved_sha256: str = Field(description="SHA-256 of the resolved spec in canonical JSON.")
     identity: str = Field(description="BLAKE3 of the resolved spec without what does not change a capture.")
     files: tuple[FileRecord, ...] = Field(description="Every file that was read to make the spec.")
-    overrides: tuple[str, ...] = Field(description="What `--set` changed, in order, values of secret names written `***`.")
+    overrides: tuple[str, ...] = Field(description="Overrides of `--set`, in order, values of secret names written `***`.")
     probes: tuple[str, ...] = Field(description="Names of the probes in the order of the spec.")
     edits: tuple[str, ...] = Field(description="Names of the probes that rewrite what they see.")
     plugins: tuple[PluginRecord, ...] = Field(default=(), description="Components that other distributions brought.")
@@ -52,11 +52,11 @@ class ModuleRecord(ManifestRecord):
 
     path: str = Field(description="Canonical path; empty for the root.")
     type: str = Field(description="Class with its module.")
-    same_as: str | None = Field(default=None, description="The path this module was first met at, where it is met again.")
+    same_as: str | None = Field(default=None, description="The path this module was first met at, if it is met again.")
 
 
 class ShardingRecord(ManifestRecord):
-    """How a distributed tensor lies on the ranks of its mesh."""
+    """The layout of a distributed tensor on the ranks of its mesh."""
 
     placements: tuple[str, ...] = Field(description="One for each dimension of the mesh: `S(0)`, `S(0, 2)` (strided), `R` or `P(sum)`.")
     mesh_shape: tuple[int, ...] = Field(description="Sizes of the mesh.")
@@ -71,20 +71,20 @@ class TensorRecord(ManifestRecord):
     dtype: str = Field(description="Torch's name of the dtype, without prefix.")
     shape: tuple[int, ...] = Field(description="Sizes.")
     trained: bool = Field(description="Whether it requires a gradient.")
-    same_as: str | None = Field(default=None, description="The name this tensor was first met under, where it is met again.")
+    same_as: str | None = Field(default=None, description="The name this tensor was first met under, if it is met again.")
     digest: str | None = Field(
-        default=None, description="BLAKE3 of its bytes that this rank holds, little-endian and contiguous, where asked for."
+        default=None, description="BLAKE3 of its bytes that this rank holds, little-endian and contiguous, if requested."
     )
     sum: str | None = Field(
         default=None, description="Sum of the elements that this rank holds by their places in the whole (`schemas/weights.v1.md`)."
     )
-    sharding: ShardingRecord | None = Field(default=None, description="Which part this rank holds; null where it holds the whole.")
+    sharding: ShardingRecord | None = Field(default=None, description="Which part this rank holds; null if it holds the whole.")
 
 
 class ModelRecord(ManifestRecord):
     """One probed model."""
 
-    name: str = Field(description="Name of the model in the spec; empty where there is only one.")
+    name: str = Field(description="Name of the model in the spec; empty if there is only one.")
     type: str = Field(description="Class with its module.")
     modules: tuple[ModuleRecord, ...] = Field(description="The module tree, parents first, in the order of registration.")
     tensors: tuple[TensorRecord, ...] = Field(description="Parameters and buffers, in the order of the tree.")
@@ -106,7 +106,7 @@ class GitRecord(ManifestRecord):
     """The state of the script's repository."""
 
     commit: str = Field(description="Hash of the commit.")
-    branch: str | None = Field(description="Name of the branch; null where none is checked out.")
+    branch: str | None = Field(description="Name of the branch; null if none is checked out.")
     dirty: bool = Field(description="Whether a tracked file differs from the commit.")
     diff: FileRecord | None = Field(default=None, description="The difference, saved beside the manifest, secrets in it written `***`.")
     untracked: tuple[str, ...] = Field(default=(), description="Python files that git does not know, at most 100.")
@@ -123,7 +123,7 @@ class CodeRecord(ManifestRecord):
     automatic: bool = Field(description="Whether `probes run` attached the probes; else the script does so itself.")
     candidate: int | None = Field(
         default=None,
-        description="Which model that fits the spec was captured, from 0 in the order of their first calls; null where not looked for.",
+        description="Which model that fits the spec was captured, from 0 in the order of their first calls; null if the model was given.",
     )
     git: GitRecord | None = Field(default=None, description="The git repository; null without one.")
     modules: tuple[FileRecord, ...] | None = Field(
@@ -133,7 +133,7 @@ class CodeRecord(ManifestRecord):
 
     @property
     def digest(self) -> str:
-        """BLAKE3 of what ran: script, commit, uncommitted changes, and imported modules where the run has looked at them."""
+        """BLAKE3 of what ran: script, commit, uncommitted changes, and imported modules if the run has looked at them."""
         diff = self.git.diff.sha256 if self.git and self.git.diff else None
         ran: dict[str, Any] = {"script": self.sha256, "commit": self.git.commit if self.git else None, "diff": diff}
         if self.modules is not None:
@@ -142,7 +142,7 @@ class CodeRecord(ManifestRecord):
 
 
 class EnvironmentRecord(ManifestRecord):
-    """What the numbers of a run depend on besides code, spec and weights; all of it is digested."""
+    """The environment on which the numbers of a run depend, besides code, spec and weights; all of it is digested."""
 
     python: str = Field(description="Version of Python.")
     torch: str = Field(description="Version of PyTorch with its local part.")
@@ -159,7 +159,7 @@ class EnvironmentRecord(ManifestRecord):
     cudnn_benchmark: bool = Field(description="`torch.backends.cudnn.benchmark`.")
     matmul_precision: str | None = Field(description="`torch.get_float32_matmul_precision()`.")
     tf32: dict[str, bool | None] = Field(description="Whether TF32 is allowed for matmul and for cuDNN.")
-    autocast: str | None = Field(description="The autocast dtype where it is on at the start.")
+    autocast: str | None = Field(description="The autocast dtype if it is on at the start.")
     world: int = Field(description="Number of processes.")
     default_dtype: str | None = Field(default=None, description="`torch.get_default_dtype()`, null in runs of 0.1.")
     sdp: dict[str, bool] | None = Field(default=None, description="Enabled backends of scaled dot product attention; null in runs of 0.1.")
@@ -186,13 +186,13 @@ class Identity(ManifestRecord):
 
     spec: str = Field(description="Identity of the spec.")
     structure: str = Field(description="Structure of the models.")
-    weights: str | None = Field(description="Weights of the models at the start; null where not asked for.")
+    weights: str | None = Field(description="Weights of the models at the start; null if not requested.")
     code: str = Field(description="Script, commit, uncommitted changes and imported modules.")
     environment: str = Field(description="The environment record.")
 
 
 class Manifest(ManifestRecord):
-    """Where a run came from."""
+    """The origin of a run."""
 
     format: Literal["manifest.v1"] = Field(description="Name and version of this format.")
     algorithm: Literal["blake3"] = Field(description="Algorithm of every digest that does not carry another name.")
@@ -201,20 +201,20 @@ class Manifest(ManifestRecord):
     run_id: str = Field(description="Name of the run.")
     started: str = Field(description="When the run started, UTC.")
     rank: int = Field(description="Rank of the process.")
-    tags: dict[str, str] = Field(default_factory=dict, description="What `--tag` gave, values of secret names written `***`.")
+    tags: dict[str, str] = Field(default_factory=dict, description="Tags of `--tag`, values of secret names written `***`.")
     identity: Identity = Field(description="The digests that enter every epoch root.")
     spec: SpecRecord = Field(description="The spec.")
     models: tuple[ModelRecord, ...] = Field(description="The probed models.")
-    plan: dict[str, Any] = Field(default_factory=dict, description="What every probe was bound to.")
+    plan: dict[str, Any] = Field(default_factory=dict, description="The bindings of every probe.")
     code: CodeRecord = Field(description="Script and version.")
-    environment: EnvironmentRecord = Field(description="What the numbers depend on.")
+    environment: EnvironmentRecord = Field(description="Environment on which the numbers depend.")
     machine: str = Field(description="Operating system, its version and the processor; no name of the host.")
     torch_build: str = Field(description="`torch.__config__.show()`.")
     packages: dict[str, str] = Field(description="Installed distributions and their versions.")
     random: RandomRecord = Field(description="Random generators at the start.")
     data: dict[str, str] = Field(default_factory=dict, description="Digests of data sets, as the caller gave them.")
-    launch: str | None = Field(default=None, description="SHA-256 of the launch file of this start; null where it has none.")
-    unknown: dict[str, str] = Field(default_factory=dict, description="What could not be found out, and why.")
+    launch: str | None = Field(default=None, description="SHA-256 of the launch file of this start; null if it has none.")
+    unknown: dict[str, str] = Field(default_factory=dict, description="Facts that could not be determined, and why.")
 
     def text(self) -> str:
         """The manifest as `run.json` stores it."""
@@ -252,7 +252,7 @@ def combined(digests: dict[str, str]) -> str:
 
 
 def identity(manifest: Manifest) -> Identity:
-    """The identity that follows from the rest of a manifest; weights are null where a tensor was not digested."""
+    """The identity that follows from the rest of a manifest; weights are null if a tensor was not digested."""
     whole = all(one.digest is not None for model in manifest.models for one in model.tensors if one.same_as is None)
     return Identity(
         spec=manifest.spec.identity,

@@ -86,11 +86,11 @@ def recover(directory: Path, *, take_over: bool = False, unproven: str = "keep")
     - L without F: reported as `missing`; a J there is kept.
 
     A J of another machine, or of an earlier start of this one, may hold steps of which nothing proves that their bytes came to the
-    device. J is removed only where all its steps stand in F.
+    device. J is removed only if F has all its steps.
 
     Args:
         directory: the run directory.
-        take_over: continue also where it is not known whether the process still lives that has claimed it.
+        take_over: continue even if it is not known whether the process still lives that has claimed it.
         unproven: what becomes of a journal with steps that nothing proves: `keep` it as it is, `include` them because it is known
             that the machine did not crash, or `exclude` them and keep the journal under another name.
 

@@ -75,7 +75,7 @@ def read_attempts(directory: Path, rank: int | None = None) -> PreviousAttempts:
 
     Args:
         directory: the run directory.
-        rank: whose journals are sealed, by default those of all; its steps count, and where it has no file of an epoch, those of the
+        rank: whose journals are sealed, by default those of all; its steps count, and if it has no file of an epoch, those of the
             first rank that has.
 
     Raises:

@@ -43,12 +43,12 @@ def attach(
     """Check a spec against a model and get its hooks ready; use the result as a context manager.
 
     Args:
-        model: the model, or several by name where the spec's `models` names them.
+        model: the model, or several by name if the spec's `models` names them.
         spec: path of a spec, `preset:NAME`, a mapping or a Spec.
         out: the run directory, absent or empty; by default `runs/<name>/<run-id>`.
-        resume: continue the run in `out`, where there is one: its next epochs go into files of another attempt, and
-            `run.next_epoch` says which one did not come to its end.
-        take_over: resume also where it is not known whether the process still lives that has claimed the directory, such as one on
+        resume: continue the run in `out`, if there is one: its next epochs go into files of another attempt, and
+            `run.next_epoch` says which one is not complete.
+        take_over: resume even if it is not known whether the process still lives that has claimed the directory, such as one on
             another machine; a run of this process that was entered and not left is ended.
         overrides: `path=value` texts, as `--set` takes them.
         vars: values for the spec's `vars`.

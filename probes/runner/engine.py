@@ -203,7 +203,7 @@ class Engine:
 
         Args:
             held: ids of its parameters.
-            optimizer: the optimizer, where its step was not skipped.
+            optimizer: the optimizer, if its step was not skipped.
             owned: whether one of them is of the clock's model.
             skipped: whether a GradScaler has skipped the step.
         """

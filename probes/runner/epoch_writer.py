@@ -213,7 +213,7 @@ class EpochWriter:
         self.sinks.resume(tuple(resumed))
 
     def end(self, *, interrupted: bool, seconds: float) -> None:
-        """Wait for the sealer, except where the program was interrupted."""
+        """Wait for the sealer, except if the program was interrupted."""
         self.recording.drain(seconds if interrupted else None)
         for failure in self.recording.seal_failures:
             journal = self.recording.directory / failure.journal

@@ -1,4 +1,4 @@
-"""What went wrong in a run, where it is reported, and whether it ends the run."""
+"""Failures of a run: how they are reported, and whether they end the run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Failures:
 
     Args:
         plan: the plan; its spec says what ends the run.
-        moment: what the hooks see; where the disk fails its writer is taken away.
+        moment: what the hooks see; if the disk fails its writer is taken away.
 
     Attributes:
         first: the first failure that a run ends with, if it is not raised earlier.

@@ -34,7 +34,7 @@ def end_note(summary: RunSummary) -> dict[str, Any]:
 
 
 def note_without_model(why: str) -> dict[str, Any]:
-    """What a rank leaves that has captured nothing, because its program called no model."""
+    """The note of a rank that captured nothing, because its program called no model."""
     return {"rows": [], "lines": [why], "rules": [], "missing": [], "epochs": 0, "deferred": [], "absent": True}
 
 

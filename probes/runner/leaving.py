@@ -1,4 +1,4 @@
-"""How a loop over a generator was left: by `break` or `return`, or by an exception."""
+"""Whether a loop over a generator was left by `break` or `return`, or by an exception."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ class ProgramEvents:
     def _is_overlooked(self, root: Module, transformed: bool) -> bool:
         """Whether a call is not part of the computation: it is traced, transformed without a named step, or a trainer's check.
 
-        A call under a functorch transform is never counted; in a step that the loop names its values are taken where they can be.
+        A call under a functorch transform is never counted; in a step that the loop names its values are taken if they can be.
         """
         if is_traced() or sanity_checking(root):
             return True
@@ -254,7 +254,7 @@ class ProgramEvents:
             self.engine.watch.raise_stopped()
 
     def raise_due(self) -> None:
-        """Raise what went wrong in a hook, where the spec says `on_error: raise` or it is too early to continue without captures."""
+        """Raise what went wrong in a hook, if the spec says `on_error: raise` or it is too early to continue without captures."""
         failure = self.engine.failures.due
         if failure is not None:
             self.engine.failures.first = None

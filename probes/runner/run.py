@@ -295,7 +295,7 @@ class Run(RunLoops):
 
         Args:
             probe: name of the probe.
-            target: its target, where it has several.
+            target: its target, if it has several.
 
         Returns:
             Tensors on the host by name; empty for an edit that draws nothing.

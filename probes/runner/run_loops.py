@@ -144,7 +144,7 @@ class RunLoops:
         self.engine.log(values)
 
     def raise_pending(self) -> None:
-        """Raise what went wrong in a hook, where the spec says `on_error: raise` or it is too early to continue without captures."""
+        """Raise what went wrong in a hook, if the spec says `on_error: raise` or it is too early to continue without captures."""
         if self.engine.watch.halts:
             self.events.halt()
         if self.engine.failures.first is not None:
@@ -164,7 +164,7 @@ def reason_of(error: BaseException | None) -> str:
 
 
 def _last(batches: Iterable[object]) -> int:
-    """The index of the last batch, where it is known; -1 else. A loader over an iterable dataset would warn when it is asked."""
+    """The index of the last batch, if it is known; -1 else. A loader over an iterable dataset would warn when it is asked."""
     dataset = getattr(batches, "dataset", None)
     if not isinstance(batches, Sized) or (dataset is not None and not hasattr(dataset, "__getitem__")):
         return -1

@@ -102,7 +102,7 @@ class SinkSessions:
         """Hand the captures of the committed step to the sinks, or drop them.
 
         Returns:
-            The failure of a sink, once, where the spec says that it ends the run.
+            The failure of a sink, once, if the spec says that it ends the run.
         """
         buffered: list[tuple[Route, BufferedCapture]] = []
         if self.writer is not None:

@@ -59,7 +59,7 @@ class Start(NamedTuple):
         owned: its directory.
         head: what every journal says of it.
         past: what earlier starts came to.
-        launch: the start that all ranks share, where there are several.
+        launch: the start that all ranks share, if there are several.
     """
 
     owned: Ownership

@@ -187,7 +187,7 @@ def _row(plan: Plan, counters: Accounts, name: str) -> Row:
 
 
 def unmet(plan: Plan, counters: Accounts, totals: Mapping[str, int]) -> list[Problem]:
-    """Where the run does not satisfy the spec: probes that captured nothing, values that are missing in due steps."""
+    """Failures to satisfy the spec: probes that captured nothing, values that are missing in due steps."""
     return [problem for problem, _ in unmet_values(plan, counters, totals)]
 
 

@@ -108,7 +108,7 @@ class Probing:
         return [*self.finder.census.lines(), f"{count} trained and not captured: `{line}` captures every one, as a run of its own"]
 
     def _unbound(self) -> ProbesError | None:
-        """The reason why nothing was captured in a program that ended without an error; None where other ranks may have captured."""
+        """The reason why nothing was captured in a program that ended without an error; None if other ranks may have captured."""
         if not (self.finder.census.models or self.finder.census.bare):
             return without_model(
                 self.runs.request,

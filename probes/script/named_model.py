@@ -27,7 +27,7 @@ def named_model(name: str) -> Module | Mapping[str, Module]:
         name: module or file, a colon, and a callable without arguments or a model; the working directory is on the path.
 
     Returns:
-        The model, or several by name where the callable returns a mapping.
+        The model, or several by name if the callable returns a mapping.
 
     Raises:
         UsageError: the name leads to no model.

@@ -27,7 +27,7 @@ class ProgramEnding:
 
     Attributes:
         code: the exit code that the interpreter would have ended with.
-        error: the exception that ended it; None if it came to its end or left with code 0.
+        error: the exception that ended it; None if it ended normally or left with code 0.
     """
 
     code: int
@@ -204,7 +204,7 @@ def program_of(verb: str, words: Sequence[str], before: str = "SPEC") -> Program
         before: the spec as it was given, for messages.
 
     Raises:
-        UsageError: there is no program, or an option stands in its place.
+        UsageError: there is no program, or an option instead.
         StorageError: there is no such script.
         MissingExtra: torch is not installed.
     """

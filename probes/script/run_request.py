@@ -31,9 +31,9 @@ class RunRequest:
         out: the run directory; by default one is made up.
         tags: free names and values for the manifest.
         data: digests of the data sets by name, for the manifest.
-        resume: continue the run in `out`, where there is one.
+        resume: continue the run in `out`, if there is one.
         take_over: resume although a dead process has left its claim.
-        first_epoch: number of the first epoch; by default 0, or of a run that is resumed the first that did not come to its end.
+        first_epoch: number of the first epoch; by default 0, or of a run that is resumed the first that is not complete.
         command: how the process was started, so that a trainer's other processes can be started in the same way.
     """
 

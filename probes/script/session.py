@@ -77,7 +77,7 @@ class Session:
         return ProgramOutcome(failure.exit_code if failure is not None and ours else ending.code, failure)
 
     def _without_torch(self) -> ProbesError | None:
-        """What a program did wrong that did not import torch; of several ranks the others may have imported it."""
+        """The error of a program that did not import torch; None if other ranks may have imported it."""
         from probes.run_directory.launch.launcher import place_in_launch  # nearly every program imports torch
         from probes.script.without_model import without_model
 

@@ -9,10 +9,10 @@ from probes.script.run_request import RunRequest
 
 
 def without_model(request: RunRequest, progress: Progress, why: str) -> ProbesError | None:
-    """What is to be said against it: nothing yet, if other ranks of a launch may call a model.
+    """The error of the end; None if other ranks of a launch may still call a model.
 
     Args:
-        request: what the user asks of the run.
+        request: the user's request.
         progress: tells the user.
         why: what happened in this process.
     """

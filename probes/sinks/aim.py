@@ -22,11 +22,11 @@ HEAD = "# The last line is the hash of the run in Aim.\n"
 
 
 class Aim(TrackerSink):
-    """Sends small captures to Aim as metrics named `probe/target/leaf/label`, with `global_step` as step and the epoch beside it.
+    """Sends small captures to Aim as metrics named `probe/target/leaf/label`, with `global_step` as step, and with the epoch.
 
     They go to a run with the name of the spec in a repository of Aim. Run ID, spec digest, run directory, ledger head, captures roots and
     the command that verifies them are its parameter `probes`; manifest, spec and ledger are artifacts, in the folder `probes` of the
-    repository if that is a folder. A file in the run directory has the hash of the run in Aim. Sending is done in a process of its own.
+    repository if that is a folder. A file in the run directory has the hash of the run in Aim. Sending is done in a separate process.
     """
 
     kind: Literal["aim"] = "aim"
@@ -40,7 +40,7 @@ class Aim(TrackerSink):
         return ("aim.txt",)
 
     def open(self, context: SinkContext) -> SinkSession:
-        """Begin to send, to the run of an earlier attempt where there is one.
+        """Begin to send, to the run of an earlier attempt if there is one.
 
         Raises:
             MissingExtra: the package aim is not installed.

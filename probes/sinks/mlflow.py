@@ -22,9 +22,9 @@ MOST_METRICS = 1000  # that the server takes at once
 class Mlflow(TrackerSink):
     """Sends small captures to MLflow as metrics named `probe/target/leaf/label`, with `global_step` as step.
 
-    They go to the active run of the program, if there is one, else to a run with the name of the spec. Run ID, spec digest, run directory,
-    ledger head, captures roots and the command that verifies them are tags; manifest, spec and ledger are artifacts. Sending is done in a
-    process of its own; a server that fails or is slow does not delay the training.
+    They go to the active run of the program, if there is one, else to a run with the name of the spec. Run ID, spec digest, run
+    directory, ledger head, captures roots and the command that verifies them are tags; manifest, spec and ledger are artifacts. Sending
+    is done in a separate process; a server that fails or is slow does not delay the training.
     """
 
     kind: Literal["mlflow"] = "mlflow"
@@ -32,7 +32,7 @@ class Mlflow(TrackerSink):
     experiment: str = Field(default="probes", description="Name of the experiment, which is created if it does not exist.")
 
     def open(self, context: SinkContext) -> SinkSession:
-        """Begin to send, to the run of an earlier attempt where there is one.
+        """Begin to send, to the run of an earlier attempt if there is one.
 
         Raises:
             MissingExtra: the package mlflow is not installed.

@@ -26,7 +26,7 @@ LONGEST_TEXT = 100_000
 class Tensorboard(Sink):
     """Appends small captures to an event file in the run directory, which TensorBoard shows: `tensorboard --logdir runs`.
 
-    Numbers are scalars named `probe/target/leaf/label`, for other phases than `train` behind the phase. A `histogram` is a
+    Numbers are scalars named `probe/target/leaf/label`, after the phase unless that is `train`. A `histogram` is a
     histogram. Ledger head, captures roots and the command that verifies them are the text `probes/run`, the spec is `probes/spec`.
     The x axis is `global_step`.
     """

@@ -20,7 +20,7 @@ class Trackio(TrackerSink):
 
     They go to a run with the ID of the probes run as its name, into the local database of trackio or a Space. Run ID, spec digest and run
     directory are its config. Manifest, spec and ledger are an artifact, whose metadata has the ledger head, the captures roots and the
-    command that verifies them. Sending is done in a process of its own.
+    command that verifies them. Sending is done in a separate process.
     """
 
     kind: Literal["trackio"] = "trackio"
@@ -28,7 +28,7 @@ class Trackio(TrackerSink):
     space: Annotated[str | None, Field(description="Space of Hugging Face to send to; by default the database of this machine.")] = None
 
     def open(self, context: SinkContext) -> SinkSession:
-        """Begin to send, to the run of an earlier attempt where there is one.
+        """Begin to send, to the run of an earlier attempt if there is one.
 
         Raises:
             MissingExtra: the package trackio is not installed.

@@ -20,9 +20,9 @@ STEP = "global_step"
 class Wandb(TrackerSink):
     """Sends small captures to Weights & Biases as metrics named `probe/target/leaf/label`; the x axis is `global_step`.
 
-    They go to a run with the ID of the probes run, beside that of the program, whose steps stay what they are. Run ID, spec digest, run
+    They go to a run with the ID of the probes run, next to that of the program, whose steps do not change. Run ID, spec digest, run
     directory, ledger head, captures roots and the command that verifies them are its config and summary; manifest, spec and ledger are an
-    artifact. Sending is done in a process of its own.
+    artifact. Sending is done in a separate process.
     """
 
     kind: Literal["wandb"] = "wandb"
@@ -31,7 +31,7 @@ class Wandb(TrackerSink):
     dir: Annotated[str | None, Field(description="Where the folder `wandb` is; by default the working directory.")] = None
 
     def open(self, context: SinkContext) -> SinkSession:
-        """Begin to send, to the run of an earlier attempt where there is one.
+        """Begin to send, to the run of an earlier attempt if there is one.
 
         Raises:
             MissingExtra: the package wandb is not installed.

@@ -29,7 +29,7 @@ class StepRule(SpecPart):
 
     step: Annotated[Literal["optimizer", "update", "batch", "forward"], Field(description="what ends a training step")] = "optimizer"
     epoch_steps: Annotated[int | None, Field(ge=1, description="training steps of an epoch, for loops without passes over a loader")] = None
-    model: Annotated[Name | None, Field(description="the model whose optimizer counts, where there are several")] = None
+    model: Annotated[Name | None, Field(description="the model whose optimizer counts, if there are several")] = None
 
 
 class ModelSelector(SpecPart):

@@ -58,7 +58,7 @@ class PartialSpec:
 
     Args:
         document: the document; it knows the places that YAML or a variable made unreadable.
-        meant: says which key an unknown key of a part probably stands for, or an empty text.
+        meant: gives the key that an unknown key of a part probably means, or an empty text.
 
     Attributes:
         spec: the spec; reading a place of it that cannot be read raises `Unreadable`.

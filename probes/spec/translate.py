@@ -74,7 +74,7 @@ class _PydanticError:
         entry: its entry in `ValidationError.errors`.
 
     Attributes:
-        types: the types that are allowed, where the value has another one.
+        types: the types that are allowed, if the value has another one.
     """
 
     def __init__(self, document: Document, path: Path, entry: Any) -> None:

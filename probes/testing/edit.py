@@ -32,7 +32,7 @@ def check_edit(
 
     Args:
         edit: the edit, with the settings to check.
-        source: the tensor that `from` names, where the edit has one.
+        source: the tensor that `from` names, if the edit has one.
         shapes: shapes to try; those it refuses are skipped.
         dtypes: names of the dtypes to try; those it refuses are skipped.
         dims: names of the axes for shapes of as many axes; other shapes are tried without names and as `a`, `b`, `c`.

@@ -34,7 +34,7 @@ def signatures(shapes: Sequence[tuple[int, ...]], dtypes: Sequence[str], dims: t
 
 
 def _names_of_axes(ndim: int, dims: tuple[str, ...] | None) -> Iterator[tuple[str, ...] | None]:
-    """The names to try for a number of axes: the given ones where they fit, else none and `a`, `b`, `c`."""
+    """The names to try for a number of axes: the given ones if they fit, else none and `a`, `b`, `c`."""
     if dims is not None and len(dims) == ndim:
         yield dims
     else:

@@ -54,7 +54,7 @@ class Accumulate(Accumulation):
     Axes that are not in `dims` remain, after a new axis `stat`. `moments` are count, nonfinite, mean, variance, min and max at each
     position; `covariance` of one remaining axis is a row of counts, a row of nonfinite, a row of means, then the matrix. `count` is the
     number of finite elements (for a covariance: of samples whose elements are all finite), `nonfinite` the number left out; variance
-    and covariance divide by the count (population), and are NaN where it is 0. The counts serve to merge two captures.
+    and covariance divide by the count (population), and are NaN if it is 0. The counts serve to merge two captures.
 
     `topk` are the `size` largest values of each unit, NaN first, with their samples: the id (`run.steps(loader, ids=...)`; NaN if it is
     no integer), the step, and the row within the step. `sums` are count, nonfinite and sum for each label, in float64. For both, the first

@@ -69,7 +69,7 @@ class Cka(Accumulation, TensorComparison):
 
 
 def _cka(numbers: Tensor) -> Tensor:
-    """(1,) the alignment; NaN where one of the two has no variance."""
+    """(1,) the alignment; NaN if one of the two has no variance."""
     both, value, other = numbers
     found: Tensor = both / (value * other).clamp(min=0).sqrt()
     return found.reshape(1)

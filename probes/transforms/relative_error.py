@@ -13,7 +13,8 @@ class RelativeError(PairNumber):
     """Computes the norm of the difference, divided by the norm of the tensor that `against` names, over the given axes, or all.
 
     The norms are l2, in float64. The quotient errs by less than 2**-39 of itself, and for float64 by 2**-51 more for the differences; it
-    is then rounded to float32, or kept as float64 for float64. It is 0 if both tensors are equal, and infinite beside a tensor of zeros.
+    is then rounded to float32, or kept as float64 for float64. It is 0 if both tensors are equal, and infinite if the other is a tensor
+    of zeros.
     """
 
     kind: Literal["relative_error"] = "relative_error"

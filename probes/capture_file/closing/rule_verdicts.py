@@ -22,7 +22,7 @@ class OutOfBounds(NamedTuple):
 
     Attributes:
         label: its label, such as `zeros` or `3` for the fourth element; empty for a single number.
-        epoch, step, global_step: the first step out of bounds of the first row of steps that broke the rule; `global_step` is -1 where it
+        epoch, step, global_step: the first step out of bounds of the first row of steps that broke the rule; `global_step` is -1 if it
             is not known.
         steps: the largest number of steps in a row out of bounds.
         worst: the value furthest out of bounds; NaN is further than any other.

@@ -152,12 +152,12 @@ class Account:
 
         Args:
             step: the step.
-            absence: the reason where nothing fired.
+            absence: the reason if nothing fired.
             sure: whether it must have its value, and what fired while it was open was its own.
-            owed: whether a value that is missing is one too few; a gradient is none where no backward ran.
+            owed: whether a value that is missing is one too few; a gradient is none if no backward ran.
 
         Returns:
-            Why the step lacks the value; empty if it does not, or where a gradient may come still.
+            Why the step lacks the value; empty if it does not, or if a gradient may come still.
         """
         self.expected += 1
         quiet, self._mark = self.fired == self._mark, self.fired

@@ -43,7 +43,7 @@ class StepResult(NamedTuple):
         at: the last step that it includes.
         value: on the host, owned.
         signature: its names and labels.
-        rows: how many samples it is of, where the transform counts them.
+        rows: how many samples it is of, if the transform counts them.
     """
 
     order: tuple[str, int, int, int, int]
@@ -94,7 +94,7 @@ class Accumulator(Recorder):
             at: the clock of the value.
             call: call of the module within the outermost call.
             backward: how often this arming has fired before.
-            sharding: what `sharded_part` states, where `tensor` is a part.
+            sharding: what `sharded_part` states, if `tensor` is a part.
 
         Raises:
             NotCapturable: the value is sharded in another way than those before it in the epoch.

@@ -35,7 +35,7 @@ class ConditionCheck:
 
     Args:
         condition: the condition.
-        transforms: those of the probe, whose result is the number where the condition has no `of`.
+        transforms: those of the probe, whose result is the number if the condition has no `of`.
         dims: names of the axes of the value.
     """
 

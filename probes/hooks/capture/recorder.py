@@ -153,7 +153,7 @@ class Recorder:
             at: the clock that the capture carries.
             call: call of the module within the outermost call.
             backward: how often this arming has fired before.
-            sharding: what `sharded_part` states, where `tensor` is a part.
+            sharding: what `sharded_part` states, if `tensor` is a part.
         """
         if type(tensor) not in PLAIN:
             tensor, sharding = self.sharded_part(tensor)

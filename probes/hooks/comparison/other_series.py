@@ -47,7 +47,7 @@ class SharedValues:
 
         Args:
             step: the step.
-            keys: the leaf after its root; where there is one leaf, it is that.
+            keys: the leaf after its root; if there is one leaf, it is that.
             place: the place.
             late: whether no more values come, so that the only one is meant wherever it is.
         """

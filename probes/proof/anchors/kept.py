@@ -39,7 +39,7 @@ class KeptAnchor(NamedTuple):
     Attributes:
         head: the head, or at least its first 32 digits.
         run_id: the run that it is of; empty if the place does not say.
-        signer: who signed it, where that was checked.
+        signer: who signed it, if that was checked.
     """
 
     head: str

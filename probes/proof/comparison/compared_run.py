@@ -82,7 +82,7 @@ class CaptureTable:
         part_numbers: (n,) which of `parts` each capture is in.
         positions: (n,) its position in that part.
         parts: the series in each file.
-        scales: (n,) the loss scale of each capture; 1 where nothing scaled it, or where its transforms do not follow the scale.
+        scales: (n,) the loss scale of each capture; 1 if nothing scaled it, or where its transforms do not follow the scale.
     """
 
     def __init__(self, run: ComparedRun, places: list[tuple[str, SeriesAddress]], scales: list[SeriesPart]) -> None:

@@ -17,7 +17,7 @@ class Divergence:
     Attributes:
         key: the series, as the first run names it.
         clock: where the capture is.
-        order: how many captures of the first run were taken before it in its step; `UNKNOWN_ORDER` where its file does not say so.
+        order: how many captures of the first run were taken before it in its step; `UNKNOWN_ORDER` if its file does not say so.
         dtype: torch's name, without prefix.
         shape: sizes of the capture.
         index: the first element that differs.
@@ -64,7 +64,7 @@ class SeriesDifference:
 
     Attributes:
         key: the series, as the first run names it; for an extra one as the second does.
-        other: its name in the second run, where that differs.
+        other: its name in the second run, if that differs.
         compared: captures that both runs have and that can be compared.
         by_digest: how many of them were compared by the digests that the files state, without reading the values.
         contradicting: captures whose values differ although their recorded digests agree, so that one of the files was changed.
@@ -162,7 +162,7 @@ class Difference:
         b: the second run.
         series: what was found of each series, in the plan's order.
         first: the first divergence by clock, then by the plan's order.
-        gaps: what the runs say they lack, where they do not agree.
+        gaps: what the runs say they lack, if they do not agree.
         origins: in what the provenance differs, likely causes first.
         tolerances: the tolerances used, by dtype; dtypes without one were compared bit for bit.
     """

@@ -19,7 +19,7 @@ class Rename(NamedTuple):
     Attributes:
         text: as it was given.
         old: module path or prefix of one in the first run; empty for any.
-        new: what stands there in the second run.
+        new: its replacement in the second run.
         old_leaf: leaf in the first run; empty for any.
         new_leaf: leaf in the second run.
     """

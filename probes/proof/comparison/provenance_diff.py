@@ -70,7 +70,7 @@ def provenance_differences(a: Mapping[str, Any], b: Mapping[str, Any], whole: We
     Args:
         a: the first manifest, as plain data; may be empty.
         b: the second.
-        whole: the tensors of both, over all ranks; they are compared where one side has parts of them, or on another number of ranks.
+        whole: the tensors of both, over all ranks; they are compared if one side has parts of them, or on another number of ranks.
     """
     if not a or not b:
         return () if not a and not b else (ProvenanceDifference("manifest", "present" if a else NONE, "present" if b else NONE),)

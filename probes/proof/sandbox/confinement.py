@@ -2,7 +2,7 @@
 
 Landlock (Linux 5.13) refuses to write, create, remove or run any file. A seccomp filter refuses what Landlock does not know: mode, owner,
 times and attributes of files, sockets, new processes and programs, io_uring, and memory, signals and limits of other processes.
-Both are called through ctypes: no package is needed, and where one is missing the caller is told.
+Both are called through ctypes: no package is needed, and the caller learns which protection is missing.
 """
 
 from __future__ import annotations

@@ -174,6 +174,6 @@ def _sum(dense: Tensor, tensor: Tensor, sharding: ShardingRecord | None) -> str 
 
 
 def devices_of(trees: Mapping[str, ModuleTree]) -> set[torch.device]:
-    """Where the parameters of some models are."""
+    """The devices of the parameters of some models."""
     places = (node.module for tree in trees.values() for node in tree.nodes.values())
     return {tensor.device for module in places for tensor in module._parameters.values() if tensor is not None}

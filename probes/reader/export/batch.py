@@ -23,7 +23,7 @@ class Batch:
     Attributes:
         dtype: torch's name of the dtype.
         clocks: (captures,) of `CLOCKS`.
-        shapes: (captures, axes) sizes; one row where all captures have one shape.
+        shapes: (captures, axes) sizes; one row if all captures have one shape.
         bits: the exact bits of all captures, flat; complex numbers are pairs.
     """
 

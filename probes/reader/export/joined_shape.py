@@ -7,7 +7,7 @@ from probes.reader.series import Series
 
 
 def joined_shape(series: Series) -> tuple[int, ...]:
-    """(captures, *shape), or (rows of all captures, ...) where captures differ in their number of rows.
+    """(captures, *shape), or (rows of all captures, ...) if captures differ in their number of rows.
 
     Raises:
         UsageError: they differ in more than that.

@@ -17,7 +17,7 @@ ELEMENTS = 1 << 20
 
 
 def write_npz(stream: IO[bytes], series: Sequence[Series], *, wide: bool, about: Mapping[str, str]) -> None:
-    """Write an array of each series, of its clocks, and of its row sizes where these differ; a group of captures at a time.
+    """Write an array of each series, of its clocks, and of its row sizes if these differ; a group of captures at a time.
 
     Raises:
         UsageError: captures differ in more than their number of rows.

@@ -41,7 +41,7 @@ NAMES = {
 
 
 def write_safetensors(stream: IO[bytes], series: Sequence[Series], *, wide: bool, about: Mapping[str, str]) -> None:
-    """Write a tensor of each series, its clocks as `NAME.clocks` (int64), and its row sizes where these differ.
+    """Write a tensor of each series, its clocks as `NAME.clocks` (int64), and its row sizes if these differ.
 
     Raises:
         UsageError: captures differ in more than their number of rows, or have a dtype that the format lacks.

@@ -28,7 +28,7 @@ class FollowedSeries:
         word: the series as `probes ls` lists it.
         label: which number of a capture is taken; empty for a single number or the mean of all.
         shape: of the last capture.
-        numbers: those of the last captures, oldest first; NaN where a capture has no finite number.
+        numbers: those of the last captures, oldest first; NaN if a capture has no finite number.
         not_finite: how many of the numbers that were looked at are NaN or infinite.
     """
 

@@ -61,7 +61,7 @@ def plot_series(series: DrawnSeries, axes: Any = None, capture: int = -1) -> Any
     Args:
         series: of one dtype.
         axes: of matplotlib; by default those of a new figure.
-        capture: the capture to draw as images, counted from the end where negative.
+        capture: the capture to draw as images, counted from the end if negative.
 
     Returns:
         The axes.
@@ -92,7 +92,7 @@ def plot_series(series: DrawnSeries, axes: Any = None, capture: int = -1) -> Any
 
 
 def real(values: np.ma.MaskedArray[Any, Any]) -> NDArray[np.float64]:
-    """Numbers as floats, NaN where they are masked; complex ones as their magnitudes."""
+    """Numbers as floats, NaN if they are masked; complex ones as their magnitudes."""
     plain = np.ma.getdata(values)
     found = (np.abs(plain) if plain.dtype.kind == "c" else plain).astype(np.float64)
     return np.where(np.ma.getmaskarray(values), np.nan, found)

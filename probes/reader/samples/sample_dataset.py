@@ -45,7 +45,7 @@ class SampledRun(Protocol):
 class SampleDataset(Sequence[Item]):
     """The rows of one series or several, taken in the same calls, as items for a `torch.utils.data.DataLoader`.
 
-    An item has `id` (where the run has recorded sample ids), `epoch`, `step`, `row` (its index in the capture), the row of each series
+    An item has `id` (if the run has recorded sample ids), `epoch`, `step`, `row` (its index in the capture), the row of each series
     by the name of the series, and `label` if labels were given. Rows are numpy arrays, owned by the caller; a `DataLoader` makes tensors
     of them.
 
@@ -171,7 +171,7 @@ class SampleDataset(Sequence[Item]):
         return int(self._ends[-1]) if self._keep is None else len(self._keep)
 
     def __getitem__(self, index: Any) -> Any:
-        """An item by its index, counted from the end where negative; its capture is read, and kept for the next ones."""
+        """An item by its index, counted from the end if negative; its capture is read, and kept for the next ones."""
         if isinstance(index, slice):
             return [self[one] for one in range(*index.indices(len(self)))]
         number = int(index)

@@ -38,7 +38,7 @@ class Newcomer:
         world: number of processes of the launch.
         rank: its own; None if the launch has one process.
         resume: continue the run that is there, if there is one.
-        take_over: continue also where it is not known whether the owner of an earlier start still lives.
+        take_over: continue even if it is not known whether the owner of an earlier start still lives.
     """
 
     directory: Path

@@ -28,7 +28,7 @@ class LaunchRecord(BaseModel):
     attempt: int = Field(ge=1, lt=1 << 32, description="Number of the start, the same on every rank.")
     world: int = Field(ge=1, lt=1 << 32, description="Number of processes.")
     next_epoch: int = Field(ge=0, lt=1 << 32, description="The first epoch that is not complete on every rank.")
-    launcher: str = Field(description="What started the processes; empty where it has no name here.")
+    launcher: str = Field(description="What started the processes; empty if it has no name here.")
     job: str = Field(description="How the launcher calls the job, the same after a restart.")
     restart: int = Field(ge=0, description="How often the launcher had started the processes again.")
     agent: str = Field(description="The process that had started the first rank to come.")

@@ -33,7 +33,7 @@ class Claim(NamedTuple):
         run_id: the run it writes.
         boot_id: the start of the machine it runs in; empty if not known.
         started: when the process began, in ticks since then; empty if not known.
-        namespace: what its number counts in; containers have their own. Empty where not known.
+        namespace: what its number counts in; containers have their own. Empty if not known.
         proof: how it shows that it lives, `lock` and `heartbeat`; empty in notes of releases that had neither.
         task: `write` a run, `recover` one, or `start` one for all ranks of a launch.
         files: names that its start is about to write; those that exist belong to that start.

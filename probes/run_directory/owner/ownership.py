@@ -193,7 +193,7 @@ def own(
     Args:
         directory: the run directory.
         run_id: the run that this process writes.
-        rank: rank of this process, where the launch has several; ranks of one run do not exclude each other.
+        rank: rank of this process, if the launch has several; ranks of one run do not exclude each other.
         task: `write` or `recover`.
         take_over: continue even if it is not known whether the owner still runs.
         ends: whether the claim of a dead owner may be ended.

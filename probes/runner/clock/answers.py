@@ -22,7 +22,7 @@ class EpochEnded(NamedTuple):
 
     Attributes:
         epoch: its number.
-        complete: whether it came to its end.
+        complete: whether it has ended.
         reason: why it did not; empty if it did.
         steps: its steps by phase.
     """
@@ -61,7 +61,7 @@ class StepEnded(NamedTuple):
         phase: its phase.
         step: its number within (epoch, phase).
         keep: whether it is committed; a step whose body raised is dropped.
-        ids: sample ids, where the loop gave them.
+        ids: sample ids, if the loop gave them.
         global_step: steps of this phase in earlier epochs, plus `step`.
     """
 
@@ -83,7 +83,7 @@ Answers = tuple[Answer, ...]
 
 
 class Position(NamedTuple):
-    """Where an outermost call is in the run.
+    """The place of an outermost call in the run.
 
     Attributes:
         epoch: its epoch.

@@ -131,7 +131,7 @@ class BatchPasses:
         return found
 
     def exhaust(self, key: Hashable) -> BatchPass | None:
-        """Record that a pass has come to its end."""
+        """Record that a pass has ended."""
         found = self._passes.get(key)
         if found is not None:
             self.pulls += 1
@@ -197,7 +197,7 @@ class BatchPasses:
         return main is not None and not main.gone and (not main.exhausted or (main.ahead > 0 and main.exhausted == self.pulls))
 
     def adopt(self, fed: list[BatchPass], known: set[LoaderState], *, by_optimizer: bool) -> bool:
-        """Take the first of the passes that feed a training call for the main one, where there is none.
+        """Take the first of the passes that feed a training call for the main one, if there is none.
 
         Args:
             fed: those passes.

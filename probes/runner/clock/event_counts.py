@@ -15,7 +15,7 @@ class EventCounts:
         update_steps: steps of phase `train` in which an optimizer stepped.
         eval_updates: optimizer steps before which only calls of other phases were made.
         training_calls: outermost calls of phase `train`.
-        accumulated: those that went on with a step that an earlier call, and not the loop, had opened.
+        accumulated: those that continued a step that an earlier call, and not the loop, had opened.
         other_calls: outermost calls of other phases.
         outside: calls outside any epoch.
         several: whether several optimizer steps came on one batch.

@@ -44,7 +44,7 @@ class OpenStep:
         updates: optimizer steps in it.
         called: whether a training call came after the last of them.
         pulled: whether a batch of the training loader was pulled since its last call.
-        ids: sample ids, where the loop gave them.
+        ids: sample ids, if the loop gave them.
     """
 
     phase: str

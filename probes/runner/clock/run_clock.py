@@ -8,7 +8,7 @@ it gave. Its rules:
 - A step of phase `train` ends as `clock.step` says: with `optimizer` at the first pull of the training loader (without a loader
   at the first training call) after an optimizer of the model has stepped; with `update` at the first pull or training call after
   that; with `batch` at each batch of the training loader; with `forward` at each call.
-- A step of another phase is a batch of the loader that the phase itself goes over, where there is one, else an outermost call.
+- A step of another phase is a batch of the loader that the phase itself goes over, if there is one, else an outermost call.
 - When an epoch ends that the loop does not open is the rule of `open_epoch`.
 """
 
@@ -196,7 +196,7 @@ class RunClock:
         """An outermost call enters.
 
         Args:
-            phase: `train` where the model trains and gradients are on, else `eval`; a phase that the loop has named wins.
+            phase: `train` if the model trains and gradients are on, else `eval`; a phase that the loop has named wins.
             thread: the thread it enters in.
             grad: whether gradients are on, so that a backward may follow; a step that is this call alone then waits for it.
         """
@@ -221,7 +221,7 @@ class RunClock:
         return self.steps.take()
 
     def position(self, thread: int = 0) -> Position | None:
-        """Where the thread's outermost call is; None outside any."""
+        """The place of the thread's outermost call; None outside any."""
         return self.calls[thread][1] if thread in self.calls else None
 
     def call_leaves(self, thread: int = 0, *, raised: bool = False) -> Answers:
@@ -230,7 +230,7 @@ class RunClock:
             return ()
         step, _ = self.calls.pop(thread)
         step.running -= 1
-        # An item belongs to the loop. Without a loader, a skipped batch cannot be told from a call that is retried.
+        # An item belongs to the loop. Without a loader, a skipped batch looks like a call that is retried.
         step.raised = raised and step.item is None and (step.phase != TRAIN or self.passes.has_main)
         if step.single and step in self.steps.stack and (raised or not step.waits):
             self.steps.end(step)

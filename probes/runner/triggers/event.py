@@ -12,7 +12,7 @@ class TriggerEvent:
 
     Attributes:
         probe: name of the probe that saw it.
-        model: name of the model, where there are several.
+        model: name of the model, if there are several.
         target: path of the module, parameter or buffer.
         leaf: which value of it.
         kind: class of the module.

@@ -17,7 +17,7 @@ NARROWEST = 2  # bytes of the smallest floating type for which torch can sum
 def is_finite(tensor: Tensor) -> bool:
     """Whether every element of a tensor is finite.
 
-    A sum is 20 to 40 times as fast as `isfinite`, and never finite where an element is not; one that overflows is looked at again.
+    A sum is 20 to 40 times as fast as `isfinite`, and never finite if an element is not; one that overflows is looked at again.
 
     Args:
         tensor: any shape, dtype and device, owned by the model; only read.
@@ -31,7 +31,7 @@ def is_finite(tensor: Tensor) -> bool:
     total = value.sum().item()
     if total - total == 0:
         return True
-    low, high = torch.aminmax(torch.view_as_real(value.resolve_conj()) if value.is_complex() else value)  # either is NaN where one is
+    low, high = torch.aminmax(torch.view_as_real(value.resolve_conj()) if value.is_complex() else value)  # either is NaN if one is
     return bool(torch.isfinite(low).item() and torch.isfinite(high).item())
 
 

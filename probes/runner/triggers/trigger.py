@@ -39,7 +39,7 @@ class Place(NamedTuple):
 class TriggerWatch:
     """The triggers of a run: one event writes the waiting captures of all probes that have a trigger.
 
-    A gradient counts once it is known not to be an overflow of a loss scale: where a GradScaler is in use, a gradient in a step
+    A gradient counts once it is known not to be an overflow of a loss scale: if a GradScaler is in use, a gradient in a step
     that it skips is dismissed.
 
     Args:
@@ -81,7 +81,7 @@ class TriggerWatch:
         self._reported = 0
 
     def start(self, before_optimizer: Callable[..., None]) -> None:
-        """Observe the optimizers, and the scalers where a gradient may fire a trigger.
+        """Observe the optimizers, and the scalers if a gradient may fire a trigger.
 
         Args:
             before_optimizer: called before the step of any optimizer.
@@ -174,7 +174,7 @@ class TriggerWatch:
         self.scaled = True
 
     def scaler_stepped(self, scaler: GradScaler, optimizer: Any, *, skipped: bool) -> None:
-        """Count the gradient that waits as an overflow of the loss scale, where the scaler found one."""
+        """Count the gradient that waits as an overflow of the loss scale, if the scaler found one."""
         if self.suspect is None or not scaler.is_enabled():  # reading more would wait for the device
             return
         if any(found.item() for found in scaler._found_inf_per_device(optimizer).values()):

@@ -89,7 +89,7 @@ class ThreadCalls:
         asks: whether there are listeners in none.
         ids: where `asks`, the modules that all of these ignore; else the modules whose calls are numbered.
         ignored: the modules that the listeners in no outermost call ignore.
-        numbers: what alone numbers calls, where nobody else wants to know of any.
+        numbers: what alone numbers calls, if nobody else wants to know of any.
     """
 
     __slots__ = ("asks", "ids", "ignored", "inside", "numbers")
@@ -137,7 +137,7 @@ class CallWatch:
         """Stop listening."""
         self._listen(tuple(one for one in self.listeners if one is not listener))
         if not self.listeners and Module.__call__ is self._wrapper:
-            Module.__call__ = self._original  # type: ignore[method-assign]  # the very function found there
+            Module.__call__ = self._original  # type: ignore[method-assign]  # the original function, saved above
             self._in_place = False
 
     def silence(self) -> None:

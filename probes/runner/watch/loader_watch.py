@@ -145,10 +145,10 @@ class LoaderWatch:
 
         hook: Any = __init_subclass__
         self._subclass_hook = classmethod(hook)
-        setattr(DataLoader, "__init_subclass__", self._subclass_hook)  # noqa: B010 - an assignment of a class method is none for mypy
+        setattr(DataLoader, "__init_subclass__", self._subclass_hook)  # noqa: B010 - mypy refuses to assign a class method
 
     def _wrap_derived(self, kind: type) -> None:
-        """Watch the `__iter__` of a class derived from DataLoader, where it has one of its own."""
+        """Watch the `__iter__` of a class derived from DataLoader, if it has one of its own."""
         for base in kind.__mro__:
             if base is DataLoader or not issubclass(base, DataLoader):
                 continue

@@ -37,12 +37,12 @@ class WatchedPass:
         pulls: batches so far.
         served: how often a model was called after a batch of it was pulled.
         grad: whether gradients were on when the last was pulled.
-        length: batches that the pass has; -1 where that is not known.
+        length: batches that the pass has; -1 if that is not known.
         last_pull: number of its last pull among those of all passes.
         thread: the thread that began it, or has pulled from it since.
         reported: whether the listeners have heard of it.
-        used: the phase of the first call after it began, where another thread fetches its batches.
-        over: whether that thread has come to its end, which the listeners have not heard yet.
+        used: the phase of the first call after it began, if another thread fetches its batches.
+        over: whether that thread has ended, which the listeners have not heard yet.
         lost: whether its iterator is gone, which they have not heard either, since the loop is still at its batches.
     """
 

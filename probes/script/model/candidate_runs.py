@@ -73,7 +73,7 @@ class CandidateRuns:
             self.progress.bound(run, candidate.place)
         else:
             place = f'captured in "{shown(run.directory)}"'
-            self.progress.say(f"{candidate} fits the spec too; until an optimizer step tells which model is trained, it is {place}")
+            self.progress.say(f"{candidate} fits the spec too; until an optimizer step shows which model is trained, it is {place}")
         return run
 
     def _beside(self, directory: Path, word: str) -> Path:

@@ -30,7 +30,7 @@ class Candidate:
     """Modules that fit a spec and may be the intended ones.
 
     Attributes:
-        models: the modules by the names of the spec; one module without a name where the spec names none.
+        models: the modules by the names of the spec; one module without a name if the spec names none.
         place: `file:line` of the first call.
         trained: the names of those whose parameters an optimizer has stepped.
     """
@@ -59,7 +59,7 @@ class ModelChoice:
 
     Args:
         rule: says which modules may be meant.
-        selectors: which instance of its class a name means, where the spec says so.
+        selectors: which instance of its class a name means, if the spec says so.
 
     Attributes:
         candidates: in the order of their first calls.

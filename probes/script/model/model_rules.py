@@ -21,7 +21,7 @@ class ModelRule(Protocol):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the models; one empty name where the spec names none."""
+        """The names of the models; one empty name if the spec names none."""
 
     def matches(self, line: list[Module]) -> Mapping[str, Module]:
         """The modules that may be meant, by name.
@@ -46,7 +46,7 @@ class ModelRule(Protocol):
 class FittingModule:
     """The topmost tree in which every path of a spec resolves.
 
-    A tree without parameters, such as a row of image transforms, is a model only where the spec names one of its
+    A tree without parameters, such as a row of image transforms, is a model only if the spec names one of its
     modules: any pattern would match there.
     """
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class NeutralityJob:
-    """What a neutrality child runs and records.
+    """The job of a neutrality child.
 
     Attributes:
         record: where to write, one line of JSON for each event.

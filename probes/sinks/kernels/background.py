@@ -40,7 +40,7 @@ class BackgroundSession:
         start: connects to the tracker; called in the thread.
         closing: the tags of the end; called when the session is closed.
         wait: seconds that closing waits for what is still to be sent.
-        give_up: called where that was not enough, while the tracker may be at work.
+        give_up: called if that was not enough, while the tracker may be at work.
     """
 
     def __init__(

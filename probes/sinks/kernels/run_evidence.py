@@ -29,7 +29,7 @@ def evidence(directory: Path | None, artifacts: Artifacts) -> list[Path]:
 
 
 def verify_command(tags: Mapping[str, str], closing: Mapping[str, str]) -> dict[str, str]:
-    """A tag with the command that verifies the run against the ledger head; none where nothing was sealed."""
+    """A tag with the command that verifies the run against the ledger head; none if nothing was sealed."""
     place, head = tags.get("probes.directory"), closing.get("probes.ledger_head")
     return {"probes.verify": f"probes verify {shlex.quote(place)} --anchor {head}"} if place and head else {}
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class MaskAbsent(LookupError):
-    """The call has no tensor where a mask is expected."""
+    """The call has no tensor if a mask is expected."""
 
 
 class _Given(threading.local):
@@ -86,7 +86,7 @@ def masked(work: TransformFn, mask: str | None, axes: Collection[int] | None = N
         axes: the axes that `work` reduces; None for all.
 
     Returns:
-        A function that raises `MaskAbsent` where the call has no mask, and ValueError where its shape does not fit.
+        A function that raises `MaskAbsent` if the call has no mask, and ValueError where its shape does not fit.
     """
     if mask is None:
         return work

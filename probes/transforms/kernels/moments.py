@@ -27,8 +27,8 @@ class Moments(NamedTuple):
         mean: their mean, 0 if there are none.
         spread: sum of squared distances from the mean.
         squares: sum of squares.
-        low: the smallest, +inf where there are none.
-        high: the largest, -inf where there are none.
+        low: the smallest, +inf if there are none.
+        high: the largest, -inf if there are none.
         zeros: number of zeros of either sign.
         nans: number of NaN.
         above: number of +inf.
@@ -73,7 +73,7 @@ class Moments(NamedTuple):
         )
 
     def std(self, exponent: int = 0) -> float:
-        """The population standard deviation of the finite elements; NaN where there are none."""
+        """The population standard deviation of the finite elements; NaN if there are none."""
         return times_power_of_2(sqrt(self.spread / self.finite), exponent) if self.finite else nan
 
 

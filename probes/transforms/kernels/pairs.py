@@ -56,7 +56,7 @@ def relative_error(rows: Tensor, other: Tensor) -> Tensor:
 
 
 def cosine(rows: Tensor, other: Tensor) -> Tensor:
-    """The cosine of the angle between the columns; NaN where one of the two is zero."""
+    """The cosine of the angle between the columns; NaN if one of the two is zero."""
     from probes.transforms.kernels.summation import root_of_squares, total
 
     left, right = _in_range(rows), _in_range(other)
