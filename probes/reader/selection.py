@@ -55,7 +55,7 @@ class Selection(NamedTuple):
 
     @property
     def words(self) -> str:
-        """What is selected, in words; empty if everything is."""
+        """The selection in words; empty if everything is selected."""
         return ", ".join(f"{name} {value}" for name, value in self._asdict().items() if value is not None)
 
     def has_phase(self, phase: str) -> bool:
