@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import traceback
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import wraps
 from types import FrameType
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -50,7 +50,7 @@ def _guarded(event: Callable[Concatenate[Engine, P], R]) -> Callable[Concatenate
     @wraps(event)
     def guarded(engine: Engine, /, *args: P.args, **options: P.kwargs) -> R | None:
         with engine._lock:
-            if engine._broken:
+            if engine._broken or engine._over:
                 return None
             try:
                 return event(engine, *args, **options)
@@ -103,6 +103,7 @@ class Engine:
         self._open: dict[tuple[str, int], list[Any]] = {}  # the state of each open step, and its microstep
         self._overlaps = False
         self._broken = False
+        self._over = False
         self._lock = threading.RLock()
         self._done = {
             EpochOpened: self._open_epoch,
@@ -252,6 +253,15 @@ class Engine:
     def log_loss(self, loss: Tensor) -> None:
         """The loss of the program is logged."""
         self.logged.loss(loss)
+
+    @contextmanager
+    def last_event(self) -> Iterator[None]:
+        """Ignore every event after the body: another thread may be in a call while the run ends."""
+        with self._lock:
+            try:
+                yield
+            finally:
+                self._over = True
 
     def _give_up(self, error: Exception) -> None:
         """Capture nothing any more after a bug in this code; committed captures stay, and the program continues."""

@@ -137,7 +137,8 @@ class Run(RunLoops):
         if exits:
             self.engine.clock.program_exits()
         try:
-            self._tell(self.engine.clock.epoch_ends, complete=error is None or exits, reason="" if exits else reason_of(error))
+            with self.engine.last_event():
+                self._tell(self.engine.clock.epoch_ends, complete=error is None or exits, reason="" if exits else reason_of(error))
             self.engine.writer.end(interrupted=interrupted, seconds=EXIT_SECONDS)
         finally:
             self._take_off()
@@ -153,9 +154,10 @@ class Run(RunLoops):
             return
         self._entered, self._over = False, True
         self.events.stop()
-        self._take_off()
-        self.recording.discard()
-        self.engine.go_inert()
+        with self.engine.last_event():
+            self._take_off()
+            self.recording.discard()
+            self.engine.go_inert()
         shutil.rmtree(self.directory, ignore_errors=True)  # while this process still owns it
         self.recording.release()
 

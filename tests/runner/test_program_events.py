@@ -247,3 +247,17 @@ def test_a_loss_and_a_second_model_that_are_called_in_a_run_are_not_looked_for_a
     others = [module for module in asked if module is not model]
     assert len(others) <= 2 * (len(list(teacher.modules())) + 1) * 2  # it enters and is ignored; once before the epoch, once in it
     assert len(clocks(tmp_path / "r")) == 20
+
+
+@pytest.mark.parametrize("end", ["close", "discard"])
+def test_what_another_thread_has_begun_when_the_run_ends_opens_nothing(tmp_path: Path, end: str) -> None:
+    model = nn.Sequential(nn.Linear(2, 2))
+    run = probes.attach(model, ACTS, out=tmp_path / "r", automatic=True)
+    run.start()
+    model(torch.ones(1, 2))
+    getattr(run, end)()
+    names = sorted(path.name for path in tmp_path.rglob("*"))
+    assert run.engine.enter("train", 7, grad=True) is None  # its call was seen before the run stopped listening
+    run.engine.leave(7, raised=False)
+    assert run.failure is None
+    assert sorted(path.name for path in tmp_path.rglob("*")) == names

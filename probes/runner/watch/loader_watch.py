@@ -32,8 +32,8 @@ class LoaderWatch:
     A class derived from `DataLoader` may have an `__iter__` of its own, such as one that runs a single inner iterator for ever: a call of
     it is a pass, and the inner iterator's batches belong to the last one. Its iterators are the program's, and stay as they are.
 
-    Passes are reported of one thread, the one that the loop runs in: that of the last listener, until a training call comes in another
-    one. Those of other threads, which may evaluate, are noted and not reported.
+    Passes are reported of one thread, the one that the loop runs in: that of the last listener that came while no pass was under way,
+    until a training call comes in another one. Those of other threads, which may evaluate, are noted and not reported.
 
     Attributes:
         thread: the thread of the loop.
@@ -64,19 +64,28 @@ class LoaderWatch:
         if not self.listeners:
             self._process, self._trained = os.getpid(), False
             self._wrap()
+        if not self._is_under_way():  # a thread that copies the model and calls the copy takes no pass from the loop
+            self.thread = get_ident()
         self.listeners = (*self.listeners, listener)
-        self.thread = get_ident()
         for watched in (*self.fetched.passes, *self._known()):
             self._report_again(watched, (listener,))
 
     def follow(self) -> None:
         """A training call comes in this thread: the loop runs in it, unless the thread that trained before continues."""
-        if self._trained and any(thread.ident == self.thread for thread in threading.enumerate()):
+        if self._trained and self._is_alive():
             return
         self.thread, self._trained = get_ident(), False
         for watched in self._known():
             if not watched.reported:
                 self._report_again(watched, self.listeners)
+
+    def _is_under_way(self) -> bool:
+        """Whether somebody listens to a pass that has given batches to another thread."""
+        return bool(self.listeners) and self._is_alive() and any(watched.pulls for watched in self._known())
+
+    def _is_alive(self) -> bool:
+        """Whether the thread of the loop exists still."""
+        return any(thread.ident == self.thread for thread in threading.enumerate())
 
     def optimizer_stepped(self) -> None:
         """An optimizer has stepped the model in this thread."""

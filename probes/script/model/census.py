@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch.nn import Module
@@ -13,25 +13,34 @@ from torch.optim import Optimizer
 
 @dataclass(eq=False)
 class CalledModel:
-    """A topmost module that was called.
+    """A topmost module that was called; or several of a class that were first called at one place and exist no more, as copies for a check.
 
     Attributes:
         kind: its class name.
         modules: how many modules it has.
         place: `file:line` of the first call.
-        root: the module, held weakly.
+        root: the module, the last one of several, held weakly.
+        instances: how many there were.
         calls: outermost calls.
         steps: steps of optimizers that hold a parameter of it.
         captured: whether its values were captured.
+        shares: whether all its parameters are those of a model that was called before, as in a shallow copy.
     """
 
     kind: str
     modules: int
     place: str
     root: weakref.ref[Module]
+    instances: int = 1
     calls: int = 0
     steps: int = 0
     captured: bool = False
+    shares: bool = False
+
+    @property
+    def passed(self) -> bool:
+        """Whether it exists no more, and neither was trained nor captured."""
+        return self.root() is None and not self.steps and not self.captured
 
     def __str__(self) -> str:
         return f"{self.kind} ({self.modules} {'module' if self.modules == 1 else 'modules'}, first called at {self.place})"
@@ -47,6 +56,7 @@ class ModelCensus:
     def __init__(self) -> None:
         self.models: list[CalledModel] = []
         self._by_id: dict[int, CalledModel] = {}
+        self._places: dict[tuple[str, str], CalledModel] = {}
         self._stepped: weakref.WeakKeyDictionary[Optimizer, tuple[tuple[int, int], list[CalledModel]]] = weakref.WeakKeyDictionary()
 
     def of(self, root: Module) -> CalledModel | None:
@@ -57,7 +67,13 @@ class ModelCensus:
     def add(self, root: Module, place: str) -> CalledModel:
         """Record a topmost module that is called for the first time."""
         found = described(root, place)
-        self.models.append(found)
+        earlier = self._places.get((found.kind, place))
+        if earlier is not None and earlier.passed:
+            earlier.root, earlier.instances = found.root, earlier.instances + 1
+            found = earlier
+        else:
+            self.models.append(found)
+            self._places[found.kind, place] = found
         self._by_id[id(root)] = found
         return found
 
@@ -79,6 +95,7 @@ class ModelCensus:
         known, owners = self._stepped.get(optimizer, ((-1, -1), []))
         if known != (held, len(self.models)):
             owners = list(self._owners(optimizer))
+            _mark_views(owners)
             self._stepped[optimizer] = ((held, len(self.models)), owners)
         for model in owners:
             model.steps += 1
@@ -96,31 +113,59 @@ class ModelCensus:
         Args:
             word: what was done with the model that was chosen.
         """
-        rows = [(model.kind, f"first called at {model.place}", _count(model.calls, "call"), _steps(model)) for model in self.models]
+        listed = list(self._listed())
+        rows = [(_named(model), f"first called at {model.place}", _count(model.calls, "call"), _steps(model)) for model in listed]
         widths = [max((len(row[column]) for row in rows), default=0) for column in range(4)]
-        captured = [word if model.captured else f"not {word}" for model in self.models]
+        captured = [word if model.captured else f"not {word}" for model in listed]
         return [
             "model  " + "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=True)), state])
             for row, state in zip(rows, captured, strict=True)
         ]
+
+    def _listed(self) -> Iterator[CalledModel]:
+        """The models, those as one that were neither trained nor captured and are of one class and place."""
+        alike: dict[tuple[str, str], list[CalledModel]] = {}
+        for model in self.models:
+            if not model.steps and not model.captured:
+                alike.setdefault((model.kind, model.place), []).append(model)
+        for model in self.models:
+            same = [model] if model.steps or model.captured else alike[model.kind, model.place]
+            if same[0] is model:
+                calls, instances = sum(one.calls for one in same), sum(one.instances for one in same)
+                yield replace(model, calls=calls, instances=instances)
 
     def as_dicts(self) -> list[dict[str, Any]]:
         """Plain data."""
         return [
             {
                 "class": model.kind,
+                "instances": model.instances,
                 "first_call": model.place,
                 "calls": model.calls,
                 "optimizer_steps": model.steps,
                 "captured": model.captured,
             }
-            for model in self.models
+            for model in self._listed()
         ]
 
 
 def described(root: Module, place: str) -> CalledModel:
     """A topmost module that is called for the first time."""
     return CalledModel(type(root).__name__, sum(1 for _ in root.modules()), place, weakref.ref(root))
+
+
+def _mark_views(models: Sequence[CalledModel]) -> None:
+    """Mark the models whose parameters all belong to one that was called before."""
+    earlier: list[set[int]] = []
+    for model in models:
+        root = model.root()
+        own = set() if root is None else {id(parameter) for parameter in root.parameters()}
+        model.shares = bool(own) and any(own <= other for other in earlier)
+        earlier.append(own)
+
+
+def _named(model: CalledModel) -> str:
+    return model.kind if model.instances == 1 else f"{model.kind} ({model.instances} instances)"
 
 
 def _steps(model: CalledModel) -> str:

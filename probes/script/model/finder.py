@@ -184,7 +184,11 @@ class ModelFinder:
     def further(self) -> list[CalledModel]:
         """Models that fit the spec, were trained, and are not captured."""
         captured = {model.kind for model in self.census.models if model.captured}
-        return [model for model in self.census.models if model.steps and not model.captured and self._fits(model, captured)]
+        return [model for model in self.census.models if self._is_further(model) and self._fits(model, captured)]
+
+    def _is_further(self, model: CalledModel) -> bool:
+        """Whether a model was trained and is not captured, by itself or as the model that has its parameters."""
+        return bool(model.steps) and not model.captured and not model.shares
 
     def _fits(self, model: CalledModel, captured: set[str]) -> bool:
         root = model.root()

@@ -1,0 +1,59 @@
+"""The models that a script calls, counted: those that come and go are one line, and a shallow copy is no model of its own."""
+
+from __future__ import annotations
+
+import copy
+import gc
+
+import torch
+from torch import nn
+
+from probes.script.model.census import ModelCensus
+
+
+def test_copies_that_exist_no_more_are_one_record() -> None:
+    census = ModelCensus()
+    for _ in range(100):
+        root = nn.Linear(2, 1)
+        census.add(root, "check.py:3").calls += 1
+        del root
+        gc.collect(0)
+    assert len(census.models) == 1
+    assert census.lines() == ["model  Linear (100 instances)  first called at check.py:3  100 calls  no optimizer step  not captured"]
+
+
+def test_living_copies_that_were_not_trained_are_one_line() -> None:
+    census = ModelCensus()
+    roots = [nn.Linear(2, 1) for _ in range(3)]
+    for root in roots:
+        census.add(root, "check.py:3").calls += 2
+    census.stepped(torch.optim.SGD(roots[1].parameters(), lr=0.1))
+    assert census.lines() == [
+        "model  Linear (2 instances)  first called at check.py:3  4 calls  no optimizer step  not captured",
+        "model  Linear                first called at check.py:3  2 calls  1 optimizer step   not captured",
+    ]
+    assert [(one["instances"], one["calls"], one["optimizer_steps"]) for one in census.as_dicts()] == [(2, 4, 0), (1, 2, 1)]
+
+
+def test_a_trained_model_that_exists_no_more_keeps_its_record() -> None:
+    census = ModelCensus()
+    for _ in range(2):
+        root = nn.Linear(2, 1)
+        census.add(root, "folds.py:3").calls += 1
+        census.stepped(torch.optim.SGD(root.parameters(), lr=0.1))
+    assert [(model.calls, model.steps) for model in census.models] == [(1, 1), (1, 1)]
+
+
+def test_a_shallow_copy_of_a_trained_model_is_no_further_model() -> None:
+    root, other = nn.Sequential(nn.Linear(2, 1)), nn.Linear(2, 1)
+    census = ModelCensus()
+    for one in (root, copy.copy(root), other):
+        census.add(one, "train.py:1")
+    view = copy.copy(root)
+    census.add(view, "train.py:2")
+    census.stepped(torch.optim.SGD([*root.parameters(), *other.parameters()], lr=0.1))
+    assert [(model.kind, model.shares) for model in census.models if model.steps] == [
+        ("Sequential", False),
+        ("Linear", False),
+        ("Sequential", True),
+    ]
