@@ -94,7 +94,7 @@ def faults(truth: Truth, before: Ended, log: dict[str, Any], out: Path, after: E
     if state != due:
         yield f"epochs are {state}, due {due}"
     yield from (f"not said: {said}" for said in truth.data.get("says", ()) if said not in after.stderr)
-    if ADVICE in after.stderr and not any(ADVICE in said for said in truth.data.get("says", ())):
+    if "table" in truth.data and ADVICE in after.stderr and not any(ADVICE in said for said in truth.data.get("says", ())):
         yield f"advice that nobody needs: {next(line for line in after.stderr.splitlines() if ADVICE in line)}"
 
 
