@@ -57,7 +57,7 @@ def ls(run: Path | None, epoch: Any, phase: str | None, rank: Any, attempts: boo
         text = _series_text(about["series"]) or f"nothing was captured{' in this selection' if selects else ''}"
     about["launches"] = opened.launches
     about["edits"] = _edits(opened)
-    events = [event_line(event) for event in about.get("events", ())]
+    events = [event_line(event, ranks=opened.has_ranks) for event in about.get("events", ())]
     before = [*_launches(about["launches"]), *_edits_text(about["edits"]), *about.get("not_shown", ()), *events]
     before += [*_broken_rules(opened), *_missing(opened)]
     click.echo(json.dumps(about, indent=2) if as_json else "\n".join([_headline(about), *before, "", text]))

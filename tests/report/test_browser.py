@@ -97,6 +97,16 @@ def browser() -> Iterator[Any]:
         yield found
 
 
+@pytest.fixture
+def tab(browser: Any) -> Iterator[Any]:
+    """The browser with an empty page, beside the one that other tests share."""
+    before = browser.current_window_handle
+    browser.switch_to.new_window("tab")
+    yield browser
+    browser.close()
+    browser.switch_to.window(before)
+
+
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("report")
@@ -282,7 +292,7 @@ def test_two_runs_are_drawn_side_by_side_and_apart(page: Page) -> None:
     assert page.text("partings") == "All 3 series that differ do so first at global step 4."
 
 
-def test_ranks_are_an_axis_of_the_page(browser: Any, tmp_path: Path) -> None:
+def test_ranks_are_an_axis_of_the_page(tab: Any, tmp_path: Path) -> None:
     numbers = np.arange(12.0).reshape(2, 6)  # rank, step
     for rank in (0, 1):
         recording = Recording(tmp_path / "run", rank=rank)
@@ -292,7 +302,7 @@ def test_ranks_are_an_axis_of_the_page(browser: Any, tmp_path: Path) -> None:
             recording.take(np.full((4, 4), rank), key=SeriesKey("maps", "h.0", "output", "train"), step=step)
         recording.sealed()
     (tmp_path / "page.html").write_text(report([tmp_path / "run"])[0], encoding="utf-8")
-    page = Page(browser, tmp_path / "page.html")
+    page = Page(tab, tmp_path / "page.html")
     page.choose("group", '["norms","output","train"]')
     assert np.array_equal(np.array(page.drawn("heat", "z"), float), numbers)
     assert page.run("view.lines.map(rowName => rowName.name)") == ["h.0 (rank 0)", "h.0 (rank 1)"]

@@ -13,7 +13,12 @@ NONFINITE = f"{{number}} in `{{leaf}}` of `{{target}}` ({{kind}}) at {{index}}, 
 BEYOND = f"{{number}} ({{bounds}}) for `{{leaf}}` of `{{target}}` ({{kind}}), {WRITTEN}"
 
 
-def event_line(event: Mapping[str, Any]) -> str:
-    """Return one line for an event that a trigger recorded."""
-    rank = f"rank {event['rank']}: " if "rank" in event else ""
+def event_line(event: Mapping[str, Any], *, ranks: bool) -> str:
+    """Return one line for an event that a trigger recorded.
+
+    Args:
+        event: what the closing record of a file states.
+        ranks: whether the run has several ranks, so that the line names the rank.
+    """
+    rank = f"rank {event['rank']}: " if ranks and "rank" in event else ""
     return one_line(rank + (BEYOND if "bounds" in event else NONFINITE).format(**{**EVENT, **event}))

@@ -106,9 +106,10 @@ def _row(one: FollowedSeries) -> list[str]:
 
 def _findings(progress: RunProgress) -> list[str]:
     """Return lines on problems, events, rules and missing values, of each kind the last ones."""
+    ranks = any(one.get("rank") for one in (*progress.events, *progress.steps))
     kinds = (
         [f"cannot be read: {text}" for text in progress.problems],
-        [f"event: {event_line(event)}" for event in progress.events],
+        [f"event: {event_line(event, ranks=ranks)}" for event in progress.events],
         rule_verdicts.in_words(progress.verdicts),
         [f"missing: {text}" for text in progress.missing],
     )
