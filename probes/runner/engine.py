@@ -366,7 +366,8 @@ class Engine:
             self.moment.collect = self.collect
 
     def go_inert(self) -> None:
-        """Stop capturing, in a process that was forked from that of the run."""
+        """Stop capturing: no event has an effect any more, also in a forked process, where the lock's owner may not exist."""
+        self._over = True
         self._lock = threading.RLock()
         self.schedule.close()
         self.moment.writer = None

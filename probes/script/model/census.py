@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import weakref
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from threading import RLock
 from typing import Any
 
 from torch.nn import Module
@@ -19,7 +21,7 @@ class CalledModel:
         kind: its class name.
         modules: how many modules it has.
         place: `file:line` of the first call.
-        root: the module, the last one of several, held weakly.
+        root: the module, held weakly; the first one of several.
         instances: how many there were.
         calls: outermost calls.
         steps: steps of optimizers that hold a parameter of it.
@@ -56,7 +58,10 @@ class ModelCensus:
     def __init__(self) -> None:
         self.models: list[CalledModel] = []
         self._by_id: dict[int, CalledModel] = {}
-        self._places: dict[tuple[str, str], CalledModel] = {}
+        self._gone: deque[int] = deque()  # ids of models that exist no more; filled by whichever thread drops the last reference
+        self._passed: dict[tuple[str, str], CalledModel] = {}
+        self._changes = 0
+        self._adding = RLock()
         self._stepped: weakref.WeakKeyDictionary[Optimizer, tuple[tuple[int, int], list[CalledModel]]] = weakref.WeakKeyDictionary()
 
     def of(self, root: Module) -> CalledModel | None:
@@ -66,16 +71,30 @@ class ModelCensus:
 
     def add(self, root: Module, place: str) -> CalledModel:
         """Record a topmost module that is called for the first time."""
-        found = described(root, place)
-        earlier = self._places.get((found.kind, place))
-        if earlier is not None and earlier.passed:
-            earlier.root, earlier.instances = found.root, earlier.instances + 1
-            found = earlier
-        else:
+        found, address, gone = described(root, place), id(root), self._gone
+        found.root = weakref.ref(root, lambda _: gone.append(address))
+        with self._adding:
+            self._merge_passed()
             self.models.append(found)
-            self._places[found.kind, place] = found
-        self._by_id[id(root)] = found
+            self._by_id[address] = found
+            self._changes += 1
         return found
+
+    def _merge_passed(self) -> None:
+        """Make one record of the models that exist no more, are of one class and place, and were neither trained nor captured.
+
+        A program that calls thousands of copies of its model, one after the other or several at a time, has few records. Another thread
+        may iterate over the list meanwhile: it is replaced, not changed.
+        """
+        while self._gone:
+            model = self._by_id.pop(self._gone.popleft(), None)
+            if model is None or not model.passed:
+                continue
+            earlier = self._passed.setdefault((model.kind, model.place), model)
+            if earlier is not model:
+                earlier.calls += model.calls
+                earlier.instances += 1
+                self.models = [one for one in self.models if one is not model]
 
     def holds(self, held: set[int]) -> bool:
         """Whether one of the models has a parameter among these ids."""
@@ -93,10 +112,10 @@ class ModelCensus:
         """Count a step of an optimizer for the models that it changes."""
         held = sum(len(group["params"]) for group in optimizer.param_groups)
         known, owners = self._stepped.get(optimizer, ((-1, -1), []))
-        if known != (held, len(self.models)):
+        if known != (held, self._changes):
             owners = list(self._owners(optimizer))
             _mark_views(owners)
-            self._stepped[optimizer] = ((held, len(self.models)), owners)
+            self._stepped[optimizer] = ((held, self._changes), owners)
         for model in owners:
             model.steps += 1
 

@@ -18,8 +18,30 @@ def test_copies_that_exist_no_more_are_one_record() -> None:
         census.add(root, "check.py:3").calls += 1
         del root
         gc.collect(0)
-    assert len(census.models) == 1
+    assert len(census.models) <= 2
     assert census.lines() == ["model  Linear (100 instances)  first called at check.py:3  100 calls  no optimizer step  not captured"]
+
+
+def test_copies_of_which_several_exist_at_a_time_are_few_records() -> None:
+    census, alive = ModelCensus(), []
+    for index in range(100):
+        alive = [*alive[-2:], nn.Linear(2, 1)]
+        census.add(alive[-1], f"check.py:{index % 2}").calls += 1
+    assert len(census.models) <= 2 + 3  # a record of those that are gone for each place, and those that exist
+    assert sorted((one["instances"], one["calls"]) for one in census.as_dicts()) == [(50, 50), (50, 50)]
+
+
+def test_a_model_that_follows_on_copies_has_a_record_of_its_own() -> None:
+    census = ModelCensus()
+    for _ in range(3):
+        census.add(nn.Linear(2, 1), "train.py:3").calls += 1
+        gc.collect(0)
+    root = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(root.parameters(), lr=0.1)
+    census.stepped(optimizer)  # before its first call
+    census.add(root, "train.py:3").calls += 7
+    census.stepped(optimizer)
+    assert [(one["instances"], one["calls"], one["optimizer_steps"]) for one in census.as_dicts()] == [(3, 3, 0), (1, 7, 1)]
 
 
 def test_living_copies_that_were_not_trained_are_one_line() -> None:
