@@ -322,11 +322,21 @@ def check_texts(texts: dict[str, bytes], manifest: dict[str, Any]) -> None:
     require(identity["environment"] == digest(canonical(manifest["environment"])), "identity: environment")
 
 
+def weights_of(models: list[dict[str, Any]]) -> str | None:
+    """The digest of the tables of a closing record, in which keys are left out that are null."""
+    if any("digest" not in row and "same_as" not in row for model in models for row in model["tensors"]):
+        return None
+    tables = {one["name"]: sorted([row["name"], row["dtype"], row["shape"], row.get("digest")] for row in one["tensors"]) for one in models}
+    return digest(canonical({name: digest(canonical(table)) for name, table in tables.items()}))
+
+
 def check_roots(about: dict[str, Any], texts: dict[str, bytes], manifest: dict[str, Any], rows: list[list[str]], captures: int) -> None:
     gaps, closing = json.loads(texts["gaps"]), json.loads(texts["closing"])
     require(digest(canonical({"series": sorted(rows), "gaps": sorted(gaps)})) == about["captures_root"], "the captures root")
     facts = {name: manifest["identity"][name] for name in ("spec", "structure", "weights", "code", "environment")}
     facts["weights"] = closing.get("weights") or facts["weights"]
+    if closing.get("models") is not None:
+        require(closing.get("weights") == weights_of(closing["models"]), "the weights at the end of the epoch")
     counts = {"captures": captures, "steps": closing.get("steps")}
     facts |= {"captures_root": about["captures_root"], "counts": counts, "complete": bool(about["complete"])}
     require(digest(canonical(facts)) == about["epoch_root"], "the epoch root")

@@ -15,7 +15,8 @@ from probes.progress.loops import with_progress
 from probes.proof.comparison.alignment import align
 from probes.proof.comparison.compare import ToleranceBounds
 from probes.proof.comparison.compared_run import ComparedRun
-from probes.proof.comparison.difference import Difference, GapDifference, SeriesDifference
+from probes.proof.comparison.difference import Difference, GapDifference, SeriesDifference, WeightsDifference
+from probes.proof.comparison.epoch_weights import weights_differences
 from probes.proof.comparison.execution_order import ExecutionOrder
 from probes.proof.comparison.joined_run import joined
 from probes.proof.comparison.mapping import parse_mappings
@@ -23,6 +24,7 @@ from probes.proof.comparison.merged_run import MergedRun
 from probes.proof.comparison.pairing import PlanOrder, Rename, canonical, pair
 from probes.proof.comparison.provenance_diff import provenance_differences
 from probes.reader.selection import Numbers, Selection
+from probes.run_directory.launch.epoch_weights import epoch_tables
 from probes.run_directory.launch.whole_weights import WholeTensor, first_manifests, whole_tensors
 from probes.run_directory.listing import Directory, is_run, newest_run
 
@@ -90,6 +92,7 @@ def diff(
         gaps=_gaps(left, right),
         origins=provenance_differences(_as_it_ran(left), _as_it_ran(right), (_weights(left), _weights(right))),
         tolerances={dtype: one._asdict() for dtype, one in tolerances.items()},
+        weights=_epoch_weights(left, right),
     )
 
 
@@ -174,6 +177,12 @@ def _as_it_ran(side: Directory) -> dict[str, Any]:
 def _weights(side: Directory) -> dict[tuple[str, str], WholeTensor]:
     """The tensors of a run over all ranks at its first start; of a file alone, those that its manifest states."""
     return whole_tensors(first_manifests(side.path) if side.path.is_dir() else [side.manifest])
+
+
+def _epoch_weights(left: Directory, right: Directory) -> tuple[WeightsDifference, ...]:
+    """The tensors that differ at the end of the first epoch at whose end any does; none if a spec does not ask for weights of epochs."""
+    asked = [(_resolved(side).get("provenance") or {}).get("weights") == "epochs" for side in (left, right)]
+    return weights_differences(epoch_tables(left), epoch_tables(right)) if all(asked) else ()
 
 
 def _numbered(value: Any) -> Any:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from probes.clock import SeriesKey
@@ -100,6 +101,7 @@ class Verdict:
         runs: how many runs were verified.
         signed_by: who signed the anchors, if that was checked.
         weights: digest of the weights at the first start of the run, the same in every layout; empty if it is not known.
+        epoch_weights: the same digest at the end of each epoch that states its weights (`provenance: {weights: epochs}`).
     """
 
     path: str
@@ -112,6 +114,7 @@ class Verdict:
     runs: int = 1
     signed_by: tuple[str, ...] = ()
     weights: str = ""
+    epoch_weights: Mapping[int, str] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
@@ -134,6 +137,7 @@ class Verdict:
             "runs": self.runs,
             "signed_by": list(self.signed_by),
             "weights": self.weights,
+            "epoch_weights": {str(epoch): found for epoch, found in self.epoch_weights.items()},
             "files": [asdict(file) for file in self.files],
             "findings": [finding.as_dict() for finding in self.findings],
         }

@@ -38,6 +38,7 @@ class RunCheck:
 
     Attributes:
         has_ledger: whether there is a ledger.
+        has_weights: whether a file states the weights at the end of its epoch.
     """
 
     def __init__(self, path: Path, sha256: bool) -> None:
@@ -45,6 +46,7 @@ class RunCheck:
         self._directory = path if path.is_dir() else path.parent
         self._ledgers = read_ledgers(self._directory)
         self.has_ledger = bool(self._ledgers)
+        self.has_weights = False
         self._entries = [entry for ledger in self._ledgers for entry in ledger.entries]
         self._lines = {entry.file: entry for entry in self._entries}
         sound = [ledger for ledger in self._ledgers if not ledger.breaches]
@@ -189,6 +191,7 @@ class RunCheck:
         hashing = self._thread.submit(hashes, path, self._sha256) if has_digest or self._sha256 else None
         inspected = verify_file(path, entry.captures if entry else None, self._origins)
         found = _result(hashing)
+        self.has_weights = self.has_weights or inspected.has_weights
         mine = self._origin(entry, inspected, found.blake3)
         mine = [*(one for one in inspected.findings if one.code != "file-root" or not mine), *mine]  # the manifest has the value
         if entry is not None:

@@ -13,8 +13,9 @@ from probes.proof.anchor import checked
 from probes.proof.comparison.replicas import replica_findings
 from probes.proof.finding import Finding, Verdict
 from probes.proof.run_check import RunCheck
+from probes.run_directory.launch.epoch_weights import weights_by_epoch
 from probes.run_directory.launch.whole_weights import weights_at_start
-from probes.run_directory.listing import is_run, run_directories
+from probes.run_directory.listing import Directory, is_run, run_directories
 from probes.run_directory.remote.url import remote_url
 
 
@@ -69,7 +70,11 @@ def _one_run(path: Path, anchors: Sequence[str], sha256: bool) -> Verdict:
         if anchors and not check.has_ledger:
             raise UsageError("`--anchor` needs a run directory with a ledger")
         verdict = check.verdict(anchors)
-    return replace(verdict, weights=weights_at_start(path) or "") if verdict.ok and path.is_dir() else verdict
+        has_weights = check.has_weights
+    if not (verdict.ok and path.is_dir()):
+        return verdict
+    epochs = weights_by_epoch(Directory(path)) if has_weights else {}
+    return replace(verdict, weights=weights_at_start(path) or "", epoch_weights={epoch: found or "" for epoch, found in epochs.items()})
 
 
 def _every_run(path: Path, anchors: Sequence[str], sha256: bool) -> Verdict:

@@ -24,6 +24,7 @@ from probes.progress.loops import with_progress
 from probes.proof.finding import CODES, Finding
 from probes.proof.manifest_check import TEXTS, CheckedOrigins
 from probes.proof.series_check import SeriesDigests, changes, stored_digest_changes
+from probes.run_directory.launch.epoch_weights import tables_of
 from probes.signature import DTYPES
 
 COLUMNS = ("epoch", "microstep", "call", "backward")
@@ -56,6 +57,7 @@ class FileVerification:
         sources: name and SHA-256 of the file beside it that its closing record names; None if absent.
         series: what each series is, as its clocks and shapes give it.
         remarks: whether the closing record has anything that a list of the run shows.
+        has_weights: whether the closing record states the weights at the end of the epoch, tensor by tensor.
     """
 
     name: str
@@ -72,6 +74,7 @@ class FileVerification:
     sources: tuple[str, str] | None = None
     series: list[SeriesOutline] = field(default_factory=list)
     remarks: bool = False
+    has_weights: bool = False
 
 
 def verify_file(path: Path, captures: int | None = None, origins: CheckedOrigins | None = None) -> FileVerification:
@@ -125,6 +128,7 @@ class _FileCheck:
         found.gaps = gaps or []
         found.missing = missing_values(closing.get("accounts"))
         found.sources = _named(closing.get("sources"))
+        found.has_weights = self._weights(closing)
         found.remarks = has_remarks(closing)
         own = set() if self._proof == "proof.v1" else {FILE_ROOT, "order"}
         self._members(file.root, {"captures", *TEXTS, *own}, {"steps"})
@@ -139,6 +143,14 @@ class _FileCheck:
             found.file_root = file.rest(parts)
             if found.file_root.encode() != file.root.content(FILE_ROOT):
                 self._find("file-root", "a text, a sample id, an attribute, a label or the structure changed; the captures did not")
+
+    def _weights(self, closing: dict[str, Any]) -> bool:
+        """Whether a closing record has tables of tensors; checks that its digest follows from them."""
+        try:
+            return tables_of(closing) is not None
+        except ValueError as error:
+            self._find("epoch-root", f"in the closing record, {error}")
+            return False
 
     def refused(self, refused: FileRefused, series: SeriesKey | None = None) -> None:
         """Report that the file, or a series of it, cannot be read."""

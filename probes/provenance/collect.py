@@ -21,11 +21,11 @@ from probes.provenance.environment import environment, generators, machine
 from probes.provenance.modules import are_kept, class_files, module_files, module_records, sources
 from probes.provenance.packages import packages
 from probes.provenance.redact import redacted, redacted_table
-from probes.provenance.weights.record import ModuleTree, devices_of, model_record, weights_digest
+from probes.provenance.weights.record import ModuleTree, devices_of, model_record, weights_now
 from probes.run_directory.manifest import CodeRecord, FileRecord, Identity, Manifest, PluginRecord, SpecRecord, identity
 from probes.spec.load import LoadedSpec
 
-__all__ = ["CollectedProvenance", "Script", "collect", "generators", "this_script", "weights_digest"]
+__all__ = ["CollectedProvenance", "Script", "collect", "generators", "this_script", "weights_now"]
 
 
 class Script(NamedTuple):

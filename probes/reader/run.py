@@ -22,6 +22,7 @@ from probes.reader.series_index import SeriesIndex
 from probes.reader.series_set import listed_html
 from probes.run_directory.attempts import Attempt, ListedFile
 from probes.run_directory.launch.absent import by_ranks, without
+from probes.run_directory.launch.epoch_weights import weights_by_epoch
 from probes.run_directory.launch.whole_weights import weights_at_start
 from probes.run_directory.listing import Directory, is_run, newest_run
 from probes.run_directory.remote.url import remote_url
@@ -135,6 +136,11 @@ class RunReader(SeriesIndex):
     def weights(self) -> str | None:
         """Digest of parameters and buffers at the first start, independent of their layout on ranks; None if a rank does not state it."""
         return weights_at_start(self._directory.path) if self._directory.path.is_dir() else None
+
+    @property
+    def epoch_weights(self) -> dict[int, str | None]:
+        """The same digest at the end of each epoch (`provenance: {weights: epochs}`); None if ranks lack a tensor or differ in it."""
+        return weights_by_epoch(self._directory)
 
     @property
     def spec(self) -> str:

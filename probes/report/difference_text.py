@@ -23,6 +23,7 @@ def text(found: Difference) -> str:
     lines += [f"... and {len(changed) - MANY} more series"] if len(changed) > MANY else []
     lines += [_gap(one) for one in found.gaps[:MANY]]
     lines += [""] if changed or found.gaps else []
+    lines += [*weights_lines(found), ""] if found.weights else []
     differ_in = [*origin_lines(found)]
     if differ_in:
         lines += ["the runs differ in", *(f"  {line}" for line in differ_in[:MANY])]
@@ -30,6 +31,17 @@ def text(found: Difference) -> str:
         lines += [""]
     lines += [line for one in _contradictions(found) for line in (one, "")]
     return "\n".join(map(one_line, [*lines, answer(found)]))
+
+
+def weights_lines(found: Difference) -> Iterator[str]:
+    """Yield the tensors that differ at the end of an epoch."""
+    judged = ", which is not judged within a tolerance" if found.tolerances else ""
+    yield f"weights at the end of epoch {found.weights[0].epoch} differ{judged}"
+    for one in found.weights[:MANY]:
+        where = "" if one.rank is None else f", rank {one.rank}"
+        yield f"  {f'{one.model}:' if one.model else ''}{one.tensor}{where}: {_short(one.a)} | {_short(one.b)}"
+    if len(found.weights) > MANY:
+        yield f"  ... and {len(found.weights) - MANY} more"
 
 
 def origin_lines(found: Difference) -> Iterator[str]:
@@ -110,6 +122,9 @@ def markdown(found: Difference) -> str:
         lines += [f"\n... and {len(changed) - MANY} more series" if len(changed) > MANY else "", ""]
     if found.gaps:
         lines += ["Missing captures:", "", *(f"- {_cell(_gap(one))}" for one in found.gaps[:MANY]), ""]
+    if found.weights:
+        head, *rows = weights_lines(found)
+        lines += [f"{in_markdown(head)}:", "", *(f"- {in_markdown(row.strip())}" for row in rows), ""]
     differences = [one for one in found.origins if not (one.note and found.same)]
     if differences:
         lines += ["The runs differ in:", "", "| what | A | B |", "|---|---|---|"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from functools import cache
 from typing import Any, Literal
 
@@ -96,10 +97,12 @@ class ModelRecord(ManifestRecord):
         tensors = [[one.name, one.role, one.dtype, one.shape, one.trained, one.same_as] for one in self.tensors]
         return blake3_hex(canonical({"modules": modules, "tensors": tensors}))
 
-    @property
-    def weights(self) -> str:
-        """BLAKE3 of the names, dtypes, shapes and digests of all tensors, sorted by name."""
-        return blake3_hex(canonical(sorted([one.name, one.dtype, one.shape, one.digest] for one in self.tensors)))
+
+class WeightsRecord(ManifestRecord):
+    """The tensors of one model at the end of an epoch, in the closing record of its file."""
+
+    name: str = Field(description="Name of the model in the spec; empty if there is only one.")
+    tensors: tuple[TensorRecord, ...] = Field(description="Parameters and buffers, in the order of the tree.")
 
 
 class GitRecord(ManifestRecord):
@@ -251,13 +254,21 @@ def combined(digests: dict[str, str]) -> str:
     return blake3_hex(canonical(digests))
 
 
+def weights_of_models(models: Iterable[ModelRecord | WeightsRecord]) -> str | None:
+    """The digest of the names, dtypes, shapes and digests of all tensors of some models; None if a tensor was not digested."""
+    found = list(models)
+    if any(one.digest is None for model in found for one in model.tensors if one.same_as is None):
+        return None
+    rows = {model.name: sorted([one.name, one.dtype, one.shape, one.digest] for one in model.tensors) for model in found}
+    return combined({name: blake3_hex(canonical(of)) for name, of in rows.items()})
+
+
 def identity(manifest: Manifest) -> Identity:
     """The identity that follows from the rest of a manifest; weights are null if a tensor was not digested."""
-    whole = all(one.digest is not None for model in manifest.models for one in model.tensors if one.same_as is None)
     return Identity(
         spec=manifest.spec.identity,
         structure=combined({model.name: model.structure for model in manifest.models}),
-        weights=combined({model.name: model.weights for model in manifest.models}) if whole else None,
+        weights=weights_of_models(manifest.models),
         code=manifest.code.digest,
         environment=manifest.environment.digest,
     )

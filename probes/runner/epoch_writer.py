@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Hashable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,7 +13,7 @@ from probes.hooks.capture.account import LOSSES, Account
 from probes.hooks.capture.accumulator import Accumulator, LastClock
 from probes.hooks.capture.run_state import CaptureWriter, RunState, StepState
 from probes.plan import Plan
-from probes.provenance.collect import generators, weights_digest
+from probes.provenance.collect import generators, weights_now
 from probes.provenance.surroundings import Surroundings
 from probes.run_directory.ledger import SealedFileInfo
 from probes.run_directory.sealer_process import SealFailure
@@ -24,7 +23,6 @@ from probes.runner.disk_space import DiskSpace
 from probes.runner.failures import Failures
 from probes.runner.sink_sessions import RunFacts, SinkSessions
 from probes.runner.watch.loader_watch import loader_watch
-from probes.tensors import NotCapturable
 
 QUIET = (*LOSSES, "functorch", "no optimizer step")  # reported when it happened, or of interest to the program only
 
@@ -316,8 +314,7 @@ class EpochWriter:
         if self.sinks.judge.rules:
             found["rules"] = [verdict.as_dict() for verdict in self.sinks.judge.verdicts]
         if self.plan.loaded.spec.provenance.weights == "epochs":
-            with suppress(NotCapturable):  # a parameter without bytes, such as a lazy one that was never called
-                found["weights"] = weights_digest(self.live.trees)
+            found |= weights_now(self.live.trees)
         return found
 
 

@@ -152,7 +152,7 @@ class Provenance(SpecPart):
 
     weights: Annotated[
         Literal["never", "start", "epochs"],
-        Field(description="when to compute digests of the weights: never, at the start, or at the start and after each epoch"),
+        Field(description="when to compute digests of the weights: never, at the start, or at the start and the end of each epoch"),
     ] = "start"
 
 

@@ -172,6 +172,8 @@ def _closing(file: Path) -> bytes:
         "environment": {"first_step": {"a": 1}, "end": {}},
     }
     found |= {"loaders": [{"dataset": {"class": "a.B", "of": [{"class": "c"}]}, "seed": 1}], "trigger": {"events": []}, "weights": None}
+    row = {"name": "w", "role": "parameter", "dtype": "float32", "shape": [2, 2], "trained": True, "sum": "0" * 32}
+    found["models"] = [{"name": "", "tensors": [row | {"sharding": {"placements": ["S(0)"], "mesh_shape": [2], "coordinate": [0]}}]}]
     found["accounts"] = [{"probe": "a", "target": "b", "value": "output", "lost": [["output", "limit", 1, ""]], "skipped": {"limit": 1}}]
     return json.dumps(found).encode()
 
@@ -185,7 +187,7 @@ def _read_closing(room: Path, good: Path, content: bytes) -> object:
         del file["closing"]
         file.create_dataset("closing", data=np.bytes_(content))
     found = verify_file(path), open_run(path)
-    return found, found[1].missing, found[1].verdicts, blocks(verify(path)), diff(path, good / path.name).origins
+    return found, found[1].missing, found[1].verdicts, found[1].epoch_weights, blocks(verify(path)), diff(path, good / path.name).origins
 
 
 def _chunk(file: Path) -> tuple[str, bytes]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -99,6 +99,7 @@ def write_run(
     rank: int | None = None,
     world: int = 2,
     segment: int = 0,
+    closing: Mapping[str, Any] | None = None,
 ) -> str:
     """Write and seal a run, or the part of one rank; returns the head of its ledger."""
     path.mkdir(parents=True, exist_ok=True)
@@ -110,16 +111,25 @@ def write_run(
         of_rank = "" if rank is None else f".rank-{rank:04d}"
         cut = f".s{segment:04d}" if segment else ""
         name = path / f"epoch-{epoch:04d}{suffix}{cut}{of_rank}.journal"
-        _journal(
-            name, epoch, attempt, segment, [changed for one in source(epoch) if (changed := change(one, epoch))], found, gaps, complete
-        )
+        ones = [changed for one in source(epoch) if (changed := change(one, epoch))]
+        _journal(name, epoch, attempt, segment, ones, found, gaps, complete, closing or {})
         if seals:
             seal(name, path, {"compression": compression})
     ledger = "ledger.jsonl" if rank is None else f"ledger.rank-{rank:04d}.jsonl"
     return Ledger(path / ledger).head if seals else ""
 
 
-def _journal(path: Path, epoch: int, attempt: int, segment: int, ones: list[One], origin: Manifest, gaps: bool, complete: bool) -> None:
+def _journal(
+    path: Path,
+    epoch: int,
+    attempt: int,
+    segment: int,
+    ones: list[One],
+    origin: Manifest,
+    gaps: bool,
+    complete: bool,
+    closing: Mapping[str, Any],
+) -> None:
     head = {
         "run_id": origin.run_id,
         "epoch": epoch,
@@ -141,7 +151,7 @@ def _journal(path: Path, epoch: int, attempt: int, segment: int, ones: list[One]
             annex["gaps"] = [["acts", "fc9", "output", phase, "never called", 1]]
         journal.commit(phase, step, (4 * epoch if phase == "train" else epoch) + step, annex)
     reason = CONTINUED if segment else "interrupted"
-    journal.end(complete, "" if complete else reason, {"steps": {"train": 4}})
+    journal.end(complete, "" if complete else reason, {"steps": {"train": 4}, **closing})
     journal.close()
 
 

@@ -153,6 +153,27 @@ class GapDifference:
     b: int
 
 
+@dataclass(frozen=True)
+class WeightsDifference:
+    """A parameter or buffer whose content differs at the end of an epoch.
+
+    Attributes:
+        epoch: number of the first epoch at whose end any tensor differs.
+        model: name of the model; empty if there is only one.
+        tensor: name of the tensor.
+        rank: the first rank whose part differs; None if the tensors were compared over all ranks.
+        a: its digest, or sum over all ranks, in the first run.
+        b: the same in the second.
+    """
+
+    epoch: int
+    model: str
+    tensor: str
+    rank: int | None
+    a: str
+    b: str
+
+
 @dataclass(frozen=True, repr=False)
 class Difference:
     """The difference of two runs.
@@ -165,6 +186,7 @@ class Difference:
         gaps: what the runs say they lack, if they do not agree.
         origins: in what the provenance differs, likely causes first.
         tolerances: the tolerances used, by dtype; dtypes without one were compared bit for bit.
+        weights: the tensors that differ at the end of the first epoch at whose end any does, if both runs state their weights.
     """
 
     a: str
@@ -174,18 +196,20 @@ class Difference:
     gaps: tuple[GapDifference, ...] = ()
     origins: tuple[ProvenanceDifference, ...] = ()
     tolerances: dict[str, dict[str, float]] = field(default_factory=dict)
+    weights: tuple[WeightsDifference, ...] = ()
 
     @property
     def verdict(self) -> str:
         """`same`, `different`, or `incomparable` if nothing could be compared that differs."""
         total = self.counts
-        if total["different"] or total["missing"] or total["extra"] or self.gaps:
+        weights = self.weights and not self.tolerances  # digests know no tolerance
+        if total["different"] or total["missing"] or total["extra"] or self.gaps or weights:
             return "different" if total["compared"] else "incomparable"
         return "incomparable" if total["incomparable"] or not total["compared"] else "same"
 
     @property
     def same(self) -> bool:
-        """Whether both hold the same captures: bit for bit, within the tolerances, or by the recorded digests if those were compared."""
+        """Whether captures are the same (bit for bit, within the tolerances, or by digest if those were compared), and weights."""
         return self.verdict == "same"
 
     @property
@@ -207,6 +231,7 @@ class Difference:
             "first": divergence_dict(self.first),
             "tolerances": self.tolerances,
             "gaps": [plain(asdict(one) | {"key": one.key}) for one in self.gaps],
+            "weights": [asdict(one) for one in self.weights],
             "origins": [asdict(one) for one in self.origins],
             "series": [one.as_dict() for one in self.series],
         }

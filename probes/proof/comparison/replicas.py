@@ -16,9 +16,12 @@ from probes.clock import SeriesKey
 from probes.proof.finding import Finding
 from probes.reader.ranks.full import Coordinate, sharding_of
 from probes.run_directory.attempts import ListedFile
+from probes.run_directory.launch.epoch_weights import EpochTables, epoch_tables
 from probes.run_directory.listing import Directory
+from probes.run_directory.manifest import TensorRecord
 
 LOCAL = ("increment", "accumulated")  # stages of a gradient at which each rank has its own gradient
+MOST_NAMED = 16
 TIMES = ["epoch", "step", "microstep", "call", "backward"]
 
 
@@ -39,6 +42,8 @@ class _Replica:
 def replica_findings(path: Path) -> Iterator[Finding]:
     """A finding for the first step at which a parameter, its gradient or its state differs between ranks that have the same part of it.
 
+    Where nothing captured differs in an epoch, the weights that ranks state at its end are compared.
+
     A parameter that is not distributed is the same on every rank; of a DTensor those ranks have the same part whose coordinates differ
     only in replicated dimensions of the mesh.
 
@@ -52,11 +57,16 @@ def replica_findings(path: Path) -> Iterator[Finding]:
     epochs: dict[int, list[ListedFile]] = defaultdict(list)
     for entry in directory.current:
         epochs[entry.epoch].append(entry)
-    for _, files in sorted(epochs.items()):
+    tables = {one.epoch: one for one in epoch_tables(directory)}
+    for epoch, files in sorted(epochs.items()):
         found = [*_of_epoch(directory, files)]
         if found:
             first = min(found, key=lambda one: one.steps or (0, 0))
             yield from sorted((one for one in found if one.steps == first.steps), key=lambda one: str(one.series))
+            return
+        at_end = [*_at_end(tables[epoch])] if epoch in tables else []
+        yield from at_end[:MOST_NAMED]
+        if at_end:
             return
 
 
@@ -76,6 +86,36 @@ def _of_epoch(directory: Directory, files: list[ListedFile]) -> Iterator[Finding
         if found:
             ranks = [one.entry.rank for one, step in steps.items() if step == min(found)]
             yield _finding(key, reference.entry, ranks, min(found))
+
+
+def _at_end(tables: EpochTables) -> Iterator[Finding]:
+    """The parameters that differ at the end of an epoch; buffers, such as those of batch normalization, are each rank's own."""
+    parts: dict[tuple[str, str, object], dict[int, str | None]] = defaultdict(dict)
+    for rank, models in sorted(tables.ranks.items()):
+        for table in models:
+            for row in table.tensors:
+                if row.role == "parameter" and row.same_as is None:
+                    parts[table.name, row.name, _same_part_of_row(row)][rank] = row.digest
+    for (model, name, _), digests in parts.items():
+        first = next(iter(digests))
+        ranks = [rank for rank, digest in digests.items() if digest != digests[first]]
+        if ranks:
+            words = f"parameter `{f'{model}:' if model else ''}{name}` on {_named(ranks)} differs from rank {first}"
+            message = f"{words} at the end of epoch {tables.epoch}, and nothing captured differs before"
+            yield Finding("replicas-differ", tables.files[first], message)
+
+
+def _same_part_of_row(row: TensorRecord) -> object:
+    """The coordinates that ranks with the same part of a tensor share, as a table states them."""
+    found = row.sharding
+    if found is None:
+        return None
+    return tuple(at for at, placement in zip(found.coordinate, found.placements, strict=False) if placement != "R")
+
+
+def _named(ranks: list[int]) -> str:
+    more = f" and {len(ranks) - 8} more" if len(ranks) > 8 else ""
+    return f"{'rank' if len(ranks) == 1 else 'ranks'} {', '.join(map(str, ranks[:8]))}{more}"
 
 
 def _same_part(attrs: Mapping[str, Any]) -> Coordinate | None:
@@ -102,7 +142,6 @@ def _first_difference(one: _Replica, other: _Replica) -> int | None:
 
 
 def _finding(key: SeriesKey, first: ListedFile, ranks: list[int], step: int) -> Finding:
-    named = ", ".join(map(str, ranks[:8])) + (f" and {len(ranks) - 8} more" if len(ranks) > 8 else "")
-    words = f"`{key.leaf}` of `{key.target}` (probe `{key.probe}`) on {'rank' if len(ranks) == 1 else 'ranks'} {named}"
+    words = f"`{key.leaf}` of `{key.target}` (probe `{key.probe}`) on {_named(ranks)}"
     message = f"{words} differs from rank {first.rank} for the first time in epoch {first.epoch}, step {step}"
     return Finding("replicas-differ", first.name, message, key, (step, step))

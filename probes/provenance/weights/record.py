@@ -15,7 +15,14 @@ from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from probes.digest import Hasher
 from probes.provenance.weights.element_sum import Places, element_sum, part_places, whole_places
 from probes.run_directory.launch.whole_weights import sum_text
-from probes.run_directory.manifest import ModelRecord, ModuleRecord, ShardingRecord, TensorRecord, combined
+from probes.run_directory.manifest import (
+    ModelRecord,
+    ModuleRecord,
+    ShardingRecord,
+    TensorRecord,
+    WeightsRecord,
+    weights_of_models,
+)
 from probes.tensors import DTYPE_NAMES, NotCapturable, local, placement_name
 
 _PIECE_BYTES = 64 << 20
@@ -67,39 +74,38 @@ def _pieces(dense: Tensor) -> Iterator[Tensor]:
         yield flat[start : start + step].cpu()
 
 
-def model_record(name: str, tree: ModuleTree, digests: bool, unknown: dict[str, str], sums: bool = True) -> ModelRecord:
+def model_record(name: str, tree: ModuleTree, digests: bool, unknown: dict[str, str]) -> ModelRecord:
     """Class, module tree and tensors of a model.
 
     Args:
         name: the model's name in the spec.
         tree: its modules; `_parameters` and `_buffers` are read directly, so no parametrization is computed.
-        digests: whether to hash what is in the tensors.
+        digests: whether to hash and sum up what is in the tensors.
         unknown: takes what could not be found out, and why.
-        sums: whether to sum up what is hashed, too.
     """
     modules: list[ModuleRecord] = []
     first: dict[int, str] = {}
     for path, node in tree.nodes.items():
         met = first.setdefault(id(node.module), path)
         modules.append(ModuleRecord(path=path, type=type_name(node.module), same_as=met if met != path else None))
-    tensors = tuple(_tensor_record(digests, sums, unknown, *found) for found in _tensors(tree))
+    tensors = tuple(_tensor_record(digests, unknown, *found) for found in _tensors(tree))
     return ModelRecord(name=name, type=modules[0].type, modules=tuple(modules), tensors=tensors)
 
 
-def weights_digest(trees: Mapping[str, ModuleTree]) -> str:
-    """BLAKE3 of all parameters and buffers of the models as they are now, the same digest as the manifest's at the start.
+def weights_now(trees: Mapping[str, ModuleTree]) -> dict[str, Any]:
+    """The parameters and buffers of the models as they are now, for a closing record.
 
-    Raises:
-        NotCapturable: a tensor has no bytes.
+    Returns:
+        `models`, a table of tensors for each, and `weights`, the same digest as the manifest's at the start; it is left out if a tensor
+        has no bytes.
     """
-    found: dict[str, str] = {}
-    for name, tree in trees.items():
-        unknown: dict[str, str] = {}
-        record = model_record(name, tree, True, unknown, sums=False)
-        for place, reason in unknown.items():
-            raise NotCapturable("no data", f"`{place}`: {reason}")
-        found[name] = record.weights
-    return combined(found)
+    tables = [
+        WeightsRecord.model_construct(name=name, tensors=tuple(_tensor_record(True, {}, *found) for found in _tensors(tree)))
+        for name, tree in trees.items()
+    ]
+    whole = weights_of_models(tables)
+    models = [table.model_dump(mode="json", exclude_none=True) for table in tables]
+    return {"models": models, **({"weights": whole} if whole is not None else {})}
 
 
 def type_name(module: Module) -> str:
@@ -119,9 +125,7 @@ def _tensors(tree: ModuleTree) -> Iterator[tuple[str, str, Tensor, str | None]]:
                     yield name, role, tensor, met if met != name else None
 
 
-def _tensor_record(
-    digests: bool, sums: bool, unknown: dict[str, str], name: str, role: str, tensor: Tensor, met: str | None
-) -> TensorRecord:
+def _tensor_record(digests: bool, unknown: dict[str, str], name: str, role: str, tensor: Tensor, met: str | None) -> TensorRecord:
     digest = summed = None
     sharding = _sharding(tensor)
     lazy = isinstance(tensor, UninitializedParameter | UninitializedBuffer)
@@ -129,7 +133,7 @@ def _tensor_record(
         try:
             dense = local(tensor)
             digest = _digest(dense)
-            summed = _sum(dense, tensor, sharding) if sums else None
+            summed = _sum(dense, tensor, sharding)
         except NotCapturable as error:
             unknown[f"weights.{name}"] = str(error)
     if lazy:

@@ -155,6 +155,12 @@ function checkRoots(about, gaps, closing, manifest, rows, captures) {
   const facts = Object.fromEntries(['spec', 'structure', 'weights', 'code', 'environment'].map((name) => [name, identity.get(name) ?? null]));
   const weights = closing.get('weights') ?? null;
   if (weights !== null && weights !== '') facts.weights = weights;
+  if (closing.get('models') ?? null) {
+    const whole = closing.get('models').every((model) => model.get('tensors').every((one) => one.has('digest') || one.has('same_as')));
+    const rows = (model) => model.get('tensors').map((one) => ['name', 'dtype', 'shape', 'digest'].map((key) => one.get(key) ?? null));
+    const tables = new Map(closing.get('models').map((model) => [model.get('name'), hex(form(sorted(rows(model))))]));
+    require(weights === (whole ? hex(form(tables)) : null), 'the weights at the end of the epoch');
+  }
   facts.counts = { captures, steps: closing.get('steps') ?? null };
   facts.captures_root = about.get('captures_root');
   facts.complete = number(about, 'complete') !== 0;
