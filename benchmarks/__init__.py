@@ -1,1 +1,1 @@
-"""What looking costs: measured by turns, against what a user would otherwise write."""
+"""The costs of captures, measured alternately with what a user would write by hand."""

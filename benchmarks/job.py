@@ -1,7 +1,7 @@
 """A whole training job with and without probes: wall time to the last sealed file.
 
 An encoder of BERT's shape (6 layers, width 384, batch 8 by 64 tokens) is trained for 3 epochs; all six layer outputs are
-captured at every step, as they are or as `stats`. The variants run by turns. The examples run as their users would start them.
+captured at every step, as they are or as `stats`. The variants alternate. The examples run as their users would start them.
 """
 
 from __future__ import annotations

@@ -87,7 +87,7 @@ def _machine(machine: dict[str, str]) -> str:
     known = ", ".join(f"{name} {value}" for name, value in machine.items() if name not in ("date", "cpu"))
     return (
         f"Measured on {machine['date']} on {machine['cpu']}; {known}; one torch thread, CPU only. A number without a unit is a "
-        "ratio: the variants run by turns in one process, and `median` is the median over the turns. A goal is met if the interval reaches "
+        "ratio: the variants alternate in one process, and `median` is the median over the turns. A goal is met if the interval reaches "
         "it. `expected` is the estimate before the first measurement."
     )
 

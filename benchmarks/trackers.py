@@ -1,7 +1,7 @@
 """What each sink for small captures adds to a step of a training, by wall time, and what its run waits for at the end.
 
 Ten layers with `stats` give 100 numbers in a step of about 28 ms on one core. Blocks of steps with the sink and blocks with capture
-files alone run by turns in one process; the process that sends has another core. `python -m benchmarks trackers` measures the kinds
+files only alternate in one process; the process that sends has another core. `python -m benchmarks trackers` measures the kinds
 whose packages are installed; MLflow with a server if the whole package is.
 """
 

@@ -1,4 +1,4 @@
-"""Timings that mean something on a machine that drifts: variants by turns, ratios within a turn, medians with an interval."""
+"""Timings on a machine whose speed changes: variants alternate, ratios are taken within a turn, medians have an interval."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Usage: python benchmarks/verify.py [DIRECTORY]
 
-All of it by turns, over a warm cache; the median of the ratios within a turn is printed. 1 is as fast as reading and hashing
+All variants alternate, over a warm cache; the median of the ratios within a turn is printed. 1 is as fast as reading and hashing
 once. `content`: a file without its ledger, each capture against its digest. `whole`: with the ledger, so that the file is
 hashed as a whole too. Then the memory of `verify`, and of `diff` of two runs that differ everywhere.
 """

@@ -42,9 +42,9 @@ CASES = (
         ("SIGKILL of the sealer", "SIGKILL of probes recover", "SIGSEGV", "SIGSTOP", "recover while"),
     ),
     Case(
-        "a program of any kind is killed again and again, or lacks descriptors, a temporary folder or a steady clock; "
+        "a program is killed repeatedly, or has no free file descriptors, no temporary folder or a clock that jumps; "
         "each time it is started with the same command, and recovered in between",
-        "one process owns the directory at a time; every committed step of every attempt is there once and whole",
+        "one process owns the directory at a time; every committed step of every attempt is stored exactly once and is complete",
         ("generated programs",),
     ),
     Case(

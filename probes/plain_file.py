@@ -130,7 +130,7 @@ def _integer(digits: str) -> int:
 def _finite(digits: str) -> float:
     number = float(digits)
     if not math.isfinite(number):  # `1e999`, which no canonical JSON can have
-        raise ValueError(f"`{digits[:20]}` is no finite number")
+        raise ValueError(f"`{digits[:20]}` is not a finite number")
     return number
 
 

@@ -40,7 +40,8 @@ def watch(context: click.Context, run: Path | None, patterns: tuple[str, ...], i
     """Follow RUN while another process writes it: step, captures and bytes a second, last numbers, events, disk space.
 
     Without RUN, the run in ./runs that was begun last. The run is only read: nothing is locked or written. Ctrl-C ends it with exit code 0,
-    as the end of the run does; if the process of the run has gone without sealing its journals, or files are damaged, the exit code is 1.
+    as the end of the run does; if the process of the run
+    has ended and left unsealed journals, or files are damaged, the exit code is 1.
     Into a pipe or a file, print one line for each check that finds something new.
     """
     followed = FollowedRun(_meant(run, once))

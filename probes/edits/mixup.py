@@ -60,7 +60,7 @@ class Mixup(PlacedEdit):
             found = context.given[self.permutation["given"]]
             whole = not (found.is_floating_point() or found.is_complex() or found.dtype is torch.bool)
             if not whole or not torch.equal(found.flatten().sort().values.long(), torch.arange(count)):
-                raise SignatureError(f"`{self.permutation['given']}` is no permutation of the {count} samples of the batch")
+                raise SignatureError(f"`{self.permutation['given']}` is not a permutation of the {count} samples of the batch")
             return found.long()
 
         def apply(value: Tensor, generator: Generator) -> tuple[Tensor, dict[str, Tensor]]:

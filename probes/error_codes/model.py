@@ -211,7 +211,7 @@ MODEL: dict[str, Code] = {
         ),
     ),
     "rule-judged-nothing": Code(
-        "No capture has a target, leaf and number that the rule names, or captures are too large to judge.",
+        "No capture has a target, leaf and number that the rule names, or captures are too large to check.",
         advice=(
             "Compare the names in the rule with those that `probes ls RUN` lists, and the number with the labels of the series, "
             "such as `std` of `stats`."

@@ -25,7 +25,7 @@ PROOF: dict[str, Code] = {
         "The file, the ledger or the manifest has a format that this release does not know.",
         advice=(
             "A later release of torch-probes wrote it: install that release or a newer one (`pip install -U torch-probes`), and "
-            "verify again. Nothing is said of its content."
+            "verify again. The content was not checked."
         ),
     ),
     "damaged": Code(
@@ -42,8 +42,8 @@ PROOF: dict[str, Code] = {
     "trailing-bytes": Code(
         "Bytes were appended to the file.",
         advice=(
-            "The first part is the sealed file; what was appended is read by nobody, and may be anything. A transfer may have "
-            f"appended to a file that was there. {COPY}"
+            "The first part is the sealed file; readers ignore the appended bytes. A transfer may have appended to an "
+            f"existing file. {COPY}"
         ),
     ),
     "file-changed": Code(
@@ -65,7 +65,7 @@ PROOF: dict[str, Code] = {
         "Captures were removed from a series.",
         advice=(
             "Captures that the digest of the series covers are not there: a program rewrote the series without them, or somebody "
-            f"cut them out. It is no gap of the recording; those are in the list of gaps. {COPY}"
+            f"removed them. They are not gaps of the recording; those are in the list of gaps. {COPY}"
         ),
     ),
     "step-added": Code(
@@ -75,8 +75,8 @@ PROOF: dict[str, Code] = {
     "clock-edited": Code(
         "The name of a series, or the clock or the shape of its captures changed; the bytes did not change.",
         advice=(
-            "The values are those that were sealed, but at another step, call or shape, or under another name: whoever compares or "
-            f"averages over steps is misled. {COPY}"
+            "The values are those that were sealed, but at another step, call or shape, or under another name, so a "
+            f"comparison or an average over steps would be wrong. {COPY}"
         ),
     ),
     "dtype-changed": Code(
@@ -86,8 +86,8 @@ PROOF: dict[str, Code] = {
     "digest-edited": Code(
         "A digest stored in the file changed; the data that it covers did not change.",
         advice=(
-            "The captures are covered by the root of the file and are as sealed; only a digest beside them is wrong, so that "
-            f"findings and `probes diff --by-digest` would be misled. {COPY}"
+            "The captures are covered by the root of the file and are as sealed; only a stored digest is wrong, so "
+            f"findings and `probes diff --by-digest` would be wrong too. {COPY}"
         ),
     ),
     "attribute-edited": Code(
@@ -115,29 +115,27 @@ PROOF: dict[str, Code] = {
     "gaps-edited": Code(
         "The list of gaps (captures that were due but are missing) changed.",
         advice=(
-            "The list says which captures are missing, and why. Who shortens it hides that captures are missing; who adds to it "
-            f"excuses captures that were taken out. {COPY}"
+            "The list states which captures are missing, and why. A shorter list hides missing captures; a longer list gives a "
+            f"false reason for captures that were removed. {COPY}"
         ),
     ),
     "captures-root": Code(
         "The series and gaps of the file differ from those that were sealed.",
         advice=(
-            "Each series agrees with its own digest, but together they are not what was sealed: a series or a gap was added, taken "
-            f"out, or replaced with its digests. {COPY}"
+            "Each series agrees with its own digest, but together they are not what was sealed: a series or a gap was added, "
+            f"removed, or replaced with its digests. {COPY}"
         ),
     ),
     "epoch-root": Code(
         "The data about the end of the epoch (closing record) or its origin (manifest) changed.",
         advice=(
-            "The captures are as sealed, but not what is said of them: how the epoch ended, its counters, or which spec, code, "
+            "The captures are as sealed, but the data about them changed: how the epoch ended, its counters, or which spec, code, "
             f"model and environment made them. {COPY}"
         ),
     ),
     "file-root": Code(
         "A text, a sample id, an attribute, a label or the structure of the file changed; the captures did not.",
-        advice=(
-            f"What reading programs show beside the values changed, such as labels of axes, sample ids, or the text of the spec. {COPY}"
-        ),
+        advice=(f"Texts that readers show with the values changed, such as labels of axes, sample ids, or the text of the spec. {COPY}"),
     ),
     "spec-edited": Code(
         "The spec in the file differs from the spec of the run.",
@@ -162,8 +160,8 @@ PROOF: dict[str, Code] = {
         advice=f"The sources that are kept next to the run are not those that the program imported; do not run them. {COPY}",
     ),
     "algorithm": Code(
-        "The file names another digest algorithm than BLAKE3; it may be weaker.",
-        advice=f"A forger may name a digest that is easy to meet. Files of torch-probes have BLAKE3 only. {COPY}",
+        "The file names a digest algorithm other than BLAKE3; it may be weaker.",
+        advice=f"A forger may name an algorithm whose digests are easy to forge. Files of torch-probes use BLAKE3 only. {COPY}",
     ),
     "external-link": Code(
         "The file contains a link to another file.",
@@ -189,7 +187,7 @@ PROOF: dict[str, Code] = {
     "unknown-filter": Code(
         "The file needs a filter that is not allowed.",
         advice=(
-            "A filter is a program that decompresses; another one than those of capture files would have to be loaded as a plug-in. "
+            "A filter is a program that decompresses; a filter that capture files do not use must be loaded as a plug-in. "
             "It was not read. No release writes such a file."
         ),
     ),
@@ -203,8 +201,8 @@ PROOF: dict[str, Code] = {
     "file-missing": Code(
         "A file that the ledger lists is missing.",
         advice=(
-            "It was deleted, or not copied. Copy it from the machine that recorded the run; a file with another content is found. Without "
-            "it, the epoch is not proven."
+            "It was deleted, or not copied. Copy it from the machine that recorded the run; `probes verify` detects a file with "
+            "another content. Without it, the epoch is not proven."
         ),
     ),
     "file-unlisted": Code(
@@ -224,14 +222,14 @@ PROOF: dict[str, Code] = {
     "ledger-missing": Code(
         "Sealed files exist, but no ledger.",
         advice=(
-            "`ledger.jsonl` was deleted, or not copied. Each file can be verified alone, but nothing then shows that none is "
-            "missing or exchanged."
+            "`ledger.jsonl` was deleted, or not copied. Each file can be verified alone, but then nothing shows whether a file "
+            "is missing or exchanged."
         ),
     ),
     "ledger-edited": Code(
         "A line of the ledger changed.",
         advice=(
-            "A line states something else than its file or than the hash in the line after it. Who edits a line can hide an attempt "
+            "A line does not agree with its file, or with the hash in the line after it. An edited line can hide an attempt "
             f"or an incomplete epoch. {COPY}"
         ),
     ),
@@ -241,10 +239,10 @@ PROOF: dict[str, Code] = {
     ),
     "ledger-line-missing": Code(
         "A line was removed from the ledger.",
-        advice=f"A line has the hash of one that is not there: somebody took it out, together with its file or to replace it. {COPY}",
+        advice=f"A line has the hash of a line that is missing: somebody removed it, together with its file or to replace it. {COPY}",
     ),
     "ledger-misplaced": Code(
-        "A line of the ledger is of another ledger, or states another epoch, attempt, segment or rank than its file name.",
+        "A line of the ledger belongs to another ledger, or its epoch, attempt, segment or rank differs from its file name.",
         advice=f"A line was copied from the ledger of another rank or run, or its file was renamed. {COPY}",
     ),
     "launch-differs": Code(
@@ -265,8 +263,8 @@ PROOF: dict[str, Code] = {
     "not-regular": Code(
         "A link, a directory, a device or a pipe has the name of a file of the run.",
         advice=(
-            "A run contains regular files only; what a link or a pipe leads to is not read. Copy the run with links replaced by "
-            "files (`cp -rL`), if you trust what they lead to."
+            "A run contains regular files only; the target of a link or a pipe is not read. Copy the run with links replaced by "
+            "files (`cp -rL`), if you trust their targets."
         ),
     ),
     "oversized": Code(
@@ -276,8 +274,8 @@ PROOF: dict[str, Code] = {
     "anchor-replaced": Code(
         "A file of a complete epoch that the anchor covers is replaced by a file of a later attempt that no anchor covers.",
         advice=(
-            "A run that is resumed never records a complete epoch again, so somebody replaced it. The anchored file may still be "
-            "there: the finding names it."
+            "A run that is resumed never records a complete epoch again, so somebody replaced it. The anchored file may still "
+            "exist: the finding names it."
         ),
     ),
     "anchor-uncovered": Code(
@@ -294,19 +292,19 @@ PROOF: dict[str, Code] = {
     "unsealed": Code(
         "The epoch is still a journal and cannot be verified; `probes recover` seals the journal of a killed run.",
         advice=(
-            "The run is still going on, or was killed before the epoch was sealed. Wait for its end, or seal with `probes recover "
+            "The run has not ended yet, or was killed before the epoch was sealed. Wait for its end, or seal with `probes recover "
             "RUN`, then verify."
         ),
     ),
     "nothing": Code(
         "The directory or file contains nothing to verify.",
         advice=(
-            "The run was killed before its first epoch ended, captured nothing, or the directory is another one. `probes ls` lists runs."
+            "The run was killed before its first epoch ended, captured nothing, or this is the wrong directory. `probes ls` lists runs."
         ),
     ),
     "crashed": Code(
         "The child process that read the file crashed.",
-        advice=f"A file that makes the HDF5 library crash is damaged, or made to do that. Nothing of it is proven. {COPY}",
+        advice=f"A file that crashes the HDF5 library is damaged or malicious. Nothing in it is proven. {COPY}",
     ),
     "incomplete": Code(
         "note: the epoch ended early, and the file says so.",
@@ -318,20 +316,20 @@ PROOF: dict[str, Code] = {
     "gaps": Code(
         "note: captures that were due are missing, and the file gives the reason.",
         advice=(
-            "The finding names the reason, such as no gradient in a step, or a limit. The values that are there are proven. If the "
-            "gap is no surprise, nothing is to be done; else change the spec and record again."
+            "The finding names the reason, such as no gradient in a step, or a limit. The stored values are proven. If you "
+            "expected the gap, do nothing; otherwise change the spec and record again."
         ),
     ),
     "proof-v1": Code(
         "note: the file was sealed by an earlier release, and no ledger lists it: its digests do not cover attributes of "
-        "datasets, sample ids, the closing record, nor what of the manifest does not enter its identity.",
+        "datasets, sample ids, the closing record, or the parts of the manifest that are not in its identity.",
         advice="Verify it in its run directory: there the ledger has a hash of the whole file.",
     ),
     "unconfined": Code(
         "note: the kernel cannot keep the child of `--untrusted` from writing files, or from the network.",
         advice=(
             "The file was read in a child with limits, but without that protection. On Linux it needs Landlock (kernel 5.13) and "
-            "seccomp. For a file that you fear, use a machine that you can throw away."
+            "seccomp. For a file that may be malicious, use a machine that you can delete afterwards."
         ),
     ),
     "manifest-uncovered": Code(
@@ -339,7 +337,7 @@ PROOF: dict[str, Code] = {
         advice="Nothing was captured by that start, so nothing depends on what the manifest says; do not rely on it.",
     ),
     "uncovered": Code(
-        "note: a file in the run directory that is no part of the proof; no digest covers it.",
+        "note: a file in the run directory is not part of the proof; no digest covers it.",
         advice=(
             "You may have put it there (a plot, notes), or somebody else: nothing shows that it belongs to the run. Captures do not "
             "depend on it."
@@ -351,7 +349,7 @@ PROOF: dict[str, Code] = {
     ),
     "ledger-grown": Code(
         "note: lines were added to the ledger since the anchor was taken.",
-        advice="The run went on after the anchor was taken. What was anchored is as it was; take a new anchor for the rest.",
+        advice="The run continued after the anchor was taken. The anchored files did not change; take a new anchor for the others.",
     ),
     "anchor-resumed": Code(
         "note: the anchor covers an epoch that was not complete, and since then the run was resumed and recorded that epoch again.",

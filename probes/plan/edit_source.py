@@ -74,7 +74,7 @@ def _given(draft: ProbeDraft, name: str, place: tuple[str, ...] = ("edit", "from
     try:
         found = tensor_of(draft.given[name])
     except (TypeError, ValueError, RuntimeError) as error:
-        draft.refuse("edit-source", f"`{name}` is no tensor: {error}", "give a tensor, an array or a number", *place)
+        draft.refuse("edit-source", f"`{name}` is not a tensor: {error}", "give a tensor, an array or a number", *place)
         return None, ""
     return found, digest_of(found)
 

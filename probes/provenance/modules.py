@@ -84,7 +84,7 @@ def sources(files: Mapping[str, Path], unknown: dict[str, str]) -> bytes:
     """
     made, left_out = _zipped(tuple((name, *_state(path)) for name, path in files.items() if path.is_file()))
     if left_out:
-        unknown["code.sources"] = f"{left_out} of {len(files)} files are no Python source, or too large to be kept; their digests are"
+        unknown["code.sources"] = f"{left_out} of {len(files)} files are not Python sources, or are too large to keep; their digests are"
     return made
 
 

@@ -86,7 +86,7 @@ def _claims(verdict: Verdict) -> Iterator[tuple[str, str, str]]:
     yield "Every captured value, its step and its series are as when the file was sealed.", holds(INSIDE), listed
     yield "Spec, models, code and environment are those that the run recorded.", holds(ORIGIN), "the epoch root and the manifest"
     if verdict.alone:
-        yield "No file is missing, added or exchanged.", NO, "there is no ledger beside the file"
+        yield "No file is missing, added or exchanged.", NO, "there is no ledger next to the file"
     else:
         yield "No file is missing, added or exchanged.", holds(CHAIN), "the ledger: each line has the hash of a file and of the line before"
     yield "Every other byte of the files is as when they were sealed.", YES if verdict.ok else NO, _cover(verdict)
@@ -145,7 +145,10 @@ def _limits(verdict: Verdict) -> Iterator[tuple[str, str]]:
             yield f"What `{finding.file}` says.", "The start that wrote it sealed no file, and only files have a copy that digests cover."
     uncovered = [finding.file for finding in verdict.findings if finding.code == "uncovered"]
     if uncovered:
-        yield f"What other files in the directory say: {', '.join(uncovered)}.", "They are no part of the proof: no digest covers them."
+        yield (
+            f"The content of other files in the directory: {', '.join(uncovered)}.",
+            "They are not part of the proof: no digest covers them.",
+        )
     yield "Secrets that were masked.", "Where a text has `***`, its digest is of the masked text."
     if any(finding.code in ("gaps", "incomplete", "superseded") for finding in verdict.findings):
         yield "That every capture that was due is there.", "The files say themselves what is missing; see the notes."

@@ -111,7 +111,9 @@ class GitRecord(ManifestRecord):
     commit: str = Field(description="Hash of the commit.")
     branch: str | None = Field(description="Name of the branch; null if none is checked out.")
     dirty: bool = Field(description="Whether a tracked file differs from the commit.")
-    diff: FileRecord | None = Field(default=None, description="The difference, saved beside the manifest, secrets in it written `***`.")
+    diff: FileRecord | None = Field(
+        default=None, description="The difference, saved next to the manifest; secrets in it are written `***`."
+    )
     untracked: tuple[str, ...] = Field(default=(), description="Python files that git does not know, at most 100.")
 
 
@@ -132,7 +134,9 @@ class CodeRecord(ManifestRecord):
     modules: tuple[FileRecord, ...] | None = Field(
         default=None, description="Files of imported modules that no installed package has, by name; null in runs that did not look."
     )
-    sources: FileRecord | None = Field(default=None, description="Zip file of their sources beside the manifest, secrets written `***`.")
+    sources: FileRecord | None = Field(
+        default=None, description="Zip file of their sources next to the manifest; secrets are written `***`."
+    )
 
     @property
     def digest(self) -> str:

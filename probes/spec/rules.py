@@ -16,20 +16,20 @@ class Rule(SpecPart):
     """A bound of captured numbers. A number that is NaN is out of every bound."""
 
     about: Annotated[str, Field(description="description for readers")] = ""
-    probe: Annotated[Name, Field(description="name of the probe whose captures are judged")]
+    probe: Annotated[Name, Field(description="name of the probe whose captures are checked")]
     targets: Annotated[Patterns, Field(description="paths or globs of its targets; default: all")] = ()
     leaves: Annotated[Patterns, Field(description="paths or globs of its leaves, such as output.0; default: all")] = ()
     number: Annotated[
         str | None,
         Field(
             min_length=1,
-            description="label of the numbers that are judged, such as zeros of `stats`, or the kind of the transform that makes a single "
+            description="label of the numbers to check, such as zeros of `stats`, or the kind of the transform that makes a single "
             "number, such as norm; default: every number of a capture",
         ),
     ] = None
     divided_by: Annotated[
         str | None,
-        Field(min_length=1, description="label of the number to divide by, such as count; where it is 0, nothing is judged"),
+        Field(min_length=1, description="label of the number to divide by, such as count; where it is 0, nothing is checked"),
     ] = None
     above: Annotated[float | None, Field(description="a number above this is out of bounds")] = None
     at_least: Annotated[float | None, Field(description="a number of at least this is out of bounds")] = None

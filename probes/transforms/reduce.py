@@ -60,7 +60,7 @@ class Reduce(Transform):
         signature.require(TAKEN[self.op], f"for `op: {self.op}` put a cast to float32 before it")
         left = signature.without(self.dims).replace(dtype=self._dtype(signature))
         if self.op in ("max", "min") and signature.dtype not in FLOATS and signature.nbytes == 0 and left.nbytes != 0:
-            raise SignatureError(f"there is no {self.op} of no elements, and `{signature.dtype}` has no NaN to say so")
+            raise SignatureError(f"`{self.op}` of zero elements does not exist, and `{signature.dtype}` has no NaN for this case")
         return left
 
     def begin(self, signature: Signature) -> TransformFn:
@@ -111,7 +111,7 @@ def _or_nan(function: Callable[..., Tensor], axes: tuple[int, ...]) -> Transform
         if all(tensor.shape[axis] for axis in axes):
             return function(tensor, dim=axes)
         if not tensor.is_floating_point():
-            raise SignatureError(f"there is no largest or smallest of no elements, and {tensor.dtype} has no NaN to say so")
+            raise SignatureError(f"the largest or smallest of zero elements does not exist, and {tensor.dtype} has no NaN for this case")
         return tensor.sum(axes) + float("nan")
 
     return work

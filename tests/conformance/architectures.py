@@ -55,7 +55,7 @@ CONFIGURATIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "bart": ("encoder and decoder, shared embeddings", {**WIDTH, **DECODER, "max_position_embeddings": 32}),
     "vit": ("images", {**SMALL, **IMAGE}),
     "swin": (
-        "shifted windows, outputs beside the loss",
+        "shifted windows, outputs in addition to the loss",
         {**IMAGE, "patch_size": 4, "embed_dim": 8, "depths": [1, 2], "num_heads": [2, 2], "window_size": 4},
     ),
     "resnet": ("in-place ReLU, `+=`, batch norm", STAGES),

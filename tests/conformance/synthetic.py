@@ -244,7 +244,7 @@ def case(name: str, about: str, build: Any, batch: Any = flat, loop: Any = train
 
 
 CASES = [
-    case("in-place, 2-D", "an in-place ReLU and `+=` behind a layer", lambda: Net(in_place, a=linear(), b=linear())),
+    case("in-place, 2-D", "an in-place ReLU and `+=` after a layer", lambda: Net(in_place, a=linear(), b=linear())),
     case("in-place, 3-D", "the same where the layer returns a view", lambda: Net(in_place, a=linear(), b=linear()), deep),
     case("dense block", "the output of a norm rewritten by an in-place ReLU", dense_block),
     case("shared module", "one module under two names, called three times", shared),

@@ -90,7 +90,7 @@ def test_names_that_are_missing_misspelt_or_unused_are_refused(tmp_path: Path) -
     assert "did you mean `directon`?" in str(caught.value)
     with pytest.raises(UsageError, match="the spec takes no tensor `other`"):
         probes.attach(model, steer(), out=tmp_path / "b", given={"direction": 1.0, "other": 1.0})
-    with pytest.raises(PlanError, match="`direction` is no tensor"):
+    with pytest.raises(PlanError, match="`direction` is not a tensor"):
         probes.attach(model, steer(), out=tmp_path / "c", given={"direction": "left"})
     with pytest.raises(SpecError, match="exactly one of the three"):
         probes.load(steer(**{"from": {"given": "direction", "file": "x.npy"}}))

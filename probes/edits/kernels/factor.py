@@ -21,7 +21,7 @@ def _factor(value: Any) -> Any:
     if is_given(value) or (isinstance(value, int | float) and not isinstance(value, bool)):
         return float(value) if isinstance(value, int) else value
     shown = f"`{value}`" if isinstance(value, str | int | float) else "this"
-    raise PydanticCustomError("factor", "{shown} is no factor", {"shown": shown, "hint": "write a number, or {given: NAME}"})
+    raise PydanticCustomError("factor", "{shown} is not a factor", {"shown": shown, "hint": "write a number, or {given: NAME}"})
 
 
 GIVEN_SCHEMA = {"type": "object", "properties": {"given": {"type": "string"}}, "required": ["given"], "additionalProperties": False}

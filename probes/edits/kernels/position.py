@@ -39,7 +39,7 @@ def _position(value: Any) -> Any:
     ):
         return value
     shown = f"`{value}`" if isinstance(value, str | int | float) else "this"
-    raise PydanticCustomError("position", "{shown} is no position along an axis", {"shown": shown, "hint": HINT})
+    raise PydanticCustomError("position", "{shown} is not a position along an axis", {"shown": shown, "hint": HINT})
 
 
 def _is_whole(value: Any) -> bool:

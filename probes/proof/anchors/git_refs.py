@@ -83,7 +83,7 @@ def _of_tag(ref: str, run_id: str, repository: Path, signers: Signers | None) ->
     text = git(repository, "for-each-ref", "--format=%(objecttype) %(contents:subject)", ref)
     kind, _, subject = text.partition(b" ")
     if kind != b"tag" or len(text) > LARGEST:
-        raise FileRefused("not-an-anchor", f"the tag `{name}` has no message of its own, so it is no anchor")
+        raise FileRefused("not-an-anchor", f"the tag `{name}` has no message, so it is not an anchor")
     anchor = parsed(subject.strip(), f"the tag {name}").of(run_id, f"the tag {name}")
     if _tag(run_id, anchor.head) != name:
         raise FileRefused("not-an-anchor", f"the tag `{name}` has the head {anchor.head[:16]}: it was moved or renamed")

@@ -62,7 +62,7 @@ def signature_beside(path: Path) -> bytes:
     """
     place = Path(f"{path}.sig")
     if not place.is_file():
-        raise FileRefused("not-signed", f'"{path}" has no signature beside it: there is no "{place}"')
+        raise FileRefused("not-signed", f'"{path}" has no signature: the file "{place}" does not exist')
     return read_plain(place, LARGEST_SIGNATURE)
 
 

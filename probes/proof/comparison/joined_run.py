@@ -216,7 +216,7 @@ def require_modules(fusion: Fusion, names: Iterable[MappedName], series: Iterabl
         if not any(name.matches(target) for target in targets):
             hint = nearest(name.path, sorted(known))
             run = "first" if first else "second"
-            raise fusion.source.wrong(name.at, f"`{name.path}` is no module of the {run} run" + (f"; {hint}" if hint else ""))
+            raise fusion.source.wrong(name.at, f"`{name.path}` is not a module of the {run} run" + (f"; {hint}" if hint else ""))
 
 
 def joined(

@@ -152,7 +152,7 @@ def _options(source: MapText, start: int, text: str) -> dict[str, int]:
         name, equals, value = (part.strip() for part in option.partition("="))
         if name not in OPTIONS:
             hint = nearest(name, OPTIONS) or "the options are `dim` and `groups`"
-            raise source.wrong(start, f"`{name}` is no option of a fusion; {hint}")
+            raise source.wrong(start, f"`{name}` is not an option of a fusion; {hint}")
         if not equals or not re.fullmatch(r"-?[0-9]{1,4}", value):
             raise source.wrong(start, f"`{name}` takes a number, such as `{name}={1 if name == 'dim' else 12}`, not `{value}`")
         if name in found:

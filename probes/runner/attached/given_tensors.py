@@ -64,7 +64,7 @@ def _read(name: str, value: Any) -> Tensor:
     try:
         return tensor_of(value)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise UsageError(f"`{name}` is no tensor: {error}") from None
+        raise UsageError(f"`{name}` is not a tensor: {error}") from None
 
 
 def _row(tensor: Tensor) -> dict[str, Any]:

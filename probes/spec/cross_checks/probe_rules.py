@@ -124,7 +124,7 @@ def _operations_of_modules(probe: Probe) -> Faults:
     for index, text in readable(probe.values):
         path = ValuePath.parse(text)
         if path.root not in OPERATION_ROOTS and path.root != LOOP:
-            message = f"`{path}` is no value of an operation; allowed: {', '.join(f'`{root}`' for root in OPERATION_ROOTS)}"
+            message = f"`{path}` is not a value of an operation; allowed: {', '.join(f'`{root}`' for root in OPERATION_ROOTS)}"
             yield Fault("value-and-place", message, ("values", index), "remove `ops`, or write two probes")
 
 

@@ -22,7 +22,7 @@ def _probe_with_numbers(spec: Spec, rule: Rule) -> Faults:
         return
     reason = "is disabled" if not probe.enabled else "has an `edit`, and stores no numbers" if is_given(probe, "edit") else ""
     if not reason and is_given(probe.when, "trigger"):
-        reason = "has a `trigger`, so its numbers wait in memory and are not judged"
+        reason = "has a `trigger`, so its numbers wait in memory and are not checked"
     if reason:
         yield Fault("no-effect", f"the rule has no effect: probe `{rule.probe}` {reason}", ("probe",), "name another probe")
 

@@ -159,7 +159,7 @@ def test_a_permutation_that_the_program_gives_mixes_the_samples_and_is_digested(
 def test_what_is_no_permutation_of_the_batch_stops_training(partners: list[float]) -> None:
     model = Net()
     edit = {"kind": "mixup", "lam": 0.25, "permutation": {"given": "partners"}}
-    with pytest.raises(EditError, match="`partners` is no permutation of the 3 samples of the batch"):
+    with pytest.raises(EditError, match="`partners` is not a permutation of the 3 samples of the batch"):
         probes_run(model, edit, partners)
 
 

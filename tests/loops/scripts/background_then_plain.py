@@ -6,7 +6,7 @@ train: [3, 5, 2]
 says: ["10 optimizer steps, 10 batches in 4 passes"]
 table:
   step: one batch of either loader
-  epoch: one pass; the first one over the second loader belongs to the last over the first
+  epoch: one pass; the first pass over the second loader belongs to the last epoch of the first loader
 why: Two loaders in turn are one epoch; a call is on the batch that the loop itself has pulled, where the other thread has come to its end.
 """
 

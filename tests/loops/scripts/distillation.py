@@ -14,7 +14,7 @@ cases:
     eval: []
     says: []
 table:
-  step: "`train`: one batch; `eval`: one batch for which the teacher is asked"
+  step: "`train`: one batch; `eval`: one batch for which the teacher is called"
   epoch: one pass in which the captured model trains
   phase: "the teacher's `train`, then `eval` under `no_grad`"
 why: >

@@ -6,7 +6,7 @@ train: [2, 2]
 eval: [1, 1]
 table:
   step: one batch
-  epoch: one pass; the last is complete, since its batches came to their end
+  epoch: one pass; the last is complete, since all of its batches were used
   phase: "`train`, and `eval` for the validation"
 why: An epoch that is left after its last batch is complete.
 """

@@ -16,7 +16,7 @@ cases:
     model: d
     train: [[3, 3, 3], [3, 3, 3]]
 table:
-  step: one batch, whatever is done with it after the generator's optimizer has stepped
+  step: one batch, with everything that is done with it after the step of the generator's optimizer
   microstep: each call of the model, here 0 for the discriminator's batch and 1 for its own
   epoch: one pass
   phase: "`train`"

@@ -5,7 +5,7 @@ captured: Net
 train: [3, 3]
 table:
   step: one batch
-  epoch: one `for` over the loader, though its workers never start again
+  epoch: one `for` over the loader, although its workers never start again
 why: Any loader whose `__iter__` the loop calls counts, whatever it wraps.
 """
 

@@ -7,7 +7,7 @@ train: [3, 3]
 eval: [4, 2]
 table:
   step: "`train`: one batch; `eval`: one batch of the validation loader, the sanity check's too"
-  microstep: always 0; the module's `net` is what is called
+  microstep: always 0; the loop calls the module's `net`
   epoch: one pass; the sanity check belongs to the first
   phase: "`train` and `eval`"
 why: Calls before the first pass belong to the first epoch. The root's `training` gives the phase, though it is never called.

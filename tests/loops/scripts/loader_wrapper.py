@@ -4,7 +4,7 @@ group: loaders
 captured: Net
 train: [4, 4]
 table:
-  step: one batch, though the next one was pulled before it is used
+  step: one batch, although the wrapper gets the next one before this one is used
   epoch: one pass
 why: >
   The wrapper pulls a batch ahead, so each pull comes before the optimizer step of the batch before, and the last batch follows no pull.

@@ -4,7 +4,7 @@ group: endings
 captured: Net
 train: [[1, 2, 1], [1, 2, 1]]
 table:
-  step: what lies between two optimizer steps, so the skipped batch belongs to the step after it
+  step: the batches between two optimizer steps, so the skipped batch belongs to the step after it
   microstep: 0 the skipped batch, 1 the one that was used
   epoch: one pass
 why: Nothing raised; a batch without an optimizer step cannot be told from accumulation.

@@ -7,7 +7,7 @@ eval: [4, 4, 0, 0]
 table:
   step: "`train`: one minibatch; `eval`: one action"
   epoch: one pass over the rollout's loader, so two for each rollout
-  phase: "`train`; acting is `eval`, and belongs to the pass before it"
+  phase: "`train`; the rollout is `eval`, and belongs to the pass before it"
 why: >
   Each pass over a training loader is an epoch. The second rollout comes after the second pass, before anything shows that another epoch
   begins, so it is in epoch 1.

@@ -6,7 +6,7 @@ train: [[2, 2, 2, 2], [2, 2, 2, 2]]
 table:
   step: one labelled batch and the unlabelled one
   microstep: 0 labelled, 1 unlabelled
-  epoch: one pass over the labelled loader, whatever the other does
+  epoch: one pass over the labelled loader; passes of the other do not count
 why: >
   The unlabelled loader begins anew in the middle of the loop. The epoch belongs to the loader that began it: while that pass goes on,
   another loader that begins anew ends nothing.

@@ -5,7 +5,7 @@ captured: Net
 train: [[2, 2, 2], [2, 2, 2]]
 table:
   step: one batch
-  microstep: 0 before the climb, 1 after it
+  microstep: 0 before the ascent step, 1 after it
   epoch: one pass
 why: A step ends at the first pull after an optimizer step.
 """

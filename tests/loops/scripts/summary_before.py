@@ -6,7 +6,7 @@ train: [2, 2]
 eval: [1, 0]
 table:
   step: "`train`: one batch; `eval`: the call for the table"
-  epoch: one pass; the call for the table belongs to the first
+  epoch: one pass; the call for the table belongs to the first epoch
   phase: "`eval`, then `train`"
 why: Calls before the first pass belong to the first epoch.
 """

@@ -7,7 +7,7 @@ eval: [1, 1]
 table:
   step: one batch
   epoch: one call of `train_one_epoch`
-  phase: "`train`, and `eval` for the validation of the model; that of its EMA is another instance's"
+  phase: "`train`, and `eval` for the validation of the model; the EMA is another instance, whose validation is not captured"
 why: The base rule.
 """
 

@@ -6,7 +6,7 @@ train: [3, 3, 3, 3]
 eval: [3, 2, 2, 2]
 table:
   step: one batch
-  epoch: one pass over the loader, in whatever thread
+  epoch: one pass over the loader, in any thread
   phase: "`train`; `eval` for the look and for the validation"
 why: The loop runs in the thread whose training calls an optimizer steps; the main one has only looked.
 """

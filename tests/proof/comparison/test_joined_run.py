@@ -109,8 +109,8 @@ def test_one_projection_is_compared_with_the_three_that_it_is_made_of(tmp_path: 
     assert compared(one, three, f"@{file}").verdict == "same"
     file.write_text("# layers\nh.0.qkv = h.0.q + h.0.kk + h.0.v\n")
     for text, message in {
-        f"@{file}": r'names.txt":2:19: `h.0.kk` is no module of the second run; did you mean `h.0.k`\?',
-        "h.*.qvk=h.*.q+h.*.k+h.*.v": r"character 1: `h.\*.qvk` is no module of the first run; did you mean",
+        f"@{file}": r'names.txt":2:19: `h.0.kk` is not a module of the second run; did you mean `h.0.k`\?',
+        "h.*.qvk=h.*.q+h.*.k+h.*.v": r"character 1: `h.\*.qvk` is not a module of the first run; did you mean",
         "h.0.qkv=h.0.q+h.0.k+h.0.v[groups=3]": "character 9: .* have the shapes .*, not joined along axis [02] in 3 groups",
         "h.0.qkv:output=h.0.q+h.0.k+h.0.v:output[dim=3]": "character 41: .* has 3 axes, and no axis 3",
     }.items():
@@ -126,7 +126,7 @@ def test_one_projection_is_compared_with_the_three_that_it_is_made_of(tmp_path: 
         ("a=b[dim=0]", "character 4: no side has several modules"),
         ("a=b++c", "character 5: a module path is missing"),
         ("a=b+c..d", "character 5: `c..d` is not a module path"),
-        ("a=b+c[dims=0]", "character 7: `dims` is no option of a fusion; did you mean `dim`?"),
+        ("a=b+c[dims=0]", "character 7: `dims` is not an option of a fusion; did you mean `dim`?"),
         ("a=b+c[dim=0,groups=x]", "character 13: `groups` takes a number, such as `groups=12`, not `x`"),
         ("a=b+c[groups=0]", "character 7: `groups` is at least 1"),
         ("a=b+c[dim=0,dim=1]", "character 13: `dim` is given twice"),
