@@ -17,8 +17,9 @@ except ImportError:  # not defined on every system
     fcntl = None  # type: ignore[assignment]  # a module or None
 
 LARGEST_TEXT = 256 << 20
-UNPACKED_FREE = 4 << 30  # what a file may unpack to in any case, in bytes
-UNPACKED_RATIO = 256  # and how many bytes more for each byte that it takes on the disk
+UNPACKED_FREE = 4 << 30  # what a file may hold or unpack to in any case, in bytes
+HOLES_RATIO = 256  # and how many bytes more for each byte that it takes on the disk, if the rest are holes
+CONSTANT_RATIO = 4096  # and if it is compressed: a chunk of one value takes 92 bytes of a sealed file for 256 KiB, a ratio of 2,850
 UNPACK_ALL = "PROBES_UNPACK_ALL"
 STANDARD = 2  # the descriptors up to here are those of stdin, stdout and stderr
 DEEPEST = 64
@@ -49,9 +50,9 @@ def regular(path: Path, *, follow: bool = False) -> int:
     return descriptor
 
 
-def most_unpacked(stored: int) -> float:
+def most_unpacked(stored: int, ratio: int) -> float:
     """How many bytes may be read of a file that stores so many: a few kilobytes can unpack to terabytes, which nobody would wait for."""
-    return float("inf") if os.environ.get(UNPACK_ALL) else UNPACKED_FREE + UNPACKED_RATIO * stored
+    return float("inf") if os.environ.get(UNPACK_ALL) else UNPACKED_FREE + ratio * stored
 
 
 def refuse_holes(path: Path, count: int) -> None:
@@ -66,7 +67,7 @@ def refuse_holes(path: Path, count: int) -> None:
     """
     about = path.stat()
     stored = getattr(about, "st_blocks", about.st_size) * 512
-    if count <= most_unpacked(stored) or not hasattr(os, "SEEK_HOLE"):
+    if count <= most_unpacked(stored, HOLES_RATIO) or not hasattr(os, "SEEK_HOLE"):
         return
     with path.open("rb", buffering=0) as file:
         if file.seek(0, os.SEEK_HOLE) < count:  # else the file system knows of no holes, and `st_blocks` says nothing

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from probes.capture_file.codecs import FILTERS, ChunkFilter, decode
 from probes.errors import FileRefused
-from probes.plain_file import UNPACK_ALL, most_unpacked
+from probes.plain_file import CONSTANT_RATIO, UNPACK_ALL, most_unpacked
 
 LARGEST = 1 << 62
 LARGEST_CHUNK = 1 << 20  # four times what the format allows
@@ -79,7 +79,7 @@ class StoredBytes:
         self._unpacked += count
         if not name.endswith("/values") and count > COLUMN_FREE + COLUMN_RATIO * stored:
             raise FileRefused("shape-bomb", f'"{name}" of "{self._path}" unpacks from {stored} to {count} bytes')
-        if self._unpacked > most_unpacked(self._size):
+        if self._unpacked > most_unpacked(self._size, CONSTANT_RATIO):
             message = f'"{self._path}" has {self._size} bytes and unpacks to {self._unpacked} and more'
             raise FileRefused("shape-bomb", f"{message}; {UNPACK_ALL}=1 in the environment reads it, if you trust who made it")
 
@@ -132,6 +132,8 @@ class ChunkedArray:
         self._storage = storage
         self._filters = filters
         self._chunk = storage.chunk
+        self._latest: tuple[bytes, int] = (b"", 0)
+        self._latest_decoded: Elements = np.empty(0, self.dtype)
 
     def elements(self, start: int, stop: int) -> Elements:
         """Elements in C order, flat; fresh memory."""
@@ -160,11 +162,14 @@ class ChunkedArray:
 
     def _decoded(self, corner: tuple[int, ...]) -> Elements:
         raw, skipped = self._storage.raw_chunk(tuple(at // step for at, step in zip(corner, self._chunk, strict=True)))
+        if (raw, skipped) == self._latest:  # the chunks of a constant value, of which a small file can have thousands
+            return self._latest_decoded
         size = prod(self._chunk) * self.dtype.itemsize
         data = decode(raw, [f for index, f in enumerate(self._filters) if not skipped >> index & 1], size)
         if len(data) != size:
             raise self._storage.refuse("damaged", f"has a chunk of {len(data)} bytes instead of {size}")
-        return np.frombuffer(data, self.dtype).reshape(self._chunk)
+        self._latest, self._latest_decoded = (raw, skipped), np.frombuffer(data, self.dtype).reshape(self._chunk)
+        return self._latest_decoded
 
 
 class DatasetStorage:

@@ -237,10 +237,15 @@ class RunCheck:
     def _line(self, entry: LedgerLine, found: FileVerification) -> Iterator[Finding]:
         """Check a ledger line against a file with its hash: a difference means that the line was edited."""
         facts = {name: found.attributes.get(name) for name in FACTS}
-        facts |= {"captures": found.captures, "complete": bool(found.attributes.get("complete"))}
-        facts |= {"segment": found.attributes.get("segment") or None, "bytes": (self._directory / entry.file).stat().st_size}
+        facts |= {"complete": bool(found.attributes.get("complete")), "segment": found.attributes.get("segment") or None}
+        facts |= {"bytes": (self._directory / entry.file).stat().st_size}
+        if not found.unread:
+            facts["captures"] = found.captures
+        if not found.attributes:
+            return  # nothing of it can be read
         wrong = sorted(name for name, value in facts.items() if getattr(entry, name) != value)
-        wrong += self._outline(entry, found) if entry.format != EARLIER and entry.file in self._rows else []
+        if not found.unread and entry.format != EARLIER and entry.file in self._rows:
+            wrong += self._outline(entry, found)
         before = self._lines.get(entry.supersedes or "")
         if entry.supersedes is not None and (before is None or not _replaces(entry, before)):
             wrong.append("supersedes")

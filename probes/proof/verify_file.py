@@ -58,6 +58,7 @@ class FileVerification:
         series: what each series is, as its clocks and shapes give it.
         remarks: whether the closing record has anything that a list of the run shows.
         has_weights: whether the closing record states the weights at the end of the epoch, tensor by tensor.
+        unread: whether the file, or a series of it, cannot be read; `captures`, `series` and `remarks` then are of what was read.
     """
 
     name: str
@@ -75,6 +76,7 @@ class FileVerification:
     series: list[SeriesOutline] = field(default_factory=list)
     remarks: bool = False
     has_weights: bool = False
+    unread: bool = False
 
 
 def verify_file(path: Path, captures: int | None = None, origins: CheckedOrigins | None = None) -> FileVerification:
@@ -154,6 +156,7 @@ class _FileCheck:
 
     def refused(self, refused: FileRefused, series: SeriesKey | None = None) -> None:
         """Report that the file, or a series of it, cannot be read."""
+        self._found.unread = True
         code = refused.code if refused.code in CODES else "damaged"
         self._find(code, str(refused).partition(": ")[2], series)
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-import zlib
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
+import torch
+import zstandard
 
 import probes
 from probes import plain_file
+from probes.capture_file.codecs import ZSTD
 from probes.capture_file.hdf5_read import open_file
 from probes.capture_file.hdf5_storage import SLACK, StoredBytes
 from probes.errors import FileRefused
@@ -29,10 +31,10 @@ def refusal(path: Path, name: str = "values") -> str:
 def chunked(path: Path, count: int, chunk: int) -> Path:
     """A file whose values are so many chunks of zeros, of so many bytes each."""
     handmade.write(path)
-    packed = zlib.compress(bytes(chunk))
+    packed = zstandard.compress(bytes(chunk))  # deflate needs at least a byte for each thousand
     with h5py.File(path, "r+") as file:
         del file[VALUES]
-        values = file.create_dataset(VALUES, (count * chunk,), "u1", chunks=(chunk,), compression="gzip")
+        values = file.create_dataset(VALUES, (count * chunk,), "u1", chunks=(chunk,), compression=ZSTD, allow_unknown_filter=True)
         for number in range(count):
             values.id.write_direct_chunk((number * chunk,), packed)
     return path
@@ -65,6 +67,38 @@ def test_chunks_that_unpack_to_far_more_than_the_file_has_are_refused_unless_a_p
     assert not read.elements(0, 1 << 21).any()
 
 
+@pytest.mark.parametrize("compression", ["zstd", "blosc2"])
+def test_captures_of_one_value_are_read_however_well_they_compress(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compression: str
+) -> None:
+    monkeypatch.setattr(plain_file, "UNPACKED_FREE", 0)
+    model = torch.nn.Sequential(torch.nn.Identity())
+    spec = {
+        "version": 1,
+        "probes": {"mask": {"hook": "forward", "modules": ["0"]}},
+        "sinks": {"file": {"kind": "hdf5", "compression": compression}},
+    }
+    with probes.attach(model, spec, out=tmp_path / "run"):
+        for _ in range(2):
+            model(torch.ones(8, 4096, 4096, dtype=torch.bool))
+    assert (tmp_path / "run" / "epoch-0000.h5").stat().st_size < 1 << 20
+    assert probes.verify(tmp_path / "run").ok
+    assert probes.diff(tmp_path / "run", tmp_path / "run").same
+
+
+def test_a_refused_file_does_not_say_that_its_line_in_the_ledger_was_edited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = torch.nn.Sequential(torch.nn.Identity())
+    spec = {
+        "version": 1,
+        "probes": {"a": {"hook": "forward", "modules": ["0"]}},
+        "sinks": {"file": {"kind": "hdf5", "compression": "gzip"}},
+    }
+    with probes.attach(model, spec, out=tmp_path / "run"):
+        model(torch.zeros(1 << 20))
+    monkeypatch.setattr(plain_file, "UNPACKED_FREE", -(1 << 40))
+    assert [finding.code for finding in probes.verify(tmp_path / "run").findings] == ["shape-bomb"]
+
+
 def test_many_chunks_take_time_that_grows_with_their_number(tmp_path: Path) -> None:
     path = chunked(tmp_path / "epoch-0000.h5", 20_000, 1)
     started = time.process_time()
@@ -79,7 +113,7 @@ def test_a_chunk_that_the_index_lists_twice_and_another_never_is_refused(tmp_pat
         offsets = [file[VALUES].id.get_chunk_info(number).chunk_offset[0] for number in range(4)]
     assert offsets == [0, 4096, 8192, 12288]
     content = path.read_bytes()
-    head = np.array([len(zlib.compress(bytes(4096))), 0], "<u4").tobytes()  # size of the chunk, and filters that it was stored without
+    head = np.array([len(zstandard.compress(bytes(4096))), 0], "<u4").tobytes()  # size of the chunk, and filters that it was stored without
     third, second = (head + np.array([place, 0], "<u8").tobytes() for place in (8192, 4096))
     assert content.count(third) == 1
     path.write_bytes(content.replace(third, second))
