@@ -113,7 +113,26 @@ def launch_worlds(run: Path, manifests: dict[str, Any]) -> dict[int, int]:
     return worlds
 
 
-def check_launches(manifests: dict[str, Any], listed: set[str], launched: dict[int, int]) -> None:
+def ended_ranks(run: Path) -> dict[tuple[int, int], int]:
+    """The last epoch (or -1) of the ranks whose note states the head of their ledger as it was at their end, by attempt and rank."""
+    found = {}
+    for path in run.glob("end*.json"):
+        named = re.fullmatch(r"end(?:\.a([1-9][0-9]*))?\.rank-([0-9]{4,10})\.json", path.name)
+        if named and named[1] != "1" and f"{int(named[2]):04d}" == named[2]:
+            attempt, ledger = int(named[1] or 1), run / f"ledger.rank-{named[2]}.jsonl"
+            lines = [line for line in ledger.read_bytes().split(b"\n")[:-1] if line] if ledger.exists() else []
+            before = [line for line in lines if json.loads(line)["attempt"] <= attempt]
+            try:
+                stated = json.loads(regular(path))
+            except ValueError:
+                continue
+            if isinstance(stated, dict) and stated.get("head") == (digest(before[-1]) if before else ""):
+                of_attempt = [one["epoch"] for one in map(json.loads, before) if one["attempt"] == attempt]
+                found[attempt, int(named[2])] = max(of_attempt, default=-1)
+    return found
+
+
+def check_launches(manifests: dict[str, Any], listed: set[str], launched: dict[int, int], ended: dict[tuple[int, int], int]) -> None:
     """Every start has the manifests of all its ranks, and files of no other ranks; one that was killed early sealed nothing."""
     worlds: dict[int, int] = {}
     for name, manifest in manifests.items():
@@ -126,7 +145,10 @@ def check_launches(manifests: dict[str, Any], listed: set[str], launched: dict[i
         sealed = any(place(name)["attempt"] == start for name in listed)
         require(
             (launched and not sealed)
-            or all(f"run{again}{f'.rank-{rank:04d}' if rank else ''}.json" in manifests for rank in range(min(world, 9999))),
+            or all(
+                f"run{again}{f'.rank-{rank:04d}' if rank else ''}.json" in manifests or ended.get((start, rank)) == -1
+                for rank in range(min(world, 9999))
+            ),
             "a rank",
         )
     for stated in map(place, listed):
@@ -137,10 +159,13 @@ def check_launches(manifests: dict[str, Any], listed: set[str], launched: dict[i
 def check_run(run: Path) -> None:
     named = [path for path in run.glob("run*.json") if re.fullmatch(r"run(\.a[0-9]+)?(\.rank-[0-9]{4,})?\.json", path.name)]
     manifests = {path.name: manifest_of(path) for path in named}
-    manifest = manifests["run.json"]
+    zero = (place(entry["file"]) for ledger in run.glob("ledger.rank-0000.jsonl") for entry in check_ledger(ledger))
+    without = [*run.glob("launch*.json")] and not any(one["attempt"] == 1 for one in zero)  # rank 0 came late, or called no model
+    manifest = manifests["run.json"] if not without else manifests.get("run.json") or manifests[min(manifests)]
     for other in manifests.values():
         require([part(other, name) for name in SHARED] == [part(manifest, name) for name in SHARED], "manifests of one run")
-    require(hashlib.sha256(regular(run / "spec.yaml")).hexdigest() == manifest["spec"]["sha256"], "spec.yaml")
+    if "run.json" in manifests:  # rank 0 writes the spec
+        require(hashlib.sha256(regular(run / "spec.yaml")).hexdigest() == manifest["spec"]["sha256"], "spec.yaml")
     diff = (manifest["code"]["git"] or {}).get("diff")
     if diff and "code.git.diff" not in manifest["unknown"]:
         require(hashlib.sha256((run / diff["name"]).read_bytes()).hexdigest() == diff["sha256"], diff["name"])
@@ -152,6 +177,7 @@ def check_run(run: Path) -> None:
     ends: dict[Any, int] = {}
     ranks: dict[int, dict[int, bool]] = {}
     worlds: dict[int, int] = {}
+    attempts: dict[int, int] = {}
     started = {int((re.search(r"\.a(\d+)", name) or [0, 1])[1]): one["environment"]["world"] for name, one in manifests.items()}
     for ledger in sorted(path for path in run.glob("ledger*.jsonl") if re.fullmatch(r"ledger(\.rank-\d{4,})?\.jsonl", path.name)):
         for entry in check_ledger(ledger):
@@ -166,12 +192,16 @@ def check_run(run: Path) -> None:
             of_epoch = ranks.setdefault(entry["epoch"], {})
             of_epoch[entry["rank"]] = of_epoch.get(entry["rank"], False) or entry["complete"]
             worlds[entry["epoch"]] = max(worlds.get(entry["epoch"], 1), started.get(entry["attempt"], 1))
+            attempts[entry["epoch"]] = max(attempts.get(entry["epoch"], 1), entry["attempt"])
             check_file(run / entry["file"], entry, manifests)
+    ended = ended_ranks(run)
     for epoch, of_epoch in ranks.items():
-        require(len(of_epoch) >= min(worlds[epoch], 9999) or not all(of_epoch.values()), "every rank has a file of a complete epoch")
+        before = sum(rank not in of_epoch and last < epoch for (attempt, rank), last in ended.items() if attempt == attempts[epoch])
+        whole = len(of_epoch) + before >= min(worlds[epoch], 9999)
+        require(whole or not all(of_epoch.values()), "every rank has a file of a complete epoch")
     check_segments(places, ends)
     require(listed, "no file was sealed")
-    check_launches(manifests, listed, launch_worlds(run, manifests))
+    check_launches(manifests, listed, launch_worlds(run, manifests), ended)
     require({path.name for path in run.glob("epoch-*.h5")} == listed, "files and ledger differ")
     require(not list(run.glob("epoch-*.journal")), "an epoch is not sealed")
 

@@ -17,6 +17,7 @@ from probes.plain_file import plain_object, read_plain
 from probes.proof.finding import Finding
 from probes.run_directory.file_name import manifest_files, manifest_name
 from probes.run_directory.launch.absent import by_ranks, without
+from probes.run_directory.launch.end_note import Ended, ended_ranks
 from probes.run_directory.launch.launch_file import launch_name
 from probes.run_directory.ledger import current
 from probes.run_directory.ledger_lines import LedgerLine
@@ -50,7 +51,7 @@ class StartCheck:
         for name in names if first else ():
             if _run_of(self.manifests[name]) != _run_of(first):
                 self._find("manifest-edited", name, "is the manifest of another run than `run.json`")
-        self.findings += _launches(self.manifests, entries, worlds)
+        self.findings += _launches(self.manifests, entries, worlds, ended_ranks(directory, entries))
 
     def _read(self, name: str) -> dict[str, Any]:
         path = self._directory / name
@@ -128,7 +129,9 @@ def _run_of(manifest: dict[str, Any]) -> list[object]:
     return [manifest.get("format"), manifest.get("run_id"), spec.get("identity") if isinstance(spec, dict) else None]
 
 
-def _launches(manifests: dict[str, dict[str, Any]], entries: Sequence[LedgerLine], launched: Mapping[int, int]) -> Iterator[Finding]:
+def _launches(
+    manifests: dict[str, dict[str, Any]], entries: Sequence[LedgerLine], launched: Mapping[int, int], ended: Ended
+) -> Iterator[Finding]:
     """Check that the ranks of manifests, launch files and ledgers fit the number of processes."""
     worlds: dict[int, int] = {}
     for name, manifest in sorted(manifests.items()):
@@ -143,17 +146,18 @@ def _launches(manifests: dict[str, dict[str, Any]], entries: Sequence[LedgerLine
     for attempt, world in sorted(worlds.items()):
         if world != launched.get(attempt, world):
             yield Finding("launch-differs", launch_name(attempt), f"states {launched[attempt]} processes; the manifests state {world}")
-        missing = [rank for rank in range(min(world, len(manifests) + 1)) if manifest_name(attempt, rank) not in manifests]
+        named = range(min(world, len(manifests) + len(ended) + 1))
+        missing = [rank for rank in named if manifest_name(attempt, rank) not in manifests and ended.get((attempt, rank)) != -1]
         if missing and (attempt in counting or not launched):  # else a start was killed before all ranks had joined
             yield Finding("launch-differs", manifest_name(attempt, missing[0]), f"is missing: the launch had {world} processes")
     for entry in entries:
         world = worlds.get(entry.attempt)
         if world is not None and ((".rank-" in entry.file) != (world > 1) or entry.rank >= world):
             yield Finding("launch-differs", entry.file, f"is not the name of a file of a launch with {world} processes")
-    yield from _absent(entries, worlds, launched)
+    yield from _absent(entries, worlds, launched, ended)
 
 
-def _absent(entries: Sequence[LedgerLine], worlds: Mapping[int, int], launched: Mapping[int, int]) -> Iterator[Finding]:
+def _absent(entries: Sequence[LedgerLine], worlds: Mapping[int, int], launched: Mapping[int, int], ended: Ended) -> Iterator[Finding]:
     """Complete epochs of which some ranks have no file, one finding for each set of ranks."""
     epochs: dict[int, dict[int, LedgerLine]] = {}
     for entry in current(entries, launched).values():
@@ -163,7 +167,9 @@ def _absent(entries: Sequence[LedgerLine], worlds: Mapping[int, int], launched: 
     found: dict[int, tuple[int, ...]] = {}
     for epoch, ranks in epochs.items():
         world = max((worlds.get(entry.attempt, 1) for entry in ranks.values()), default=1)
-        absent = tuple(islice((rank for rank in range(world) if rank not in ranks), MOST_NAMED))
+        attempt = max(entry.attempt for entry in ranks.values())
+        must = (rank for rank in range(world) if rank not in ranks and ended.get((attempt, rank), epoch) >= epoch)
+        absent = tuple(islice(must, MOST_NAMED))
         if absent and all(entry.complete for entry in ranks.values()):
             found[epoch] = absent
     for absent, lacking in by_ranks(found).items():

@@ -21,7 +21,7 @@ from probes.reader.selection import Names, Numbers, Selection
 from probes.reader.series_index import SeriesIndex
 from probes.reader.series_set import listed_html
 from probes.run_directory.attempts import Attempt, ListedFile
-from probes.run_directory.launch.absent import by_ranks, without
+from probes.run_directory.launch.absent import by_ranks, ended_before, without
 from probes.run_directory.launch.epoch_weights import weights_by_epoch
 from probes.run_directory.launch.whole_weights import weights_at_start
 from probes.run_directory.listing import Directory, is_run, newest_run
@@ -164,9 +164,10 @@ class RunReader(SeriesIndex):
                 found.append(f"{place}, since attempt {other.attempt} holds {other.captures}")
         found += [f'"{name}" holds steps that are in no file' for name in self._directory.kept_journals]
         chosen = self._selection.has_file
-        every = self._directory.absent_ranks.items()
-        absent = {epoch: tuple(rank for rank in ranks if chosen(epoch, rank)) for epoch, ranks in every}
-        return found + [without(ranks, epochs) for ranks, epochs in by_ranks(absent).items() if ranks]
+        for lacking, sentence in ((self._directory.absent_ranks, without), (self._directory.ended_ranks, ended_before)):
+            selected = {epoch: tuple(rank for rank in ranks if chosen(epoch, rank)) for epoch, ranks in lacking.items()}
+            found += [sentence(ranks, epochs) for ranks, epochs in by_ranks(selected).items() if ranks]
+        return found
 
     @property
     def epochs(self) -> list[int]:

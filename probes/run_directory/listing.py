@@ -18,6 +18,8 @@ from probes.plain_file import plain_object, read_plain, regular
 from probes.printable import shortened
 from probes.run_directory.attempts import STATES, Attempt, ListedFile, entry, listed_by, ranked
 from probes.run_directory.file_name import KEPT, ledger_files
+from probes.run_directory.launch.absent import by_reason
+from probes.run_directory.launch.end_note import ended_ranks
 from probes.run_directory.launch.launch_file import LaunchRecord, launches
 from probes.run_directory.ledger_lines import SeriesRow, read_ledgers, require_sound
 from probes.run_directory.manifest import check_shape
@@ -89,17 +91,28 @@ class Directory:
         there = {found.attempt for found in self._entries()}
         return {attempt: one.world for attempt, one in self.launches.items() if attempt in there}
 
-    @cached_property
+    @property
     def absent_ranks(self) -> dict[int, tuple[int, ...]]:
-        """The ranks without a file of an epoch, by epoch."""
+        """The ranks without a file of an epoch that they must have, by epoch."""
+        return self._without_file[0]
+
+    @property
+    def ended_ranks(self) -> dict[int, tuple[int, ...]]:
+        """The ranks without a file of an epoch because they had ended by themselves before, by epoch."""
+        return self._without_file[1]
+
+    @cached_property
+    def _without_file(self) -> tuple[dict[int, tuple[int, ...]], dict[int, tuple[int, ...]]]:
         there: dict[int, set[int]] = defaultdict(set)
-        worlds: dict[int, int] = {}
+        worlds: dict[int, tuple[int, int]] = {}
         for attempt in self.attempts:
             if attempt.current:
                 there[attempt.epoch].add(attempt.rank)
-                worlds[attempt.epoch] = max(worlds.get(attempt.epoch, 1), self._world(attempt))
-        found = {epoch: tuple(rank for rank in range(world) if rank not in there[epoch]) for epoch, world in worlds.items()}
-        return {epoch: ranks for epoch, ranks in found.items() if ranks}
+                worlds[attempt.epoch] = max(worlds.get(attempt.epoch, (1, 0)), (self._world(attempt), attempt.attempt))
+        every = {epoch: [rank for rank in range(world) if rank not in there[epoch]] for epoch, (world, _) in worlds.items()}
+        lacking = {epoch: ranks for epoch, ranks in every.items() if ranks}
+        ended = ended_ranks(self.path, (one for ledger in read_ledgers(self.path) for one in ledger.entries)) if lacking else {}
+        return by_reason(lacking, {epoch: attempt for epoch, (_, attempt) in worlds.items()}, ended)
 
     def _world(self, attempt: Attempt) -> int:
         """The number of processes of an attempt; runs of releases without launch files state it in their manifest."""

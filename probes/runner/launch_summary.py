@@ -11,6 +11,7 @@ from probes.capture_file.closing.missing_values import MissingValue
 from probes.errors import Problem
 from probes.printable import aligned
 from probes.run_directory.create import shown
+from probes.run_directory.launch.absent import ended_before
 from probes.run_directory.launch.run_head import head_of
 from probes.run_directory.ledger_lines import read_ledgers, series_rows
 from probes.runner.summary import HEADER, RIGHT, Row, RunSummary, missing_lines
@@ -72,7 +73,7 @@ class LaunchSummary:
         self.verdicts = rule_verdicts.rule_verdicts(notes)
         missing = [MissingValue(**{**one, "rank": rank}) for rank, note in enumerate(notes) for one in note["missing"]]
         said = _said([note["lines"] for note in notes])
-        self.lines = [*rule_verdicts.in_words(self.verdicts, ranks=True), *missing_lines(missing), *said]
+        self.lines = [*rule_verdicts.in_words(self.verdicts, ranks=True), *missing_lines(missing), *said, *_ended(notes)]
         self.problems = [*_of_all(notes, self._series())]
 
     def _series(self) -> set[tuple[str, str, str]]:
@@ -103,6 +104,17 @@ def _of_all(notes: Sequence[Mapping[str, Any]], series: Collection[tuple[str, st
         code, probe, target, value = name
         if all(name in one for one in said) if code in DEFERRED else (probe, target, value.partition(".")[0]) not in series:
             yield Problem(**about)
+
+
+def _ended(notes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The ranks that have fewer epochs than others; of those that called no model their note says so."""
+    last = max(note["last"] for note in notes)
+    early: dict[int, list[int]] = {}
+    for rank, note in enumerate(notes):
+        if note["last"] < last and not note.get("absent"):
+            early.setdefault(note["last"], []).append(rank)
+    for epoch, ranks in sorted(early.items()):
+        yield ended_before(ranks, range(epoch + 1, last + 1))
 
 
 def _merged(by_rank: Sequence[Sequence[Mapping[str, Any]]]) -> Row:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -11,6 +12,8 @@ from pathlib import Path
 import pytest
 
 import probes
+from tests import independent_verifier
+from tests.proof.test_second_language import answers
 from tests.script.conftest import Outcome, Probed
 
 TRAINS = """
@@ -48,8 +51,15 @@ def test_a_rank_that_calls_no_model_is_no_fault_where_another_one_captures(ranks
     assert ["head of the run" in one.said for one in done] == [False] * (len(programs) - 1) + [True]
     run = probes.open(done[0].out)
     assert len(run["acts", "fc"]) == 2
-    assert not list(done[0].out.glob("end.*"))
-    assert any("no file of epoch 0" in line for line in run.not_shown), "nothing tells a rank without captures from one that was lost"
+    assert any("no file of epoch 0, as" in line for line in run.not_shown)
+    assert run.state == {0: "complete"}
+    assert probes.verify(done[0].out).ok
+    assert independent_verifier.verifies(done[0].out)
+    assert shutil.which("node") is None or answers([(done[0].out, "")]) == [""]
+    for path in done[0].out.glob("end.*"):  # the notes tell such ranks from those that were lost
+        path.unlink()
+    assert "incomplete" in probes.open(done[0].out).state.values()
+    assert not probes.verify(done[0].out).ok
 
 
 def test_a_launch_in_which_no_rank_calls_a_model_fails_at_its_end(ranks: Ranks) -> None:

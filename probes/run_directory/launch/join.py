@@ -144,6 +144,8 @@ def _begin(one: Newcomer, last: LaunchRecord | None, *, again: bool, restarted: 
         if not begun:
             for path in one.directory.glob("launch*.json"):  # of a start that was killed before any rank had written its manifest
                 path.unlink() if is_launch_file(path.name) else None
+            for path in one.directory.glob("end.rank-*.json"):  # and the notes of its ranks that called no model
+                path.unlink()
         attempt = last_attempt(one.directory) + 1 if begun else 1
         record = _record(one, attempt, past.next_epoch)
         write_launch(one.directory, record)

@@ -56,18 +56,19 @@ function manifestPlace(name) {
 
 const manifestName = (attempt, rank) => `run${attempt > 1 ? `.a${attempt}` : ''}${rank ? `.rank-${padded(rank)}` : ''}.json`;
 
-function readManifests(run, names) {
+function readManifests(run, names, entries) {
   const manifests = new Map();
   for (const name of names.filter(manifestPlace)) {
     const text = regular(join(run, name)), found = parse(utf8(text));
     require(manifestText(found) === text.toString('utf8'), 'the form of a manifest');
     manifests.set(name, found);
   }
-  const first = manifests.get('run.json');
+  const late = names.some((name) => /^launch.*\.json$/.test(name)) && !entries.some((entry) => entry.attempt === 1 && !entry.rank); // rank 0
+  const first = manifests.get('run.json') ?? (late ? [...manifests.values()][0] : undefined);
   require(first, 'the manifest');
   const shared = (one) => [one.get('format'), one.get('run_id'), one.get('spec').get('identity')];
   for (const other of manifests.values()) require(same(shared(other), shared(first)), 'manifests of one run');
-  require(sha256(regular(join(run, 'spec.yaml'))) === first.get('spec').get('sha256'), 'spec.yaml');
+  if (manifests.has('run.json')) require(sha256(regular(join(run, 'spec.yaml'))) === first.get('spec').get('sha256'), 'spec.yaml');
   for (const one of manifests.values()) checkBeside(run, one);
   return manifests;
 }
@@ -137,7 +138,7 @@ function readLaunches(run, names, manifests) {
     const text = regular(join(run, name)), stated = parse(utf8(text)), attempt = Number(stated.get('attempt'));
     require(`${canonical['proof.v1'](stated)}\n` === text.toString('utf8'), 'the form of a launch file');
     require(stated.get('format') === 'launch.v1' && attempt === Number(found[1] ?? 1), 'a launch file');
-    require(stated.get('run_id') === manifests.get('run.json').get('run_id'), 'the run of a launch file');
+    require(stated.get('run_id') === [...manifests.values()][0].get('run_id'), 'the run of a launch file');
     worlds.set(attempt, { world: Number(stated.get('world')), digest: sha256(text) });
   }
   for (const [name, manifest] of manifests) {
@@ -146,7 +147,27 @@ function readLaunches(run, names, manifests) {
   return new Map([...worlds].map(([attempt, { world }]) => [attempt, world]));
 }
 
-function checkLaunches(manifests, entries, launched) {
+// The last epoch, or -1, of ranks whose note states the head that their ledger had at their end, by attempt and rank.
+function endedRanks(run, names, entries) {
+  const ended = new Map();
+  for (const name of names) {
+    const found = /^end(?:\.a([1-9][0-9]*))?\.rank-([0-9]{4,10})\.json$/.exec(name);
+    if (!found || found[1] === '1' || String(Number(found[2])).padStart(4, '0') !== found[2]) continue;
+    const attempt = Number(found[1] ?? 1), rank = Number(found[2]);
+    const before = entries.filter((entry) => entry.rank === rank && entry.attempt <= attempt);
+    let stated;
+    try {
+      stated = parse(utf8(regular(join(run, name))));
+    } catch {
+      continue;
+    }
+    if (!(stated instanceof Map) || stated.get('head') !== (before.at(-1)?.head ?? '')) continue;
+    ended.set(`${attempt} ${rank}`, Math.max(-1, ...before.filter((entry) => entry.attempt === attempt).map((entry) => entry.epoch)));
+  }
+  return ended;
+}
+
+function checkLaunches(manifests, entries, launched, ended) {
   const worlds = new Map();
   for (const [name, manifest] of manifests) {
     const { attempt, rank } = manifestPlace(name), world = Number(manifest.get('environment').get('world'));
@@ -156,7 +177,9 @@ function checkLaunches(manifests, entries, launched) {
   for (const [attempt, world] of worlds) {
     require((launched.get(attempt) ?? world) === world, 'the processes of a launch');
     if (launched.size && !entries.some((entry) => entry.attempt === attempt)) continue; // killed before all ranks had come
-    for (let rank = 0; rank < Math.min(world, manifests.size + 1); rank++) require(manifests.has(manifestName(attempt, rank)), 'a rank');
+    for (let rank = 0; rank < Math.min(world, manifests.size + ended.size + 1); rank++) {
+      require(manifests.has(manifestName(attempt, rank)) || ended.get(`${attempt} ${rank}`) === -1, 'a rank');
+    }
   }
   for (const entry of entries) {
     const world = worlds.get(entry.attempt);
@@ -165,16 +188,18 @@ function checkLaunches(manifests, entries, launched) {
 }
 
 // Every rank of a launch has a file of an epoch that all who have one completed.
-function checkRanks(manifests, entries) {
+function checkRanks(manifests, entries, ended) {
   const started = new Map([...manifests].map(([name, one]) => [manifestPlace(name).attempt, Number(one.get('environment').get('world'))]));
   const epochs = new Map();
   for (const { epoch, rank, attempt, complete } of entries) {
-    const found = epochs.get(epoch) ?? epochs.set(epoch, { ranks: new Map(), world: 1 }).get(epoch);
+    const found = epochs.get(epoch) ?? epochs.set(epoch, { ranks: new Map(), world: 1, start: 1 }).get(epoch);
+    found.start = Math.max(found.start, attempt);
     found.ranks.set(rank, complete || (found.ranks.get(rank) ?? false));
     found.world = Math.max(found.world, started.get(attempt) ?? 1);
   }
-  for (const { ranks, world } of epochs.values()) {
-    require(ranks.size >= Math.min(world, 9999) || ![...ranks.values()].every((one) => one), 'a rank has no file of an epoch');
+  for (const [epoch, { ranks, world, start }] of epochs) {
+    const before = [...ended].filter(([of, last]) => of.startsWith(`${start} `) && last < epoch && !ranks.has(Number(of.split(' ')[1]))).length;
+    require(ranks.size + before >= Math.min(world, 9999) || ![...ranks.values()].every((one) => one), 'a rank has no file of an epoch');
   }
 }
 
@@ -276,10 +301,11 @@ function checkRun(run, anchors) {
   const ledgers = new Map(names.filter(isLedger).map((name) => [name, readLedger(run, name)]));
   const entries = [...ledgers.values()].flat();
   checkTogether(entries);
-  const manifests = readManifests(run, names);
+  const manifests = readManifests(run, names, entries);
   const launched = readLaunches(run, names, manifests);
-  checkLaunches(manifests, entries, launched);
-  checkRanks(manifests, entries);
+  const ended = endedRanks(run, names, entries);
+  checkLaunches(manifests, entries, launched, ended);
+  checkRanks(manifests, entries, ended);
   checkSegments(entries, launched);
   require(entries.length, 'no file was sealed');
   const listed = new Set(entries.map((entry) => entry.file));
