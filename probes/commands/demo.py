@@ -24,7 +24,7 @@ GREETING = "An unmodified training script and a spec:"
 
 @click.command()
 @click.argument("name", type=click.Choice(sorted(SCRIPTS)), default="digits")
-@click.option("--out", type=click.Path(path_type=Path), help="Folder to work in; default: probes-demo-NAME.")
+@click.option("-o", "--out", type=click.Path(path_type=Path), help="Folder to work in; default: probes-demo-NAME.")
 def demo(name: str, out: Path | None) -> None:
     """Run an example on real data and show what it captured; downloads nothing."""
     module, extra = NEEDS[name]

@@ -23,7 +23,7 @@ MOST_MODULES = 40
 
 @click.command(cls=LongCommand)
 @click.argument("run", type=click.Path(path_type=Path))
-@click.option("--out", type=click.Path(path_type=Path), help="Directory of the new run; default: RUN-replay.")
+@click.option("-o", "--out", type=click.Path(path_type=Path), help="Directory of the new run; default: RUN-replay.")
 @click.option("--directory", type=click.Path(path_type=Path, file_okay=False, exists=True), help="Working directory for the script.")
 @click.option("--anyway", is_flag=True, help="Run even if code, packages or environment have changed.")
 @click.option("--yes", is_flag=True, help="Run the command without asking.")

@@ -25,7 +25,7 @@ OPTIONS_FIRST = {"allow_interspersed_args": False}  # everything after the scrip
 
 
 @click.command(context_settings=OPTIONS_FIRST, options_metavar="[OPTIONS]")
-@click.option("--out", metavar="DIR", help="Run directory, new or empty; default: runs/NAME/RUN-ID.")
+@click.option("-o", "--out", metavar="DIR", help="Run directory, new or empty; default: runs/NAME/RUN-ID.")
 @click.option("--set", "overrides", multiple=True, metavar="PATH=VALUE", help="Change a value of the spec; repeatable.")
 @click.option("--set-file", "files", multiple=True, metavar="FILE", help="Read PATH=VALUE lines from this file; --set wins over it.")
 @click.option("--allow-code", "code", multiple=True, metavar="FILE", help="Allow transforms of kind `python` to run this file; repeatable.")
