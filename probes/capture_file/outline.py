@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
-from probes.capture_file.grouped import JournalSeries
-from probes.capture_file.series_part import SeriesPart, distinct, shape_of, sizes
 from probes.clock import SeriesKey
-from probes.signature import DTYPES
+
+if TYPE_CHECKING:  # NumPy, which takes longer to import than a list of a run takes
+    from numpy.typing import NDArray
+
+    from probes.capture_file.grouped import JournalSeries
 
 Shape = tuple[int | None, ...]
 
@@ -41,16 +40,8 @@ class SeriesOutline(NamedTuple):
 def outline_of_journal(series: JournalSeries) -> SeriesOutline:
     """The outline of a series that is being sealed."""
     dims = series.dims if series.dims and len(series.dims) == max(map(len, series.shapes)) else None
-    epochs = _distinct_epochs(series.clocks)
+    epochs = distinct_epochs(series.clocks)
     return SeriesOutline(series.key, series.dtype, series.count, common(series.shapes), dims, int(series.sizes.sum()), epochs)
-
-
-def outline_of_part(part: SeriesPart) -> SeriesOutline:
-    """The outline of a series of a file, as its clocks and shapes give it."""
-    shapes = [part.shape] if part.shape is not None else [shape_of(row) for row in distinct(part.shapes)]
-    itemsize = DTYPES[part.dtype].itemsize // DTYPES[part.dtype].lanes
-    nbytes = int(sizes(part.shapes, part.dtype).sum()) * itemsize
-    return SeriesOutline(part.key, part.dtype, len(part.clocks), common(shapes), part.dims, nbytes, _distinct_epochs(part.clocks))
 
 
 def joined(outlines: Sequence[SeriesOutline]) -> SeriesOutline:
@@ -96,8 +87,13 @@ def _row(one: SeriesOutline, epoch: int) -> dict[str, Any]:
     }
 
 
-def _distinct_epochs(clocks: NDArray[Any]) -> tuple[int, ...]:
+def distinct_epochs(clocks: NDArray[Any]) -> tuple[int, ...]:
+    """The epochs of captures, ascending.
+
+    Args:
+        clocks: (captures,) with a field `epoch`.
+    """
     epochs = clocks["epoch"]
     if len(epochs) and (epochs == epochs[0]).all():
         return (int(epochs[0]),)
-    return tuple(np.unique(epochs).tolist())
+    return tuple(sorted(set(epochs.tolist())))

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from probes.capture_file.outline import SeriesOutline, common, distinct_epochs
 from probes.clock import SeriesKey
 from probes.signature import DTYPES, Coord
 
@@ -128,6 +129,14 @@ def attrs_of(part: SeriesPart, index: int) -> dict[str, Any]:
     """All attributes of the capture at a position."""
     variants = part.variants
     return part.attrs if variants is None else {**part.attrs, **variants.attrs[variants.of[index]]}
+
+
+def outline_of_part(part: SeriesPart) -> SeriesOutline:
+    """The outline of a series of a file, as its clocks and shapes give it."""
+    shapes = [part.shape] if part.shape is not None else [shape_of(row) for row in distinct(part.shapes)]
+    itemsize = DTYPES[part.dtype].itemsize // DTYPES[part.dtype].lanes
+    nbytes = int(sizes(part.shapes, part.dtype).sum()) * itemsize
+    return SeriesOutline(part.key, part.dtype, len(part.clocks), common(shapes), part.dims, nbytes, distinct_epochs(part.clocks))
 
 
 def sizes(shapes: NDArray[np.int64], dtype: str) -> NDArray[np.int64]:

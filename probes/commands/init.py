@@ -54,7 +54,9 @@ class Found:
     "--keep", type=click.Choice(["stats", "values"]), default="stats", show_default=True, help="Store statistics or whole values."
 )
 @click.option("--every", type=click.IntRange(1), default=10, show_default=True, metavar="N", help="Capture every N steps.")
-@click.option("-o", "--out", type=click.Path(path_type=Path, dir_okay=False), default="probe.yaml", show_default=True, help="File to write.")
+@click.option(
+    "-o", "--out", type=click.Path(path_type=Path, dir_okay=False), default="probe.yaml", show_default=True, help="File to write."
+)
 @click.option("--ask/--no-ask", "wanted", default=None, help="Ask questions on the terminal; default: ask if no other option is given.")
 @click.option(OPTION, "watched", is_flag=True, help=HELP)
 @click.pass_context

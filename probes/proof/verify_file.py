@@ -12,10 +12,10 @@ import numpy as np
 from probes.capture_file.closing.missing_values import MissingValue, missing_values
 from probes.capture_file.closing.remarks import has_remarks
 from probes.capture_file.hdf5_read import Hdf5Group
-from probes.capture_file.outline import SeriesOutline, outline_of_part
+from probes.capture_file.outline import SeriesOutline
 from probes.capture_file.read import LABELS, SealedFile, SealedPart, are_gaps
 from probes.capture_file.roots import FILE_ROOT, root_of_epoch
-from probes.capture_file.series_part import sizes
+from probes.capture_file.series_part import outline_of_part, sizes
 from probes.clock import SeriesKey
 from probes.digest import ALGORITHM, PROOF, blake3_hex, canonical_of, captures_root
 from probes.errors import FileRefused

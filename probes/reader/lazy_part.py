@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, Protocol
-
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, Protocol
 
 from probes.capture_file.series_name import SeriesAddress
-from probes.capture_file.series_part import SeriesPart, StepColumn, StepIds
 from probes.run_directory.attempts import ListedFile
+
+if TYPE_CHECKING:  # NumPy, which takes longer to import than a list of a run takes
+    from numpy.typing import NDArray
+
+    from probes.capture_file.series_part import SeriesPart, StepColumn, StepIds
 
 
 class PartSource(Protocol):

@@ -19,7 +19,6 @@ from probes.errors import StorageError, UsageError
 from probes.reader.lazy_part import LazyPart
 from probes.reader.selection import Names, Numbers, Selection
 from probes.reader.series_index import SeriesIndex
-from probes.reader.series_set import listed_html
 from probes.run_directory.attempts import Attempt, ListedFile
 from probes.run_directory.launch.absent import by_ranks, ended_before, without
 from probes.run_directory.launch.epoch_weights import weights_by_epoch
@@ -280,6 +279,8 @@ class RunReader(SeriesIndex):
         return "; ".join([f'<RunReader "{self.place}": {len(self.epochs)} epochs', *self.not_shown]) + ">"
 
     def _repr_html_(self) -> str:
+        from probes.reader.series_set import listed_html
+
         states = ", ".join(f"epoch {epoch} {state}" for epoch, state in sorted(self.state.items())[:8])
         more = ", ..." if len(self.state) > 8 else ""
         return listed_html(self.series, "; ".join([f'"{self.place}": {states or "no epochs"}{more}', *self.not_shown]))

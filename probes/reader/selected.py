@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from math import prod
 from typing import Any, NamedTuple
@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probes.capture_file.dtype_decode import bits_dtype, values
-from probes.capture_file.series_part import CLOCKS, SeriesPart, distinct, shape_of, sizes, stored_shape
+from probes.capture_file.series_part import CLOCKS, SeriesPart, StepColumn, distinct, shape_of, sizes, stored_shape
 from probes.clock import Clock, SeriesKey
 from probes.errors import RaggedSeries
 from probes.printable import html_table, one_line
 from probes.reader.lazy_part import LazyPart
+from probes.reader.selection import Numbers
 
 Chosen = tuple[LazyPart, NDArray[np.intp]]  # a part, and the positions of the selected captures in it, ascending
 
@@ -39,6 +40,13 @@ class Capture(NamedTuple):
     def _repr_html_(self) -> str:
         rows = [*zip(self.clock._fields, self.clock, strict=True), ("value", one_line(" ".join(str(self.value).split())))]
         return html_table(("Capture", ""), rows)
+
+
+def positions(wanted: Numbers, steps: StepColumn) -> NDArray[np.intp]:
+    """The positions of the steps that a selection means, ascending."""
+    if wanted is None:
+        return np.arange(len(steps.column))
+    return steps.at(wanted) if type(wanted) is int else np.flatnonzero(_among(wanted, steps.column))
 
 
 class SelectedCaptures:
@@ -177,3 +185,12 @@ def consecutive(positions: NDArray[np.intp]) -> Iterator[tuple[int, int]]:
         return
     for some in np.split(positions, np.flatnonzero(np.diff(positions) != 1) + 1):
         yield int(some[0]), int(some[-1]) + 1
+
+
+def _among(wanted: Numbers, found: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which of the numbers found are wanted."""
+    if isinstance(wanted, slice):
+        start = wanted.start or 0
+        mask: NDArray[np.bool_] = (found >= start) & ((found.astype(np.int64) - start) % (wanted.step or 1) == 0)
+        return mask if wanted.stop is None else mask & (found < wanted.stop)
+    return np.isin(found, list(wanted)) if isinstance(wanted, Iterable) else np.asarray(found == wanted)

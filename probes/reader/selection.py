@@ -6,10 +6,6 @@ from collections.abc import Iterable, Sequence
 from sys import maxsize
 from typing import Any, NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
-from probes.capture_file.series_part import StepColumn
 from probes.errors import UsageError
 
 Numbers = int | slice | Sequence[int] | None
@@ -69,23 +65,6 @@ class Selection(NamedTuple):
     def has_file(self, epoch: int, rank: int) -> bool:
         """Whether the file of an epoch and a rank is selected."""
         return (self.epoch is None or _includes(self.epoch, epoch)) and (self.rank is None or _includes(self.rank, rank))
-
-    def positions(self, steps: StepColumn) -> NDArray[np.intp]:
-        """The positions of the selected steps, ascending."""
-        if self.step is None:
-            return np.arange(len(steps.column))
-        return steps.at(self.step) if type(self.step) is int else np.flatnonzero(chosen(self.step, steps.column))
-
-
-def chosen(wanted: Numbers, found: NDArray[Any]) -> NDArray[np.bool_]:
-    """The selected ones of the given numbers."""
-    if wanted is None:
-        return np.ones(len(found), bool)
-    if isinstance(wanted, slice):
-        start = wanted.start or 0
-        mask: NDArray[np.bool_] = (found >= start) & ((found.astype(np.int64) - start) % (wanted.step or 1) == 0)
-        return mask if wanted.stop is None else mask & (found < wanted.stop)
-    return np.isin(found, list(wanted)) if isinstance(wanted, Iterable) else np.asarray(found == wanted)
 
 
 def _includes(wanted: Numbers, number: int) -> bool:

@@ -24,7 +24,7 @@ from probes.reader.padded import filled, side_by_side
 from probes.reader.plot.series_plot import plot_series
 from probes.reader.ranks.by_rank import SeriesOfRanks
 from probes.reader.ranks.full import full_captures
-from probes.reader.selected import Capture, Chosen, SelectedCaptures
+from probes.reader.selected import Capture, Chosen, SelectedCaptures, positions
 from probes.reader.selection import Names, Numbers, Samples, Selection
 from probes.signature import Signature, size
 
@@ -329,11 +329,11 @@ class Series:
         selection, found = self._selection, []
         for part in self._parts:
             if selection.has_file(part.entry.epoch, part.entry.rank):
-                positions = selection.positions(part.steps)
+                at = positions(selection.step, part.steps)
                 if selection.id is not None:
-                    positions = positions[sample_ids.holding(part, positions, selection.id)]
-                if len(positions) and selection.has_dtype(part.dtype):
-                    found.append((part, positions))
+                    at = at[sample_ids.holding(part, at, selection.id)]
+                if len(at) and selection.has_dtype(part.dtype):
+                    found.append((part, at))
         return tuple(found)
 
     @cached_property

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
 from probes.capture_file.series_name import Word, parse_word
 from probes.clock import SeriesKey
 from probes.errors import AmbiguousSeries, SeriesNotFound, UsageError, nearest
 from probes.module_glob import GlobError, ModuleGlob
-from probes.reader.frame import Package
 from probes.reader.lazy_part import LazyPart
 from probes.reader.selection import Names, Selection
-from probes.reader.series import Series
-from probes.reader.series_set import SeriesList, SeriesSet
+
+if TYPE_CHECKING:  # NumPy, which takes longer to import than a list of a run takes
+    from probes.reader.frame import Package
+    from probes.reader.series import Series
+    from probes.reader.series_set import SeriesList, SeriesSet
 
 WORDS = {"target": "module or parameter", "leaf": "value", "phase": "phase"}
 MOST_LISTED = 20
@@ -57,6 +59,8 @@ class SeriesIndex:
     @property
     def series(self) -> SeriesList:
         """Every series, sorted by name, as a list; none is read yet."""
+        from probes.reader.series_set import SeriesList
+
         return SeriesList(self._series([key]) for key in self._keys)
 
     @overload
@@ -158,6 +162,8 @@ class SeriesIndex:
         return self.match(word).plot(ax, label)
 
     def _matching(self, meant: Word) -> SeriesSet:
+        from probes.reader.series_set import SeriesSet
+
         fits = _fits(meant)
         found = [key for key in self._keys if fits(key)]
         if not found:
@@ -185,6 +191,8 @@ class SeriesIndex:
         return self._series([key for key in self._keys if key.probe == probe and target in (None, key.target) and leaf in (None, key.leaf)])
 
     def _series(self, keys: list[SeriesKey]) -> Series:
+        from probes.reader.series import Series
+
         if len(keys) > 1:
             raise AmbiguousSeries(_choice(keys))
         key = keys[0]

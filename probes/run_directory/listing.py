@@ -9,9 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from probes.capture_file.outline import SeriesOutline, outline_of_part
+from probes.capture_file.outline import SeriesOutline
 from probes.capture_file.series_name import SeriesAddress
-from probes.capture_file.series_part import SeriesPart, StepIds
 from probes.clock import SeriesKey
 from probes.errors import FileRefused, StorageError
 from probes.plain_file import plain_object, read_plain, regular
@@ -26,6 +25,7 @@ from probes.run_directory.manifest import check_shape
 
 if TYPE_CHECKING:
     from probes.capture_file.read import SealedFile
+    from probes.capture_file.series_part import SeriesPart, StepIds
     from probes.capture_file.unsealed import UnsealedFile
 
 OPEN_FILES = 64  # each takes two descriptors; a process may have about a thousand
@@ -206,6 +206,8 @@ class Directory:
     def outlines(self, found: ListedFile) -> tuple[SeriesOutline, ...]:
         """A description of each series of a file: from its ledger, else from the file itself."""
         if found.series is None:
+            from probes.capture_file.series_part import outline_of_part  # NumPy, as below h5py
+
             return tuple(outline_of_part(self.part(found.name, address)) for address in self.addresses(found.name))
         return tuple(_outline(row, found.epoch) for row in found.series)
 

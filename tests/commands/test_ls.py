@@ -45,6 +45,17 @@ def test_every_listed_word_can_be_shown(tmp_path: Path) -> None:
         assert CliRunner().invoke(show, [str(tmp_path), word], catch_exceptions=False).stdout.startswith(word)
 
 
+def test_a_run_is_listed_from_its_ledger_without_numpy_and_h5py(tmp_path: Path) -> None:
+    counted(tmp_path, 2)
+    (tmp_path / "run.json").write_text("{}")
+    program = (
+        "import sys\nfrom probes.cli import cli\ncli(['ls', sys.argv[1]], standalone_mode=False)\n"
+        "assert not {'numpy', 'h5py', 'torch'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True, capture_output=True, text=True)
+    assert "acts/fc1:output" in done.stdout
+
+
 def test_json_says_the_same_as_data(tmp_path: Path) -> None:
     found = json.loads(run(counted(tmp_path, 2), "--json"))
     assert found["epochs"] == [{"epoch": 0, "state": "complete"}, {"epoch": 1, "state": "complete"}]
