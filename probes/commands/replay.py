@@ -28,6 +28,7 @@ MOST_MODULES = 40
 @click.option("--anyway", is_flag=True, help="Run even if code, packages or environment have changed.")
 @click.option("--yes", is_flag=True, help="Run the command without asking.")
 @click.option("--expect", multiple=True, metavar="ROOT", help="Expected captures root of an epoch, used instead of RUN; once per epoch.")
+@click.option("--launcher", metavar="COMMAND", help="Start the ranks of a launch with this command, such as 'srun --ntasks 4'.")
 @click.option("--bitwise", is_flag=True, help="Compare bit for bit; ignore tolerances of the spec.")
 @click.option(
     "--markdown", "markdown_file", type=click.Path(path_type=Path, dir_okay=False), help="Write a Markdown report, for a pull request."
@@ -42,6 +43,7 @@ def replay(
     anyway: bool,
     yes: bool,
     expect: tuple[str, ...],
+    launcher: str | None,
     bitwise: bool,
     markdown_file: Path | None,
     as_json: bool,
@@ -52,7 +54,11 @@ def replay(
     """
     place = out or run.with_name(f"{run.resolve().name}-replay")
     agreed = _show if yes else _ask
-    found = run_again(run, place, directory=directory, anyway=anyway, expect=expect, bitwise=bitwise, agreed=agreed)
+    try:
+        starts = shlex.split(launcher or "")
+    except ValueError as error:
+        raise UsageError(f"`--launcher` is not a command: {error}") from error
+    found = run_again(run, place, directory=directory, anyway=anyway, expect=expect, bitwise=bitwise, launcher=starts, agreed=agreed)
     for change in found.changes:
         click.echo(f"changed since the recording: {change}", err=True)
     if found.difference is not None:

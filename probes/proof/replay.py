@@ -68,6 +68,7 @@ def replay(
     anyway: bool = False,
     expect: Sequence[str] = (),
     bitwise: bool = False,
+    launcher: Sequence[str] = (),
     agreed: Callable[[ReplayPlan], bool] = lambda plan: True,
 ) -> Replay:
     """Run the recorded command with the recorded spec into a new directory, then compare.
@@ -79,6 +80,8 @@ def replay(
         anyway: continue although something is no longer as it was recorded.
         expect: captures roots to compare with, by epoch, instead of the recorded captures.
         bitwise: compare bit for bit, whatever tolerances the spec names.
+        launcher: the words of a command that starts the ranks of a launch, such as `["srun", "--ntasks", "4"]`, if it was not torchrun,
+            nor the script.
         agreed: gets what would be executed, before any program is run in its directory; the replay ends where it returns false.
 
     Returns:
@@ -93,7 +96,7 @@ def replay(
     require_torch("`probes replay`")
     run = Path(path)
     run = newest_run(run) if run.is_dir() and not is_run(run) else run
-    plan = plan_replay(run, Path(out), Path(directory) if directory is not None else None, roots_only=bool(expect))
+    plan = plan_replay(run, Path(out), Path(directory) if directory is not None else None, roots_only=bool(expect), start=launcher)
     if not agreed(plan):
         raise UsageError("nothing was run")
     changed = changes(plan.manifest, plan.directory, plan.imported)
@@ -102,7 +105,8 @@ def replay(
         raise RunError(f"not everything is as it was recorded; give --anyway to continue:\n{listed}")
     with TemporaryDirectory() as room:
         folder = lay_files(run, plan.manifest, plan.directory, Path(room))
-        words = command(plan.manifest, write_spec(run, plan.manifest, folder), Path(out), plan.directory, recorded_launcher(run))
+        spec = write_spec(run, plan.manifest, folder)
+        words = command(plan.manifest, spec, Path(out), plan.directory, recorded_launcher(run), launcher)
         done = subprocess.run(words, cwd=plan.directory, env=without_launch(os.environ), stdout=STDERR, check=False)
     if done.returncode:
         raise RunError(f"the replayed command ended with {done.returncode}: {' '.join(words)}")

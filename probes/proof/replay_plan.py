@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import file_digest, sha256
 from pathlib import Path
@@ -28,6 +28,8 @@ from probes.run_directory.listing import Directory
 from probes.run_directory.manifest import CodeRecord, Manifest, PluginRecord
 from probes.subprocess_command import command as child_command
 
+LAUNCHED_BY = {"slurm": "srun --ntasks {}", "mpirun": "mpirun -n {}"}
+TORCHRUN = "torchrun --standalone --nproc-per-node {} --no-python"
 NAME = re.compile(r"[\w][\w .-]{0,200}")
 
 
@@ -96,7 +98,7 @@ class ReplayedModule(NamedTuple):
     state: str
 
 
-def plan_replay(run: Path, out: Path, directory: Path | None, roots_only: bool = False) -> ReplayPlan:
+def plan_replay(run: Path, out: Path, directory: Path | None, roots_only: bool = False, start: Sequence[str] = ()) -> ReplayPlan:
     """Plan a replay; no program is run, and nothing is written.
 
     Args:
@@ -104,6 +106,7 @@ def plan_replay(run: Path, out: Path, directory: Path | None, roots_only: bool =
         out: directory of the new run.
         directory: where to run it; by default where it was run, or here where the script is not there.
         roots_only: whether `run.json` and `spec.yaml` are enough, because captures roots are expected.
+        start: the words of a command that starts the ranks, if it is not torchrun, nor the script.
 
     Raises:
         FileRefused: the recorded run does not verify.
@@ -113,7 +116,7 @@ def plan_replay(run: Path, out: Path, directory: Path | None, roots_only: bool =
     manifest = recorded(run)
     head = _verified(run, manifest, roots_only)
     where = directory if directory is not None else recorded_directory(manifest.code)
-    words = command(manifest, Path(f"{manifest.spec.name}.yaml"), out, where, recorded_launcher(run))
+    words = command(manifest, Path(f"{manifest.spec.name}.yaml"), out, where, recorded_launcher(run), start)
     script = script_file(manifest.code.script or "", where)
     assert script is not None  # the check in `command` has found it
     return ReplayPlan(
@@ -268,7 +271,7 @@ def script_file(script: str, directory: Path) -> Path | None:
     return None
 
 
-def command(manifest: Manifest, spec: Path, out: Path, directory: Path, launcher: str = "") -> list[str]:
+def command(manifest: Manifest, spec: Path, out: Path, directory: Path, launcher: str = "", start: Sequence[str] = ()) -> list[str]:
     """The command that runs a recorded run again; it may import the plug-ins that the recorded one imported.
 
     Args:
@@ -278,6 +281,7 @@ def command(manifest: Manifest, spec: Path, out: Path, directory: Path, launcher
         directory: where the command will be run.
         launcher: what started the processes of the recorded run, if they were several; `torchrun` starts as many here, and with
             `script` the program starts them itself.
+        start: the words of a command that starts them instead, such as `srun`; it sets the environment of each.
 
     Raises:
         UsageError: what was recorded is not enough to run it again; the message says what is missing.
@@ -292,16 +296,30 @@ def command(manifest: Manifest, spec: Path, out: Path, directory: Path, launcher
     if any(REDACTED in argument for argument in code.argv):
         raise UsageError(f"a secret argument was not recorded: {' '.join(code.argv)}; {by_hand}")
     world = manifest.environment.world
-    if world > 1 and launcher not in ("torchrun", "script"):
-        raise UsageError(f"the run had {world} processes, which {f'`{launcher}`' if launcher else 'not torchrun'} started; {by_hand}")
-    torchrun = (
-        ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(world)] if world > 1 and launcher == "torchrun" else []
-    )
+    starts = _starts(world, launcher, start)
     script = code.script.split(" ") if code.script.startswith("-m ") else [with_home(code.script)]
     words = [*script, *(with_home(argument) for argument in code.argv)]
     allowed = [word for plugin in manifest.spec.plugins for word in ("--allow-plugin", plugin.kind)]
     allowed += [word for one in code_files(manifest) for word in ("--allow-code", one.name)]
-    return [sys.executable, *torchrun, "-m", "probes", "run", "--out", str(out.resolve()), *allowed, str(spec.resolve()), *words]
+    return [*starts, "-m", "probes", "run", "--out", str(out.resolve()), *allowed, str(spec.resolve()), *words]
+
+
+def _starts(world: int, launcher: str, start: Sequence[str]) -> list[str]:
+    """The words before `-m probes run`: a Python, and what starts the ranks of a launch."""
+    if start and (world == 1 or launcher == "script"):
+        who = "the run had one process" if world == 1 else "the script of this run starts its ranks itself"
+        raise UsageError(f"{who}, so `--launcher` has no effect; leave it out")
+    if start:
+        return [*start, sys.executable]
+    if world > 1 and launcher not in ("torchrun", "script"):
+        own = LAUNCHED_BY.get(launcher, "mpirun -n {}").format(world)
+        raise UsageError(
+            f"the run had {world} processes, which {f'`{launcher}`' if launcher else 'another launcher than torchrun'} started; give the "
+            f'command that starts as many, such as --launcher "{own}", or --launcher "{TORCHRUN.format(world)}" '
+            "for a script that takes its rank from RANK and WORLD_SIZE"
+        )
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(world)]
+    return [sys.executable, *(torchrun if world > 1 and launcher == "torchrun" else [])]
 
 
 def write_spec(run: Path, manifest: Manifest, room: Path) -> Path:

@@ -16,6 +16,7 @@ from probes.host import boot_id, started
 LAUNCHERS = {  # name: its id, the same on every rank, and the number of restarts
     "torchrun": (("TORCHELASTIC_RUN_ID",), "TORCHELASTIC_RESTART_COUNT"),
     "slurm": (("SLURM_JOB_ID", "SLURM_STEP_ID"), "SLURM_RESTART_COUNT"),
+    "mpirun": (("PMIX_NAMESPACE",), ""),  # Open MPI: another one for each start
 }
 
 STARTED_BY = "PROBES_STARTED_BY"  # set for a rank that another rank has started, as Lightning's `ddp` does
@@ -31,7 +32,7 @@ class Launcher(NamedTuple):
     """The launcher of a process.
 
     Attributes:
-        name: `torchrun`, `slurm`, `script` for a program that starts its ranks itself, or empty for another one.
+        name: `torchrun`, `slurm`, `mpirun`, `script` for a program that starts its ranks itself, or empty for another one.
         id: how it calls the job, the same on every rank and after a restart; empty if it has no name for it.
         restart: how often it has started the processes again.
         agent: the process that started this one, on this machine.
@@ -64,7 +65,7 @@ def launcher(world: int) -> Launcher:
     meeting = [os.environ.get(variable, "") for variable in ("MASTER_ADDR", "MASTER_PORT")]
     for name, (ids, count) in LAUNCHERS.items():
         if ids[0] in os.environ and (name == "torchrun" or world > 1):
-            near = [] if name == "slurm" or _has_several_nodes(world) else parent
+            near = [] if name in ("slurm", "mpirun") or _has_several_nodes(world) else parent
             given = [os.environ[one] for one in ids if os.environ.get(one, "none") != "none"]
             found = ".".join(given) or blake3_hex(canonical([*meeting, *near]))[:32]
             restart = int(os.environ.get(count, "0") or 0)
