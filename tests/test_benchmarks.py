@@ -27,11 +27,11 @@ def test_the_readme_has_four_lines_whose_numbers_are_medians_of_the_figures() ->
     assert not any("<" in line for line in lines)
 
 
-def test_every_bar_that_is_not_met_has_its_floor_below_the_table() -> None:
+def test_every_missed_goal_has_its_measured_minimum_below_the_table() -> None:
     assert [row.what for row in ROWS if row.met is False and not row.note] == []
 
 
-def test_figures_say_themselves_whether_a_bar_is_met() -> None:
+def test_figures_state_whether_a_goal_is_met() -> None:
     assert [row["met"] for row in FIGURES_READ["rows"]] == [row.met for row in ROWS]
 
 

@@ -33,7 +33,7 @@ def defined_verbs() -> set[str]:
     return found
 
 
-def test_every_command_stands_in_the_table_once() -> None:
+def test_every_command_is_in_the_table_once() -> None:
     assert sorted(verb.place for verb in verbs().values()) == sorted(defined_verbs())
 
 
@@ -70,7 +70,7 @@ def test_a_verb_like_no_other_points_to_the_list() -> None:
     assert "`probes --help` lists them" in invoke("zzzz").output
 
 
-def test_version() -> None:
+def test_the_version_is_printed() -> None:
     result = invoke("--version")
     assert result.output == f"probes {probes.__version__}\n"
 
@@ -101,7 +101,7 @@ def test_every_error_has_its_exit_code(error: Exception, code: int, capsys: pyte
     assert not printed.out
 
 
-def test_a_bug_is_told_in_few_lines_with_versions(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bug_is_reported_in_few_lines_with_versions(capsys: pytest.CaptureFixture[str]) -> None:
     answer(ZeroDivisionError("division by zero"))
     text = capsys.readouterr().err
     assert "error[bug]: ZeroDivisionError: division by zero" in text
@@ -136,7 +136,7 @@ def test_an_interrupt_ends_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"FORCE_COLOR": "1"}, ("--color", "never"), False),
     ],
 )
-def test_colour_follows_the_option_then_the_environment(
+def test_color_follows_the_option_and_then_the_environment(
     environment: dict[str, str], words: tuple[str, ...], coloured: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("NO_COLOR", "FORCE_COLOR"):
@@ -153,7 +153,7 @@ def test_completion_offers_verbs_without_importing_them() -> None:
 
 
 @pytest.mark.parametrize(("words", "code"), [(["explain"], 141), (["--help"], 1)])
-def test_a_reader_that_has_gone_leaves_no_message(words: list[str], code: int) -> None:
+def test_a_closed_reader_of_stdout_gives_no_message(words: list[str], code: int) -> None:
     """As for `probes explain | head -1`, where the pipe is closed at any time."""
     reading, writing = os.pipe()
     os.close(reading)

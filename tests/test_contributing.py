@@ -41,11 +41,11 @@ def test_a_kind_of_every_family_a_verb_and_a_preset_are_shown() -> None:
     assert folders >= {"probes/transforms", "probes/edits", "probes/sinks", "probes/commands", "probes/presets", "tests/transforms"}
 
 
-def test_the_shown_line_of_the_registry_is_the_real_one() -> None:
+def test_the_line_of_the_registry_on_the_page_is_the_real_one() -> None:
     assert f'"abs": "{KINDS["transform"]["abs"]}",' in TEXT
 
 
-def test_the_shown_line_of_the_verbs_is_the_real_one() -> None:
+def test_the_line_of_the_verbs_on_the_page_is_the_real_one() -> None:
     place, about = verbs()["schema"]
     assert f'"schema": Verb("{place}", "{about}"),' in TEXT
 

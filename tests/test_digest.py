@@ -45,7 +45,7 @@ def test_canonical_json_does_not_depend_on_the_order_of_keys() -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), "\ud800"])
-def test_what_has_no_canonical_form_is_refused(value: object) -> None:
+def test_values_without_a_canonical_form_are_refused(value: object) -> None:
     with pytest.raises(ValueError, match=r".+"):
         canonical({"x": value})
 
@@ -57,7 +57,7 @@ def test_a_block_ends_with_the_capture_that_fills_it() -> None:
     assert blocks([BLOCK_BYTES - 1, 1, 1]) == [2, 3]
 
 
-def test_a_large_capture_is_a_block_of_its_own() -> None:
+def test_a_large_capture_is_a_separate_block() -> None:
     assert blocks([10, BLOCK_BYTES, 10]) == [1, 2, 3]
     assert blocks([BLOCK_BYTES, BLOCK_BYTES]) == [1, 2]
 
@@ -137,7 +137,7 @@ def test_a_file_has_the_digest_of_its_bytes(tmp_path: Path) -> None:
     assert file_hex(path) == blake3_hex(path.read_bytes())
 
 
-def test_importing_it_brings_neither_torch_nor_numpy() -> None:
+def test_importing_the_module_does_not_import_torch_or_numpy() -> None:
     code = "import sys, probes.digest; print(sorted({'torch', 'numpy', 'h5py'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
 
@@ -166,7 +166,7 @@ def test_keys_are_sorted_by_their_utf_16_units() -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), "\ud800", {"\ud800": 1}])
-def test_what_has_no_canonical_form_by_rfc_8785_is_refused(value: object) -> None:
+def test_values_without_a_canonical_form_by_rfc_8785_are_refused(value: object) -> None:
     with pytest.raises(ValueError, match=r".+"):
         canonical_v2(value)
 

@@ -20,21 +20,21 @@ def test_the_extras_that_the_documents_name_exist() -> None:
     assert named <= extras.keys()
 
 
-def test_every_link_of_the_documents_leads_somewhere() -> None:
+def test_every_link_of_the_documents_has_a_target() -> None:
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#:]+)(?:#[\w-]+)?\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_every_spec_in_the_documents_is_one(page: Path) -> None:
+def test_every_spec_in_the_documents_is_valid(page: Path) -> None:
     for block in script("readme").blocks(page.read_text(encoding="utf-8")):
         if block.language == "yaml" and "version: 1" in block.text:
             load_text(block.text.encode(), page.name, page.parent)
 
 
 @pytest.mark.parametrize("spec", sorted((ROOT / "examples").glob("*/*.yaml")), ids=lambda spec: spec.parent.name)
-def test_every_spec_of_the_examples_is_one(spec: Path) -> None:
+def test_every_spec_of_the_examples_is_valid(spec: Path) -> None:
     load_text(spec.read_bytes(), spec.name, spec.parent)
 
 
@@ -53,6 +53,6 @@ def test_the_pages_that_show_parts_of_other_files_show_them_as_they_are() -> Non
     assert included.GLOSSARY.read_text(encoding="utf-8") == included.glossary(), "run: make regenerate"
 
 
-def test_the_reference_of_kinds_is_what_their_classes_say() -> None:
+def test_the_reference_of_kinds_has_the_docstrings_of_their_classes() -> None:
     kinds = script("kinds")
     assert kinds.PAGE.read_text(encoding="utf-8") == kinds.page(), "run: make regenerate"

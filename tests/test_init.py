@@ -15,7 +15,7 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(probes.__all__) - {"__version__"}))
-def test_every_public_name_is_found_where_it_lives(name: str) -> None:
+def test_every_public_name_is_found_in_its_module(name: str) -> None:
     module, _, attribute = probes._PUBLIC[name].partition(":")
     assert getattr(probes, name) is getattr(import_module(module), attribute)
 

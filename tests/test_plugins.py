@@ -116,7 +116,7 @@ def test_the_keys_of_a_plugin_are_checked_as_those_of_other_kinds_are() -> None:
 
 
 @pytest.mark.usefixtures("example")
-def test_check_takes_the_grant(spec: Path) -> None:
+def test_check_accepts_an_allowed_plugin(spec: Path) -> None:
     refused = said("check", spec)
     assert refused.exit_code == 2
     assert "error[plugin-not-allowed]" in refused.stderr

@@ -79,7 +79,7 @@ def test_dead_units_shows_the_unit_that_cannot_fire(net: Net, tmp_path: Path) ->
     assert (largest[:, [0, 1, 3]] > 0).all()
 
 
-def test_dead_units_sees_a_functional_relu_through_the_layer_in_front_of_it(net: Net, tmp_path: Path) -> None:
+def test_dead_units_finds_a_functional_relu_by_the_layer_before_it(net: Net, tmp_path: Path) -> None:
     largest = recorded(net, "dead-units", tmp_path / "run", type="BatchNorm2d")["largest", "norm"].numpy()
     assert (largest[:, 2] <= 0).all()
 
@@ -100,7 +100,7 @@ SATURATED: dict[
 
 
 @pytest.mark.parametrize("kind", SATURATED)
-def test_saturation_names_the_units_at_each_end_and_the_step_since_when(kind: str, tmp_path: Path) -> None:
+def test_saturation_names_the_units_at_each_end_and_their_first_step(kind: str, tmp_path: Path) -> None:
     settings, inputs, ends = SATURATED[kind]
     model = nn.Sequential(nn.Identity(), getattr(nn, kind)())
     spread = torch.tensor([[-0.5], [0.5]])
@@ -196,7 +196,7 @@ def test_a_preset_can_be_extended(preset: str) -> None:
     assert loaded.files[1][0] == f"preset:{preset}"
 
 
-def test_the_page_shows_every_preset_and_what_it_says() -> None:
+def test_the_page_shows_every_preset_and_its_output() -> None:
     page = script("presets")
     assert sorted([*page.SHOWN, *page.STOPPED, *page.REFUSED]) == PRESETS
     assert lasting(page.PAGE.read_text(encoding="utf-8")) == lasting(page.page()), "run: make docs"

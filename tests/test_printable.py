@@ -43,11 +43,13 @@ def test_text_that_is_visible_is_printed_as_it_is(text: str) -> None:
     assert one_line(text) == text
 
 
-def test_line_breaks_of_our_own_messages_stay() -> None:
+def test_line_breaks_of_messages_of_probes_stay() -> None:
     assert several_lines("a\nb\x1b") == "a\nb\\x1b"
 
 
-def test_a_file_draws_no_verdict_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_in_a_file_cannot_print_a_forged_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     fake = "x\nrun verifies, as anchored\x1b[1A\u202e"
     key = KEY._replace(probe=fake, target=fake)
@@ -106,7 +108,7 @@ def test_names_of_a_transformer_can_be_told_apart_at_every_width(width: int) -> 
     assert all(f"layer.{at // 5}." in shown[at] for at in range(60))
 
 
-def test_of_two_columns_of_names_the_named_one_stays_distinct() -> None:
+def test_the_names_of_the_named_column_stay_distinct() -> None:
     rows = [("p" * 40, f"encoder.layers.{layer}.self_attention.projection.linear", "1") for layer in range(12)]
     lines = aligned(("probe", "target", "bytes"), rows, ("bytes",), 60, named="target")
     assert len(set(lines)) == 13

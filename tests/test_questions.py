@@ -151,7 +151,7 @@ QUESTIONS: dict[str, tuple[dict[str, Any], str, Callable[[nn.Module], Tensor]]] 
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_a_question_about_one_call_is_answered_by_one_probe(question: str) -> None:
+def test_one_probe_answers_a_question_about_one_call(question: str) -> None:
     probe, leaf, by_hand = QUESTIONS[question]
     spec: Any = {"version": 1, "probes": {"p": probe}}
     mine = {"largest_singular_value": largest_singular_value, "softmax": lambda value: value.softmax(-1)}
@@ -168,13 +168,13 @@ def test_a_question_about_one_call_is_answered_by_one_probe(question: str) -> No
     torch.testing.assert_close(series.torch()[0].to(expected.dtype), expected, rtol=1e-6, atol=1e-6)
 
 
-def test_what_does_the_model_say_without_this_part() -> None:
+def test_what_does_the_model_answer_without_this_part() -> None:
     edit = {"hook": "forward", "modules": [f"{BLOCK}.mlp"], "edit": {"kind": "zero"}}
     found = probes.look(gpt2(), {"version": 1, "allow_edits": True, "probes": {"ablate": edit}}, **CALL)
     assert torch.equal(found.output.logits, logits_without_block(gpt2()))
 
 
-def test_what_does_the_model_say_without_attention_to_the_first_token() -> None:
+def test_what_does_the_model_answer_without_attention_to_the_first_token() -> None:
     edit = {
         "hook": "forward",
         "modules": [f"{BLOCK}.attn"],
@@ -249,7 +249,7 @@ def test_what_does_the_optimizer_change_and_hold_and_when_is_it_unusual() -> Non
     assert run.found["large", weight].steps.tolist() == [1]
 
 
-def test_what_does_the_model_say_with_a_direction_of_mine_added() -> None:
+def test_what_does_the_model_answer_with_an_added_direction() -> None:
     direction = torch.linspace(-1, 1, 16)
     edit = {"hook": "forward", "modules": [f"{BLOCK}.mlp"], "edit": {"kind": "add", "from": {"given": "direction"}}}
     model = gpt2()
@@ -312,7 +312,7 @@ def test_how_far_have_weights_moved_since_the_start_and_in_which_direction_does_
     torch.testing.assert_close(run.found["turned", weight].torch(), torch.stack(turned), rtol=1e-4, atol=0)
 
 
-def test_where_does_a_changed_model_part_from_the_original(tmp_path: Path) -> None:
+def test_where_does_a_changed_model_begin_to_differ_from_the_original(tmp_path: Path) -> None:
     blocks = {"hook": "forward", "modules": ["transformer.wte", "transformer.h.*", "lm_head"], "values": ["output"]}
     original, changed = gpt2(), gpt2()
     with torch.no_grad():
@@ -359,7 +359,7 @@ def test_which_samples_excite_a_unit_most_and_what_is_the_mean_of_each_class() -
     torch.testing.assert_close(sums[2] / sums[0], means, rtol=1e-6, atol=1e-9)
 
 
-def test_which_blocks_say_the_same() -> None:
+def test_which_blocks_have_the_same_representation() -> None:
     module = "transformer.h.{0,1}"
     keys = {"hook": "forward", "modules": [module], "when": {"phases": ["eval"]}}
     spec = {"version": 1, "probes": {"alike": {**keys, "against": {"series": "alike", "target": "**"}, "transforms": [{"kind": "cka"}]}}}
@@ -398,7 +398,7 @@ def hsic(first: Tensor, second: Tensor) -> float:
     return float(total / (count * (count - 3)))
 
 
-def test_what_does_the_model_say_if_the_last_token_of_each_sample_is_steered() -> None:
+def test_what_does_the_model_answer_if_the_last_token_of_each_sample_is_steered() -> None:
     mask = torch.tensor([[1, 1, 1, 1, 1, 1, 1], [1, 1, 1, 1, 0, 0, 0]])
     direction = torch.linspace(-2, 2, 16)
     edit = {"kind": "add", "from": {"given": "direction"}, "scale": {"given": "strength"}, "at": {"token": "last_of mask"}}
@@ -419,7 +419,7 @@ def test_what_does_the_model_say_if_the_last_token_of_each_sample_is_steered() -
     handle.remove()
 
 
-def test_which_activations_come_with_a_large_loss() -> None:
+def test_which_activations_occur_together_with_a_large_loss() -> None:
     losses = [float(gpt2()(SAMPLES[row : row + 1], labels=SAMPLES[row : row + 1]).loss.detach()) for row in range(8)]
     bound = float(np.median(losses))
     keys = {"hook": "forward", "modules": [f"{BLOCK}.mlp"], "when": {"phases": ["eval"]}, "where": {"loop": "loss", "above": bound}}

@@ -18,14 +18,14 @@ from tests.pages import script
 PROGRAM = Path(sys.executable).with_name("probes")
 
 
-def test_each_page_is_what_the_program_says(tmp_path: Path) -> None:
+def test_each_page_is_what_the_program_writes(tmp_path: Path) -> None:
     reference = script("reference")
     subprocess.run([sys.executable, reference.__file__, tmp_path], check=True)
     for name in reference.PAGES:
         assert (reference.FOLDER / name).read_text("utf-8") == (tmp_path / name).read_text("utf-8"), "run: make regenerate"
 
 
-def test_no_other_page_is_there_and_every_link_leads_somewhere() -> None:
+def test_no_other_page_exists_and_every_link_has_a_target() -> None:
     reference = script("reference")
     assert {path.name for path in reference.FOLDER.iterdir()} == set(reference.PAGES)
     for path in reference.FOLDER.iterdir():

@@ -159,7 +159,7 @@ def test_an_old_run_verifies_under_the_head_of_its_ledgers(corpus: Path, place: 
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_file_alone_of_the_first_release_verifies_and_is_said_to_be_covered_in_part(corpus: Path, version: str, tmp_path: Path) -> None:
+def test_a_file_alone_of_the_first_release_verifies_and_is_reported_as_covered_in_part(corpus: Path, version: str, tmp_path: Path) -> None:
     shutil.copy(next((corpus / version / "pair-a").glob("*.h5")), tmp_path / "alone.h5")
     verdict = probes.verify(tmp_path / "alone.h5")
     assert verdict.ok
@@ -187,7 +187,7 @@ def test_one_changed_byte_in_a_file_of_captures_is_found(corpus: Path, place: tu
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("name", ["ledger.jsonl", "run.json", "run.a2.json", "spec.yaml"])
-def test_one_changed_byte_beside_the_files_of_captures_is_found(corpus: Path, version: str, name: str, tmp_path: Path) -> None:
+def test_one_changed_byte_outside_of_the_files_of_captures_is_found(corpus: Path, version: str, name: str, tmp_path: Path) -> None:
     place = (version, "killed-and-resumed")
     run = copied(corpus, place, tmp_path)
     change(run / name, place)
@@ -242,7 +242,7 @@ def test_ls_lists_the_series_and_the_states_of_an_old_run(corpus: Path, place: t
 
 
 @pytest.mark.parametrize("place", KILLED, ids=" ".join)
-def test_what_an_old_run_left_behind_reads_as_its_committed_steps(corpus: Path, place: tuple[str, str], boot: Boot) -> None:
+def test_the_journal_of_an_old_run_reads_as_its_committed_steps(corpus: Path, place: tuple[str, str], boot: Boot) -> None:
     boot(EXPECTED[place[0]]["boot_id"])
     run = probes.open(corpus.joinpath(*place))
     assert without_names(read(run)) == committed(place, all_of)
@@ -303,7 +303,7 @@ def committed(place: tuple[str, str], kept: Callable[[dict[str, Any]], bool]) ->
     return [joined[key] for key in sorted(joined)]
 
 
-def test_recover_leaves_a_run_alone_that_was_claimed_on_another_machine(corpus: Path, tmp_path: Path) -> None:
+def test_recover_does_not_touch_a_run_that_was_claimed_on_another_machine(corpus: Path, tmp_path: Path) -> None:
     for version in VERSIONS:
         path = copied(corpus, (version, "killed-process"), tmp_path / version)
         before = {one.name: one.read_bytes() for one in path.iterdir()}

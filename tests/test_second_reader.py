@@ -66,7 +66,7 @@ def test_chunks_are_decoded(compression: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("durability", ["process", "power"])
-def test_what_is_committed_is_what_the_package_says(durability: str, tmp_path: Path) -> None:
+def test_committed_steps_are_those_that_the_package_states(durability: str, tmp_path: Path) -> None:
     """Frames, large captures, aborted steps, and the journal cut at any byte."""
     chance = random.Random(SEED)
     taker = Taker(tmp_path / "epoch-0003.journal", durability=durability, buffer_bytes=4096)
@@ -133,7 +133,7 @@ def test_parts_of_a_distributed_tensor_make_the_whole(placements: tuple[str, str
     )
 
 
-def test_the_package_reads_the_same_numbers(tmp_path: Path) -> None:
+def test_the_package_and_another_reader_give_the_same_numbers(tmp_path: Path) -> None:
     write_run(tmp_path, epochs=1)
     opened = probes.open(tmp_path)
     sealed = second.capture_file(tmp_path / "epoch-0000.h5")

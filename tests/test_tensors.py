@@ -52,7 +52,7 @@ def test_a_key_that_is_not_a_name_is_quoted() -> None:
     assert paths({"a.b": torch.ones(1), 3: torch.ones(1)}) == ['output."a.b"', "output.3"]
 
 
-def test_keys_that_differ_only_in_type_have_names_of_their_own() -> None:
+def test_keys_that_differ_only_in_type_have_distinct_names() -> None:
     value = {0: torch.zeros(1), "0": torch.ones(1), (1, 2): torch.ones(2)}
     assert paths(value) == ['output."0 (int)"', "output.0", 'output."(1, 2)"']
     for path, tensor in leaves(value, "output"):
@@ -107,12 +107,12 @@ def test_an_object_without_visible_members_is_reported_as_opaque() -> None:
     assert children(Cache()) is None
 
 
-def test_a_star_stands_for_every_member() -> None:
+def test_a_star_selects_every_member() -> None:
     found = follow({"h": (torch.zeros(1), torch.ones(1))}, ("h", "*"), "output")
     assert [path for path, _ in found] == ["output.h.0", "output.h.1"]
 
 
-def test_a_key_that_leads_nowhere_says_what_there_is() -> None:
+def test_a_missing_member_is_refused_with_the_existing_ones() -> None:
     with pytest.raises(LeafNotFound, match="`output` has no member `logit`; it has logits, hidden, note"):
         follow(Output(torch.ones(1), ()), ("logit",), "output")
     with pytest.raises(LeafNotFound, match="`output` is a Tensor, which has no member `0`"):

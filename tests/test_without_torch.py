@@ -124,7 +124,7 @@ def desk(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_everything_but_capturing_works_and_capturing_says_what_to_install(desk: Path) -> None:
+def test_everything_except_capturing_works_and_capturing_reports_what_to_install(desk: Path) -> None:
     series = str(probes.open(desk / "sealed").series[0].key)
     working = {verb: [series if word is SERIES else word for word in words] for verb, words in WORKING.items()}
     found, extra = answers(desk, [*working.values(), *NEEDING.values()], READ)
@@ -165,7 +165,7 @@ def test_a_folder_named_torch_is_not_torch(monkeypatch: pytest.MonkeyPatch, tmp_
         require_torch("capturing")
 
 
-def test_what_capturing_needs_is_in_the_extra_and_nowhere_else() -> None:
+def test_requirements_of_capturing_are_only_in_the_extra() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     oldest = ".".join(map(str, optional_package.OLDEST_TORCH))
     assert project["optional-dependencies"]["torch"] == [f"torch>={oldest}"]

@@ -81,13 +81,13 @@ def classes() -> dict[str, list[str]]:
     return found
 
 
-def test_a_class_name_stands_for_one_thing() -> None:
+def test_a_class_name_has_one_meaning() -> None:
     homonyms = {name: files for name, files in classes().items() if len(files) > 1}
     assert not homonyms, "give one of the classes another name, also if it begins with an underscore"
 
 
 @pytest.mark.parametrize("path", READ, ids=lambda path: str(path.relative_to(ROOT)))
-def test_what_users_read_has_no_worn_out_turns(path: Path) -> None:
+def test_texts_for_users_have_no_worn_out_turns(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     for pattern in WORN_OUT:
         found = re.search(pattern, text, flags=re.IGNORECASE)

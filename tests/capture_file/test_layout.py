@@ -115,7 +115,7 @@ def test_a_series_without_captures_has_no_group(tmp_path: Path) -> None:
         assert list(file["captures"]) == []
 
 
-def test_names_of_axes_never_meet_each_other_or_ours(tmp_path: Path) -> None:
+def test_names_of_axes_never_clash_with_each_other_or_with_names_of_the_format(tmp_path: Path) -> None:
     shot = Shot(shape=(2, 2, 2, 2), dims=("step", "time", "time", "values"))
     with h5py.File(sealed(tmp_path, [shot])) as file:
         series = group(file)
@@ -211,7 +211,7 @@ def test_viewers_find_the_signal(tmp_path: Path) -> None:
         assert len(series.attrs["axes"]) == series["values"].ndim
 
 
-def test_there_is_no_type_but_numbers_and_fixed_texts(tmp_path: Path) -> None:
+def test_only_numbers_and_fixed_texts_are_stored(tmp_path: Path) -> None:
     seen: set[int] = set()
 
     def look(_: str, item: h5py.Group | h5py.Dataset) -> None:

@@ -18,7 +18,7 @@ from tests.run_directory.epochs import ACTS, Shot, payloads, sealed, stored
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=12), st.integers(0, 2**32))
-def test_blocks_are_hashed_whatever_order_their_captures_come_in(sizes: list[int], seed: int) -> None:
+def test_blocks_are_hashed_for_any_order_of_their_captures(sizes: list[int], seed: int) -> None:
     order = random.Random(seed)
     data = [order.randbytes(size * 30_000) for size in sizes]
     ends = blocks([len(one) for one in data])

@@ -34,7 +34,7 @@ def called(words: list[str]) -> None:
 
 
 @pytest.mark.parametrize("verb", LONG)
-def test_a_verb_says_which_of_how_many_things_it_is_at(verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_verb_prints_its_progress_as_a_count(verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     terminal, heard = Terminal(), []
     begin = AdvanceLine.begin
     monkeypatch.setattr(sys, "stderr", terminal)
@@ -48,7 +48,7 @@ def test_a_verb_says_which_of_how_many_things_it_is_at(verb: str, tmp_path: Path
     assert "2K" not in terminal.getvalue(), "a verb that is done within a second shows no line"
 
 
-def test_the_line_names_nested_loops_and_goes_when_they_are_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_line_names_nested_loops_and_disappears_at_their_end(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setattr(advance_line, "PATIENCE_S", 0.0)
@@ -63,11 +63,11 @@ def test_the_line_names_nested_loops_and_goes_when_they_are_over(monkeypatch: py
     assert terminal.getvalue().endswith("\x1b[2K")
 
 
-def test_nobody_hears_of_a_loop_outside_of_a_verb() -> None:
+def test_a_loop_outside_of_a_verb_reports_no_progress() -> None:
     assert list(with_progress([1, 2], "file")) == [1, 2]
 
 
-def test_a_loop_that_breaks_off_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loop_that_ends_by_break_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", Terminal())
 
     def broken(line: AdvanceLine) -> None:

@@ -33,7 +33,7 @@ def test_an_anchor_in_a_file_is_found_by_verify(place: Path) -> None:
     assert said(verify, "run", "--anchor", "kept.json").exit_code == 1
 
 
-def test_an_anchor_is_never_replaced_nor_kept_in_the_run_nor_taken_of_damage(place: Path) -> None:
+def test_an_anchor_is_never_replaced_or_kept_in_the_run_or_made_of_a_damaged_run(place: Path) -> None:
     (place / "kept.json").write_text("mine")
     assert "exists already" in str(said(anchor, "run", "--file", "kept.json").exception)
     assert "is in the run directory" in str(said(anchor, "run", "--file", "run/kept.json").exception)
@@ -58,6 +58,6 @@ def test_an_anchor_in_a_git_tag_is_found_by_verify(place: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "x", "[]", '{"format":"anchor.v1"}', '{"format":"anchor.v2","head":"' + "0" * 64 + '"}'])
-def test_a_file_that_is_no_anchor_is_refused(place: Path, text: str) -> None:
+def test_a_file_that_is_not_an_anchor_is_refused(place: Path, text: str) -> None:
     (place / "kept.json").write_text(text)
     assert "not-an-anchor" in str(said(verify, "run", "--anchor", "kept.json").exception)

@@ -31,13 +31,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("path", sorted((SPECS / "valid").glob("*.yaml")), ids=lambda path: path.stem)
-def test_valid_specs_are_fine(path: Path) -> None:
+def test_valid_specs_are_accepted(path: Path) -> None:
     result = check(str(path))
     assert result.exit_code == 0, result.output
 
 
 @pytest.mark.parametrize("path", REFUSED, ids=lambda path: path.stem)
-def test_of_a_wrong_spec_is_said_what_is_written_down(path: Path) -> None:
+def test_a_wrong_spec_gives_the_recorded_errors(path: Path) -> None:
     assert said(path) == path.with_suffix(".txt").read_text("utf-8"), f"read it, then run: {COMMAND}"
 
 
@@ -50,7 +50,7 @@ def test_a_wrong_spec_ends_with_2_and_leaves_stdout_empty(path: Path, monkeypatc
     assert result.stderr == path.with_suffix(".txt").read_text("utf-8")
 
 
-def test_what_is_fine_is_told_in_a_line(folder: Path) -> None:
+def test_a_valid_spec_is_reported_in_a_line(folder: Path) -> None:
     result = check("good.yaml")
     assert result.stdout.startswith("good.yaml: ok, 1 probe, identity ")
     assert not result.stderr
@@ -85,7 +85,7 @@ def test_resolved_shows_defaults_variables_and_overrides(folder: Path) -> None:
     assert json.loads(check("--resolved", "--json", "resolved.yaml").stdout)["specs"][0]["resolved"]["version"] == 1
 
 
-def test_resolved_says_of_every_value_where_it_came_from(folder: Path) -> None:
+def test_resolved_states_the_origin_of_every_value(folder: Path) -> None:
     (folder / "base.yaml").write_text("on_error: raise\nprobes:\n  acts: {modules: [fc1]}\n", "utf-8")
     text = "version: 1\nextends: [base.yaml]\ndefaults: {when: {steps: {every: 10}}}\nprobes:\n  acts:\n    hook: forward\n"
     (folder / "child.yaml").write_text(text, "utf-8")
@@ -112,7 +112,7 @@ def test_set_file_gives_overrides_that_set_wins_over(folder: Path) -> None:
     assert read(result.stdout.encode(), "stdout").data["name"] == "two"
 
 
-def test_a_set_file_that_is_not_there_is_the_environments_fault(folder: Path) -> None:
+def test_a_missing_set_file_is_an_error_of_the_environment(folder: Path) -> None:
     assert check("--set-file", "absent", "good.yaml").exit_code == 3
 
 
@@ -146,7 +146,7 @@ def test_a_spec_with_transforms_is_checked_without_torch(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("path", sorted((SPECS / "valid").glob("*.yaml")), ids=lambda path: path.stem)
-def test_what_is_printed_of_a_resolved_spec_is_that_spec(path: Path) -> None:
+def test_a_printed_resolved_spec_is_that_spec(path: Path) -> None:
     result = check("--resolved", str(path))
     assert read(result.stdout.encode(), "stdout").data == load_spec(path).data
 

@@ -54,7 +54,7 @@ def test_a_spec_adds_the_probes(invoke: Invoke, written: Written) -> None:
     assert "fc1 Linear 4 0-1 acts" in lines
 
 
-def test_json_stands_alone_on_stdout(invoke: Invoke) -> None:
+def test_json_is_alone_on_stdout(invoke: Invoke) -> None:
     said = invoke(coverage, "--json", "train.py")
     found = json.loads(said.out)
     assert found["outermost_calls"] == 5
@@ -85,7 +85,7 @@ def test_a_failing_script_passes_its_code_and_still_shows_what_fired(invoke: Inv
     assert "fc1" in said.out
 
 
-def test_a_spec_that_fits_nothing_is_told(invoke: Invoke, written: Written) -> None:
+def test_a_spec_that_fits_nothing_is_reported(invoke: Invoke, written: Written) -> None:
     written("probe.yaml", "version: 1\nprobes: {acts: {hook: forward, modules: [fc9]}}\n")
     said = invoke(coverage, "probe.yaml", "train.py")
     assert said.code == 2

@@ -32,14 +32,14 @@ def test_every_example_has_its_script_its_spec_and_a_page(name: str) -> None:
     assert {SCRIPTS[name], "probe.yaml", "README.md"} <= {file.name for file in source(name).iterdir()}
 
 
-def test_files_that_a_reader_changed_are_left_alone(tmp_path: Path) -> None:
+def test_files_that_a_reader_changed_are_not_removed(tmp_path: Path) -> None:
     unpack("digits", tmp_path)
     (tmp_path / "probe.yaml").write_text("mine")
     unpack("digits", tmp_path)
     assert (tmp_path / "probe.yaml").read_text() == "mine"
 
 
-def test_a_file_in_the_place_of_the_folder_is_refused_by_name(tmp_path: Path) -> None:
+def test_a_file_instead_of_the_folder_is_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "taken").touch()
     with pytest.raises(UsageError, match="taken"):
         unpack("digits", tmp_path / "taken")

@@ -44,5 +44,5 @@ def test_an_unknown_code_gets_the_nearest() -> None:
     assert "did you mean `unknown-key`?" in result.stderr
 
 
-def test_json() -> None:
+def test_json_is_printed_on_request() -> None:
     assert json.loads(explain("--json", "null").stdout)["null"]["meaning"] == CODES["null"].meaning

@@ -65,7 +65,7 @@ def test_the_manifest_is_printed_on_request(tmp_path: Path) -> None:
     assert json.loads(run(counted(tmp_path, 1), "--manifest").stdout) == {"run_id": "r"}
 
 
-def test_a_link_and_a_pipe_are_written_to_and_stay_what_they_are(tmp_path: Path) -> None:
+def test_a_link_and_a_pipe_are_written_to_and_not_replaced(tmp_path: Path) -> None:
     Recording(tmp_path / "run").take(np.zeros((3, 2), "<f4")).sealed()
     link, pipe = tmp_path / "link.npz", tmp_path / "pipe.jsonl"
     link.symlink_to(tmp_path / "far.npz")

@@ -46,7 +46,7 @@ def test_stdin_comes_back_on_stdout() -> None:
     assert fmt("--check", "-", given=WRITTEN).exit_code == 1
 
 
-def test_what_yaml_cannot_read_stays_as_it_is_and_says_why(spec: Path) -> None:
+def test_a_file_that_is_not_yaml_is_unchanged_and_the_reason_is_printed(spec: Path) -> None:
     spec.write_text("version: [1\n", "utf-8")
     result = fmt(str(spec))
     assert result.exit_code == 2
@@ -60,7 +60,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     assert "none.yaml' does not exist" in result.stderr
 
 
-def test_nothing_is_written_through_a_link_and_what_is_no_spec_stays(tmp_path: Path) -> None:
+def test_nothing_is_written_through_a_link_and_a_file_that_is_not_a_spec_is_unchanged(tmp_path: Path) -> None:
     """A link of a stranger leads anywhere, and a text without a colon is YAML, too."""
     for name, text in {"real.yaml": WRITTEN, "passwd": "root:x:0:0\nada:x:1:1\n"}.items():
         (tmp_path / name).write_text(text, "utf-8")

@@ -88,7 +88,7 @@ def test_the_first_spec_for_an_unseen_model_runs_as_it_is(name: str, targets: se
     }
 
 
-def test_what_it_says_next_can_be_typed(unseen: Path, invoke: Invoke) -> None:
+def test_the_suggested_next_commands_can_be_typed(unseen: Path, invoke: Invoke) -> None:
     said = invoke(init, "--model", "unseen.py:Encoder", "--out", "specs/first.yaml")
     assert "probes plan specs/first.yaml --model unseen.py:Encoder" in said.out
     assert invoke(plan, "specs/first.yaml", "--model", "unseen.py:Encoder").code == 0
@@ -121,7 +121,7 @@ def test_gradients_are_left_out_where_nothing_is_trained(name: str, kept: list[s
     assert list(load_spec("probe.yaml").spec.probes) == kept
 
 
-def test_a_file_that_is_there_is_never_written_over(written: Written, invoke: Invoke) -> None:
+def test_an_existing_file_is_never_overwritten(written: Written, invoke: Invoke) -> None:
     mine = written("probe.yaml", "mine")
     said = invoke(init)
     assert said.code == 2
@@ -140,13 +140,13 @@ def test_editors_find_the_schema(written: Written, invoke: Invoke) -> None:
     assert load_spec("probe.yaml").spec.probes["outputs"].modules
 
 
-def test_a_preset_is_copied_with_the_targets_of_the_model_beside_its_own(unseen: Path, invoke: Invoke) -> None:
+def test_a_preset_is_copied_with_the_targets_of_the_model_next_to_its_own(unseen: Path, invoke: Invoke) -> None:
     assert invoke(init, "--preset", "layer-outputs", "--model", "unseen.py:Encoder").code == 0
     assert '  # layers: "stack.layers.{0..2}"  # 3 x TransformerEncoderLayer\n' in Path("probe.yaml").read_text()
     assert load_spec("probe.yaml").spec.probes == load_spec("preset:layer-outputs").spec.probes
 
 
-def test_a_preset_that_does_not_fit_the_model_is_written_and_says_so(unseen: Path, invoke: Invoke) -> None:
+def test_a_preset_that_does_not_fit_the_model_is_written_with_a_warning(unseen: Path, invoke: Invoke) -> None:
     said = invoke(init, "--preset", "dead-units", "--model", "unseen.py:alone")
     assert said.code == 0
     assert "the model has no module of class `ReLU`" in said.out

@@ -56,7 +56,7 @@ def test_a_run_is_listed_from_its_ledger_without_numpy_and_h5py(tmp_path: Path) 
     assert "acts/fc1:output" in done.stdout
 
 
-def test_json_says_the_same_as_data(tmp_path: Path) -> None:
+def test_json_states_the_same_as_data(tmp_path: Path) -> None:
     found = json.loads(run(counted(tmp_path, 2), "--json"))
     assert found["epochs"] == [{"epoch": 0, "state": "complete"}, {"epoch": 1, "state": "complete"}]
     (series,) = found["series"]
@@ -70,7 +70,7 @@ def test_epochs_can_be_chosen(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["x", "1:2:3:4", "-1", "1:5:0", "", "1,"])
-def test_an_epoch_that_is_none_is_refused(text: str, tmp_path: Path) -> None:
+def test_a_value_that_is_not_an_epoch_is_refused(text: str, tmp_path: Path) -> None:
     done = CliRunner().invoke(ls, [str(tmp_path), "--epoch", text])
     assert done.exit_code == 2
     assert f"`{text}` is not a number (3)" in done.stderr
@@ -128,7 +128,7 @@ def test_a_sparkline_goes_from_the_lowest_to_the_highest() -> None:
     assert sparkline([1e308, -1e308]) == "█▁"
 
 
-def test_columns_end_flush_where_asked() -> None:
+def test_columns_are_right_aligned_on_request() -> None:
     assert table(("a", "b"), [("xx", "1"), ("y", "22")], right=("b",)).splitlines()[1:] == ["xx   1", "y   22"]
 
 

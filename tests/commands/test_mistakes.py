@@ -20,7 +20,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_answered_with_the_way_on(mistake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mistake_is_answered_with_the_next_command(mistake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     counted(tmp_path / "run", epochs=1)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text("print(1)\n")

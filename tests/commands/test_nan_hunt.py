@@ -80,7 +80,7 @@ def hunt(written: Written, invoke: Invoke) -> Callable[..., Said]:
 
 
 @pytest.mark.parametrize(("how", "first", "step", "microstep"), [("plain", 10, 30, 0), ("scaled", 10, 30, 0), ("accumulated", 0, 7, 2)])
-def test_it_names_module_step_and_value_and_stores_what_led_up_to_it(
+def test_the_report_names_module_step_and_value_and_the_steps_before_are_stored(
     how: str, first: int, step: int, microstep: int, hunt: Callable[..., Said]
 ) -> None:
     said = hunt(how, 30)
@@ -105,7 +105,7 @@ def test_it_names_module_step_and_value_and_stores_what_led_up_to_it(
     assert not nans[:-1].any()
 
 
-def test_the_trace_back_of_the_script_is_not_in_the_way(hunt: Callable[..., Said]) -> None:
+def test_frames_of_probes_are_not_in_the_traceback_of_the_script(hunt: Callable[..., Said]) -> None:
     said = hunt("plain", 3, "-q")
     assert said.err.splitlines() == [
         "error: first non-finite value: nan in `output` of `blocks.0.norm` (Standardize) at [5, 0], epoch 0, train step 3; "
@@ -114,7 +114,7 @@ def test_the_trace_back_of_the_script_is_not_in_the_way(hunt: Callable[..., Said
     ]
 
 
-def test_the_list_of_a_run_begins_with_what_was_found(hunt: Callable[..., Said], invoke: Invoke) -> None:
+def test_the_list_of_a_run_begins_with_its_events(hunt: Callable[..., Said], invoke: Invoke) -> None:
     hunt("plain", 3, "-q")
     assert invoke(ls, "run").out.splitlines()[:2] == [
         "run  epoch 0 incomplete",
@@ -122,14 +122,14 @@ def test_the_list_of_a_run_begins_with_what_was_found(hunt: Callable[..., Said],
     ]
 
 
-def test_training_goes_on_where_one_says_so(hunt: Callable[..., Said]) -> None:
+def test_training_continues_with_then_continue(hunt: Callable[..., Said]) -> None:
     said = hunt("plain", 30, "--set", "vars.then=continue", "--set", "vars.before=2")
     assert said.code == 0, said.err
     assert "came to its end" in said.out
     assert probes.open("run")["values", "head", "output"].clocks["step"].tolist() == [28, 29, 30]
 
 
-def test_overflows_of_a_scaler_are_no_find(hunt: Callable[..., Said], written: Written) -> None:
+def test_overflows_of_a_scaler_do_not_fire_a_trigger(hunt: Callable[..., Said], written: Written) -> None:
     written("train.py", PROGRAM.replace('GradScaler("cpu", ', 'GradScaler("cpu", init_scale=2.0**24, ').replace("batches[fault]", "#"))
     said = hunt("scaled", 0)
     assert said.code == 0, said.err

@@ -45,7 +45,7 @@ def folder(written: Written, monkeypatch: pytest.MonkeyPatch) -> Path:
     return written("probe.yaml", SPEC).parent
 
 
-def test_probes_that_only_look_change_nothing_in_a_script_without_seeds(invoke: Invoke) -> None:
+def test_probes_that_only_capture_change_nothing_in_a_script_without_seeds(invoke: Invoke) -> None:
     said = invoke(neutral, "--json", "probe.yaml", "train.py")
     assert said.code == 0, said.out
     found = json.loads(said.out)
@@ -60,7 +60,7 @@ def test_a_difference_is_named_by_its_first_place(invoke: Invoke, written: Writt
     assert said.out == "NOT neutral: optimizer step 0 (Adam): gradients, weights\n"
 
 
-def test_a_script_that_fails_is_no_comparison(invoke: Invoke, written: Written) -> None:
+def test_a_script_that_fails_is_not_compared(invoke: Invoke, written: Written) -> None:
     written("train.py", "import torch\nraise ValueError('no data')\n")
     said = invoke(neutral, "probe.yaml", "train.py")
     assert said.code == 1
@@ -68,14 +68,14 @@ def test_a_script_that_fails_is_no_comparison(invoke: Invoke, written: Written) 
     assert "ValueError: no data" in said.err
 
 
-def test_a_script_that_differs_from_itself_is_told_apart() -> None:
+def test_a_script_that_differs_from_itself_is_reported() -> None:
     said = text(NeutralityVerdict(False, 3, 3, 7, "backward 0: loss", reproducible=False, declared=("p on fc:grad_input",)))
     assert said.splitlines()[0] == "NOT neutral: backward 0: loss"
     assert "also differs from itself without probes" in said
     assert said.splitlines()[-1] == "the plan marks as not neutral: p on fc:grad_input"
 
 
-def test_an_option_behind_the_spec_is_told_where_it_goes(invoke: Invoke) -> None:
+def test_an_option_after_the_spec_is_answered_with_its_right_place(invoke: Invoke) -> None:
     said = invoke(neutral, "probe.yaml", "--json", "train.py")
     assert said.code == 2
     assert "options of `probes neutral` come before the spec" in said.err

@@ -65,7 +65,7 @@ BLOCKS = {
 
 
 @pytest.mark.parametrize("name", BLOCKS)
-def test_three_commands_lead_to_captures_of_a_model_never_seen_before(name: str, folder: Path, invoke: Invoke) -> None:
+def test_three_commands_capture_an_unknown_model(name: str, folder: Path, invoke: Invoke) -> None:
     for words in ((init, "--model", f"models.py:{name}"), (plan, "probe.yaml", "--model", f"models.py:{name}")):
         said = invoke(*words)
         assert said.code == 0, said.err
@@ -78,7 +78,7 @@ def test_three_commands_lead_to_captures_of_a_model_never_seen_before(name: str,
 
 
 @pytest.mark.parametrize("name", ["bert", "bart"])
-def test_so_do_three_commands_from_the_script(name: str, folder: Path, invoke: Invoke) -> None:
+def test_three_commands_from_the_script_capture_a_new_model(name: str, folder: Path, invoke: Invoke) -> None:
     assert invoke(init, "--watch", "train.py", name).code == 0
     assert invoke(plan, "probe.yaml", "--watch", "train.py", name).code == 0
     said = invoke(run, "--out", "run", "probe.yaml", "train.py", name)
@@ -112,7 +112,7 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_is_mended_from_the_message_alone(name: str, folder: Path, written: Written, invoke: Invoke) -> None:
+def test_a_mistake_can_be_corrected_from_the_message_alone(name: str, folder: Path, written: Written, invoke: Invoke) -> None:
     def planned(text: str) -> Said:
         written("probe.yaml", text)
         return invoke(plan, "probe.yaml", "--model", "models.py:bert")

@@ -23,7 +23,7 @@ def test_a_plan_has_a_row_for_every_binding(invoke: Invoke, written: Written) ->
     assert "late forward h.1.attn output Linear float16[row, feature] ? shares its hook with `acts`" in lines
 
 
-def test_what_is_known_before_the_first_step_is_told_and_the_rest_is_called_unknown(invoke: Invoke, written: Written) -> None:
+def test_facts_known_before_the_first_step_are_printed_and_others_are_unknown(invoke: Invoke, written: Written) -> None:
     written("probe.yaml", SPEC.replace('"h", ', ""))
     lines = squeezed(invoke(plan, "--model", "model:Net", "probe.yaml").out)
     assert "grads tensor, final fc1.weight grad Linear float32[2, 4] 32 B also `fc2`" in lines
@@ -95,7 +95,7 @@ def test_one_pass_of_a_script_tells_every_shape(invoke: Invoke, written: Written
     assert said.err.splitlines() == ["begins --all --lr 0.1"]  # it ends before the first optimizer step, and our options end with `--watch`
 
 
-def test_what_a_pass_shows_to_be_wrong_is_told(invoke: Invoke, written: Written) -> None:
+def test_problems_that_a_watched_pass_shows_are_reported(invoke: Invoke, written: Written) -> None:
     written("train.py", SCRIPT)
     written(
         "probe.yaml",
@@ -115,7 +115,7 @@ def test_what_a_pass_shows_to_be_wrong_is_told(invoke: Invoke, written: Written)
     )
 
 
-def test_it_says_why_a_module_is_not_matched(invoke: Invoke, written: Written) -> None:
+def test_the_plan_explains_why_a_module_is_not_matched(invoke: Invoke, written: Written) -> None:
     written(
         "probe.yaml",
         """
@@ -147,7 +147,9 @@ def test_it_says_why_a_module_is_not_matched(invoke: Invoke, written: Written) -
     assert "did you mean `h.0.mlp.0`?" in invoke(plan, "probe.yaml", "--model", "model:Net", "--why", "h.0.mlpp.0").err
 
 
-def test_what_waits_for_a_trigger_is_counted_and_refused_where_a_pass_shows_it_to_be_too_much(invoke: Invoke, written: Written) -> None:
+def test_captures_that_wait_for_a_trigger_are_counted_and_refused_if_a_watched_pass_shows_too_many(
+    invoke: Invoke, written: Written
+) -> None:
     written("train.py", SCRIPT)
     text = "version: 1\nprobes: {acts: {hook: forward, modules: [fc1], when: {trigger: {kind: nonfinite, before: 99}}}}\n"
     written("probe.yaml", text)
@@ -219,9 +221,7 @@ for step in range(3):
 """
 
 
-def test_attributes_of_any_class_are_seen_by_watching_and_a_gradient_that_cannot_be_told_apart_is_refused(
-    invoke: Invoke, written: Written
-) -> None:
+def test_attributes_of_any_class_are_found_by_watching_and_an_ambiguous_gradient_is_refused(invoke: Invoke, written: Written) -> None:
     written("train.py", BOXED)
     values = "[input.box.t, grad_input_total.box.t, grad_input.more]"
     written("probe.yaml", f"version: 1\nprobes: {{p: {{modules: [a], values: [output.t]}}, q: {{modules: [b], values: {values}}}}}\n")
@@ -235,7 +235,7 @@ def test_attributes_of_any_class_are_seen_by_watching_and_a_gradient_that_cannot
     assert "`input.box` has no tensor" in invoke(plan, "probe.yaml", "--watch", "train.py").err
 
 
-def test_a_model_has_to_come_from_somewhere(invoke: Invoke, written: Written) -> None:
+def test_a_command_without_a_model_is_refused(invoke: Invoke, written: Written) -> None:
     written("probe.yaml", SPEC)
     said = invoke(plan, "probe.yaml")
     assert said.code == 2
@@ -250,7 +250,7 @@ def test_a_script_that_fails_before_its_model_is_called_shows_why(invoke: Invoke
     assert "the program called no model" in invoke(plan, "probe.yaml", "--watch", "train.py").err
 
 
-def test_what_is_compared_is_a_note_and_the_copies_that_are_kept_are_counted(invoke: Invoke, written: Written) -> None:
+def test_a_comparison_is_noted_in_the_plan_and_its_copies_are_counted(invoke: Invoke, written: Written) -> None:
     written(
         "probe.yaml",
         """

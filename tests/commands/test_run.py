@@ -39,7 +39,7 @@ def test_a_script_runs_with_probes_and_keeps_its_own_options(invoke: Invoke, fil
     assert done.manifest["code"]["argv"] == ["--lr", "0.5"]
 
 
-def test_quiet_says_nothing(invoke: Invoke, files: Path) -> None:
+def test_quiet_prints_nothing(invoke: Invoke, files: Path) -> None:
     said = invoke(run, "-q", "--out", "mine", "probe.yaml", "train.py")
     assert (said.code, said.out, said.err) == (0, "", "")
 
@@ -73,19 +73,19 @@ def test_a_tag_needs_a_name_and_a_text(invoke: Invoke, files: Path) -> None:
     assert "`--tag fast` is not NAME=TEXT" in said.err
 
 
-def test_a_set_file_that_is_not_there_is_told(invoke: Invoke, files: Path) -> None:
+def test_a_missing_set_file_is_reported(invoke: Invoke, files: Path) -> None:
     said = invoke(run, "--set-file", "none", "probe.yaml", "train.py")
     assert said.code == 3
     assert 'cannot read "none"' in said.err
 
 
-def test_an_option_behind_the_spec_is_told_where_it_goes(invoke: Invoke, files: Path) -> None:
+def test_an_option_after_the_spec_is_answered_with_its_right_place(invoke: Invoke, files: Path) -> None:
     said = invoke(run, "probe.yaml", "--out", "mine", "train.py")
     assert said.code == 2
     assert "found option `--out` where the script is expected" in said.err
 
 
-def test_an_option_behind_the_script_that_the_script_does_not_know_is_noticed(invoke: Invoke, files: Path) -> None:
+def test_an_option_after_the_script_that_the_script_does_not_know_is_noticed(invoke: Invoke, files: Path) -> None:
     said = invoke(run, "probe.yaml", "train.py", "--lr", "0.5", "--out", "runs/a", "-v")
     assert "probes run --out runs/a probe.yaml train.py --lr 0.5 -v" in said.err
     assert said.code == 0
@@ -113,7 +113,7 @@ def test_a_run_is_resumed_with_its_next_epoch_as_another_attempt(invoke: Invoke,
     assert probes.open(files / "mine")["acts", "fc1"].clocks["global_step"].tolist() == list(range(9))
 
 
-def test_a_used_directory_is_refused_with_the_way_on(invoke: Invoke, files: Path) -> None:
+def test_a_used_directory_is_refused_with_the_next_command(invoke: Invoke, files: Path) -> None:
     assert invoke(run, "-q", "--out", "mine", "probe.yaml", "train.py").code == 0
     said = invoke(run, "--out", "mine", "probe.yaml", "train.py")
     assert said.code == 3

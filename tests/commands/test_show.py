@@ -43,7 +43,7 @@ def test_labels_of_values_are_columns(tmp_path: Path) -> None:
     assert run(tmp_path, "acts").splitlines()[-2:] == ["epoch  step  mean  std", "    0     0   0.5  0.1"]
 
 
-def test_each_label_has_a_line_of_its_own(tmp_path: Path) -> None:
+def test_each_label_has_a_separate_line(tmp_path: Path) -> None:
     recording = Recording(tmp_path)
     for step in range(3):
         recording.take(np.array([step, 5 - step], "<f4"), step=step, dims=("stat",), coords={"stat": ["mean", "max"]})
@@ -56,7 +56,7 @@ def test_single_values_are_shown_as_they_are(tmp_path: Path) -> None:
     assert run(tmp_path, "acts").splitlines()[-3:] == ["epoch  step  value", "    0     0   0.25", "    0     1    0.5"]
 
 
-def test_captures_of_other_shapes_have_a_column_for_it(tmp_path: Path) -> None:
+def test_captures_of_several_shapes_have_a_column_for_their_shapes(tmp_path: Path) -> None:
     Recording(tmp_path).take(np.zeros((20, 3), "<f4")).take(np.zeros((10, 3), "<f4"), step=1).sealed()
     assert [line.split()[:3] for line in run(tmp_path, "acts").splitlines()[-3:]] == [
         ["epoch", "step", "shape"],
@@ -65,7 +65,7 @@ def test_captures_of_other_shapes_have_a_column_for_it(tmp_path: Path) -> None:
     ]
 
 
-def test_what_is_not_a_number_is_counted_and_left_out(tmp_path: Path) -> None:
+def test_values_that_are_not_a_number_are_counted_and_left_out(tmp_path: Path) -> None:
     Recording(tmp_path).take(np.array([1, np.nan, np.inf, 3, -np.inf], "<f4")).sealed()
     text = run(tmp_path, "acts")
     assert "min 1  mean 2  std 1  max 3  nan 1  inf 2  zero 0" in text
@@ -110,5 +110,5 @@ def test_figures_of_huge_values_are_valid_json(tmp_path: Path) -> None:
     assert json.loads(run(tmp_path, "acts", "--json"), parse_constant=pytest.fail)["figures"]["std"] == "inf"
 
 
-def test_of_nothing_there_are_no_figures() -> None:
+def test_an_empty_value_has_no_figures() -> None:
     assert figures(Moments())["mean"] is None

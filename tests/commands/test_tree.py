@@ -22,7 +22,7 @@ def test_blocks_that_repeat_are_one_row(invoke: Invoke, written: Written) -> Non
     ]
 
 
-def test_a_row_says_which_probes_match_and_how_many_of_its_modules(invoke: Invoke, written: Written) -> None:
+def test_a_row_states_which_probes_match_and_how_many_of_its_modules(invoke: Invoke, written: Written) -> None:
     written(
         "probe.yaml", 'version: 1\nprobes:\n  late: {hook: forward, modules: ["h.{1..2}.attn"]}\n  all: {hook: forward, modules: ["h.*"]}\n'
     )
@@ -52,7 +52,7 @@ def test_several_models_are_shown_one_after_the_other(invoke: Invoke, written: W
     assert "model d" in out
 
 
-def test_a_name_that_leads_to_no_model_is_refused_with_what_there_is(invoke: Invoke, written: Written) -> None:
+def test_a_name_without_a_model_is_refused_with_the_existing_names(invoke: Invoke, written: Written) -> None:
     for name, message in {
         "model": "is not PKG:CALLABLE or FILE.py:CALLABLE",
         "model:Nett": "'model' has no 'Nett'; did you mean `Net`?",
@@ -67,7 +67,7 @@ def test_a_name_that_leads_to_no_model_is_refused_with_what_there_is(invoke: Inv
         assert message in said.err
 
 
-def test_a_model_file_that_is_not_there_is_the_environments_fault(invoke: Invoke, written: Written) -> None:
+def test_a_missing_model_file_is_an_error_of_the_environment(invoke: Invoke, written: Written) -> None:
     assert invoke(tree, "--model", "missing.py:Net").code == 3
 
 
@@ -83,5 +83,5 @@ def test_one_pass_of_a_script_shows_what_modules_return_and_which_did_not_fire(i
     assert "spare Linear 6 was not called" in squeezed(invoke(tree, "--watch", "train.py").out)
 
 
-def test_one_module_is_not_called_modules(invoke: Invoke) -> None:
+def test_one_module_is_named_in_the_singular(invoke: Invoke) -> None:
     assert invoke(tree, "--model", "torch.nn:ReLU").out.endswith("\n1 module\n")

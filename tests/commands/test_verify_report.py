@@ -47,7 +47,7 @@ def answers(verdict: Verdict) -> list[str]:
     return [row[1] for row in Cells(html(blocks(verdict))).rows[1:6]]
 
 
-def test_the_page_says_what_is_proven_by_what_and_what_is_not(run: Path, tmp_path: Path) -> None:
+def test_the_page_states_what_is_proven_by_what_and_what_is_not(run: Path, tmp_path: Path) -> None:
     done = CliRunner().invoke(command, [str(run), "--report", str(tmp_path / "page.html"), "--anchor", verify(run).head])
     assert done.exit_code == 0
     page = Cells((tmp_path / "page.html").read_text("utf-8"))
@@ -80,12 +80,12 @@ def test_a_replaced_epoch_and_a_changed_byte_are_not_proven(run: Path) -> None:
     assert NO in answers(verify(run))[:4]
 
 
-def test_a_file_alone_has_no_ledger_that_could_prove_anything(run: Path) -> None:
+def test_a_file_alone_has_no_ledger_as_a_proof(run: Path) -> None:
     (run / "epoch-0001.h5").rename(run.parent / "some.h5")
     assert answers(verify(run.parent / "some.h5")) == [YES, YES, NO, YES, NO]
 
 
-def test_nothing_of_a_stranger_becomes_markup(tmp_path: Path) -> None:
+def test_no_text_of_an_unknown_author_becomes_markup(tmp_path: Path) -> None:
     evil = "<script>alert(1)</script>|`x`[a](javascript:x)\n# heading \x1b[2J\u202e"
     verdict = Verdict(evil, evil, (Finding("bit-flip", evil, evil),), ())
     page, text = html(blocks(verdict, origin=False)), markdown(blocks(verdict, origin=False))

@@ -84,7 +84,7 @@ def test_hostile_names_stay_on_their_line(tmp_path: Path) -> None:
     assert len(text.splitlines()) == 6
 
 
-def test_what_cannot_be_followed_is_refused_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_directory_that_cannot_be_followed_is_refused_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for arguments, words in (
         ([], 'there is no run in "runs"'),

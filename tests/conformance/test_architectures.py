@@ -24,5 +24,5 @@ def test_an_architecture_is_captured_as_by_hand_and_trains_as_without(name: str,
 
 @pytest.mark.torture
 @pytest.mark.parametrize("name", [name for name in CONFIGURATIONS if name not in FAST])
-def test_every_other_architecture_too(name: str, tmp_path: Path) -> None:
+def test_all_other_architectures_are_captured_as_by_hand(name: str, tmp_path: Path) -> None:
     check(name, tmp_path / "run")

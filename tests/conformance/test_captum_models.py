@@ -26,7 +26,7 @@ def test_a_model_that_captum_tests_with_is_captured_as_by_hand(name: str, tmp_pa
 
 @pytest.mark.torture
 @pytest.mark.parametrize("name", [name for name in MODELS if name not in FAST])
-def test_every_other_one_too(name: str, tmp_path: Path) -> None:
+def test_all_other_models_of_captum_are_captured_as_by_hand(name: str, tmp_path: Path) -> None:
     check(name, tmp_path / "run")
 
 

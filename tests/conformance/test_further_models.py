@@ -18,5 +18,5 @@ def test_a_model_of_a_further_kind_is_captured_as_by_hand(case: Case, tmp_path: 
 
 @pytest.mark.torture
 @pytest.mark.parametrize("case", [case for case in CASES if case.name not in FAST], ids=lambda case: case.name)
-def test_every_other_model_of_a_further_kind_too(case: Case, tmp_path: Path) -> None:
+def test_all_other_models_of_further_kinds_are_captured_as_by_hand(case: Case, tmp_path: Path) -> None:
     assert examine(case, tmp_path / "run").values > 0

@@ -11,5 +11,5 @@ def test_the_page_has_a_row_for_every_model_and_no_other() -> None:
     assert len(rows) == headers + sum(len(family.cases) for family in FAMILIES)
 
 
-def test_the_readme_adds_up_what_the_page_says() -> None:
+def test_the_readme_has_the_sums_of_the_page() -> None:
     assert summary(FAMILIES) in README.read_text(encoding="utf-8"), "run `python docs/conformance.py`"

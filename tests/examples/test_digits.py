@@ -123,7 +123,7 @@ def due(probe: str, phase: str) -> list[tuple[int, int]]:
     return [(epoch, step) for epoch in range(EPOCHS) for step in sorted(steps) if step < STEPS[phase]]
 
 
-def test_every_probe_has_a_series_and_no_other_is_there(trained: Trained) -> None:
+def test_every_probe_has_a_series_and_no_other_series_exists(trained: Trained) -> None:
     assert {tuple(series.key) for series in trained.run.series} == {
         ("images", "", "input.images", "train"),
         ("norm-output", "features.norm", "output", "train"),

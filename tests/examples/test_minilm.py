@@ -66,7 +66,7 @@ def embedded(tmp_path_factory: pytest.TempPathFactory) -> Embedded:
     return Embedded(probes.open(folder / "run"), by_hand, torch.load(folder / "plain.pt"), torch.load(folder / "probed.pt"))
 
 
-def test_every_layer_is_there_and_nothing_else(embedded: Embedded) -> None:
+def test_all_layers_are_listed_and_nothing_else(embedded: Embedded) -> None:
     layers = [f"encoder.layer.{index}" for index in range(LAYERS)]
     assert {tuple(series.key) for series in embedded.run.series} == {
         *(("layers", name, "output", "eval") for name in layers),

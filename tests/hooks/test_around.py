@@ -84,7 +84,7 @@ def gradients(model: nn.Module, call: Any = None) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("value", ["input", "output", "grad_output", "grad_input_total"])
-def test_a_branching_net_keeps_its_gradients_bit_for_bit(tmp_path: Path, value: str) -> None:
+def test_a_branching_net_has_the_same_gradients_bit_for_bit(tmp_path: Path, value: str) -> None:
     expected = gradients(Branches())
     model = Branches()
     with attach(model, tmp_path / "run", modules=["**"], values=[value]) as run, run.step():
@@ -131,7 +131,7 @@ def test_hooks_on_a_script_module_are_refused_but_its_parameters_are_captured(tm
     assert torch.equal(probes.open(tmp_path / "two")["p", "0.weight"].torch()[0], model[0].weight.grad)
 
 
-def test_a_legacy_backward_hook_of_the_user_goes_on_working(tmp_path: Path) -> None:
+def test_a_legacy_backward_hook_of_the_user_continues_to_work(tmp_path: Path) -> None:
     model = net()
     seen: list[Any] = []
     with warnings.catch_warnings():
@@ -257,7 +257,7 @@ def test_symbolic_tracing_with_fx_runs_no_hook_and_the_traced_module_is_the_same
     assert len(probes.open(tmp_path / "run")["p", "0"]) == 1
 
 
-def test_data_parallel_on_the_cpu_is_looked_through(tmp_path: Path) -> None:
+def test_data_parallel_on_the_cpu_is_unwrapped(tmp_path: Path) -> None:
     model = nn.DataParallel(net())
     with attach(model, tmp_path / "run", values=["output", "grad_output"]) as run:
         for x in run.steps([X] * 2):

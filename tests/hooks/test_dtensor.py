@@ -78,7 +78,7 @@ def turned(out: Path, model: nn.Module, probe: dict[str, object]) -> probes.Seri
 
 @pytest.mark.parametrize("first", [0, 1, 2])
 @pytest.mark.parametrize("more", [{}, {"where": {"of": {"kind": "norm"}, "above": -1}}, {"transforms": [{"kind": "norm"}]}])
-def test_a_sharding_that_changes_is_stated_of_each_capture(tmp_path: Path, mesh: object, first: int, more: dict[str, object]) -> None:
+def test_a_sharding_that_changes_is_stated_for_each_capture(tmp_path: Path, mesh: object, first: int, more: dict[str, object]) -> None:
     kinds = [distributed.Shard(0), None, distributed.Replicate(), distributed.Shard(1)]
     kinds = kinds[first:] + kinds[:first]
     series = turned(tmp_path / "run", Turns(mesh, *kinds), more)
@@ -110,7 +110,7 @@ def test_a_variant_that_the_file_does_not_have_is_refused(tmp_path: Path, mesh: 
 
 
 @pytest.mark.parametrize("transforms", [[{"kind": "accumulate"}], [{"kind": "difference"}]])
-def test_what_is_merged_or_compared_has_one_sharding(tmp_path: Path, mesh: object, transforms: list[dict[str, object]]) -> None:
+def test_merged_or_compared_values_have_one_sharding(tmp_path: Path, mesh: object, transforms: list[dict[str, object]]) -> None:
     against = {"against": {"step": "previous"}} if transforms[0]["kind"] == "difference" else {}
     model = Turns(mesh, distributed.Shard(0), distributed.Shard(1))
     with pytest.raises(RunError, match=r"2 times.* \(parts of tensors that are sharded in two ways \(`S\(0\)` and `S\(1\)`\) cannot"):

@@ -63,7 +63,7 @@ def test_an_edit_without_the_spec_allowing_it_is_refused(tmp_path: Path) -> None
         )
 
 
-def test_a_scaled_output_is_what_the_model_goes_on_with_and_what_a_capture_sees(tmp_path: Path) -> None:
+def test_the_model_and_a_capture_use_the_scaled_output(tmp_path: Path) -> None:
     model = Net()
     plain = model.a(X).detach()
     read, _ = run_with(
@@ -81,7 +81,7 @@ def test_a_scaled_output_is_what_the_model_goes_on_with_and_what_a_capture_sees(
     assert torch.equal(read["next", "b"].torch()[0], torch.relu(plain * 2))
 
 
-def test_an_input_is_edited_under_its_name_whether_positional_or_keyword(tmp_path: Path) -> None:
+def test_an_input_is_edited_by_its_name_as_a_positional_and_as_a_keyword_argument(tmp_path: Path) -> None:
     model = Net()
     hidden = torch.relu(model.a(X)).detach()
     want = torch.nn.functional.linear(hidden * 2, model.b.weight, model.b.bias).detach()
@@ -248,12 +248,12 @@ def test_a_source_of_another_shape_stops_training_with_the_probes_name(tmp_path:
         ),
     ],
 )
-def test_an_edit_that_cannot_be_meant_is_refused_before_step_0(tmp_path: Path, probe: dict[str, Any], message: str) -> None:
+def test_an_edit_that_cannot_work_is_refused_before_step_0(tmp_path: Path, probe: dict[str, Any], message: str) -> None:
     with pytest.raises(PlanError, match=message):
         run_with(Net(), tmp_path, {"e": probe})
 
 
-def test_names_of_axes_that_do_not_fit_the_value_stop_training(tmp_path: Path) -> None:
+def test_names_of_axes_that_do_not_fit_the_value_raise_an_error(tmp_path: Path) -> None:
     edit = {"hook": "forward", "modules": ["a"], "dims": ["batch", "token", "unit"], "edit": {"kind": "scale", "by": 2}}
     with pytest.raises(EditError, match=r"`dims` names 3 axes \(batch, token, unit\), but the value has 2"):
         run_with(Net(), tmp_path, {"e": edit})

@@ -83,7 +83,7 @@ def test_a_sharded_model_has_the_values_and_gradients_of_a_whole_one(tmp_path: P
 
 
 @pytest.mark.parametrize("part", ["root", "child"])
-def test_what_one_backward_adds_to_the_gradient_of_a_shard_is_refused_with_what_to_take(tmp_path: Path, mesh: Any, part: str) -> None:
+def test_the_increment_of_a_gradient_of_a_shard_is_refused_with_a_replacement(tmp_path: Path, mesh: Any, part: str) -> None:
     model = net()
     fsdp.fully_shard(model if part == "root" else model[0], mesh=mesh)
     spec = {"version": 1, "probes": {"w": {"hook": "tensor", "tensors": ["0.weight"], "stage": "increment"}}}

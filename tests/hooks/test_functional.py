@@ -43,7 +43,7 @@ def test_a_step_that_runs_under_grad_or_jvp_has_its_result_and_its_values(tmp_pa
     assert torch.equal(probes.open(tmp_path / "run")["p", "0"].torch()[0], model[0](x).detach())
 
 
-def test_a_step_that_runs_under_vmap_has_its_result_and_the_account_says_functorch(tmp_path: Path) -> None:
+def test_a_step_that_runs_under_vmap_has_its_result_and_the_account_counts_functorch(tmp_path: Path) -> None:
     x = torch.ones(2, 3)
     model = net()
     run = probes.attach(model, SPEC, out=tmp_path / "run")
@@ -65,7 +65,7 @@ def test_modules_of_an_unflattened_export_are_captured(tmp_path: Path) -> None:
     assert torch.equal(probes.open(tmp_path / "run")["p", "0"].torch()[0], model[0](x).detach())
 
 
-def test_an_exported_program_is_no_model_and_says_what_to_attach_to(tmp_path: Path) -> None:
+def test_an_exported_program_is_not_a_model_and_the_message_names_the_module_to_attach_to(tmp_path: Path) -> None:
     program = torch.export.export(net(), (torch.ones(2, 3),), strict=False)
     with pytest.raises(Exception, match=r"(?i)ExportedProgram"):
         probes.attach(program, SPEC, out=tmp_path / "run")  # type: ignore[arg-type]  # an exported program is none

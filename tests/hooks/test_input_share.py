@@ -122,7 +122,7 @@ def captured(net: nn.Module, values: list[str], path: Path) -> Any:
 X = torch.randn(3, 4, generator=torch.Generator().manual_seed(1))
 
 
-def test_the_share_of_a_module_is_had_through_every_container_that_can_be_rebuilt(tmp_path: Path) -> None:
+def test_the_share_of_a_module_is_captured_through_every_container_that_can_be_rebuilt(tmp_path: Path) -> None:
     torch.manual_seed(0)
     net = Net({kind: (Part(reach), pack) for kind, (pack, reach, _) in KINDS.items()})
     found = captured(net, ["grad_input", "grad_input_total", "input"], tmp_path)
@@ -134,7 +134,7 @@ def test_the_share_of_a_module_is_had_through_every_container_that_can_be_rebuil
         assert torch.equal(found["p", f"parts.{kind}", f"input.batch{leaf}"].torch()[0], alone.detach()), kind
 
 
-def test_the_total_never_takes_the_place_of_a_share_that_cannot_be_had(tmp_path: Path) -> None:
+def test_the_total_never_replaces_a_share_that_cannot_be_captured(tmp_path: Path) -> None:
     proxy = (Part(lambda value: value["x"]), lambda x: MappingProxyType({"x": x}))
     net = Net({"closed": (Part(lambda value: value.x), Closed), "proxy": proxy})
     with pytest.raises(RunError) as raised:
@@ -170,7 +170,7 @@ WRITTEN: list[Callable[[Tensor], Any]] = [
 ]
 
 
-def test_what_a_module_writes_into_its_input_reaches_the_program(tmp_path: Path) -> None:
+def test_values_that_a_module_writes_into_its_input_reach_the_program(tmp_path: Path) -> None:
     packed: list[tuple[Any, Tensor]] = []
 
     def keeping(pack: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
@@ -197,7 +197,7 @@ def test_what_a_module_writes_into_its_input_reaches_the_program(tmp_path: Path)
 REWRITING = (nn.ReLU, nn.SiLU, nn.LeakyReLU, nn.Hardtanh, nn.Dropout, nn.ELU)
 
 
-def test_the_share_of_a_module_that_rewrites_its_input_is_had_and_not_the_total(tmp_path: Path) -> None:
+def test_the_share_of_a_module_that_rewrites_its_input_is_captured_and_not_the_total(tmp_path: Path) -> None:
     torch.manual_seed(0)
     whole: dict[str, Callable[[Tensor], Tensor]] = {"tensor": lambda x: x, "view": lambda x: x.view(-1, 2)}
     cases = {f"{make.__name__} {name}": (make(inplace=True), pack) for make in REWRITING for name, pack in whole.items()}

@@ -198,7 +198,7 @@ class Answer:
     cache: DynamicCache
 
 
-def test_a_path_that_leads_to_a_cache_is_refused_with_what_to_take_instead(tmp_path: Path) -> None:
+def test_a_path_to_a_cache_is_refused_with_a_replacement(tmp_path: Path) -> None:
     for path, name in (("output.cache", "one"), ("output.cache.values", "two")):
         with pytest.raises(RunError, match=r"`output.cache` is a DynamicCache, an opaque cache object .*attention's projections"):
             record(Answer(torch.ones(2), DynamicCache()), tmp_path / name, values=[path])
@@ -206,7 +206,7 @@ def test_a_path_that_leads_to_a_cache_is_refused_with_what_to_take_instead(tmp_p
     assert torch.equal(stored(read, "output.cache.keys"), torch.ones(2))
 
 
-def test_an_opaque_member_beside_tensors_is_told_in_the_file(tmp_path: Path) -> None:
+def test_an_opaque_member_next_to_tensors_is_recorded_in_the_file(tmp_path: Path) -> None:
     read = record(Answer(torch.ones(2), DynamicCache()), tmp_path)
     assert torch.equal(stored(read, "output.logits"), torch.ones(2))
     with h5py.File(tmp_path / "run" / "epoch-0000.h5") as file:

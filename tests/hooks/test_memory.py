@@ -96,7 +96,7 @@ def test_a_peak_after_a_nested_call_is_the_outer_ones_alone(allocator: Allocator
     assert meter.leave(outer) == (1000, 5, 105)
 
 
-def test_a_call_that_raised_is_forgotten_with_the_next_outermost_call(allocator: Allocator) -> None:
+def test_the_next_outermost_call_removes_the_state_of_a_call_that_raised(allocator: Allocator) -> None:
     meter = MemoryMeter(allocator, DEVICE)
     meter.enter(0, 0)
     allocator.take(7)
@@ -119,7 +119,7 @@ def test_the_schedule_and_transforms_hold_as_for_any_value(allocator: Allocator,
     assert (series.steps.tolist(), series.numpy().tolist()) == ([1], [9])
 
 
-def test_copies_of_a_model_carry_nothing_of_ours(allocator: Allocator, tmp_path: Path) -> None:
+def test_copies_of_a_model_carry_nothing_of_probes(allocator: Allocator, tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(2, 2))
     spec = {"version": 1, "probes": {"memory": {"modules": ["0"], "values": ["memory"]}}}
     with probes.attach(model, spec, out=tmp_path / "run") as run, run.epoch(0), run.step():
@@ -138,7 +138,7 @@ def test_on_the_host_it_is_refused_with_the_reason(values: list[str]) -> None:
     assert [problem.code for problem in caught.value.problems] == ["memory-not-counted"]
 
 
-def test_the_preset_says_so_too() -> None:
+def test_the_preset_is_refused_on_the_host_too() -> None:
     assert (preset_folder() / "memory-by-module.yaml").exists()
     with pytest.raises(PlanError, match=r"move the model to its device before the probes are attached"):
         probes.resolve("preset:memory-by-module", nn.Sequential(nn.Linear(2, 2)))

@@ -102,7 +102,7 @@ def probed(model: nn.Module, directory: Path, act: Callable[[nn.Module], Any]) -
 
 @pytest.mark.parametrize("kind", [nn.Sequential, WithState])
 @pytest.mark.parametrize("make", [copy.deepcopy, pickled, saved])
-def test_a_copy_made_during_a_run_has_the_hooks_of_the_program_and_none_of_ours(
+def test_a_copy_made_during_a_run_has_the_hooks_of_the_program_and_none_of_probes(
     tmp_path: Path, kind: type[nn.Sequential], make: Callable[[nn.Module], Any]
 ) -> None:
     model = model_of(kind)
@@ -153,7 +153,7 @@ def test_a_model_saved_during_a_run_loads_where_probes_is_not_installed(tmp_path
     assert (done.returncode, done.stdout.strip()) == (0, str(model(torch.ones(2, 4)).tolist())), done.stderr
 
 
-def test_a_graph_module_pickles_without_anything_of_ours(tmp_path: Path) -> None:
+def test_a_graph_module_pickles_without_objects_of_probes(tmp_path: Path) -> None:
     graph = torch.fx.symbolic_trace(model_of(nn.Sequential))
     data = probed(graph, tmp_path / "run", pickle.dumps)
     assert b"probes" not in data
@@ -168,7 +168,7 @@ def test_a_module_is_scripted_without_our_hooks_which_keep_their_places(tmp_path
     assert len(probes.open(tmp_path / "run")["values", "0", "output"]) == 2
 
 
-def test_the_methods_are_put_back_after_the_run_unless_the_program_has_put_in_its_own(tmp_path: Path) -> None:
+def test_the_methods_are_restored_after_the_run_unless_the_program_replaced_them(tmp_path: Path) -> None:
     before = nn.Module.__reduce_ex__, torch.jit._recursive.create_script_module
     probed(model_of(nn.Sequential), tmp_path / "a", hooks)
     assert (nn.Module.__reduce_ex__, torch.jit._recursive.create_script_module) == before
@@ -187,7 +187,7 @@ def test_the_methods_are_put_back_after_the_run_unless_the_program_has_put_in_it
         del nn.Module.__reduce_ex__
 
 
-def test_two_runs_at_once_leave_their_hooks_out_until_both_are_over(tmp_path: Path) -> None:
+def test_two_runs_at_once_are_suspended_until_both_end(tmp_path: Path) -> None:
     first, second = model_of(nn.Sequential), model_of(nn.Sequential)
     with probes.attach(first, SPEC, out=tmp_path / "a") as run, run.epoch(0):
         made = probed(second, tmp_path / "b", lambda _: copy.deepcopy(first))
@@ -197,7 +197,7 @@ def test_two_runs_at_once_leave_their_hooks_out_until_both_are_over(tmp_path: Pa
     assert hooks(made) == hooks(after) == []
 
 
-def test_a_state_without_hooks_of_ours_is_handed_on_as_it_is() -> None:
+def test_a_state_without_hooks_of_probes_is_passed_on_unchanged() -> None:
     state = vars(model_of(nn.Sequential))
     assert without_ours(state) is state
 

@@ -118,7 +118,7 @@ def test_an_edit_of_an_operation_reaches_what_comes_after_it() -> None:
     assert given.item() == 0
 
 
-def test_edits_and_captures_of_one_operation_see_what_they_ask_for() -> None:
+def test_edits_and_captures_of_one_operation_get_the_value_that_they_select() -> None:
     model, x = net(), batch()
     wanted = {
         "version": 1,
@@ -177,7 +177,7 @@ class MayStop(nn.Module):
         return y * 2
 
 
-def test_a_run_goes_on_after_an_interrupted_forward_and_leaves_no_mode(tmp_path: Path) -> None:
+def test_a_run_continues_after_an_interrupted_forward_and_leaves_no_mode(tmp_path: Path) -> None:
     inner = MayStop()
     model = nn.Sequential(nn.Identity(), inner)
     wanted = spec(modules=["1"], hook="forward", ops=["softmax"])
@@ -194,7 +194,7 @@ def test_a_run_goes_on_after_an_interrupted_forward_and_leaves_no_mode(tmp_path:
     assert torch.equal(found.torch(), torch.stack(expected).detach())
 
 
-def test_no_mode_outlives_the_run_after_a_backward_that_was_interrupted_in_a_recompute(tmp_path: Path) -> None:
+def test_no_mode_remains_after_a_backward_that_was_interrupted_in_a_recompute(tmp_path: Path) -> None:
     inner = MayStop()
 
     class Checkpointed(nn.Module):
@@ -274,7 +274,7 @@ def test_autocast_no_grad_and_other_modes_see_their_own_values() -> None:
     assert modes() == 0
 
 
-def test_threads_have_modes_of_their_own() -> None:
+def test_threads_have_separate_modes() -> None:
     seen: list[int] = []
 
     class Waiting(nn.Module):
@@ -325,7 +325,7 @@ def test_an_operation_that_is_never_called_fails_the_run() -> None:
         ({"ops": ["relu_"], "edit": {"kind": "zero"}}, "`relu_` writes to its input"),
     ],
 )
-def test_an_operation_that_torch_does_not_have_is_refused(probe: dict[str, Any], message: str) -> None:
+def test_an_operation_unknown_to_torch_is_refused(probe: dict[str, Any], message: str) -> None:
     with pytest.raises(PlanError, match=f"(?s){message}"):
         probes.resolve(spec(hook="forward", **probe), net())
 
@@ -496,7 +496,7 @@ def test_operations_of_an_architecture_are_those_of_a_mode_by_hand(name: str) ->
 
 
 @pytest.mark.parametrize("autocast", [True, False])
-def test_training_with_probed_operations_is_bit_for_bit_the_training_without(autocast: bool, tmp_path: Path) -> None:
+def test_training_with_probed_operations_is_bit_for_bit_as_without_probes(autocast: bool, tmp_path: Path) -> None:
     results = []
     for probed in (False, True):
         torch.manual_seed(0)
@@ -515,7 +515,7 @@ def test_training_with_probed_operations_is_bit_for_bit_the_training_without(aut
     assert all(torch.equal(one, other) for one, other in zip(*results, strict=True))
 
 
-def test_transforms_of_other_probes_on_the_module_are_no_operations_of_it(tmp_path: Path) -> None:
+def test_transforms_of_other_probes_on_the_module_are_not_operations_of_the_module(tmp_path: Path) -> None:
     model = net()
     norms = [{"kind": "reduce", "dims": [0], "op": "sum"}, {"kind": "norm"}]
     wanted = {

@@ -89,7 +89,7 @@ TORCH: dict[str, Make] = {
 }
 
 
-def test_an_update_is_what_copies_around_the_step_give_and_the_state_is_that_after_it(tmp_path: Path) -> None:
+def test_an_update_equals_the_difference_of_copies_around_the_step_and_the_state_is_the_one_after_it(tmp_path: Path) -> None:
     """Every optimizer steps a part of its own, in one run."""
     model, free = (nn.ModuleDict({name: net() for name in TORCH}) for _ in range(2))
     optimizers = {name: make(model[name]) for name, make in TORCH.items()}
@@ -256,7 +256,7 @@ def test_state_that_is_kept_elsewhere_is_missing_with_that_reason(capsys: pytest
     assert "the `state` of the optimizer `MasterWeights` has no entry for the parameter" in capsys.readouterr().err
 
 
-def test_a_step_that_raised_does_not_count_and_hides_no_other() -> None:
+def test_a_step_that_raised_does_not_count_and_does_not_hide_another() -> None:
     model = net()
     first, second = torch.optim.LBFGS(model.parameters(), max_iter=1), torch.optim.SGD(model.parameters(), lr=0.1)
 
@@ -346,7 +346,7 @@ def test_parameters_that_are_tied_unfrozen_added_or_without_a_gradient(capsys: p
     assert "Traceback" not in capsys.readouterr().err
 
 
-def test_a_parameter_that_was_replaced_is_not_that_of_the_optimizer() -> None:
+def test_a_replaced_parameter_is_not_a_parameter_of_the_optimizer() -> None:
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 
@@ -360,7 +360,7 @@ def test_a_parameter_that_was_replaced_is_not_that_of_the_optimizer() -> None:
     assert torch.equal(run["p", "2.weight"].torch(), torch.stack(by_hand["2.weight"]))
 
 
-def test_what_hooks_of_the_program_do_around_a_step_belongs_to_it() -> None:
+def test_calls_in_hooks_of_the_program_around_a_step_belong_to_the_step() -> None:
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
 
@@ -393,7 +393,7 @@ def test_several_probes_share_one_copy_and_have_transforms_of_their_own() -> Non
     assert torch.allclose(run["norm", "0.weight"].torch(), changes.flatten(1).norm(dim=1))
 
 
-def test_without_an_optimizer_nothing_is_captured_and_the_run_says_why() -> None:
+def test_without_an_optimizer_nothing_is_captured_and_the_run_reports_the_reason() -> None:
     """Of two models one has no optimizer, and the optimizer of the other keeps no such state."""
     model = nn.ModuleList([net(), net()])
     optimizer = torch.optim.Adam(model[1].parameters(), lr=0.1)
@@ -417,7 +417,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", WRONG)
-def test_a_spec_that_cannot_be_meant_is_refused(case: str) -> None:
+def test_a_spec_that_cannot_work_is_refused(case: str) -> None:
     keys, code = WRONG[case]
     with pytest.raises(SpecError) as caught:
         probes.load(probe(**keys))
@@ -425,7 +425,7 @@ def test_a_spec_that_cannot_be_meant_is_refused(case: str) -> None:
 
 
 @pytest.mark.parametrize(("target", "values"), [("0.weight", ["state.exp_avg"]), ("1.running_mean", ["update"])])
-def test_what_no_optimizer_steps_is_refused(target: str, values: list[str]) -> None:
+def test_tensors_that_no_optimizer_steps_are_refused(target: str, values: list[str]) -> None:
     model = nn.Sequential(nn.Linear(4, 4).requires_grad_(False), nn.BatchNorm1d(4))
     with pytest.raises(PlanError) as caught:
         probes.resolve(probe(tensors=[target], values=values), model)

@@ -251,7 +251,7 @@ def test_a_part_that_is_traced_within_a_call_is_captured_for_its_own_call_only(t
 
 
 @pytest.mark.parametrize("aside", ASIDE)
-def test_only_what_is_traced_or_transformed_is_taken_for_it(aside: Callable[[nn.Module], Any]) -> None:
+def test_only_traced_or_transformed_calls_count_as_such(aside: Callable[[nn.Module], Any]) -> None:
     if aside in (jit_script, strict_export, fx):
         pytest.skip("no Python code of the model runs, or it is not called")
     seen: list[bool] = []

@@ -45,7 +45,7 @@ with ExitStack() as stack:
 
 
 @pytest.mark.torture  # importing accelerate takes longer than everything else here
-def test_it_captures_what_probes_run_captures_with_accumulated_batches_as_microsteps(tmp_path: Path) -> None:
+def test_the_callback_captures_accumulated_batches_as_microsteps_like_probes_run(tmp_path: Path) -> None:
     script = "def Made(spec, out):\n    return lambda accelerator, model: attach_prepared(accelerator, model, spec, out)\n" + SCRIPT
     by_script, by_hand = roots(tmp_path, script, SPEC, "Made")
     assert by_hand == by_script

@@ -42,7 +42,7 @@ trainer.run(train, max_epochs=3)
 """
 
 
-def test_they_capture_what_probes_run_captures(tmp_path: Path) -> None:
+def test_the_callbacks_capture_what_probes_run_captures(tmp_path: Path) -> None:
     by_script, by_callback = roots(tmp_path, SCRIPT, SPEC, "IgniteProbes")
     assert by_callback == by_script
     assert len(by_callback) == 3
@@ -71,14 +71,14 @@ def trained(out: Path, epochs: int, state: dict[str, int] | None = None, fails_a
     return dict(trainer.state_dict())
 
 
-def test_an_exception_goes_on_to_the_program_and_leaves_the_epoch_incomplete(tmp_path: Path) -> None:
+def test_an_exception_reaches_the_program_and_leaves_the_epoch_incomplete(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="bad batch"):
         trained(tmp_path / "run", 2, fails_at=7)
     assert probes.open(tmp_path / "run").state == {0: "complete", 1: "incomplete"}
     assert probes.verify(tmp_path / "run").ok
 
 
-def test_a_trainer_that_goes_on_from_a_checkpoint_goes_on_with_its_epochs(tmp_path: Path) -> None:
+def test_a_trainer_that_continues_from_a_checkpoint_continues_its_epochs(tmp_path: Path) -> None:
     state = trained(tmp_path / "run", 2)
     trained(tmp_path / "run", 3, {**state, "max_epochs": 3}, resume=True)
     assert probes.open(tmp_path / "run").state == dict.fromkeys(range(3), "complete")

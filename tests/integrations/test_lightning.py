@@ -25,7 +25,7 @@ IMPORT = "from probes.integrations.lightning import LightningProbes\n"
 WITH = IMPORT + SCRIPT.replace("pl.Trainer(", "pl.Trainer(callbacks=CALLBACKS, ")
 
 
-def test_it_captures_what_probes_run_captures(tmp_path: Path) -> None:
+def test_the_callback_captures_what_probes_run_captures(tmp_path: Path) -> None:
     by_script, by_callback = roots(tmp_path, WITH, yaml.safe_load(SPEC), "LightningProbes")
     assert by_callback == by_script
     assert len(by_callback) == 2

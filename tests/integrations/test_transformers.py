@@ -18,7 +18,7 @@ pytestmark = [
 
 
 @pytest.mark.torture  # importing transformers takes longer than everything else here
-def test_it_captures_what_probes_run_captures(tmp_path: Path) -> None:
+def test_the_callback_captures_what_probes_run_captures(tmp_path: Path) -> None:
     from tests.script.test_trainer import SCRIPT, SPEC
 
     script = "from probes.integrations.transformers import TrainerProbes\n" + SCRIPT.replace(".train()\n", "").rstrip()

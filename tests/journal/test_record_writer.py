@@ -19,7 +19,7 @@ def opener() -> Opener:
     return Opener()
 
 
-def test_a_full_disk_is_one_clear_error_and_what_was_committed_stays(tmp_path: Path, opener: Opener) -> None:
+def test_a_full_disk_is_one_clear_error_and_committed_steps_remain(tmp_path: Path, opener: Opener) -> None:
     taker = Taker(tmp_path / "a.journal", opener=opener)
     taker.add(b"one")
     taker.commit()
@@ -84,7 +84,7 @@ def test_short_writes_are_completed(tmp_path: Path, opener: Opener) -> None:
     assert read(taker.journal.path)[1] == taker.acknowledged
 
 
-def test_a_disk_that_takes_nothing_is_an_error_not_a_loop(tmp_path: Path, opener: Opener) -> None:
+def test_a_disk_that_accepts_no_bytes_is_an_error_and_not_a_loop(tmp_path: Path, opener: Opener) -> None:
     taker = Taker(tmp_path / "a.journal", opener=opener)
     opener.file.at_most = lambda: 0
     with pytest.raises(StorageError, match="took no bytes"):
@@ -92,7 +92,7 @@ def test_a_disk_that_takes_nothing_is_an_error_not_a_loop(tmp_path: Path, opener
     taker.journal.close()
 
 
-def test_a_journal_that_cannot_be_cut_back_says_so_and_stays_closed(tmp_path: Path, opener: Opener) -> None:
+def test_a_journal_that_cannot_be_cut_back_reports_it_and_stays_closed(tmp_path: Path, opener: Opener) -> None:
     taker = Taker(tmp_path / "a.journal", opener=opener)
     taker.add(b"one")
     taker.commit()
@@ -121,7 +121,7 @@ def test_a_failed_sync_acknowledges_nothing_and_closes_the_journal(tmp_path: Pat
     taker.journal.close()
 
 
-def test_power_syncs_each_commit_and_process_only_the_end(tmp_path: Path) -> None:
+def test_durability_power_syncs_each_commit_and_process_only_the_end(tmp_path: Path) -> None:
     counts = {}
     for durability in ("process", "power"):
         opener = Opener()
@@ -188,7 +188,7 @@ def test_space_is_taken_ahead_without_a_byte_more_in_the_file(tmp_path: Path) ->
     taker.journal.close()
 
 
-def test_where_no_space_can_be_taken_ahead_it_is_asked_for_once(tmp_path: Path) -> None:
+def test_space_is_requested_once_if_it_cannot_be_reserved(tmp_path: Path) -> None:
     asked = []
 
     class Refusing(RawFile):

@@ -154,7 +154,7 @@ def test_scanning_changes_nothing_and_works_on_a_live_journal(tmp_path: Path) ->
 LARGE = bytes(range(256)) * 600
 
 
-def test_after_a_reboot_only_what_was_synced_or_proves_itself_is_trusted(tmp_path: Path) -> None:
+def test_after_a_reboot_only_synced_or_proven_steps_are_trusted(tmp_path: Path) -> None:
     taker = Taker(tmp_path / "a.journal")
     for index, payloads in enumerate(([b"one", b""], [b"two", LARGE], [b"three"])):
         for payload in payloads:
@@ -170,7 +170,7 @@ def test_after_a_reboot_only_what_was_synced_or_proves_itself_is_trusted(tmp_pat
     assert (found.trusted, found.untrusted_commits, payloads, found.state) == (True, 0, taker.acknowledged, "complete")
 
 
-def test_a_large_capture_of_a_step_that_was_interrupted_by_another_counts_for_its_own(tmp_path: Path) -> None:
+def test_a_large_capture_of_an_interrupted_step_belongs_to_that_step(tmp_path: Path) -> None:
     """The extents of the outer step are in the file before the step within it is committed."""
     taker = Taker(tmp_path / "a.journal")
     taker.add(LARGE)
@@ -245,7 +245,7 @@ def test_a_missing_file_and_a_pipe_are_refused_without_waiting(tmp_path: Path) -
         scan(tmp_path / "pipe")
 
 
-def test_a_forged_journal_that_says_nothing_wrong_is_read(tmp_path: Path) -> None:
+def test_a_forged_journal_without_a_false_statement_is_read(tmp_path: Path) -> None:
     forge(tmp_path / "a", [descriptor(), frame([(0, 2, 0, 0, 0, 0, 0)])])
     found = scan(tmp_path / "a", boot="here")
     assert steps(found, (tmp_path / "a").read_bytes()) == [[bytes(4)]]
@@ -283,7 +283,7 @@ ROW = (0, 2, 0, 0, 0, 0, 0)
         pytest.param([(77, b"", b"", 0)], id="an unknown kind"),
     ],
 )
-def test_a_journal_that_chains_but_lies_is_refused(tmp_path: Path, records: list[tuple[int, bytes, bytes, int]]) -> None:
+def test_a_journal_that_chains_but_has_false_values_is_refused(tmp_path: Path, records: list[tuple[int, bytes, bytes, int]]) -> None:
     forge(tmp_path / "a", records)
     with pytest.raises(FileRefused) as caught:
         scan(tmp_path / "a", boot="here")

@@ -10,7 +10,7 @@ from probes.journal.tail import JournalTail
 from tests.journal.journals import Taker, end_of
 
 
-def test_a_tail_gives_every_committed_step_once_and_as_a_scan_does(tmp_path: Path) -> None:
+def test_a_tail_returns_every_committed_step_once_like_a_scan(tmp_path: Path) -> None:
     path = tmp_path / "epoch-0003.journal"
     taker = Taker(path, buffer_bytes=4096)
     tail = JournalTail(path)
@@ -52,7 +52,7 @@ def test_an_aborted_step_is_never_given(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("left", [1, 64, 65, 700])
-def test_a_record_of_which_a_part_is_there_is_given_when_the_rest_has_come(tmp_path: Path, left: int) -> None:
+def test_a_partial_record_is_returned_when_it_is_complete(tmp_path: Path, left: int) -> None:
     taker = Taker(tmp_path / "whole.journal")
     for _ in range(3):
         taker.add(bytes(range(256)) * 4)
@@ -67,7 +67,7 @@ def test_a_record_of_which_a_part_is_there_is_given_when_the_rest_has_come(tmp_p
     assert [step.step for step in tail.read()] == [2]
 
 
-def test_a_journal_that_is_written_over_gives_nothing_of_the_other(tmp_path: Path) -> None:
+def test_an_overwritten_journal_returns_nothing_of_the_earlier_one(tmp_path: Path) -> None:
     path, spare = tmp_path / "epoch-0003.journal", tmp_path / "spare.journal"
     taker = Taker(path)
     taker.add(b"a" * 10)
@@ -84,7 +84,7 @@ def test_a_journal_that_is_written_over_gives_nothing_of_the_other(tmp_path: Pat
     assert not tail.has_name()
 
 
-def test_a_file_that_is_no_journal_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_journal_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "epoch-0000.journal"
     path.write_bytes(b"no journal" * 100)
     with pytest.raises(FileRefused, match="does not start with"):

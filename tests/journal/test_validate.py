@@ -17,7 +17,7 @@ DESCRIPTOR = {
 }
 
 
-def test_what_a_writer_says_is_taken() -> None:
+def test_records_of_a_writer_are_valid() -> None:
     assert head_fault({"epoch": 3, "attempt": 2, "rank": 0, "segment": None, "manifest": {}, "global_step_start": {"train": 9}}) == ""
     assert descriptor_fault(DESCRIPTOR) == descriptor_fault(DESCRIPTOR | {"dims": None, "epoch": 2}) == ""
     assert end_fault({"complete": False, "reason": "it was stopped", "closing": {}}) == ""

@@ -75,7 +75,7 @@ def test_the_clock_of_a_capture_and_of_its_commit_come_back(tmp_path: Path) -> N
     assert found.descriptors == ({"id": 0, "key": key, "dtype": "float32", "shape": [], **about},)
 
 
-def test_the_head_says_what_the_caller_and_the_format_say(tmp_path: Path) -> None:
+def test_the_head_contains_the_values_of_the_caller_and_of_the_format(tmp_path: Path) -> None:
     Journal.create(tmp_path / "a.journal", HEAD, durability="power").close()
     head = scan(tmp_path / "a.journal").head
     assert head.items() >= HEAD.items()
@@ -84,7 +84,7 @@ def test_the_head_says_what_the_caller_and_the_format_say(tmp_path: Path) -> Non
     assert len(bytes.fromhex(head["nonce"])) == 16
 
 
-def test_a_step_that_was_not_committed_is_not_there(tmp_path: Path) -> None:
+def test_an_uncommitted_step_is_not_in_the_file(tmp_path: Path) -> None:
     taker = Taker(tmp_path / "a.journal", buffer_bytes=4096)
     taker.add(b"one")
     taker.commit()
@@ -168,7 +168,7 @@ def test_a_missing_directory_is_named(tmp_path: Path) -> None:
         Journal.create(tmp_path / "nowhere" / "a.journal", HEAD)
 
 
-def test_a_recycled_journal_shows_nothing_of_its_former_life(tmp_path: Path) -> None:
+def test_a_recycled_journal_shows_nothing_of_its_earlier_content(tmp_path: Path) -> None:
     spare = tmp_path / "spare.journal"
     for life in range(4):
         taker = Taker(tmp_path / f"{life}.journal", spare=spare, buffer_bytes=4096)
@@ -186,7 +186,7 @@ def test_a_recycled_journal_shows_nothing_of_its_former_life(tmp_path: Path) -> 
         taker.journal.path.rename(spare)
 
 
-def test_a_spare_that_has_a_second_name_is_left_alone(tmp_path: Path) -> None:
+def test_a_spare_journal_that_has_a_second_name_is_not_used(tmp_path: Path) -> None:
     spare = tmp_path / "spare.journal"
     spare.write_bytes(b"precious")
     os.link(spare, tmp_path / "other")
@@ -261,7 +261,7 @@ def test_threads_do_not_mix_their_captures(tmp_path: Path) -> None:
         assert set(payload) == {int(row["microstep"])}
 
 
-def test_a_journal_that_cannot_take_its_name_is_an_error_of_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_journal_that_cannot_get_its_name_is_an_error_of_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(path: Path) -> None:
         raise OSError(EIO, "Input/output error")
 
@@ -276,7 +276,7 @@ def test_a_journal_that_cannot_take_its_name_is_an_error_of_the_disk(tmp_path: P
     [({"coords": {"stat": [["mean"]]}}, "coords"), ({"dims": ("row", "row2")}, "dims"), ({"dtype": "float33"}, "dtype")],
     ids=["labels", "names", "dtype"],
 )
-def test_a_series_that_no_file_can_hold_is_refused_at_once_and_harms_no_other(tmp_path: Path, wrong: dict[str, Any], named: str) -> None:
+def test_a_series_that_no_file_can_hold_is_refused_at_once_and_affects_no_other(tmp_path: Path, wrong: dict[str, Any], named: str) -> None:
     journal = Journal.create(tmp_path / "a.journal", HEAD)
     about: dict[str, Any] = {"dtype": "float32", "shape": (1,), "dims": ("row",), "coords": {}, "attrs": {}}
     with pytest.raises(ValueError, match=named):
@@ -310,7 +310,7 @@ def test_a_capture_as_large_as_an_uneven_buffer_is_stored(tmp_path: Path, buffer
     assert read(taker.journal.path)[1] == taker.acknowledged
 
 
-def test_a_journal_that_another_process_removed_says_so_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_journal_that_another_process_removed_is_reported_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("probes.journal.record_writer.LOOK_SECONDS", 0.0)
     taker = Taker(tmp_path / "a.journal")
     taker.add(b"one")

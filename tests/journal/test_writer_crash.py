@@ -157,7 +157,7 @@ def record(path: Path, durability: str, spare: Path | None) -> tuple[list[tuple[
 @pytest.mark.parametrize("trials", [75, pytest.param(2500, marks=pytest.mark.torture)])
 @pytest.mark.parametrize("recycled", [False, True])
 @pytest.mark.parametrize("durability", ["process", "power"])
-def test_a_power_loss_loses_nothing_promised_and_invents_nothing(tmp_path: Path, durability: str, recycled: bool, trials: int) -> None:
+def test_a_power_loss_loses_no_guaranteed_step_and_adds_none(tmp_path: Path, durability: str, recycled: bool, trials: int) -> None:
     spare = tmp_path / "spare.journal"
     if recycled:
         record(spare, durability, None)

@@ -14,7 +14,7 @@ def test_the_page_on_steps_is_up_to_date() -> None:
 
 
 @pytest.mark.parametrize("truth", [pytest.param(each, id=str(each)) for each in truths()])
-def test_each_script_says_its_group_its_rule_and_what_its_row_shows(truth: Truth) -> None:
+def test_each_script_states_its_group_its_rule_and_the_cells_of_its_row(truth: Truth) -> None:
     assert truth.data["group"] in script("steps").GROUPS
     assert truth.data["why"]
     assert {"step", "epoch"} <= {*truth.data["table"]}

@@ -228,7 +228,7 @@ class Encoder(nn.Module):
         ("layer.1.mixer.qury", "layer.1.mixer.query"),
     ],
 )
-def test_a_suggestion_weighs_the_place_and_the_class_before_the_letters(written: str, meant: str) -> None:
+def test_a_suggestion_compares_the_place_and_the_class_before_the_letters(written: str, meant: str) -> None:
     with pytest.raises(PlanError, match=f"did you mean `{meant}`"):
         probes.resolve({"version": 1, "probes": {"p": {"hook": "forward", "modules": [written]}}}, Encoder())
 
@@ -285,7 +285,7 @@ class FarAttention(nn.Module):
         ("Lineer", "Linear"),
     ],
 )
-def test_for_a_class_that_the_model_lacks_the_class_that_is_one_of_its_kind_is_named(asked: str, meant: str) -> None:
+def test_an_unknown_class_is_answered_with_a_class_of_the_same_kind(asked: str, meant: str) -> None:
     spec = {"version": 1, "probes": {"p": {"hook": "forward", "modules": ["**"], "types": [asked]}}}
     with pytest.raises(PlanError, match=f"did you mean `{meant}`?"):
         probes.resolve(spec, nn.Sequential(FarAttention(), FarAttention()))

@@ -45,7 +45,7 @@ def test_data_parallel_is_stripped_and_recorded() -> None:
     assert tree.root.kind == "Net"
 
 
-def test_a_users_own_child_called_module_keeps_its_name() -> None:
+def test_a_child_that_the_user_named_module_keeps_its_name() -> None:
     class Owner(nn.Module):
         def __init__(self) -> None:
             super().__init__()

@@ -124,7 +124,7 @@ PRINTS: dict[str, tuple[str, list[str]]] = {
 
 
 @pytest.mark.parametrize("name", PRINTS)
-def test_what_a_program_prints_stays_whole_beside_the_line(name: str, tmp_path: Path) -> None:
+def test_output_of_a_program_stays_whole_next_to_the_status_line(name: str, tmp_path: Path) -> None:
     if "tqdm" in PRINTS[name][0]:
         pytest.importorskip("tqdm")
     text, lines = PRINTS[name]
@@ -139,7 +139,7 @@ def test_a_line_wider_than_the_terminal_is_cut(tmp_path: Path) -> None:
     assert screen(shown([sys.executable, "-c", program], tmp_path, width=20), width=20) == []
 
 
-def test_a_stream_that_a_program_replaced_keeps_what_the_program_put_there(tmp_path: Path) -> None:
+def test_a_stream_that_a_program_replaced_is_not_restored(tmp_path: Path) -> None:
     from probes.progress.status_line import StatusLine
     from tests.script.test_progress import Terminal
 

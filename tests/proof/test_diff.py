@@ -56,7 +56,7 @@ def test_two_runs_of_the_same_captures_are_the_same_byte_by_byte_and_by_digest(t
 
 
 @pytest.mark.parametrize("tolerance", [{}, {"atol": 1e9}])
-def test_a_number_that_was_forged_beneath_its_digest_differs(tmp_path: Path, tolerance: dict[str, float]) -> None:
+def test_a_number_that_was_forged_under_its_digest_differs(tmp_path: Path, tolerance: dict[str, float]) -> None:
     write_run(tmp_path / "a")
     shutil.copytree(tmp_path / "a", tmp_path / "b")
     with h5py.File(tmp_path / "b" / "epoch-0001.h5", "r+") as file:
@@ -69,7 +69,7 @@ def test_a_number_that_was_forged_beneath_its_digest_differs(tmp_path: Path, tol
     assert said in markdown(found)
 
 
-def test_values_that_nobody_read_are_not_said_to_be_equal_bit_for_bit(tmp_path: Path) -> None:
+def test_values_that_were_not_read_are_not_reported_as_equal_bit_for_bit(tmp_path: Path) -> None:
     write_run(tmp_path / "a")
     write_run(tmp_path / "b")
     write_run(tmp_path / "c", change=lambda one, epoch: one_ulp(one, (0,)) if at(one, epoch, "big", 2) else one)
@@ -85,7 +85,7 @@ def test_values_that_nobody_read_are_not_said_to_be_equal_bit_for_bit(tmp_path: 
     assert read.output.endswith("are the same: 50 captures compared bit for bit\n")
 
 
-def test_compression_and_the_order_of_arrival_make_no_difference(tmp_path: Path) -> None:
+def test_compression_and_the_order_of_arrival_change_no_digest(tmp_path: Path) -> None:
     write_run(tmp_path / "a")
     write_run(tmp_path / "b", compression="gzip", source=lambda epoch: iter(list(captures(epoch))[::-1]))
     assert diff(tmp_path / "a", tmp_path / "b").verdict == "same"
@@ -176,7 +176,7 @@ def test_gaps_that_only_one_run_has_are_a_difference(tmp_path: Path) -> None:
         assert "epoch 0, missing captures of acts/fc9:output: 1 in A, 0 in B (never called)" in said
 
 
-def test_tolerances_come_from_the_spec_by_dtype_and_can_be_overruled(tmp_path: Path) -> None:
+def test_tolerances_come_from_the_spec_by_dtype_and_can_be_overridden(tmp_path: Path) -> None:
     def change(one: One, epoch: int) -> One:
         return one._replace(bits=one.bits + one.bits.dtype.type(5e-4)) if one.dtype in ("float32", "float64") else one
 
@@ -196,7 +196,7 @@ def test_tolerances_come_from_the_spec_by_dtype_and_can_be_overruled(tmp_path: P
 
 
 @pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "module._orig_mod."])
-def test_prefixes_of_wrappers_make_no_difference(tmp_path: Path, prefix: str) -> None:
+def test_prefixes_of_wrappers_do_not_matter(tmp_path: Path, prefix: str) -> None:
     found = changed(tmp_path, lambda one, epoch: one._replace(key=one.key._replace(target=prefix + one.key.target)))
     assert found.verdict == "same"
 
@@ -246,7 +246,7 @@ def test_the_sign_of_zero_differs_only_bit_for_bit(tmp_path: Path) -> None:
     assert diff(tmp_path / "a", tmp_path / "b").verdict == "same"
 
 
-def test_what_differs_in_the_provenance_is_listed_likely_causes_first(tmp_path: Path) -> None:
+def test_differences_of_the_provenance_are_listed_with_likely_causes_first(tmp_path: Path) -> None:
     origin = manifest()
     other = replaced(
         origin,
@@ -262,7 +262,7 @@ def test_what_differs_in_the_provenance_is_listed_likely_causes_first(tmp_path: 
     assert places == ["random.torch_seed", "environment.threads", "packages.numpy"]
 
 
-def test_arguments_trees_and_builds_are_told_in_words(tmp_path: Path) -> None:
+def test_reasons_about_arguments_trees_and_builds_are_sentences(tmp_path: Path) -> None:
     clean = GitRecord(commit="c" * 40, branch="main", dirty=False)
     dirty = clean.model_copy(update={"dirty": True, "diff": FileRecord(name="code.diff", sha256="d" * 64)})
     origin = manifest()
@@ -279,7 +279,7 @@ def test_arguments_trees_and_builds_are_told_in_words(tmp_path: Path) -> None:
     ]
 
 
-def test_generators_that_nobody_seeded_come_last_in_one_line_and_only_where_something_differs(tmp_path: Path) -> None:
+def test_unseeded_generators_are_in_one_last_line_and_only_if_something_differs(tmp_path: Path) -> None:
     origin = manifest()
     digests = dict.fromkeys(origin.random.digests, "ee" * 32) | {"numpy": "ee" * 32}
     other = origin.model_copy(update={"random": origin.random.model_copy(update={"digests": digests})})

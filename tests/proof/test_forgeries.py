@@ -393,14 +393,14 @@ def test_a_forgery_ends_with_the_exit_code_that_an_auditor_needs(honest: dict[st
 @pytest.mark.parametrize(
     "name", ["another attempt in a new ledger of another rank", "a file listed twice in two ledgers", "a path in the line"]
 )
-def test_the_reader_refuses_what_is_no_run(honest: dict[str, Path], name: str, tmp_path: Path) -> None:
+def test_the_reader_refuses_a_directory_that_is_not_a_run(honest: dict[str, Path], name: str, tmp_path: Path) -> None:
     run = Path(shutil.copytree(honest[ONE], tmp_path / "run"))
     FORGERIES[name].change(run)
     with pytest.raises(ProbesError):
         _ = probes.open(run)["acts", "fc1"].numpy()
 
 
-def test_an_honest_run_that_went_on_is_as_anchored_up_to_there(honest: dict[str, Path], tmp_path: Path) -> None:
+def test_a_run_that_continued_is_as_anchored_up_to_its_anchor(honest: dict[str, Path], tmp_path: Path) -> None:
     run = Path(shutil.copytree(honest[ONE], tmp_path / "run"))
     head = verify(run).head
     write_run(run, epochs=3, first=2, source=small)
@@ -410,7 +410,7 @@ def test_an_honest_run_that_went_on_is_as_anchored_up_to_there(honest: dict[str,
     assert answer(run / "epoch-0001.h5", "--anchor", head) == (0, answer(run / "epoch-0001.h5", "--anchor", head)[1])
 
 
-def test_an_epoch_that_was_incomplete_under_the_anchor_may_be_resumed(tmp_path: Path) -> None:
+def test_an_epoch_that_was_incomplete_in_the_anchor_may_be_resumed(tmp_path: Path) -> None:
     head = write_run(tmp_path, epochs=1, source=small, complete=False)
     attempt(tmp_path)
     code, last = answer(tmp_path, "--anchor", head)
@@ -424,7 +424,7 @@ def test_an_epoch_that_was_incomplete_under_the_anchor_may_be_resumed(tmp_path: 
 
 
 @pytest.mark.parametrize("anchor", ["", "0" * 8, "0" * 31, "0" * 65, "x" * 64])
-def test_what_is_too_short_or_no_hash_is_not_an_anchor(honest: dict[str, Path], anchor: str) -> None:
+def test_a_text_that_is_too_short_or_not_a_hash_is_not_an_anchor(honest: dict[str, Path], anchor: str) -> None:
     done = CliRunner().invoke(command, [str(honest[ONE]), "--anchor", anchor])
     assert "is not an anchor" in str(done.exception)
 
@@ -449,7 +449,7 @@ def test_one_file_is_verified_with_its_line_and_chain(honest: dict[str, Path], n
     assert answer(run / LAST, "--anchor", head)[0] == expected
 
 
-def test_a_file_without_a_ledger_beside_it_is_said_to_be_alone(honest: dict[str, Path], tmp_path: Path) -> None:
+def test_a_file_without_a_ledger_next_to_it_is_reported_as_alone(honest: dict[str, Path], tmp_path: Path) -> None:
     shutil.copy(honest[ONE] / FILE, tmp_path / "some.h5")
     code, last = answer(tmp_path / "some.h5")
     assert code == 0
@@ -467,7 +467,7 @@ def test_each_of_several_runs_is_verified_and_one_that_was_changed_fails_all(hon
     assert [(finding.code, finding.file) for finding in found] == [("truncated", f"b/{LAST}")]
 
 
-def test_a_file_whose_name_is_that_of_another_epoch_is_not_read(honest: dict[str, Path], tmp_path: Path) -> None:
+def test_a_file_with_the_name_of_another_epoch_is_not_read(honest: dict[str, Path], tmp_path: Path) -> None:
     run = Path(shutil.copytree(honest[ONE], tmp_path / "run"))
     shutil.copy(run / LAST, run / FILE)
     with pytest.raises(ProbesError, match="states another epoch than its name"):
@@ -486,7 +486,9 @@ def test_runs_in_runs_are_verified_and_links_to_runs_are_not_passed_over(honest:
     assert [one.code for one in verify(tmp_path / "runs").findings] == ["not-regular"]
 
 
-def test_no_file_of_a_stranger_stands_in_for_an_anchor(honest: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_with_the_name_of_a_hash_is_not_read_as_an_anchor(
+    honest: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A file in the working directory that is called as the hash, one in the run, and one with two heads."""
     head = verify(honest[ONE]).head
     run = tmp_path / "run"

@@ -104,13 +104,13 @@ def test_the_table_has_every_forgery() -> None:
 
 
 @pytest.mark.parametrize("name", list(FORGERIES)[::EVERY])
-def test_each_verb_does_with_a_forgery_what_the_table_says(good: Path, name: str, tmp_path: Path) -> None:
+def test_each_verb_treats_a_forgery_as_the_table_says(good: Path, name: str, tmp_path: Path) -> None:
     assert row(good, name, tmp_path) == kept()[name]
 
 
 @pytest.mark.torture
 @pytest.mark.parametrize("name", FORGERIES)
-def test_each_verb_does_with_every_forgery_what_the_table_says(good: Path, name: str, tmp_path: Path) -> None:
+def test_each_verb_treats_every_forgery_as_the_table_says(good: Path, name: str, tmp_path: Path) -> None:
     assert row(good, name, tmp_path) == kept()[name]
 
 

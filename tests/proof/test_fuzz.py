@@ -35,6 +35,6 @@ def test_the_runs_whose_files_are_changed_verify(known: dict[str, Fuzzed]) -> No
     assert is_sound(verbs.room)
 
 
-def test_a_case_that_waits_is_stopped() -> None:
+def test_a_fuzz_case_that_hangs_is_stopped() -> None:
     with pytest.raises(TooLong), stopped(0.05):
         time.sleep(5)

@@ -54,7 +54,7 @@ def test_the_head_of_one_ledger_anchors_that_ledger_only(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("attempt", [1, 2])
-def test_an_anchor_of_all_ranks_stays_good_while_the_run_goes_on(attempt: int, tmp_path: Path) -> None:
+def test_an_anchor_of_all_ranks_remains_valid_while_the_run_continues(attempt: int, tmp_path: Path) -> None:
     launch(tmp_path / "a")
     head = verify(tmp_path / "a").head
     for rank in RANKS:
@@ -66,7 +66,7 @@ def test_an_anchor_of_all_ranks_stays_good_while_the_run_goes_on(attempt: int, t
 
 
 @pytest.mark.parametrize("rank", RANKS)
-def test_a_rank_whose_end_was_cut_off_is_found_by_the_head_of_the_run(rank: int, tmp_path: Path) -> None:
+def test_a_rank_whose_last_lines_were_removed_is_found_by_the_head_of_the_run(rank: int, tmp_path: Path) -> None:
     launch(tmp_path / "a")
     head, ledger = verify(tmp_path / "a").head, tmp_path / "a" / f"ledger.rank-{rank:04d}.jsonl"
     ledger.write_bytes(ledger.read_bytes().splitlines(keepends=True)[0])
@@ -75,7 +75,7 @@ def test_a_rank_whose_end_was_cut_off_is_found_by_the_head_of_the_run(rank: int,
     assert codes(tmp_path / "a", anchor=head) == {"launch-differs", "ledger-rolled-back"}
 
 
-def test_a_rank_that_was_taken_out_or_put_in_place_of_another_is_found(tmp_path: Path) -> None:
+def test_a_removed_or_replaced_rank_is_found(tmp_path: Path) -> None:
     launch(tmp_path / "a")
     launch(tmp_path / "b")
     (tmp_path / "a" / "ledger.rank-0001.jsonl").unlink()
@@ -98,7 +98,7 @@ def test_a_manifest_of_a_rank_that_was_edited_or_taken_out_is_found(tmp_path: Pa
     assert codes(tmp_path / "a") == {"manifest-edited", "launch-differs"}
 
 
-def test_diff_tells_the_rank_of_the_first_divergence(tmp_path: Path) -> None:
+def test_diff_reports_the_rank_of_the_first_divergence(tmp_path: Path) -> None:
     launch(tmp_path / "a")
     launch(tmp_path / "same")
     assert diff(tmp_path / "a", tmp_path / "same").verdict == "same"
@@ -109,7 +109,7 @@ def test_diff_tells_the_rank_of_the_first_divergence(tmp_path: Path) -> None:
     assert found.counts["different"] == 2
 
 
-def test_diff_tells_that_a_rank_is_missing(tmp_path: Path) -> None:
+def test_diff_reports_a_missing_rank(tmp_path: Path) -> None:
     launch(tmp_path / "a")
     write_run(tmp_path / "b", rank=0)
     found = diff(tmp_path / "a", tmp_path / "b")

@@ -64,14 +64,14 @@ def test_a_recorded_run_replays_the_same_bit_for_bit(made: Path, tmp_path: Path)
     assert found.difference.counts["compared"] == 2
 
 
-def test_a_replay_of_one_process_is_no_rank_of_the_launch_around_it(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replay_of_one_process_is_not_a_rank_of_the_launch_around_it(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"RANK": "3", "LOCAL_RANK": "3", "WORLD_SIZE": "8", "TORCHELASTIC_RUN_ID": "other", "MASTER_PORT": "1"}.items():
         monkeypatch.setenv(name, value)
     assert replay(made / "base", tmp_path / "again", bitwise=True).same
     assert sorted(path.name for path in (tmp_path / "again").glob("*.h5")) == ["epoch-0000.h5"]
 
 
-def test_a_spec_that_is_called_as_its_file_keeps_its_name_and_identity(project: Path) -> None:
+def test_a_spec_with_the_name_of_its_file_keeps_its_name_and_identity(project: Path) -> None:
     (project / "acts.yaml").write_text(SPEC)
     programs.run("-m", "probes", "run", "--out", "named", "acts.yaml", "train.py", "7", check=True)
     found = replay(project / "named", project / "again", directory=project)
@@ -80,7 +80,7 @@ def test_a_spec_that_is_called_as_its_file_keeps_its_name_and_identity(project: 
     assert (after.name, after.identity) == (before.name, before.identity)
 
 
-def test_what_is_no_longer_the_same_is_listed_and_refused(project: Path) -> None:
+def test_changes_since_the_recording_are_listed_and_refused(project: Path) -> None:
     script = project / "train.py"
     script.write_text(SCRIPT.replace("0.1", "0.5"))
     with pytest.raises(RunError, match=r"--anyway(.|\n)*script train\.py"):
@@ -102,7 +102,7 @@ def test_with_anyway_the_divergence_of_a_changed_script_is_found(project: Path) 
     assert [change.what for change in found.changes] == ["script train.py"]
 
 
-def test_expected_roots_are_enough_for_yes_or_no(project: Path) -> None:
+def test_expected_roots_are_enough_for_an_answer(project: Path) -> None:
     root = json.loads((project / "base" / "ledger.jsonl").read_text())["captures_root"]
     runner, words = CliRunner(), [str(project / "base"), "--directory", str(project)]
     good = runner.invoke(verb, [*words, "--out", str(project / "a"), "--expect", root[:16], "--json", "--yes"])
@@ -117,7 +117,7 @@ def _with_code(manifest: Manifest, **update: object) -> Manifest:
     return manifest.model_copy(update={"code": manifest.code.model_copy(update=update)})
 
 
-def test_what_cannot_be_run_again_says_why(project: Path) -> None:
+def test_a_run_that_cannot_be_replayed_reports_the_reason(project: Path) -> None:
     base, out, spec = recorded(project / "base"), project / "again", project / "spec.yaml"
     assert command(base, spec, out, project)[1:5] == ["-m", "probes", "run", "--out"]
     with pytest.raises(UsageError, match="a notebook"):
@@ -156,7 +156,7 @@ def test_a_run_that_does_not_verify_is_not_run_again(project: Path) -> None:
         replay(project / "base", project / "again")
 
 
-def test_what_is_not_below_the_directory_is_never_run(project: Path, tmp_path: Path) -> None:
+def test_a_script_outside_of_the_directory_is_never_run(project: Path, tmp_path: Path) -> None:
     (tmp_path / "outside.py").write_text("raise SystemExit(3)")
     (project / "linked.py").symlink_to(tmp_path / "outside.py")
     base, out, spec = recorded(project / "base"), project / "again", project / "spec.yaml"
@@ -186,7 +186,7 @@ probes:
 """
 
 
-def test_a_spec_with_files_beside_it_replays_with_its_functions_tensors_and_reference(
+def test_a_spec_with_files_next_to_it_replays_with_its_functions_tensors_and_reference(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PROBES_KEEP_SOURCES", "1")
@@ -214,7 +214,7 @@ def _tree(place: Path) -> dict[str, tuple[int, int]]:
     return {str(path): (path.lstat().st_size, path.lstat().st_mtime_ns) for path in place.rglob("*")}
 
 
-def test_the_modules_that_the_script_imports_are_listed_before_it_is_asked(project: Path) -> None:
+def test_the_modules_that_the_script_imports_are_listed_before_the_question(project: Path) -> None:
     (project / "train.py").write_text("import layers.deep\nfrom loss import x\nimport torch\n" + SCRIPT)
     (project / "layers").mkdir()
     (project / "layers" / "__init__.py").write_text("from . import deep\n")
@@ -232,7 +232,7 @@ def test_the_modules_that_the_script_imports_are_listed_before_it_is_asked(proje
     assert "linked.py" not in said, "it is not below the directory"
 
 
-def test_a_directory_with_probes_of_its_own_is_refused(project: Path) -> None:
+def test_a_directory_with_its_own_module_probes_is_refused(project: Path) -> None:
     (project / "probes").mkdir()
     (project / "probes" / "__init__.py").write_text("raise SystemExit(0)")
     assert "which would run instead of this one" in _planned(project / "base", "--directory", str(project))

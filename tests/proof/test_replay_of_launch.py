@@ -51,7 +51,7 @@ def test_a_launch_captures_the_same_again_on_every_rank(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr + done.stdout
 
 
-def test_what_a_rank_captures_otherwise_is_named_with_its_rank(tmp_path: Path) -> None:
+def test_a_different_capture_of_one_rank_is_named_with_its_rank(tmp_path: Path) -> None:
     each = "    data = TensorDataset(torch.randn(12, 4))\n"
     odd = "    if 'AGAIN' in os.environ and distributed.get_rank() == 1:\n        data.tensors[0][-1] += 1\n"
     folder = recorded(tmp_path / "a", SCRIPT.replace(each, each + odd))

@@ -36,7 +36,7 @@ def answers(requests: Iterable[tuple[Path, str]]) -> list[str]:
     return done.stdout.split("\n")[: len(lines)]
 
 
-def test_honest_runs_verify_with_and_without_their_anchors(tmp_path: Path) -> None:
+def test_unchanged_runs_verify_with_and_without_their_anchors(tmp_path: Path) -> None:
     write_run(tmp_path / "one", gaps=True)
     write_run(tmp_path / "gzip", epochs=1, compression="gzip")
     for rank in range(2):

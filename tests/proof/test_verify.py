@@ -94,7 +94,7 @@ def test_compression_changes_the_files_and_not_the_captures_root(tmp_path: Path)
     assert gzip.file_blake3 != none.file_blake3
 
 
-def test_a_later_attempt_or_another_rank_has_a_manifest_of_its_own(tmp_path: Path) -> None:
+def test_a_later_attempt_or_another_rank_has_a_separate_manifest(tmp_path: Path) -> None:
     write_run(tmp_path / "a", epochs=1, source=small)
     again = manifest().model_copy(update={"started": "later"})
     write_run(tmp_path / "a", epochs=1, source=small, attempt=2, origin=again)
@@ -131,7 +131,7 @@ def test_a_changed_byte_of_a_small_capture_names_the_range_of_its_block(run: Pat
     assert codes(run) == ["bit-flip"]
 
 
-def test_every_length_of_a_cut_file_is_told_from_what_was_appended(run: Path) -> None:
+def test_every_cut_file_is_distinguished_from_an_appended_one(run: Path) -> None:
     good = (run / FILE).read_bytes()
     for size in (0, 1, 7, 8, 100, len(good) // 2, len(good) - 1):
         (run / FILE).write_bytes(good[:size])
@@ -140,7 +140,7 @@ def test_every_length_of_a_cut_file_is_told_from_what_was_appended(run: Path) ->
     assert codes(run) == ["trailing-bytes"]
 
 
-def test_a_step_that_was_taken_out_is_named(run: Path) -> None:
+def test_a_removed_step_is_named(run: Path) -> None:
     def drop(file: h5py.File) -> None:
         group = file["captures/acts/fc1:output"]
         for name in ("values", "step", "global_step", "call"):
@@ -244,7 +244,7 @@ def test_an_edited_text_of_the_file_is_found(run: Path, name: str) -> None:
     assert codes(run) == [expected[name]]
 
 
-def test_gaps_that_were_taken_out_are_found(tmp_path: Path) -> None:
+def test_removed_gaps_are_found(tmp_path: Path) -> None:
     write_run(tmp_path / "a", gaps=True, epochs=1)
 
     def change(file: h5py.File) -> None:
@@ -255,7 +255,7 @@ def test_gaps_that_were_taken_out_are_found(tmp_path: Path) -> None:
     assert codes(tmp_path / "a") == ["gaps-edited"]
 
 
-def test_swapped_renamed_missing_and_foreign_epochs_have_codes_of_their_own(run: Path) -> None:
+def test_swapped_renamed_missing_and_added_epochs_have_separate_codes(run: Path) -> None:
     a, b, spare = run / FILE, run / "epoch-0001.h5", run / "spare"
     a.rename(spare)
     b.rename(a)
@@ -267,7 +267,7 @@ def test_swapped_renamed_missing_and_foreign_epochs_have_codes_of_their_own(run:
     assert codes(run) == ["file-missing", "file-unlisted", "files-swapped"]
 
 
-def test_an_edited_spec_or_manifest_beside_the_files_is_found(run: Path) -> None:
+def test_an_edited_spec_or_manifest_next_to_the_files_is_found(run: Path) -> None:
     (run / "spec.yaml").write_bytes((run / "spec.yaml").read_bytes() + b"\n")
     assert codes(run) == ["spec-edited"]
     (run / "spec.yaml").unlink()
@@ -275,7 +275,7 @@ def test_an_edited_spec_or_manifest_beside_the_files_is_found(run: Path) -> None
 
 
 @pytest.mark.parametrize("place", ['"--lr"', '"torch_seed": 0', '"role": "parameter"', '"started": "2', '{\n "algorithm"'])
-def test_an_edited_manifest_is_found_whatever_was_edited(run: Path, place: str) -> None:
+def test_any_edit_of_a_manifest_is_found(run: Path, place: str) -> None:
     text = (run / "run.json").read_text()
     assert place in text
     (run / "run.json").write_text(text.replace(place, place[:-1] + ("x" if place[-1] != '"' else 'x"'), 1))
@@ -328,7 +328,7 @@ def test_an_edited_ledger_is_found_with_its_code(tmp_path: Path, name: str) -> N
     ("field", "value"),
     [("reason", "x"), ("captures", 3), ("complete", False), ("epoch", 9), ("attempt", 2), ("epoch_root", "0" * 64), ("supersedes", "x")],
 )
-def test_an_edit_of_the_last_line_is_found_though_no_line_follows(tmp_path: Path, field: str, value: Any) -> None:
+def test_an_edit_of_the_last_line_is_found_without_a_following_line(tmp_path: Path, field: str, value: Any) -> None:
     write_run(tmp_path / "a", epochs=1, source=small)
     write_lines(tmp_path / "a", [lines(tmp_path / "a")[0] | {field: value}])
     assert set(codes(tmp_path / "a")) - {"ledger-misplaced"} <= {"ledger-edited"}
@@ -343,7 +343,7 @@ def test_a_ledger_that_was_rolled_back_with_its_files_is_found_only_with_the_anc
     assert codes(tmp_path / "a", anchor=head) == ["ledger-rolled-back"]
 
 
-def test_an_anchor_stays_good_while_the_run_goes_on(tmp_path: Path) -> None:
+def test_an_anchor_remains_valid_while_the_run_continues(tmp_path: Path) -> None:
     head = write_run(tmp_path / "a", epochs=1, source=small)
     write_run(tmp_path / "a", epochs=2, first=1, source=small)
     verdict = verify(tmp_path / "a", anchor=head)
@@ -364,7 +364,7 @@ def test_half_a_line_at_the_end_of_the_ledger_is_only_noted(run: Path) -> None:
     assert [finding.code for finding in verify(run).findings] == ["ledger-torn"]
 
 
-def test_an_unsealed_epoch_cannot_be_verified(tmp_path: Path) -> None:
+def test_an_unsealed_epoch_does_not_verify(tmp_path: Path) -> None:
     write_run(tmp_path / "a", epochs=1, source=small)
     write_run(tmp_path / "a", epochs=2, first=1, source=small, seals=False)
     assert codes(tmp_path / "a") == ["unsealed"]
@@ -464,13 +464,13 @@ def test_labels_that_are_too_many_for_an_attribute_verify(tmp_path: Path) -> Non
     assert not [finding for finding in verify(next((tmp_path / "a").glob("epoch-*.h5"))).findings if finding.code == "extra-object"]
 
 
-def test_a_verdict_says_whether_the_run_is_anchored(run: Path) -> None:
+def test_a_verdict_states_whether_the_run_is_anchored(run: Path) -> None:
     head = verify(run).head
     assert verdict_text(verify(run)).endswith(", not anchored")
     assert verdict_text(verify(run, anchor=head)).endswith(", as anchored")
 
 
-def test_of_a_run_that_does_not_verify_only_the_head_is_as_anchored(run: Path) -> None:
+def test_only_the_head_is_as_anchored_in_a_run_that_does_not_verify(run: Path) -> None:
     head = verify(run).head
     with (run / "epoch-0000.h5").open("ab") as file:
         file.write(b"x")
@@ -479,7 +479,7 @@ def test_of_a_run_that_does_not_verify_only_the_head_is_as_anchored(run: Path) -
     assert verdict_text(verdict).endswith(f"does not verify: 1 finding, ledger head {head}, only the ledger head is as anchored")
 
 
-def test_a_manifest_that_no_file_has_a_copy_of_is_noted(tmp_path: Path) -> None:
+def test_a_manifest_without_a_copy_in_a_file_is_noted(tmp_path: Path) -> None:
     """Its start was killed before it sealed a file; who edits it meets no digest."""
     run = tmp_path / "run"
     write_run(run, epochs=1, source=small)

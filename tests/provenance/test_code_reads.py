@@ -30,7 +30,7 @@ def loaded(path: Path) -> ModuleType:
     return module
 
 
-def test_files_that_loaders_and_runpy_run_are_noted_also_from_their_caches(tmp_path: Path) -> None:
+def test_files_that_loaders_and_runpy_run_are_recorded_from_their_caches_too(tmp_path: Path) -> None:
     plugin, run = tmp_path / "plugin.py", tmp_path / "run.py"
     plugin.write_text("A = 1\n")
     run.write_text("B = 2\n")

@@ -121,7 +121,7 @@ def test_the_digest_does_not_depend_on_strides() -> None:
     assert tensor_hex(torch.empty(0)) == blake3(b"").hexdigest()
 
 
-def test_weights_without_bytes_say_so_instead_of_having_a_digest() -> None:
+def test_weights_without_bytes_have_a_reason_instead_of_a_digest() -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.LazyLinear(3), nn.Linear(2, 2, device="meta"))
     manifest = found(model).manifest
     assert manifest.identity.weights is None
@@ -145,7 +145,7 @@ def test_a_clean_repository_gives_commit_and_branch(repository: Path) -> None:
     assert (len(state.commit), state.branch, state.dirty, state.diff, origin.files) == (40, "trunk", False, None, {})
 
 
-def test_an_uncommitted_change_is_saved_beside_and_changes_the_identity(repository: Path) -> None:
+def test_an_uncommitted_change_is_saved_next_to_the_run_and_changes_the_identity(repository: Path) -> None:
     file = repository / "train.py"
     clean = found(script=Script("train.py", file, ())).manifest
     file.write_text("a = 2\n")
@@ -159,7 +159,7 @@ def test_an_uncommitted_change_is_saved_beside_and_changes_the_identity(reposito
     assert clean.identity.code != origin.manifest.identity.code
 
 
-def test_what_git_cannot_tell_is_said(tmp_path: Path) -> None:
+def test_facts_that_git_cannot_give_are_reported(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("")
     manifest = found(script=Script("train.py", script, ())).manifest
@@ -178,7 +178,7 @@ def test_a_repository_that_configures_a_program_does_not_run_it(repository: Path
     assert not canary.exists()
 
 
-def test_home_secrets_and_the_environment_stay_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_home_secrets_and_the_environment_are_not_recorded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     home = tmp_path / "ada"
     home.mkdir()
     monkeypatch.setenv("HOME", str(home))
@@ -194,7 +194,7 @@ def test_home_secrets_and_the_environment_stay_out(monkeypatch: pytest.MonkeyPat
     assert os.environ["PROBES_CANARY"] not in text
 
 
-def test_secrets_in_overrides_tags_and_uncommitted_changes_stay_out(repository: Path) -> None:
+def test_secrets_in_overrides_tags_and_uncommitted_changes_are_masked(repository: Path) -> None:
     file = repository / "train.py"
     file.write_text('API_KEY = "canary-key"\nfetch("https://ada:canary-word@example.org/digits")\na = 2\n')
     origin = collect(

@@ -97,7 +97,7 @@ def test_the_source_of_a_module_that_is_imported_late_is_kept_once_without_its_s
 @pytest.mark.parametrize(
     "way", ["fork", *(pytest.param(way, marks=pytest.mark.torture) for way in ("spawn", "forkserver"))]
 )  # the last two import torch again
-def test_what_a_worker_imports_is_known_and_kept(project: Path, way: str) -> None:
+def test_imports_of_a_worker_are_recorded_and_kept(project: Path, way: str) -> None:
     trained(project / "run", workers=1, late=False, way=way)
     assert BaseProcess.start is STARTS
     assert "augment" not in sys.modules
@@ -106,7 +106,7 @@ def test_what_a_worker_imports_is_known_and_kept(project: Path, way: str) -> Non
 
 
 @pytest.mark.parametrize("way", ["spawn", "forkserver"])
-def test_what_a_process_imports_that_is_not_forked_is_noted(project: Path, way: str) -> None:
+def test_imports_of_a_process_that_is_not_forked_are_recorded(project: Path, way: str) -> None:
     noted = ChildImports()
     before = noted.open()
     (project / "target.py").write_text("import losses\n\ndef run() -> None:\n    import augment\n")
@@ -169,7 +169,7 @@ def test_a_module_without_a_name_is_found_by_the_classes_of_the_model(project: P
     assert "layers.py" in [one["name"] for one in probes.open(project / "run").manifest["code"]["modules"]]
 
 
-def test_nothing_is_kept_where_sources_are_switched_off(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_source_is_kept_if_sources_are_switched_off(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PROBES_KEEP_SOURCES", "0")
     trained(project / "run")
     assert not [*(project / "run").glob("*.zip")]

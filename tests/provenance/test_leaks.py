@@ -29,7 +29,7 @@ def test_there_are_a_hundred_leaks_and_no_two_are_of_the_same_secret() -> None:
 
 
 @pytest.mark.parametrize("mark", ["", "+", "-", " "], ids=["a source", "an added line", "a removed line", "a line beside"])
-def test_no_leak_is_left_in_a_source_or_a_difference(mark: str) -> None:
+def test_no_secret_is_left_in_a_source_or_a_difference(mark: str) -> None:
     text = "\n".join(f"{mark}{line}" for leak in SOURCES for line in leak.text.split("\n")) + "\n"
     found = redacted_source(text.encode()).decode()
     assert [leak.text for leak in SOURCES if leak.secret in found] == []
@@ -42,7 +42,7 @@ def test_no_token_of_further_services_is_left() -> None:
     assert [leak.secret for leak in leaks[: len(FURTHER)] if leak.secret in redacted([leak.secret])[0]] == []
 
 
-def test_names_of_tokens_in_a_vocabulary_and_long_words_stay() -> None:
+def test_names_of_tokens_in_a_vocabulary_and_long_words_are_not_masked() -> None:
     source = b"""pad_token = "<|end_of_text_2|>"
 tokenizer.eos_token = "[EOS]"
 self.mask_token = "token"
@@ -53,7 +53,7 @@ path = "runs/2024-01-01/api-gateway/s.layers_of_the_first_block_3"
     assert redacted_source(source) == source
 
 
-def test_no_leak_is_left_in_arguments_and_tags() -> None:
+def test_no_secret_is_left_in_arguments_and_tags() -> None:
     assert [leak.text for leak in ARGUMENTS if any(leak.secret in word for word in redacted(words(leak)))] == []
     named = {words(leak)[0].lstrip("-").partition("=")[0]: leak.text.partition(" ")[2] or leak.text.partition("=")[2] for leak in ARGUMENTS}
     secret = {name: value for name, value in named.items() if name not in ("u", "user", "proxy-user", "header")}
@@ -67,7 +67,7 @@ def test_masking_a_hundred_leaks_a_thousand_times_over_takes_a_moment() -> None:
     assert perf_counter() - started < 5
 
 
-def test_no_leak_is_left_in_any_file_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_secret_is_left_in_any_file_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A script in a repository, all leaks in its uncommitted changes, its arguments, tags and `--set`."""
     monkeypatch.setenv("PROBES_KEEP_SOURCES", "1")
     script = tmp_path / "code" / "train.py"

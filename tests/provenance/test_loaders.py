@@ -82,7 +82,7 @@ def dataset(of: Any) -> dict[str, Any]:
     return found
 
 
-def test_a_fingerprint_is_taken_as_it_is_also_within_other_data_sets() -> None:
+def test_a_fingerprint_is_used_unchanged_within_other_data_sets_too() -> None:
     inner = {"class": f"{__name__}.Fingerprinted", "fingerprint": "0f3a"}
     assert dataset(Fingerprinted("0f3a")) == inner
     assert dataset(ConcatDataset([Fingerprinted("0f3a"), Fingerprinted("77")]))["of"] == [inner, inner | {"fingerprint": "77"}]
@@ -102,7 +102,7 @@ def test_one_changed_number_or_another_order_changes_the_digest_of_a_data_set_in
     assert subsets[0] != subsets[1]
 
 
-def test_what_is_too_large_is_not_hashed_and_says_so() -> None:
+def test_data_that_is_too_large_is_not_hashed_and_recorded_as_such() -> None:
     found = dataset(TensorDataset(torch.empty(LARGEST_DATA // 4 + 1)))
     assert found["not_hashed"].startswith(f"{LARGEST_DATA + 4} bytes")
 
@@ -133,7 +133,7 @@ class Pairs(BatchSampler):
 
 
 @pytest.mark.parametrize("of", [Stream(), Odd(), [torch.zeros(2)], range(3)])
-def test_what_has_no_identity_is_named_by_its_class(of: Any) -> None:
+def test_an_object_without_an_identity_is_named_by_its_class(of: Any) -> None:
     found = dataset(of)
     assert found["class"].endswith(type(of).__name__)
     assert "none" not in str(found) or isinstance(of, Odd)
@@ -161,7 +161,7 @@ def trained(out: Path, data: Tensor) -> None:
                 model(batch)
 
 
-def test_a_run_says_what_it_was_fed_and_diff_compares_it(tmp_path: Path) -> None:
+def test_a_run_records_its_data_and_diff_compares_it(tmp_path: Path) -> None:
     trained(tmp_path / "a", torch.zeros(2, 2))
     trained(tmp_path / "b", torch.ones(2, 2))
     with h5py.File(tmp_path / "a" / "epoch-0000.h5") as file:

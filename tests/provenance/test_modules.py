@@ -105,7 +105,7 @@ def test_a_change_of_an_untracked_module_changes_the_identity_of_the_code(projec
     assert [finding.code for finding in probes.verify(project / "b").findings] == ["sources-edited"]
 
 
-def test_a_module_whose_file_is_no_path_is_left_out() -> None:
+def test_a_module_whose_file_is_not_a_path_is_left_out() -> None:
     modules = {name: ModuleType(name) for name in ("long", "null", "lines")}
     for name, place in (("long", "x" * 5000), ("null", "a\0b"), ("lines", "a\nb")):
         modules[name].__file__ = place

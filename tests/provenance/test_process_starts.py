@@ -25,7 +25,7 @@ def listener(name: str, heard: list[str]) -> Listener:
 
 
 @pytest.mark.parametrize("order", list(permutations(range(3))))
-def test_listeners_go_in_any_order_and_leave_the_method_as_it_was(order: tuple[int, ...]) -> None:
+def test_listeners_are_removed_in_any_order_and_restore_the_method(order: tuple[int, ...]) -> None:
     starts, heard = ProcessStarts(), list[str]()
     listeners = [listener(str(number), heard) for number in range(3)]
     for one in listeners:
@@ -36,7 +36,7 @@ def test_listeners_go_in_any_order_and_leave_the_method_as_it_was(order: tuple[i
     assert BaseProcess.start is BEFORE
 
 
-def test_listeners_are_around_the_start_and_one_that_is_gone_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_listeners_are_called_around_the_start_and_removed_ones_are_not(monkeypatch: pytest.MonkeyPatch) -> None:
     starts, heard = ProcessStarts(), list[str]()
     monkeypatch.setattr(BaseProcess, "start", lambda _: heard.append("start"))
     first, second = listener("a", heard), listener("b", heard)
@@ -50,7 +50,7 @@ def test_listeners_are_around_the_start_and_one_that_is_gone_is_not(monkeypatch:
     assert heard == ["a before", "b before", "start", "b after", "a after", "b before", "start", "b after", "start"]
 
 
-def test_a_method_that_the_program_has_replaced_stays_the_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_method_that_the_program_has_replaced_is_not_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     starts, heard = ProcessStarts(), list[str]()
     monkeypatch.setattr(BaseProcess, "start", lambda _: heard.append("start"))
     one = listener("a", heard)
@@ -66,7 +66,7 @@ def test_a_method_that_the_program_has_replaced_stays_the_programs(monkeypatch: 
     assert heard == ["start", "a before", "start", "a after"]
 
 
-def test_a_program_that_puts_back_what_it_found_before_does_not_make_later_listeners_deaf(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_restores_the_earlier_method_does_not_disable_later_listeners(monkeypatch: pytest.MonkeyPatch) -> None:
     starts, heard = ProcessStarts(), list[str]()
     monkeypatch.setattr(BaseProcess, "start", lambda _: heard.append("start"))
     found, one = BaseProcess.start, listener("a", heard)

@@ -61,7 +61,7 @@ def test_an_aws_key_is_masked() -> None:
     assert redacted(("AKIAIOSFODNN7EXAMPLE",)) == ("***",)
 
 
-def test_what_is_no_secret_stays() -> None:
+def test_text_that_is_not_a_secret_is_not_masked() -> None:
     argv = ("--tokenizer", "bert", "--pad-token", "0", "--key", "k", "--lr", "0.1", "--monkey=7", "optimizer.lr=0.1", "s3://bucket/a@b")
     assert redacted(argv) == argv
     assert redacted(("--password", "--lr", "0.1")) == ("--password", "--lr", "0.1")
@@ -113,7 +113,7 @@ SOURCE = """
 """
 
 
-def test_code_that_only_speaks_of_secrets_stays() -> None:
+def test_code_that_only_mentions_secrets_is_not_masked() -> None:
     assert redacted_source(SOURCE.encode()).decode() == SOURCE
     assert redacted_source(b"+a = '\xff\xfe'\n") == b"+a = '\xff\xfe'\n"
 

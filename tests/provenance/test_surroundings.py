@@ -25,7 +25,7 @@ def closing(path: Path, epoch: int = 0) -> dict[str, Any]:
         return found
 
 
-def test_what_is_set_after_attach_is_recorded_at_the_first_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_changed_after_attach_are_recorded_at_the_first_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Autocast within the step, a default dtype before it, and an imported module: the manifest knows of none of them."""
     (tmp_path / "imported_later.py").write_text("x = 1\n")
     monkeypatch.syspath_prepend(tmp_path)
@@ -48,7 +48,7 @@ def test_what_is_set_after_attach_is_recorded_at_the_first_step(tmp_path: Path, 
     assert probes.verify(tmp_path / "run").ok
 
 
-def test_runs_differ_in_what_their_first_steps_had(tmp_path: Path) -> None:
+def test_runs_differ_in_the_environment_of_their_first_steps(tmp_path: Path) -> None:
     for name, dtype in (("a", torch.bfloat16), ("b", torch.float16)):
         torch.manual_seed(0)
         model = nn.Linear(2, 2)
@@ -58,7 +58,7 @@ def test_runs_differ_in_what_their_first_steps_had(tmp_path: Path) -> None:
     assert origins["environment.autocast"] == ("cpu bfloat16", "cpu float16")
 
 
-def test_a_run_that_changes_nothing_says_so(tmp_path: Path) -> None:
+def test_an_unchanged_environment_is_recorded_as_empty(tmp_path: Path) -> None:
     model = nn.Linear(2, 2)
     with probes.attach(model, SPEC, out=tmp_path / "run") as run, run.epoch(0), run.step():
         model(torch.zeros(1, 2))

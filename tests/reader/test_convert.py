@@ -83,7 +83,7 @@ def test_captures_of_any_shape_are_no_array(tmp_path: Path) -> None:
             bridge(probes.open(tmp_path)["acts", "fc1"])
 
 
-def test_axes_that_share_a_name_or_are_called_step_are_told_apart(tmp_path: Path) -> None:
+def test_axes_that_share_a_name_or_are_called_step_get_distinct_names(tmp_path: Path) -> None:
     Recording(tmp_path).take(np.zeros((2, 2, 2), "<f4"), dims=("x", "x", "step")).sealed()
     assert probes.open(tmp_path)["acts", "fc1"].xarray().dims == ("step", "x", "x_1", "step_1")
 

@@ -54,12 +54,12 @@ def of_series(run: RunReader) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("select", [lambda run: run, lambda run: run.sel(epoch=[0, 2]), lambda run: run.sel(phase="eval", dtype="float64")])
-def test_outlines_are_what_the_series_are(tmp_path: Path, select: Callable[[RunReader], RunReader]) -> None:
+def test_outlines_agree_with_the_series(tmp_path: Path, select: Callable[[RunReader], RunReader]) -> None:
     run = select(probes.open(odd(tmp_path)))
     assert [tuple(one) for one in run.outlines] == of_series(run)
 
 
-def test_a_ledger_of_an_earlier_release_gives_the_same_out_of_the_files(tmp_path: Path) -> None:
+def test_a_ledger_of_an_earlier_release_lists_the_same_as_its_files(tmp_path: Path) -> None:
     listed = probes.open(odd(tmp_path)).outlines
     assert "ledger-edited" not in {one.code for one in verify(tmp_path).findings}
     earlier(tmp_path)

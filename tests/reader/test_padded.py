@@ -33,7 +33,7 @@ def test_captures_of_several_sizes_are_padded_to_the_largest(shapes: list[tuple[
     assert found.masked().sum() == sum(capture.sum() for capture in captures)
 
 
-def test_a_number_that_the_dtype_does_not_have_pads_nothing(tmp_path: Path) -> None:
+def test_a_number_that_the_dtype_does_not_have_cannot_pad(tmp_path: Path) -> None:
     found = series(tmp_path, np.ones((1, 2), "u1"), np.ones((2, 1), "u1"))
     assert found.numpy(pad=255).tolist() == [[[1, 1], [255, 255]], [[1, 255], [1, 255]]]
     for pad in (nan, 256, -1, 0.5):

@@ -22,7 +22,7 @@ def two_leaves(tmp_path: Path) -> RunReader:
     return probes.open(tmp_path)
 
 
-def test_a_run_tells_its_probes_targets_and_leaves(tmp_path: Path) -> None:
+def test_a_run_lists_its_probes_targets_and_leaves(tmp_path: Path) -> None:
     run = two_leaves(tmp_path)
     assert run.probes == list(run) == ["acts", "weights"]
     assert run["acts"] == {"": ("output",), "head": ("output.hidden", "output.logits")}
@@ -133,14 +133,14 @@ def test_reading_needs_no_torch(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
 
 
-def test_what_open_returns_is_shown_in_one_line_and_is_not_called_as_the_live_run(tmp_path: Path) -> None:
+def test_the_object_of_open_is_shown_in_one_line_and_has_another_name_than_the_live_run(tmp_path: Path) -> None:
     run = two_leaves(tmp_path)
 
     assert type(run).__name__ == "RunReader"
     assert repr(run) == f'<RunReader "{tmp_path}": 1 epochs>'
 
 
-def test_a_run_directory_has_no_links_and_one_file_may_be_behind_one(tmp_path: Path) -> None:
+def test_a_run_directory_has_no_links_and_a_single_file_may_be_a_link(tmp_path: Path) -> None:
     run, elsewhere = tmp_path / "run", tmp_path / "elsewhere.h5"
     run.mkdir()
     Recording(run).take(np.zeros(2)).sealed()
@@ -151,7 +151,7 @@ def test_a_run_directory_has_no_links_and_one_file_may_be_behind_one(tmp_path: P
     assert probes.open(run / "epoch-0000.h5")["acts", "fc1"].numpy().shape == (1, 2)
 
 
-def test_a_journal_behind_a_link_is_refused(tmp_path: Path) -> None:
+def test_a_journal_that_is_a_link_is_refused(tmp_path: Path) -> None:
     run, elsewhere = tmp_path / "run", tmp_path / "elsewhere.journal"
     run.mkdir()
     Recording(run).take(np.zeros(2)).left()

@@ -9,7 +9,7 @@ from probes.errors import RaggedSeries, SeriesNotFound, UsageError
 from tests.reader.recorded import Recording, counted
 
 
-def test_ids_stand_beside_the_rows(tmp_path: Path) -> None:
+def test_ids_are_returned_with_the_rows(tmp_path: Path) -> None:
     recording = Recording(tmp_path)
     for step, size in enumerate((3, 2)):
         recording.take(np.full((size, 1), step, "<f4"), step=step).ids(step, [f"s{step}{row}" for row in range(size)])
@@ -30,7 +30,7 @@ def test_rows_that_are_no_samples_have_no_ids(tmp_path: Path) -> None:
         _ = probes.open(tmp_path)["acts", "fc1"].ids
 
 
-def test_a_run_without_ids_says_how_to_give_them(tmp_path: Path) -> None:
+def test_a_run_without_ids_reports_how_to_give_them(tmp_path: Path) -> None:
     with pytest.raises(SeriesNotFound, match=r"run\.steps\(loader, ids=\.\.\.\)"):
         _ = probes.open(counted(tmp_path, 1))["acts", "fc1"].ids
 
@@ -79,6 +79,6 @@ def test_samples_are_never_given_among_others(tmp_path: Path) -> None:
         series.sel(id="a")
 
 
-def test_samples_of_a_run_without_ids_are_asked_for_in_vain(tmp_path: Path) -> None:
+def test_samples_of_a_run_without_ids_cannot_be_selected(tmp_path: Path) -> None:
     with pytest.raises(SeriesNotFound, match=r"run\.steps\(loader, ids=\.\.\.\)"):
         probes.open(counted(tmp_path, 1))["acts", "fc1"].sel(id=1).rows()

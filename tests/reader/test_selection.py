@@ -25,14 +25,14 @@ from tests.reader.recorded import counted
         ({"phase": "train", "dtype": "float32", "rank": 0, "epoch": 0}, [0, 1, 2, 3]),
     ],
 )
-def test_a_selection_goes_by_the_clock(asked: dict, expected: list[int], tmp_path: Path) -> None:
+def test_a_selection_uses_the_clock(asked: dict, expected: list[int], tmp_path: Path) -> None:
     run = probes.open(counted(tmp_path))
     assert run.sel(**asked)["acts", "fc1"].numpy()[:, 0, 0].tolist() == expected
     narrowed = {name: value for name, value in asked.items() if name != "phase"}
     assert run["acts", "fc1"].sel(**narrowed).numpy()[:, 0, 0].tolist() == expected
 
 
-def test_selections_add_up_but_a_coordinate_is_chosen_once(tmp_path: Path) -> None:
+def test_selections_combine_and_a_coordinate_is_selected_once(tmp_path: Path) -> None:
     run = probes.open(counted(tmp_path))
     assert run.sel(epoch=1)["acts", "fc1"].sel(step=2).numpy()[0, 0, 0] == 12
     with pytest.raises(UsageError, match="`epoch` is already selected"):
@@ -40,12 +40,12 @@ def test_selections_add_up_but_a_coordinate_is_chosen_once(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("step", ["3", True, -1, slice(-3, None), slice(0, 4, -1), 1.5, [0.5]])
-def test_a_selection_that_is_no_number_is_refused(step: object, tmp_path: Path) -> None:
+def test_a_selection_that_is_not_a_number_is_refused(step: object, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="`step`"):
         probes.open(counted(tmp_path, 1)).sel(step=step)
 
 
-def test_a_selection_that_hits_nothing_says_what_there_is(tmp_path: Path) -> None:
+def test_a_selection_without_a_match_is_answered_with_the_existing_values(tmp_path: Path) -> None:
     series = probes.open(counted(tmp_path))["acts", "fc1"].sel(step=99)
     assert len(series) == 0
     with pytest.raises(SeriesNotFound, match="epochs 0 to 2 and steps 0 to 3"):
@@ -59,7 +59,7 @@ def clocks_of(steps: list[int]) -> NDArray[Any]:
 
 
 @given(st.lists(st.integers(0, 12), max_size=20), st.integers(0, 14), st.sampled_from([0, 1, 1 << 31, (1 << 32) - 13]), st.booleans())
-def test_a_step_is_found_wherever_it_stands(found: list[int], wanted: int, base: int, ascending: bool) -> None:
+def test_a_step_is_found_at_any_position(found: list[int], wanted: int, base: int, ascending: bool) -> None:
     steps = StepColumn(clocks_of([base + step for step in (sorted(found) if ascending else found)]))
     expected = np.flatnonzero(steps.column == base + wanted)
     assert steps.at(base + wanted).tolist() == expected.tolist()

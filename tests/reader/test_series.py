@@ -41,7 +41,7 @@ def test_a_capture_is_found_by_its_position(tmp_path: Path) -> None:
         series[12]
 
 
-def test_captures_come_in_the_order_of_the_clock_not_of_their_arrival(tmp_path: Path) -> None:
+def test_captures_are_in_the_order_of_the_clock_and_not_of_their_arrival(tmp_path: Path) -> None:
     recording = Recording(tmp_path)
     for step, microstep in [(1, 0), (0, 1), (0, 0)]:
         recording.take(np.array([step, microstep], "<i8"), step=step, microstep=microstep)
@@ -142,7 +142,7 @@ def test_names_and_labels_of_axes_are_in_the_signature(tmp_path: Path) -> None:
     assert series.attrs == {"hook": "forward"}
 
 
-def test_labels_that_no_attribute_holds_are_read_as_well(tmp_path: Path) -> None:
+def test_labels_too_large_for_an_attribute_are_read_too(tmp_path: Path) -> None:
     labels = tuple(f"a label of some length {number}" for number in range(5000))
     Recording(tmp_path).take(np.zeros(5000, "<f4"), dims=("neuron",), coords={"neuron": labels}).sealed()
     assert probes.open(tmp_path)["acts", "fc1"].signature.coords == {"neuron": labels}

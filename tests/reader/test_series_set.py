@@ -56,7 +56,7 @@ def test_a_pattern_selects_series_by_module_paths(run: Path) -> None:
     assert len(opened.match("norm")[1:]) == 3
 
 
-def test_a_pattern_that_matches_nothing_or_is_none_says_so(run: Path) -> None:
+def test_a_pattern_that_matches_nothing_or_is_not_a_pattern_is_refused(run: Path) -> None:
     with pytest.raises(SeriesNotFound, match=r"no series matches `norm/decoder\.\*`; there is `acts/head:output@eval`"):
         probes.open(run)["norm", "decoder.*"]
     with pytest.raises(UsageError, match="is not a pattern"):

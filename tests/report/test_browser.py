@@ -240,7 +240,7 @@ def test_samples_are_points_with_the_color_of_their_label(page: Page) -> None:
     assert page.errors() == []
 
 
-def test_drawings_keep_to_their_place_when_the_window_changes(page: Page) -> None:
+def test_drawings_keep_their_place_when_the_window_changes(page: Page) -> None:
     """A box without a height of its own lets the drawing lie over the text below it."""
     emulate = page.browser.execute_cdp_cmd
     fits = (
@@ -256,7 +256,7 @@ def test_drawings_keep_to_their_place_when_the_window_changes(page: Page) -> Non
         emulate("Emulation.clearDeviceMetricsOverride", {})
 
 
-def test_names_of_a_stranger_stay_text(page: Page) -> None:
+def test_names_of_an_unknown_author_stay_text(page: Page) -> None:
     page.browser.execute_script("Object.assign(state, {row: 1}); showCell()")
     assert page.run("window.stolen") is None
     assert page.text("cell-name") == EVIL.replace("\u202e", "\\u202e")
@@ -281,7 +281,7 @@ def test_dark_narrow_and_printed_pages_are_readable(page: Page) -> None:
         emulate("Emulation.clearDeviceMetricsOverride", {})
 
 
-def test_two_runs_are_drawn_side_by_side_and_apart(page: Page) -> None:
+def test_two_runs_are_drawn_side_by_side_and_separately(page: Page) -> None:
     page.choose("run", "difference")
     page.choose("figure", "mean")
     apart = np.array(page.drawn("heat", "z"), float)

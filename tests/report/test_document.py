@@ -117,7 +117,7 @@ def test_a_histogram_keeps_its_bins_and_counts(tmp_path: Path) -> None:
     assert list(line_of(run, "acts", "fc1", "over").values()) == counts[:, 3].tolist()
 
 
-def test_captures_of_several_calls_are_lines_of_their_own(tmp_path: Path) -> None:
+def test_captures_of_several_calls_are_separate_lines(tmp_path: Path) -> None:
     recording = Recording(tmp_path / "run")
     for step in range(3):
         for call in range(2):
@@ -128,7 +128,7 @@ def test_captures_of_several_calls_are_lines_of_their_own(tmp_path: Path) -> Non
     assert line_of(run, "acts", "fc1", place="call 1") == {0: 10, 1: 11, 2: 12}
 
 
-def test_names_of_a_stranger_stay_text(tmp_path: Path) -> None:
+def test_names_of_an_unknown_author_stay_text(tmp_path: Path) -> None:
     key = SeriesKey("acts", EVIL, "output", "train")
     Recording(tmp_path / "run").take(np.ones((3, 4), "<f4"), key=key).sealed()
     write_run(tmp_path / "other", epochs=1, origin=manifest().model_copy(update={"run_id": EVIL}))
@@ -141,7 +141,7 @@ def test_names_of_a_stranger_stay_text(tmp_path: Path) -> None:
     assert row["target"] == EVIL.replace("\u202e", "\\u202e")
 
 
-def test_a_run_that_verifies_is_said_to_and_one_that_does_not_ends_with_one(tmp_path: Path) -> None:
+def test_a_run_that_verifies_is_reported_and_a_run_that_does_not_exits_with_1(tmp_path: Path) -> None:
     write_run(tmp_path / "run")
     done = CliRunner().invoke(command, [str(tmp_path / "run"), "-o", str(tmp_path / "page.html")])
     assert done.exit_code == 0
@@ -162,7 +162,7 @@ def test_an_open_run_shows_the_steps_of_its_journal_and_says_that_it_is_open(tmp
     assert line_of(data_of(page)["runs"][0], "acts", "fc1", "mean")[100] == 7
 
 
-def test_the_epochs_that_can_be_read_are_shown_where_another_is_damaged(tmp_path: Path) -> None:
+def test_readable_epochs_are_shown_if_another_is_damaged(tmp_path: Path) -> None:
     counted(tmp_path / "run")
     file = tmp_path / "run" / "epoch-0001.h5"
     file.write_bytes(file.read_bytes()[:3000])
@@ -176,7 +176,7 @@ def test_a_run_without_captures_is_reported_as_such(tmp_path: Path) -> None:
     assert "The run has no captures." in Read(page_of(tmp_path / "run")).text
 
 
-def test_two_runs_are_compared_where_they_part(tmp_path: Path) -> None:
+def test_two_runs_are_compared_at_their_first_difference(tmp_path: Path) -> None:
     for name, shift in (("a", 0.0), ("b", 0.5)):
         recording = Recording(tmp_path / name)
         for step in range(4):
@@ -203,7 +203,7 @@ def test_a_long_line_keeps_its_ends_its_extremes_and_what_is_not_finite(tmp_path
     assert same(list(line.values()), numbers[list(line)])
 
 
-def test_the_page_needs_nothing_from_elsewhere(tmp_path: Path) -> None:
+def test_the_page_needs_no_other_file(tmp_path: Path) -> None:
     write_run(tmp_path / "run")
     page = page_of(tmp_path / "run")
     assert not re.search(r'(?:src|href)="(?!#)', page)

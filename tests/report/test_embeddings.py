@@ -61,7 +61,7 @@ def test_the_rows_of_the_last_epoch_have_their_ids_and_the_labels_of_the_same_st
     assert found["steps"] == [100 + step for step in range(3) for _ in range(4)]
 
 
-def test_of_many_rows_evenly_spaced_ones_are_shown_and_rows_that_are_not_finite_are_counted(tmp_path: Path) -> None:
+def test_evenly_spaced_rows_of_many_are_shown_and_rows_that_are_not_finite_are_counted(tmp_path: Path) -> None:
     rows = np.random.default_rng(2).standard_normal((3000, 3)).astype("<f4")
     rows[0, 1], rows[2999] = np.nan, np.inf
     Recording(tmp_path / "run").take(rows, key=KEY).sealed()

@@ -54,7 +54,9 @@ def runs(tmp_path: Path) -> tuple[Any, Any]:
     return made[0], made[1]
 
 
-def test_what_is_printed_is_what_the_verbs_print_and_a_notebook_shows_names_as_text(runs: Any, tmp_path: Path, invoke: Invoke) -> None:
+def test_printed_objects_equal_the_output_of_the_verbs_and_a_notebook_shows_names_as_text(
+    runs: Any, tmp_path: Path, invoke: Invoke
+) -> None:
     a, b = str(tmp_path / "0"), str(tmp_path / "1")
     verdict, found, read = probes.verify(a), probes.diff(a, b), probes.open(a)
     assert f"{verdict}\n" == invoke(verify, a).out

@@ -30,7 +30,7 @@ def trained(path: Path, seed: int) -> Any:
     return run, model
 
 
-def test_everything_public_has_a_repr_of_one_line_and_is_shown_by_a_notebook(tmp_path: Path, capsys: Any) -> None:
+def test_all_public_objects_have_a_repr_of_one_line_and_are_shown_by_a_notebook(tmp_path: Path, capsys: Any) -> None:
     run, model = trained(tmp_path / "a", 0)
     trained(tmp_path / "b", 1)
     read, runs = probes.open(tmp_path / "a"), probes.open_all(tmp_path)

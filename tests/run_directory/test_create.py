@@ -44,7 +44,7 @@ def launch(out: Path, epochs: int, *more: str, world: int = 2, launch_id: str = 
         return [rank.result() for rank in ranks]
 
 
-def test_ranks_share_a_directory_and_write_files_of_their_own(tmp_path: Path) -> None:
+def test_ranks_share_a_directory_and_write_separate_files(tmp_path: Path) -> None:
     out = tmp_path / "r"
     assert [rank.returncode for rank in launch(out, 2)] == [0, 0]
     assert sorted(path.name for path in out.iterdir() if path.suffix != ".diff") == [
@@ -94,13 +94,13 @@ def test_a_directory_with_anything_in_it_is_refused(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
-def test_a_file_where_the_directory_should_be_is_refused(tmp_path: Path) -> None:
+def test_a_file_instead_of_the_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "r").write_text("")
     with pytest.raises(StorageError, match="cannot be created"):
         claim(tmp_path / "r", "r")
 
 
-def test_a_compression_without_its_package_is_refused_before_anything_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_compression_with_a_missing_package_is_refused_before_anything_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "zstandard", None)
     monkeypatch.setattr("probes.record_options.PACKAGES", {"zstd": "a_package_that_is_not_there"})
     spec = {"version": 1, "probes": {"p": {"modules": [""], "values": ["output"]}}, "sinks": {"c": {"kind": "hdf5", "compression": "zstd"}}}
@@ -110,7 +110,7 @@ def test_a_compression_without_its_package_is_refused_before_anything_runs(tmp_p
     RecordOptions(compression="gzip").require_packages()
 
 
-def test_what_the_hooks_waited_for_is_recorded(tmp_path: Path) -> None:
+def test_the_time_that_hooks_waited_is_recorded(tmp_path: Path) -> None:
     model = nn.Linear(2, 2)
     with (
         probes.attach(model, {"version": 1, "probes": {"p": {"modules": [""], "values": ["output"]}}}, out=tmp_path / "r") as run,

@@ -71,7 +71,7 @@ def test_a_ledger_is_read_back(ledger: Ledger) -> None:
     assert not read_ledger(ledger.path).breaches
 
 
-def test_no_ledger_is_an_empty_one(tmp_path: Path) -> None:
+def test_a_missing_ledger_reads_as_an_empty_one(tmp_path: Path) -> None:
     made = Ledger(tmp_path / "ledger.jsonl")
     assert (made.entries, made.head) == ([], FIRST)
 
@@ -110,7 +110,7 @@ def test_a_missing_or_moved_line_breaks_the_chain(ledger: Ledger, order: list[in
 
 
 @pytest.mark.parametrize("line", [b"", b"{", b"[1]", b'{"format":"ledger.v1"}', b"\xff", b"[" * 100_000])
-def test_a_line_that_is_no_entry_is_refused(ledger: Ledger, line: bytes) -> None:
+def test_a_line_that_is_not_an_entry_is_refused(ledger: Ledger, line: bytes) -> None:
     ledger.path.write_bytes(line + b"\n")
     with pytest.raises(FileRefused, match="is not a ledger line"):
         Ledger(ledger.path)
@@ -224,12 +224,12 @@ def test_segments_and_ranks_do_not_supersede_each_other(ledger: Ledger) -> None:
     assert ledger.append(facts(3, attempt=2, rank=1)).supersedes is None
 
 
-def test_a_ledger_that_cannot_be_written_says_so(tmp_path: Path) -> None:
+def test_a_ledger_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="cannot be written"):
         Ledger(tmp_path / "no such directory" / "ledger.jsonl").append(facts(0))
 
 
-def test_a_last_line_of_which_a_part_never_came_to_the_device_is_no_entry(tmp_path: Path) -> None:
+def test_a_last_line_that_was_written_in_part_is_not_an_entry(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "ledger.jsonl")
     ledger.append(facts(0))
     whole = ledger.path.read_bytes()

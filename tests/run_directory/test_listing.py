@@ -36,7 +36,7 @@ def test_an_incomplete_attempt_never_supersedes_a_complete_one(left: str, tmp_pa
     assert probes.open(tmp_path)["acts", "fc1"].numpy().tolist() == [[0]]
 
 
-def test_a_journal_is_read_where_no_file_has_been_built_of_it(tmp_path: Path) -> None:
+def test_a_journal_without_a_sealed_file_is_read(tmp_path: Path) -> None:
     counted(tmp_path, 2)
     Recording(tmp_path, 2).take(np.full((2, 3), 20, "<f4")).take(np.full((2, 3), 21, "<f4"), step=1).ids(0, [1, 2]).left()
     before = sorted((path.name, path.stat().st_mtime_ns) for path in tmp_path.iterdir())
@@ -91,14 +91,14 @@ def test_a_ledger_line_without_its_end_is_not_an_entry(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", ['{"file": "../../etc/passwd"}', "[]", "{", '{"file": "/epoch-0000.h5"}'])
-def test_a_ledger_that_names_something_else_is_refused(line: str, tmp_path: Path) -> None:
+def test_a_ledger_that_names_another_file_is_refused(line: str, tmp_path: Path) -> None:
     (tmp_path / "ledger.jsonl").write_text(line + "\n")
     with pytest.raises(FileRefused) as refused:
         _ = probes.open(tmp_path).epochs
     assert refused.value.code == "ledger-edited"
 
 
-def test_ranks_stand_one_after_the_other_and_can_be_chosen(tmp_path: Path) -> None:
+def test_ranks_are_listed_in_order_and_can_be_selected(tmp_path: Path) -> None:
     for rank in range(2):
         Recording(tmp_path, 0, rank=rank).take(np.full(1, rank, "<f4")).sealed()
     run = probes.open(tmp_path)
@@ -116,7 +116,7 @@ def test_segments_of_an_epoch_are_joined(left: str, tmp_path: Path) -> None:
     assert run.state == {0: "complete" if left == "sealed" else "unsealed"}
 
 
-def test_a_capture_that_came_after_its_epoch_keeps_its_clock_in_the_next(tmp_path: Path) -> None:
+def test_a_capture_that_arrives_after_its_epoch_keeps_its_clock_in_the_next_epoch(tmp_path: Path) -> None:
     counted(tmp_path, 1, 1)
     Recording(tmp_path, 1).take(np.full((2, 3), 7, "<f4"), step=3, epoch=0).take(np.full((2, 3), 8, "<f4"), step=0).sealed()
     series = probes.open(tmp_path)["acts", "fc1"].sel(epoch=1)
@@ -131,7 +131,7 @@ def test_one_file_alone_is_a_run(tmp_path: Path) -> None:
     assert run["acts", "fc1"].numpy()[0, 0, 0] == 20
 
 
-def test_the_spec_is_read_from_beside_or_from_within(tmp_path: Path) -> None:
+def test_the_spec_is_read_from_the_run_or_from_a_file(tmp_path: Path) -> None:
     counted(tmp_path, 1)
     Recording(tmp_path, 1).take(np.zeros(1, "<f4")).left()
     for path in (tmp_path, tmp_path / "epoch-0000.h5", tmp_path / "epoch-0001.journal"):
@@ -160,7 +160,7 @@ def test_a_directory_of_runs_is_its_newest_run(tmp_path: Path, capsys: pytest.Ca
     assert "20261121T000000Z-0000" in capsys.readouterr().err
 
 
-def test_a_place_without_a_run_is_refused(tmp_path: Path) -> None:
+def test_a_path_without_a_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="holds no run"):
         probes.open(tmp_path)
     with pytest.raises(StorageError, match="does not exist"):
@@ -210,7 +210,7 @@ def test_h5py_and_xarray_may_have_the_same_file_open(tmp_path: Path) -> None:
     assert run.sel(phase="train")["acts", "fc1"].attrs == {}
 
 
-def test_runs_are_found_however_deep_the_folders_are(tmp_path: Path) -> None:
+def test_runs_are_found_in_folders_of_any_depth(tmp_path: Path) -> None:
     here = Path.cwd()
     try:
         os.chdir(tmp_path)

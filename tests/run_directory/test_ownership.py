@@ -82,7 +82,7 @@ def lockless(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         owned.close()
 
 
-def test_a_claim_names_its_process_and_goes_when_it_lets_go(tmp_path: Path) -> None:
+def test_a_claim_names_its_process_and_is_removed_at_its_release(tmp_path: Path) -> None:
     owned = own(tmp_path, "r")
     found = claim_of(tmp_path)
     assert found is not None
@@ -106,14 +106,14 @@ def test_a_second_owner_is_refused_with_the_first_ones_name(tmp_path: Path) -> N
     owned.release()
 
 
-def test_a_refusal_names_the_rank_and_what_the_second_one_can_do(tmp_path: Path) -> None:
+def test_a_refusal_names_the_rank_and_the_options_of_the_second_process(tmp_path: Path) -> None:
     held = FoundClaim(tmp_path / "claim.rank-0003.json", 3, 1, Claim(7, "node1", "2026-11-21T00:00:00Z"))
     assert "by rank 3, pid 7 on host node1 since 2026-11-21T00:00:00Z; wait for its end, or end it" in in_use(tmp_path, held, "recover")
     assert "choose another directory" in in_use(tmp_path, held, "write")
     assert "choose another directory" not in in_use(tmp_path, held, "recover"), "`recover` has no other directory"
 
 
-def test_what_a_killed_process_left_is_taken_over_at_once(tmp_path: Path) -> None:
+def test_the_directory_of_a_killed_process_is_taken_over_at_once(tmp_path: Path) -> None:
     with holder(tmp_path) as process:
         process.kill()
     owned = own(tmp_path, "r")
@@ -122,7 +122,7 @@ def test_what_a_killed_process_left_is_taken_over_at_once(tmp_path: Path) -> Non
     assert claims(tmp_path) == []
 
 
-def test_a_child_that_shares_the_claim_keeps_it_and_is_waited_for(tmp_path: Path) -> None:
+def test_a_child_that_shares_the_claim_holds_it_and_recovery_waits_for_the_child(tmp_path: Path) -> None:
     """As the sealer does that a killed training leaves behind."""
     program = (
         "import os, subprocess, sys; from pathlib import Path; from probes.run_directory.owner.ownership import own\n"
@@ -149,7 +149,7 @@ def test_a_forked_child_does_not_keep_the_claim(tmp_path: Path) -> None:
     assert life(tmp_path) == "dead"
 
 
-def test_a_process_in_another_pid_namespace_of_the_same_host_name_is_alive(tmp_path: Path) -> None:
+def test_a_process_in_another_pid_namespace_of_the_same_host_name_counts_as_running(tmp_path: Path) -> None:
     words = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
     if shutil.which("unshare") is None or subprocess.run([*words, "true"], capture_output=True, check=False).returncode:
         pytest.skip("needs namespaces")
@@ -178,13 +178,13 @@ def test_ranks_of_a_run_do_not_exclude_each_other_and_the_whole_excludes_all(tmp
     assert claim_name(3) == "claim.rank-0003.json"
 
 
-def test_a_claim_that_cannot_be_read_is_nobodys(tmp_path: Path) -> None:
+def test_a_claim_that_cannot_be_read_has_no_owner(tmp_path: Path) -> None:
     (tmp_path / "claim.json").write_text('{"pid":')
     assert claim_of(tmp_path) == FoundClaim(tmp_path / "claim.json", None, 1, Claim(0, "", "an unknown time"))
     own(tmp_path, "r").release()
 
 
-def test_notes_of_earlier_releases_are_judged_by_their_process(tmp_path: Path) -> None:
+def test_notes_of_earlier_releases_are_checked_by_their_process(tmp_path: Path) -> None:
     leave(tmp_path, pid=os.getppid())
     assert life(tmp_path) == "alive"
     for facts in ({}, {"pid": os.getppid(), "started": "1"}, {"boot_id": "another"}):
@@ -206,7 +206,7 @@ def test_a_free_lock_proves_nothing_of_another_machine_unless_the_disk_is_of_thi
 
 
 @pytest.mark.usefixtures("lockless")
-def test_without_locks_a_heart_beats_as_long_as_the_owner_lives(tmp_path: Path) -> None:
+def test_without_locks_the_owner_writes_a_heartbeat_until_it_ends(tmp_path: Path) -> None:
     owned = own(tmp_path, "r")
     assert owned.claim.proof == "heartbeat"
     time.sleep(2.5)
@@ -221,7 +221,7 @@ def test_without_locks_a_heart_beats_as_long_as_the_owner_lives(tmp_path: Path) 
 
 
 @pytest.mark.usefixtures("lockless")
-def test_without_locks_an_owner_whose_heart_was_killed_with_it_is_dead_after_a_while(tmp_path: Path) -> None:
+def test_without_locks_a_killed_owner_is_detected_after_a_while(tmp_path: Path) -> None:
     path = leave(tmp_path, host="elsewhere", boot_id="another", proof="heartbeat")
     assert life(tmp_path) == "alive"
     os.utime(path, (time.time() - 3600, time.time() - 3600))
@@ -229,7 +229,7 @@ def test_without_locks_an_owner_whose_heart_was_killed_with_it_is_dead_after_a_w
 
 
 @pytest.mark.usefixtures("lockless")
-def test_a_clock_that_was_set_does_not_kill_a_heart_that_beats(tmp_path: Path) -> None:
+def test_a_clock_change_does_not_end_a_live_heartbeat(tmp_path: Path) -> None:
     path = leave(tmp_path, host="elsewhere", boot_id="another", proof="heartbeat")
     stop = threading.Event()
 
@@ -249,7 +249,9 @@ def test_a_clock_that_was_set_does_not_kill_a_heart_that_beats(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("locks", [True, False])
-def test_of_many_that_race_for_what_a_dead_process_left_one_wins(tmp_path: Path, locks: bool, request: pytest.FixtureRequest) -> None:
+def test_one_of_many_processes_takes_over_the_directory_of_an_ended_process(
+    tmp_path: Path, locks: bool, request: pytest.FixtureRequest
+) -> None:
     if not locks:
         request.getfixturevalue("lockless")
     for index in range(10):
@@ -294,12 +296,12 @@ def test_a_run_on_a_file_system_without_locks_is_sealed_and_read(tmp_path: Path)
 
 
 @pytest.mark.parametrize("note", [b"[" * 100_000, b'{"pid": 1e400, "host": "", "since": ""}', b"null", b'{"pid":' + b"9" * 5000 + b"}"])
-def test_a_claim_that_no_process_wrote_is_nobodys(note: bytes, tmp_path: Path) -> None:
+def test_a_claim_that_no_process_wrote_has_no_owner(note: bytes, tmp_path: Path) -> None:
     (tmp_path / "claim.json").write_bytes(note)
     assert [found.claim.pid for found in claims(tmp_path)] == [0]
 
 
-def test_a_claim_that_is_a_pipe_or_has_no_end_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_claim_that_is_a_pipe_or_has_no_end_is_not_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "claim.json")
     (tmp_path / "claim.2.json").symlink_to("/dev/zero")
     assert [(found.claim.pid, found.life) for found in claims(tmp_path)]

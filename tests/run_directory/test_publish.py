@@ -28,7 +28,7 @@ def file(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     return made
 
 
-def test_a_file_gets_its_name_and_loses_the_other(file: Path) -> None:
+def test_a_file_gets_its_final_name_and_loses_the_temporary_one(file: Path) -> None:
     publish(file, file.with_name("epoch-0000.h5"))
     assert names(file.parent) == ["epoch-0000.h5"]
     assert file.with_name("epoch-0000.h5").read_bytes() == b"whole"

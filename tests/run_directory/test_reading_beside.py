@@ -12,7 +12,7 @@ from probes.run_directory.seal import JournalSealer, seal
 from tests.run_directory.epochs import ACTS, HEAD, Shot, begin, fill, payloads
 
 
-def test_a_run_that_is_open_goes_on_while_its_journals_are_sealed_and_written_over(tmp_path: Path) -> None:
+def test_an_open_run_continues_while_its_journals_are_sealed_and_overwritten(tmp_path: Path) -> None:
     shots = [Shot(step=step, data=bytes([step]) * 24) for step in range(4)]
     journal = begin(tmp_path)
     fill(journal, shots[:3])
@@ -31,7 +31,7 @@ def test_a_run_that_is_open_goes_on_while_its_journals_are_sealed_and_written_ov
     assert [one.value.tobytes() for one in early[ACTS.probe, ACTS.target, ACTS.leaf]] == payloads(shots)
 
 
-def test_an_attempt_that_holds_less_does_not_hide_one_that_holds_more(tmp_path: Path) -> None:
+def test_an_attempt_with_fewer_captures_does_not_hide_one_with_more(tmp_path: Path) -> None:
     for attempt, count in ((1, 3), (2, 1), (3, 0)):
         journal = begin(tmp_path, f"epoch-0003{f'.a{attempt}' if attempt > 1 else ''}.journal", {"attempt": attempt})
         fill(journal, [Shot(step=step) for step in range(count)]) if count else None

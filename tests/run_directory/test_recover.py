@@ -42,7 +42,7 @@ def test_a_run_in_order_has_nothing_to_recover(tmp_path: Path) -> None:
     assert recovery.heads == {"ledger.jsonl": Ledger(tmp_path / "ledger.jsonl").head}
 
 
-def test_what_is_left_is_sealed(tmp_path: Path) -> None:
+def test_remaining_journals_are_sealed(tmp_path: Path) -> None:
     sealed(tmp_path, [Shot()])
     write(tmp_path, [Shot(step=0), Shot(step=1)], name="epoch-0004.journal", head={"epoch": 4})
     journal = begin(tmp_path, "epoch-0005.journal", {"epoch": 5})
@@ -84,14 +84,14 @@ def test_a_journal_that_was_only_begun_is_removed(tmp_path: Path) -> None:
     assert names(tmp_path) == []
 
 
-def test_half_a_file_without_a_journal_is_swept(tmp_path: Path) -> None:
+def test_half_a_file_without_a_journal_is_removed(tmp_path: Path) -> None:
     (tmp_path / "epoch-0003.h5.tmp").write_bytes(b"half")
     (tmp_path / "notes.h5.tmp").write_bytes(b"mine")
     assert actions(tmp_path) == {"epoch-0003.h5.tmp": "swept"}
     assert names(tmp_path) == ["notes.h5.tmp"]
 
 
-def test_a_file_that_nobody_wrote_down_is_reported_and_left_alone(tmp_path: Path) -> None:
+def test_an_unlisted_file_is_reported_and_not_changed(tmp_path: Path) -> None:
     sealed(tmp_path, zoo())
     (tmp_path / "ledger.jsonl").unlink()
     recovery = recover(tmp_path)
@@ -100,19 +100,19 @@ def test_a_file_that_nobody_wrote_down_is_reported_and_left_alone(tmp_path: Path
     assert (tmp_path / "epoch-0003.h5").exists()
 
 
-def test_a_file_that_is_gone_is_reported(tmp_path: Path) -> None:
+def test_a_removed_file_is_reported(tmp_path: Path) -> None:
     sealed(tmp_path, zoo()).unlink()
     assert actions(tmp_path) == {"epoch-0003.h5": "missing"}
 
 
-def test_what_is_no_journal_is_reported_and_the_others_are_sealed(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_journal_is_reported_and_the_others_are_sealed(tmp_path: Path) -> None:
     (tmp_path / "epoch-0002.journal").write_bytes(b"not a journal at all" * 100)
     write(tmp_path, zoo())
     assert actions(tmp_path) == {"epoch-0002.journal": "refused", "epoch-0003.h5": "sealed"}
     assert (tmp_path / "epoch-0002.journal").exists()
 
 
-def test_a_live_run_is_left_alone(tmp_path: Path) -> None:
+def test_a_live_run_is_not_recovered(tmp_path: Path) -> None:
     journal = write(tmp_path, zoo())
     claim(tmp_path, os.getpid())
     with pytest.raises(StorageError, match=r"is in use by pid \d+ on host .* since 2026-11-21T00:00:00Z, which is this process"):
@@ -135,7 +135,7 @@ def test_the_claim_of_a_dead_run_is_removed(tmp_path: Path) -> None:
     assert names(tmp_path) == ["epoch-0003.h5", "ledger.jsonl"]
 
 
-def test_a_directory_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_missing_directory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="is not a directory"):
         recover(tmp_path / "nowhere")
 
@@ -165,9 +165,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return journal.path
 
 
-def test_a_journal_of_another_machine_with_steps_that_nothing_proves_is_left_as_it_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_journal_of_another_machine_with_unproven_steps_is_not_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = elsewhere(tmp_path, monkeypatch)
     content = journal.read_bytes()
     (finding,) = recover(tmp_path).findings
@@ -180,7 +178,7 @@ def test_a_journal_of_another_machine_with_steps_that_nothing_proves_is_left_as_
     assert names(tmp_path) == ["epoch-0003.h5", "ledger.jsonl"]
 
 
-def test_what_is_left_out_stays_under_another_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_excluded_steps_remain_in_a_file_of_another_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = elsewhere(tmp_path, monkeypatch)
     content = journal.read_bytes()
     done = CliRunner().invoke(command, [str(tmp_path), "--unproven", "exclude"])
@@ -190,7 +188,7 @@ def test_what_is_left_out_stays_under_another_name(tmp_path: Path, monkeypatch: 
     assert not recover(tmp_path).findings
 
 
-def test_small_captures_prove_themselves_on_every_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_small_captures_are_proven_on_every_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     journal = begin(tmp_path)
     fill(journal, [Shot(), Shot(step=1)])
     journal.close()
@@ -199,7 +197,7 @@ def test_small_captures_prove_themselves_on_every_machine(tmp_path: Path, monkey
     assert stored(tmp_path / "epoch-0003.h5") == payloads([Shot(), Shot(step=1)])
 
 
-def test_a_damaged_step_costs_no_other_and_its_journal_is_kept(tmp_path: Path) -> None:
+def test_a_damaged_step_affects_no_other_step_and_its_journal_is_kept(tmp_path: Path) -> None:
     journal = begin(tmp_path)
     shots = [Shot(step=step, data=bytes([step + 1]) * 24) for step in range(3)]
     fill(journal, shots)

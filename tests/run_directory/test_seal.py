@@ -162,7 +162,7 @@ def test_the_file_has_the_mode_that_the_umask_gives(tmp_path: Path) -> None:
         ("epoch-0003.rank-0002.journal", {"rank": 2}, "epoch-0003.rank-0002.h5"),
     ],
 )
-def test_attempts_segments_and_ranks_have_files_of_their_own(tmp_path: Path, name: str, head: dict[str, Any], file: str) -> None:
+def test_attempts_segments_and_ranks_have_separate_files(tmp_path: Path, name: str, head: dict[str, Any], file: str) -> None:
     result = seal(write(tmp_path, [Shot()], name=name, head=head), tmp_path)
     assert result.file == file
     assert (tmp_path / ("ledger.rank-0002.jsonl" if "rank" in head else "ledger.jsonl")).exists()
@@ -195,7 +195,7 @@ def test_a_torn_journal_is_sealed_up_to_its_last_commit(tmp_path: Path) -> None:
     assert stored(tmp_path / result.file) == payloads([Shot(step=0)])
 
 
-def test_captures_that_arrive_in_another_order_are_put_in_that_of_the_clock(tmp_path: Path) -> None:
+def test_captures_that_arrive_in_another_order_are_sorted_by_the_clock(tmp_path: Path) -> None:
     shots = [Shot(step=0, call=call, shape=(100,)) for call in range(600)]
     assert stored(sealed(tmp_path, [*reversed(shots)], buffer_bytes=4096)) == payloads(shots)
 
@@ -240,7 +240,7 @@ def test_a_sealer_killed_anywhere_and_started_again_leaves_one_file_and_one_line
     assert entry.captures_root == expected.captures_root
 
 
-def test_a_kill_between_the_two_names_of_a_file_is_mended(tmp_path: Path) -> None:
+def test_a_kill_between_the_two_names_of_a_file_is_repaired(tmp_path: Path) -> None:
     journal = write(tmp_path, zoo())
     killed(tmp_path, "built")
     (half,) = tmp_path.glob("epoch-0003.h5.*.tmp")
@@ -249,7 +249,7 @@ def test_a_kill_between_the_two_names_of_a_file_is_mended(tmp_path: Path) -> Non
     assert names(tmp_path) == ["epoch-0003.h5", "ledger.jsonl"]
 
 
-def test_a_foreign_file_of_that_name_is_never_replaced(tmp_path: Path) -> None:
+def test_a_file_of_another_program_is_never_replaced(tmp_path: Path) -> None:
     other = sealed(fresh(tmp_path, "other"), [Shot()], head={"run_id": "another"})
     journal = write(tmp_path, zoo())
     for content in (b"mine", other.read_bytes()):
@@ -261,7 +261,7 @@ def test_a_foreign_file_of_that_name_is_never_replaced(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.tmp"))
 
 
-def test_a_journal_whose_sealed_file_is_gone_is_kept(tmp_path: Path) -> None:
+def test_a_journal_whose_sealed_file_is_missing_is_kept(tmp_path: Path) -> None:
     journal = write(tmp_path, zoo())
     content = journal.read_bytes()
     seal(journal, tmp_path)
@@ -272,7 +272,7 @@ def test_a_journal_whose_sealed_file_is_gone_is_kept(tmp_path: Path) -> None:
     assert journal.exists()
 
 
-def test_another_journal_under_a_sealed_name_is_kept(tmp_path: Path) -> None:
+def test_a_different_journal_with_the_name_of_a_sealed_one_is_kept(tmp_path: Path) -> None:
     seal_zoo(tmp_path)
     journal = write(tmp_path, [Shot()])
     with pytest.raises(StorageError, match="was not built from"):
@@ -300,7 +300,7 @@ def test_sealing_needs_no_torch(tmp_path: Path) -> None:
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
-def test_a_live_journal_of_the_same_name_is_not_disturbed_by_an_old_file(tmp_path: Path) -> None:
+def test_an_old_file_does_not_affect_a_live_journal_of_the_same_name(tmp_path: Path) -> None:
     with pytest.raises(StorageError):
         seal(tmp_path / "epoch-0003.journal", tmp_path)
     assert isinstance(begin(tmp_path), Journal)

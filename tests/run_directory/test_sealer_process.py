@@ -33,7 +33,7 @@ def child(sealer: SealerProcess) -> int:
     return sealer._child.pid
 
 
-def test_epochs_are_sealed_beside_the_training_process(tmp_path: Path, sealer: SealerProcess) -> None:
+def test_epochs_are_sealed_in_another_process_during_training(tmp_path: Path, sealer: SealerProcess) -> None:
     found = []
     for number in range(5):
         sealer.submit(epoch(tmp_path, number))
@@ -52,7 +52,7 @@ def test_no_child_is_started_for_a_run_without_epochs(tmp_path: Path) -> None:
     assert sealer._child is None
 
 
-def test_one_child_seals_everything_and_is_gone_afterwards(tmp_path: Path, sealer: SealerProcess) -> None:
+def test_one_child_seals_everything_and_then_ends(tmp_path: Path, sealer: SealerProcess) -> None:
     sealer.submit(epoch(tmp_path, 0))
     first = child(sealer)
     sealer.submit(epoch(tmp_path, 1))
@@ -104,9 +104,7 @@ def test_an_unknown_compression_is_a_failure_and_not_a_crash(tmp_path: Path, sea
     assert 'lzma" is not a known compression' in sealer.failures[0].message
 
 
-def test_a_child_that_stands_still_is_not_waited_for_without_end(
-    tmp_path: Path, sealer: SealerProcess, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_wait_for_a_child_that_hangs_has_a_limit(tmp_path: Path, sealer: SealerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("probes.run_directory.sealer_process.PATIENCE", 0.2)
     monkeypatch.setattr("probes.run_directory.sealer_process.LOOK_SECONDS", 0.1)
     sealer.submit(epoch(tmp_path, 0))
@@ -124,7 +122,7 @@ def test_a_child_that_stands_still_is_not_waited_for_without_end(
     assert not (tmp_path / "epoch-0001.journal").exists()
 
 
-def test_a_stopped_child_does_not_hold_up_the_exit(tmp_path: Path, sealer: SealerProcess) -> None:
+def test_a_stopped_child_does_not_delay_the_exit(tmp_path: Path, sealer: SealerProcess) -> None:
     sealer.submit(epoch(tmp_path, 0))
     stopped = child(sealer)
     os.kill(stopped, signal.SIGSTOP)
@@ -141,7 +139,7 @@ def test_a_stopped_child_does_not_hold_up_the_exit(tmp_path: Path, sealer: Seale
     os.waitpid(stopped, 0)
 
 
-def test_the_journal_of_a_run_that_took_the_place_of_another_is_left_alone(tmp_path: Path, sealer: SealerProcess) -> None:
+def test_the_journal_of_a_run_that_replaced_another_is_not_touched(tmp_path: Path, sealer: SealerProcess) -> None:
     sealer.submit(epoch(tmp_path, 0), {"run_id": "the run before"})
     assert sealer.drain() == []
     assert "belongs to another run" in sealer.failures[0].message
@@ -159,7 +157,7 @@ def test_an_interrupt_does_not_reach_the_child(tmp_path: Path, sealer: SealerPro
     assert sealer.failures == []
 
 
-def test_a_fork_of_the_training_process_leaves_the_child_alone(tmp_path: Path, sealer: SealerProcess) -> None:
+def test_a_fork_of_the_training_process_does_not_affect_the_sealer(tmp_path: Path, sealer: SealerProcess) -> None:
     sealer.submit(epoch(tmp_path, 0))
     sealer._process = -1
     assert sealer.poll() == sealer.drain() == []
@@ -185,7 +183,7 @@ if sys.argv[4] == "drain":
 
 
 @pytest.mark.parametrize("end", ["drain", "leave", "die"])
-def test_the_child_finishes_whatever_the_script_does_to_its_paths_and_however_it_ends(tmp_path: Path, end: str) -> None:
+def test_the_sealer_finishes_when_the_script_changes_its_paths_or_ends_in_any_way(tmp_path: Path, end: str) -> None:
     run, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
     run.mkdir()
     elsewhere.mkdir()
@@ -230,7 +228,7 @@ def test_more_open_files_than_select_knows_do_not_matter(tmp_path: Path, sealer:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
-def test_a_directory_for_temporary_files_that_is_gone_does_not_matter(
+def test_a_removed_directory_for_temporary_files_does_not_matter(
     tmp_path: Path, sealer: SealerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def gone() -> None:

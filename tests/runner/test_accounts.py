@@ -150,7 +150,7 @@ ELSEWHERE = {
 
 
 @pytest.mark.parametrize("reason", [reason for reason in REASONS if reason not in ELSEWHERE])
-def test_every_reason_can_be_reached_and_stands_in_the_file(tmp_path: Path, reason: str) -> None:
+def test_every_reason_can_be_reached_and_is_in_the_file(tmp_path: Path, reason: str) -> None:
     make, probe, loop, spec = CASES[reason]
     run_with(make(), tmp_path, probe, loop, **spec)
     found = skipped(tmp_path)
@@ -164,7 +164,7 @@ def test_every_other_reason_has_a_test_of_its_own() -> None:
         assert reason in (Path(__file__).parent.parent / place).read_text()
 
 
-def test_a_step_that_a_scaler_leaves_out_is_no_fault_unless_each_is_expected(tmp_path: Path) -> None:
+def test_a_step_that_a_scaler_skips_is_not_an_error_unless_each_is_expected(tmp_path: Path) -> None:
     def run(name: str, probe: dict[str, Any]) -> None:
         model = net()
         with probes.attach(model, {"version": 1, "probes": {"p": probe}}, out=tmp_path / name) as run:
@@ -186,7 +186,7 @@ def test_a_final_gradient_without_an_optimizer_says_so(tmp_path: Path) -> None:
         plain(model, run.steps([X] * 3))
 
 
-def test_a_target_that_fired_and_gave_nothing_is_not_said_to_have_never_fired(tmp_path: Path) -> None:
+def test_a_target_that_fired_without_a_capture_is_not_reported_as_never_fired(tmp_path: Path) -> None:
     run = run_with(Side(frozen(), "dropped"), tmp_path, {"hook": "backward", "modules": ["*"]})
     assert "1 of 2 captured nothing" in str(run.summary())
 
@@ -206,7 +206,7 @@ def test_a_graph_that_waits_for_its_backward_is_not_called_unused(tmp_path: Path
     assert run.accounts[0][0].unused == 2
 
 
-def test_a_backward_of_an_earlier_epochs_graph_is_stored_late_and_its_books_stay_right(tmp_path: Path) -> None:
+def test_a_backward_of_an_earlier_epochs_graph_is_stored_late_and_its_counters_stay_right(tmp_path: Path) -> None:
     model = net()
     kept: list[Tensor] = []
 
@@ -224,7 +224,7 @@ def test_a_backward_of_an_earlier_epochs_graph_is_stored_late_and_its_books_stay
     assert sorted(clocks) == [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]
 
 
-def test_a_module_that_is_replaced_between_epochs_is_bound_again_and_the_books_say_so(tmp_path: Path) -> None:
+def test_a_module_that_is_replaced_between_epochs_is_bound_again_and_counted(tmp_path: Path) -> None:
     model = net()
     others: list[nn.Linear] = []
 
@@ -242,7 +242,7 @@ def test_a_module_that_is_replaced_between_epochs_is_bound_again_and_the_books_s
         assert not module._forward_pre_hooks
 
 
-def test_a_module_that_is_gone_fails_the_run_with_its_name(tmp_path: Path) -> None:
+def test_a_removed_module_fails_the_run_with_its_name(tmp_path: Path) -> None:
     model: Any = net()
 
     def loop(model: Any, data: Any) -> None:
@@ -256,7 +256,7 @@ def test_a_module_that_is_gone_fails_the_run_with_its_name(tmp_path: Path) -> No
     assert "was removed" in account(tmp_path)["drift"]
 
 
-def test_a_parameter_that_is_replaced_is_bound_again_and_the_books_say_so(tmp_path: Path) -> None:
+def test_a_parameter_that_is_replaced_is_bound_again_and_counted(tmp_path: Path) -> None:
     model = net()
 
     def loop(model: Any, data: Any) -> None:

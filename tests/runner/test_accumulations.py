@@ -97,7 +97,7 @@ def test_the_same_run_gives_the_same_bits(tmp_path: Path) -> None:
     assert (first == second).all()
 
 
-def test_a_step_whose_body_raised_is_not_in_it(tmp_path: Path) -> None:
+def test_a_step_whose_body_raised_is_not_stored(tmp_path: Path) -> None:
     def loop(run: Any, net: nn.Module) -> None:
         with run.epoch(0):
             for step in range(3):
@@ -134,7 +134,7 @@ def test_an_evaluation_within_a_step_does_not_commit_what_the_step_gave(tmp_path
     assert read.sel(phase="eval")["p", "0"].numpy()[0][0] == 2 * 9
 
 
-def test_a_value_that_changes_its_shape_is_left_out_and_the_end_says_why(tmp_path: Path) -> None:
+def test_a_value_that_changes_its_shape_is_left_out_and_the_summary_gives_the_reason(tmp_path: Path) -> None:
     net = nn.Identity()
     probe = {"hook": "forward", "modules": [""], "transforms": [{"kind": "accumulate", "dims": [0]}]}
     spec = {"version": 1, "probes": {"p": probe, "all": {"hook": "forward", "modules": [""]}}}

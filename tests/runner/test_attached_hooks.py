@@ -13,7 +13,7 @@ from probes.runner.attach import attach
 SPEC = {"version": 1, "name": "t", "probes": {"inputs": {"hook": "pre-forward", "modules": [""], "values": ["input.input"]}}}
 
 
-def test_what_the_root_is_called_with_is_captured_from_the_first_call_of_every_epoch(tmp_path: Path) -> None:
+def test_inputs_of_the_root_are_captured_from_the_first_call_of_every_epoch(tmp_path: Path) -> None:
     """Around a script an epoch ends, and the next one opens, within the root's own call."""
     model = nn.Linear(2, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -73,7 +73,7 @@ class Last(nn.Module):
         return x["logits"]
 
 
-def test_after_the_run_the_model_carries_nothing_of_ours(tmp_path: Path) -> None:
+def test_after_the_run_the_model_carries_nothing_of_probes(tmp_path: Path) -> None:
     model = Block()
     call = nn.Module.__call__
     record(model, tmp_path, modules=["**"], values=["input", "output", "grad_output", "grad_input"])
@@ -87,7 +87,7 @@ def test_after_the_run_the_model_carries_nothing_of_ours(tmp_path: Path) -> None
         assert not parameter._post_accumulate_grad_hooks
 
 
-def test_an_exception_in_the_loop_leaves_nothing_behind_and_keeps_the_committed_steps(tmp_path: Path) -> None:
+def test_an_exception_in_the_loop_leaves_no_hooks_and_keeps_the_committed_steps(tmp_path: Path) -> None:
     model = Block()
 
     def broken() -> Iterator[Tensor]:
@@ -112,7 +112,7 @@ def test_a_value_path_picks_one_leaf(tmp_path: Path) -> None:
     assert sorted(leaf for leaf in read["p"][""]) == ["grad_output.logits", "output.logits"]
 
 
-def test_a_value_path_that_leads_nowhere_fails_the_run_and_says_what_there_is(tmp_path: Path) -> None:
+def test_a_value_path_without_a_value_fails_the_run_with_the_existing_members(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="has no member `logit`; it has logits, hidden"):
         record(Block(), tmp_path, modules=[""], values=["output.logit"])
 

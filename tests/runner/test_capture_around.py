@@ -51,7 +51,7 @@ def test_a_part_called_without_the_root_later_in_the_run_is_noticed(tmp_path: Pa
     assert [clock.step for clock in clocks(read.sel(phase="eval")["p", "0"])] == [0, 1, 2]
 
 
-def test_a_value_that_does_not_fit_is_skipped_in_each_step_and_training_goes_on(tmp_path: Path) -> None:
+def test_a_value_that_does_not_fit_is_skipped_in_each_step_and_training_continues(tmp_path: Path) -> None:
     model = Block()
     with pytest.raises(RunError, match=r"probe `p` captured nothing: `output` of `a` failed 3 times: .*; epoch 0 step 0"):
         record(model, tmp_path, hook="forward", modules=["a"], dims=["one", "two", "three"])

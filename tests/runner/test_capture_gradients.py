@@ -88,14 +88,14 @@ def test_a_gradient_that_nothing_depends_on_is_counted_as_unused(tmp_path: Path)
         record(Two(), tmp_path, hook="backward", modules=["unused"])
 
 
-def test_a_frozen_backbone_has_no_gradients_and_says_so(tmp_path: Path) -> None:
+def test_a_frozen_backbone_has_no_gradients_and_the_summary_reports_it(tmp_path: Path) -> None:
     model = Block()
     model.a.requires_grad_(False)
     with pytest.raises(RunError, match="3 times frozen"):
         record(model, tmp_path, hook="backward", modules=["a"])
 
 
-def test_a_module_called_twice_is_told_apart_by_the_call(tmp_path: Path) -> None:
+def test_two_calls_of_a_module_differ_in_call(tmp_path: Path) -> None:
     class Twice(nn.Module):
         def __init__(self) -> None:
             super().__init__()

@@ -169,7 +169,7 @@ def test_a_composed_loop_has_the_clock_of_its_own_counters(loop: Loop, rule: str
 
 @given(loops, st.booleans())
 @settings(max_examples=150)
-def test_items_and_phases_of_the_loop_win_whatever_is_done_in_them(loop: Loop, around: bool) -> None:
+def test_items_and_phases_of_the_loop_override_everything_done_in_them(loop: Loop, around: bool) -> None:
     """`run.steps` and `run.phase` in either nesting, over loaders that are watched too."""
     program, expected = Program(automatic=False), Truth()
     for epoch in range(loop.epochs):

@@ -57,7 +57,7 @@ ABSOLUTE: dict[str, tuple[dict[str, Any], list[bool]]] = {
 }
 
 
-def test_a_capture_is_kept_where_its_number_is_where_the_condition_says() -> None:
+def test_a_capture_is_kept_if_its_number_meets_the_condition() -> None:
     run = run_with({name: {"hook": "forward", "modules": ["0"], "where": where} for name, (where, _) in ABSOLUTE.items()})
     for name, (_, kept) in ABSOLUTE.items():
         steps = [index for index, one in enumerate(kept) if one]
@@ -68,7 +68,7 @@ def test_a_capture_is_kept_where_its_number_is_where_the_condition_says() -> Non
         assert run.account(name, "0", "output")["skipped"] == {"filtered": STEPS - len(steps)}
 
 
-def test_without_of_the_stored_number_is_compared() -> None:
+def test_a_condition_without_of_compares_the_stored_number() -> None:
     run = run_with({"p": {"hook": "forward", "modules": ["0"], "transforms": [{"kind": "norm"}], "where": {"above": 6}}})
     assert run.found["p", "0"].steps.tolist() == [index for index, one in enumerate(NORMS) if one > 6]
 
@@ -96,7 +96,7 @@ def test_gradients_and_values_of_several_leaves_are_kept_each_by_its_own_number(
     assert run.found["p", "0", "input.input"].steps.size < STEPS
 
 
-def test_a_probe_that_keeps_nothing_is_no_error_and_one_without_a_number_is() -> None:
+def test_a_probe_that_keeps_nothing_is_not_an_error_and_a_probe_without_a_number_is() -> None:
     assert not run_with({"p": {"hook": "forward", "modules": ["0"], "where": {"of": {"kind": "norm"}, "above": 1e9}}}).found.series
     with pytest.raises(RunError, match=r"the condition needs one real number, and has float32\[5, 8\]: add `of`"):
         run_with({"p": {"hook": "forward", "modules": ["0"], "where": {"above": 1}}})
@@ -140,7 +140,7 @@ def test_a_trigger_fires_again_only_after_a_step_within_the_bounds() -> None:
     assert run.found["p", "0"].steps.tolist() == [5, 20]
 
 
-def test_a_trigger_looks_at_what_where_leaves_out() -> None:
+def test_a_trigger_checks_captures_that_where_leaves_out() -> None:
     keys = {"hook": "forward", "modules": ["0"], "when": threshold(of={"kind": "norm"}, above=20, before=30)}
     run = run_with({"p": {**keys, "where": {"of": {"kind": "norm"}, "below": 4}}})
     assert run.found["p", "0"].steps.tolist() == [index for index in range(30) if NORMS[index] < 4]

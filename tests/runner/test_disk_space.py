@@ -32,7 +32,7 @@ def net() -> nn.Module:
     return nn.Sequential(nn.Linear(4, 4), nn.ReLU())
 
 
-def test_what_is_known_before_step_0_is_refused_before_step_0(tmp_path: Path) -> None:
+def test_problems_known_before_step_0_are_refused_before_step_0(tmp_path: Path) -> None:
     with pytest.raises(
         StorageError, match=r"has too little disk space: an epoch of 10{12} steps needs .* TiB .*, and .* are free; capture less"
     ):
@@ -40,7 +40,7 @@ def test_what_is_known_before_step_0_is_refused_before_step_0(tmp_path: Path) ->
     assert not (tmp_path / "r").exists()
 
 
-def test_what_the_first_step_shows_ends_the_program_there(tmp_path: Path) -> None:
+def test_a_problem_of_the_first_step_ends_the_program_there(tmp_path: Path) -> None:
     model, seen = net(), 0
     with pytest.raises(StorageError, match="has too little disk space"), probes.attach(model, spec(), out=tmp_path / "r") as run:  # noqa: PT012 - the loop is ended from within
         for _ in run.epochs(1):
@@ -51,7 +51,7 @@ def test_what_the_first_step_shows_ends_the_program_there(tmp_path: Path) -> Non
     assert len(probes.open(tmp_path / "r")["p", "0"]) == 1
 
 
-def test_a_limit_of_bytes_bounds_what_is_asked_for(tmp_path: Path) -> None:
+def test_a_limit_of_bytes_bounds_the_requested_bytes(tmp_path: Path) -> None:
     model = net()
     with probes.attach(model, {**spec(), "limits": {"bytes_per_epoch": "1 MiB"}}, out=tmp_path / "r") as run, run.epoch(0):
         for x in run.steps([torch.ones(3, 4)] * 5):
@@ -76,6 +76,6 @@ def test_only_due_steps_are_counted(steps: dict[str, Any] | None, expected: int)
     assert due(plan.bindings[0], None) == 1
 
 
-def test_the_room_of_a_directory_that_is_not_there_is_that_of_its_parent(tmp_path: Path) -> None:
+def test_the_free_space_of_a_missing_directory_is_that_of_its_parent(tmp_path: Path) -> None:
     assert free_bytes(tmp_path / "a" / "b") > OVERHEAD
     DiskSpace(resolve(spec(10), net()), tmp_path / "a").before()

@@ -60,7 +60,7 @@ def test_no_hook_is_on_a_module_in_a_phase_without_probes(tmp_path: Path) -> Non
     assert counts == [1, 1, 0, 1]
 
 
-def test_hooks_of_others_stay_where_they_are(tmp_path: Path) -> None:
+def test_hooks_of_other_packages_are_not_moved(tmp_path: Path) -> None:
     net = model()
     calls: list[str] = []
     net[0].register_forward_hook(lambda *_: calls.append("before"))
@@ -72,7 +72,7 @@ def test_hooks_of_others_stay_where_they_are(tmp_path: Path) -> None:
     assert len(net[0]._forward_hooks) == 1
 
 
-def test_the_marks_of_a_hook_go_with_it(tmp_path: Path) -> None:
+def test_the_marks_of_a_hook_are_removed_with_it(tmp_path: Path) -> None:
     net = model()
     inputs = {"version": 1, "probes": {"p": {"hook": "pre-forward", "modules": ["0"], "when": {"steps": {"at": [0]}}}}}
     with probes.attach(net, inputs, out=tmp_path / "r") as run:

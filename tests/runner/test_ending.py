@@ -59,7 +59,7 @@ def at_its_place(how: str, folder: Path) -> programs.Program:
 
 
 @pytest.mark.parametrize("how", CODES)
-def test_a_program_ends_within_five_seconds_and_keeps_what_was_committed(tmp_path: Path, how: str) -> None:
+def test_a_program_ends_within_five_seconds_and_keeps_committed_steps(tmp_path: Path, how: str) -> None:
     program = at_its_place(how, tmp_path)
     if how.startswith("SIG"):
         program.send_signal(signal.Signals[how])
@@ -71,7 +71,7 @@ def test_a_program_ends_within_five_seconds_and_keeps_what_was_committed(tmp_pat
     assert probes.verify(tmp_path / "r").ok
 
 
-def test_a_sealer_that_hangs_does_not_keep_an_interrupted_program(tmp_path: Path) -> None:
+def test_a_sealer_that_hangs_does_not_delay_an_interrupted_program(tmp_path: Path) -> None:
     program = at_its_place("SIGINT", tmp_path)
     sealers = subprocess.run(["pgrep", "-P", str(program.pid)], capture_output=True, text=True, check=True).stdout.split()
     for sealer in sealers:

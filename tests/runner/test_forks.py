@@ -54,7 +54,7 @@ def test_workers_of_a_loader_write_nothing(tmp_path: Path) -> None:
     assert probes.verify(tmp_path / "r").ok
 
 
-def test_a_fork_that_trains_on_writes_over_nothing_that_its_parent_wrote(tmp_path: Path) -> None:
+def test_a_fork_that_continues_the_training_overwrites_nothing_of_its_parent(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
     ready, go = os.pipe()
     child = 0

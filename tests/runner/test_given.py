@@ -41,7 +41,7 @@ def digest(tensor: Tensor) -> str:
     return blake3_hex(tensor.numpy().tobytes())
 
 
-def test_what_the_program_gives_is_used_from_the_next_call_on_and_digested(tmp_path: Path) -> None:
+def test_values_that_the_program_gives_are_used_from_the_next_call_and_digested(tmp_path: Path) -> None:
     model, found = net(), []
     given = DIRECTIONS[0].clone()
     with probes.attach(model, steer(), out=tmp_path / "run", given={"direction": given}) as run:
@@ -97,7 +97,7 @@ def test_names_that_are_missing_misspelt_or_unused_are_refused(tmp_path: Path) -
     assert not [*tmp_path.iterdir()]
 
 
-def test_a_plan_without_the_program_notes_what_it_has_to_give() -> None:
+def test_a_plan_without_the_program_notes_the_names_that_it_must_give() -> None:
     (note,) = probes.resolve(steer(), net()).notes
     assert "`direction` is given by the program" in note.message
 

@@ -48,7 +48,7 @@ def failing(method: Any, number: int) -> Any:
         (EpochWriter, "close", 2),
     ],
 )
-def test_a_mistake_of_ours_ends_the_captures_and_leaves_the_training_as_it_is(
+def test_a_bug_in_probes_ends_the_captures_and_not_the_training(
     owner: type, name: str, number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def train(model: nn.Module, run: Any) -> None:

@@ -79,7 +79,7 @@ def test_a_value_that_one_rank_missed_is_named_with_it(of_rank: Callable[..., An
     assert "rank 1: " in row
 
 
-def test_what_every_rank_missed_is_named_once(of_rank: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_value_that_every_rank_missed_is_named_once(of_rank: Callable[..., Any], tmp_path: Path) -> None:
     of_rank(0, lacks=2)
     summary = of_rank(1, lacks=2)
     (row,) = (line for line in summary.text().splitlines() if line.startswith("z "))
@@ -87,7 +87,7 @@ def test_what_every_rank_missed_is_named_once(of_rank: Callable[..., Any], tmp_p
     assert "on ranks 0, 1" in listed(tmp_path)
 
 
-def test_a_schedule_that_leaves_a_rank_out_is_no_fault_of_it(of_rank: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_rank_that_a_schedule_leaves_out_is_not_an_error(of_rank: Callable[..., Any], tmp_path: Path) -> None:
     spared = {**SPEC["probes"], "p": {**SPEC["probes"]["p"], "when": {"ranks": {"at": [1]}}}}
     of_rank(0, 3.0, probes=spared)
     summary = of_rank(1, 5.0, probes=spared)

@@ -90,7 +90,7 @@ def test_a_value_that_fails_in_the_last_batch_is_captured_in_all_others(tmp_path
     assert notes == ["missing: p: `output` of `line`: failed once"] * 2
 
 
-def test_a_leaf_that_a_transform_does_not_take_does_not_reach_the_others(tmp_path: Path) -> None:
+def test_a_leaf_that_a_transform_refuses_does_not_affect_the_others(tmp_path: Path) -> None:
     probe = {"modules": ["mixed"], "values": ["output"], "transforms": [{"kind": "norm"}]}
     _, message = trained(tmp_path, {"p": probe}, 1)
     assert "probe `p`: `output` of `mixed` could not be taken 3 times: failed 3 times (`int64`" in message
@@ -98,7 +98,7 @@ def test_a_leaf_that_a_transform_does_not_take_does_not_reach_the_others(tmp_pat
     assert len(list(steps(tmp_path, "p", "mixed", "output.3.0"))) == 2
 
 
-def test_a_member_that_is_not_there_in_every_call_is_absent_and_comes_back(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_member_that_is_absent_in_one_call_is_captured_in_later_calls(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     probe = {"modules": ["mixed"], "values": ["output.3", "output.2"]}
     _, message = trained(tmp_path, {"p": probe})
     assert list(steps(tmp_path, "p", "mixed", "output.3.0")) == [(0, 0), (0, 1), (1, 0), (1, 1)]
@@ -107,7 +107,7 @@ def test_a_member_that_is_not_there_in_every_call_is_absent_and_comes_back(tmp_p
     assert capfd.readouterr().err.count("is skipped (absent)") == 2
 
 
-def test_a_gradient_that_is_lost_in_place_is_missed_beside_an_output_that_is_not(tmp_path: Path) -> None:
+def test_a_gradient_that_is_lost_in_place_is_missing_although_the_output_is_captured(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.Unflatten(1, (2, 2)), nn.ReLU(inplace=True))
     probe = {"modules": ["1"], "values": ["output", "grad_output"], "expect": {"fires": "each_step"}}
     _, message = trained(tmp_path, {"p": probe}, 1, model)
@@ -122,7 +122,7 @@ def test_a_value_that_does_not_fit_those_before_it_is_left_out_of_an_accumulatio
     assert probes.open(tmp_path / "run")["p", "line"].numpy().shape == (1, 6, 40)
 
 
-def test_a_container_that_raises_neither_reaches_training_nor_the_next_call(tmp_path: Path) -> None:
+def test_a_container_that_raises_affects_no_training_and_no_later_call(tmp_path: Path) -> None:
     _, message = trained(tmp_path, {"p": {"modules": ["side"], "values": ["output"]}})
     assert list(steps(tmp_path, "p", "side", "output")) == [(0, 0), (0, 1), (1, 0), (1, 1)]
     assert "failed 2 times ('not now'" in message
@@ -157,7 +157,7 @@ def test_a_disk_that_fails_while_an_edit_is_recorded_does_not_end_training(tmp_p
     assert run.engine.failures.stopped == "the disk is full"
 
 
-def test_a_gradient_that_a_model_has_not_is_reported_and_fails_only_where_each_step_is_expected(
+def test_a_gradient_that_does_not_exist_is_reported_and_fails_only_if_each_step_is_expected(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     probe = {"modules": ["line"], "values": ["output", "grad_input"]}

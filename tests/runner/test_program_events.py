@@ -45,7 +45,7 @@ def test_a_bound_call_that_the_program_keeps_counts_as_any_other_and_leaves_noth
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
 
 
-def test_two_runs_at_once_hear_of_their_own_calls_and_may_end_in_any_order(tmp_path: Path) -> None:
+def test_two_runs_at_once_get_only_their_own_calls_and_may_end_in_any_order(tmp_path: Path) -> None:
     first, second = net(), net()
     one, two = probes.attach(first, ACTS, out=tmp_path / "one"), probes.attach(second, ACTS, out=tmp_path / "two")
     before = Module.__call__
@@ -61,7 +61,7 @@ def test_two_runs_at_once_hear_of_their_own_calls_and_may_end_in_any_order(tmp_p
     assert Module.__call__ is before
 
 
-def test_a_method_that_the_program_replaces_during_the_run_stays_the_programs(tmp_path: Path) -> None:
+def test_a_method_that_the_program_replaces_during_the_run_is_not_restored(tmp_path: Path) -> None:
     original, iterate = GradScaler.step, DataLoader.__iter__
     with probes.attach(net(), ACTS, out=tmp_path / "r") as run, run.epoch(0):
         run.plan.trees[""].model(torch.ones(2, 3))
@@ -76,7 +76,7 @@ def test_a_method_that_the_program_replaces_during_the_run_stays_the_programs(tm
     GradScaler.step = original  # type: ignore[method-assign]  # as it was
 
 
-def test_a_run_that_is_discarded_leaves_neither_hooks_nor_files(tmp_path: Path) -> None:
+def test_a_run_that_is_discarded_leaves_no_hooks_and_no_files(tmp_path: Path) -> None:
     model = net()
     run = probes.attach(model, ACTS, out=tmp_path / "r", automatic=True)
     run.start()
@@ -119,7 +119,7 @@ class TimeLimit(Exception):
     """What the program's signal handler raises."""
 
 
-def test_an_exception_of_the_programs_signal_handler_goes_on_to_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_exception_of_the_programs_signal_handler_reaches_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def limit(_number: int, _frame: object) -> None:
         raise TimeLimit
 
@@ -158,7 +158,7 @@ def test_an_exception_of_the_programs_signal_handler_goes_on_to_the_program(tmp_
     assert [one.clock.step for one in probes.open(tmp_path / "r")["p", "0"]] == [0, 2, 3]
 
 
-def test_a_full_disk_keeps_the_program_from_nothing_unless_the_spec_says_so(
+def test_a_full_disk_does_not_stop_the_program_unless_the_spec_requires_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def full(self: Journal, *args: Any, **kwargs: Any) -> None:
@@ -177,7 +177,7 @@ def test_a_full_disk_keeps_the_program_from_nothing_unless_the_spec_says_so(
     assert "error: no space left" in capsys.readouterr().err
 
 
-def test_the_end_says_what_was_seen_and_where_a_reader_would_be_misled(tmp_path: Path) -> None:
+def test_the_end_states_the_counts_and_warns_if_they_mislead(tmp_path: Path) -> None:
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     data = DataLoader(TensorDataset(torch.randn(4, 3)), batch_size=2)
@@ -250,7 +250,7 @@ def test_a_loss_and_a_second_model_that_are_called_in_a_run_are_not_looked_for_a
 
 
 @pytest.mark.parametrize("end", ["close", "discard"])
-def test_what_another_thread_has_begun_when_the_run_ends_opens_nothing(tmp_path: Path, end: str) -> None:
+def test_a_call_that_another_thread_has_begun_when_the_run_ends_opens_no_step(tmp_path: Path, end: str) -> None:
     model = nn.Sequential(nn.Linear(2, 2))
     run = probes.attach(model, ACTS, out=tmp_path / "r", automatic=True)
     run.start()

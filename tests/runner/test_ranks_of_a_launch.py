@@ -53,7 +53,7 @@ def test_the_environment_states_rank_and_world(monkeypatch: pytest.MonkeyPatch) 
     assert place_in_launch() == (1, 4)
 
 
-def test_stages_of_a_pipeline_with_other_layers_go_on_after_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stages_of_a_pipeline_with_other_layers_continue_after_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stages = [nn.Sequential(nn.Linear(3, 2)), nn.Sequential(nn.Linear(3, 5), nn.ReLU())]
     for restart in (0, 1):
         for rank, stage in enumerate(stages):

@@ -66,7 +66,7 @@ def resumed(out: Path, **more: Any) -> Any:
     return probes.attach(net(), SPEC, out=out, resume=True, take_over=True, **more)
 
 
-def test_a_killed_run_goes_on_with_the_epoch_that_it_did_not_end(tmp_path: Path) -> None:
+def test_a_killed_run_continues_with_its_unfinished_epoch(tmp_path: Path) -> None:
     out = tmp_path / "r"
     killed(out, 1, 3)
     model = net()
@@ -89,7 +89,7 @@ def test_a_killed_run_goes_on_with_the_epoch_that_it_did_not_end(tmp_path: Path)
     assert steps == list(range(18))
 
 
-def test_a_resumed_run_has_the_captures_of_one_that_was_never_killed(tmp_path: Path) -> None:
+def test_a_resumed_run_has_the_same_captures_as_a_run_that_was_never_killed(tmp_path: Path) -> None:
     whole, model = tmp_path / "whole", net()
     train(probes.attach(model, SPEC, out=whole), model)
     out = tmp_path / "r"
@@ -120,21 +120,21 @@ def _fail(run: Any, model: nn.Module) -> None:
         raise KeyError
 
 
-def test_a_directory_without_a_run_is_begun(tmp_path: Path) -> None:
+def test_a_run_begins_in_a_directory_without_a_run(tmp_path: Path) -> None:
     model = net()
     run = probes.attach(model, SPEC, out=tmp_path / "r", resume=True)
     assert (run.past, run.next_epoch) == (PreviousAttempts(), 0)
     assert train(run, model, 1) == [0]
 
 
-def test_without_being_asked_a_run_is_never_gone_on_with(tmp_path: Path) -> None:
+def test_a_run_is_never_continued_without_resume(tmp_path: Path) -> None:
     model = net()
     train(probes.attach(model, SPEC, out=tmp_path / "r"), model, 1)
     with pytest.raises(StorageError, match=r"not empty .* files are never overwritten: choose another .* `--resume`"):
         probes.attach(model, SPEC, out=tmp_path / "r")
 
 
-def test_a_run_that_was_killed_is_gone_on_with_where_that_is_asked_for(tmp_path: Path) -> None:
+def test_a_killed_run_is_continued_with_resume(tmp_path: Path) -> None:
     killed(tmp_path / "r", 0, 1)
     with pytest.raises(StorageError, match="which is dead: continue it with `--resume`"):
         probes.attach(net(), SPEC, out=tmp_path / "r")
@@ -168,7 +168,7 @@ def test_resuming_needs_a_directory_and_taking_over_needs_resuming(tmp_path: Pat
         probes.attach(net(), SPEC, out=tmp_path / "r", take_over=True)
 
 
-def test_a_damaged_run_is_not_gone_on_with(tmp_path: Path) -> None:
+def test_a_damaged_run_is_not_continued(tmp_path: Path) -> None:
     model = net()
     train(probes.attach(model, SPEC, out=tmp_path / "r"), model, 2)
     (tmp_path / "r" / "epoch-0000.h5").unlink()
@@ -176,7 +176,7 @@ def test_a_damaged_run_is_not_gone_on_with(tmp_path: Path) -> None:
         probes.attach(model, SPEC, out=tmp_path / "r", resume=True)
 
 
-def test_an_unreadable_manifest_says_so(tmp_path: Path) -> None:
+def test_an_unreadable_manifest_is_reported(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text("{}")
     with pytest.raises(StorageError, match=r"run.json' cannot be read, so the run cannot be resumed"):
         resumed(tmp_path)
@@ -194,7 +194,7 @@ def test_third_starts_have_a_third_manifest(tmp_path: Path) -> None:
     assert read_attempts(tmp_path / "r") == PreviousAttempts(4, 3, {0: {"train": 6}, 1: {"train": 6}, 2: {"train": 6}}, ())
 
 
-def test_a_run_that_was_attached_and_never_entered_makes_room(tmp_path: Path) -> None:
+def test_a_run_that_was_attached_and_never_entered_frees_its_directory(tmp_path: Path) -> None:
     first = probes.attach(net(), SPEC, out=tmp_path / "r")
     model = net()
     assert train(probes.attach(model, SPEC, out=tmp_path / "r"), model, 1) == [0]
@@ -202,7 +202,7 @@ def test_a_run_that_was_attached_and_never_entered_makes_room(tmp_path: Path) ->
         first.start()
 
 
-def test_a_run_that_was_left_is_not_entered_again(tmp_path: Path) -> None:
+def test_a_run_that_has_ended_is_not_entered_again(tmp_path: Path) -> None:
     model = net()
     run = probes.attach(model, SPEC, out=tmp_path / "r")
     train(run, model, 1)
@@ -231,7 +231,7 @@ def test_a_run_that_a_failed_cell_of_a_notebook_has_left_open_is_taken_over(tmp_
     assert not model._forward_hooks
 
 
-def test_a_run_that_had_come_to_its_end_may_be_started_again(tmp_path: Path) -> None:
+def test_a_run_that_has_ended_may_be_started_again(tmp_path: Path) -> None:
     for _ in range(2):
         model = net()
         train(probes.attach(model, SPEC, out=tmp_path / "r", resume=True), model, 1)

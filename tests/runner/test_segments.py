@@ -35,7 +35,7 @@ def test_an_epoch_is_cut_after_so_many_steps(tmp_path: Path) -> None:
     assert probes.open(tmp_path / "r").state == {0: "complete", 1: "complete"}
 
 
-def test_what_is_read_is_what_one_file_would_hold(tmp_path: Path) -> None:
+def test_joined_segments_read_as_one_file(tmp_path: Path) -> None:
     for name, spec in (("whole", SPEC), ("cut", CUT)):
         model = net()
         train(probes.attach(model, spec, out=tmp_path / name), model, 2)
@@ -54,7 +54,7 @@ def test_only_the_last_segment_ends_the_epoch(tmp_path: Path) -> None:
     assert read_attempts(tmp_path / "r").next_epoch == 0
 
 
-def test_a_run_that_died_between_two_segments_is_incomplete_and_says_so(tmp_path: Path) -> None:
+def test_a_run_that_was_killed_between_two_segments_is_reported_as_incomplete(tmp_path: Path) -> None:
     killed(tmp_path / "r", 0, 5, CUT)
     (tmp_path / "r" / "epoch-0000.s0002.journal").unlink()
     assert not recover(tmp_path / "r").damaged
@@ -99,7 +99,7 @@ def test_the_root_of_an_epoch_covers_those_of_its_segments(tmp_path: Path) -> No
     assert probes.open(tmp_path / "r").captures_roots == {(0, 0): blake3_hex(canonical({"segments": roots}))}
 
 
-def test_the_sealer_is_told_of_a_segment_while_the_epoch_goes_on(tmp_path: Path) -> None:
+def test_the_sealer_gets_a_segment_while_the_epoch_continues(tmp_path: Path) -> None:
     model = net()
     with probes.attach(model, CUT, out=tmp_path / "r") as run, run.epoch(0):
         for index, x in enumerate(run.steps([torch.full((3, 4), float(i)) for i in range(6)])):

@@ -88,7 +88,7 @@ def test_several_sinks_get_the_same_reading(tmp_path: Path, capsys: pytest.Captu
     assert capsys.readouterr().err.count("size/2:output") == 6
 
 
-def test_a_step_whose_body_raised_is_in_no_line(tmp_path: Path) -> None:
+def test_a_step_whose_body_raised_has_no_line(tmp_path: Path) -> None:
     net, out = model(), tmp_path / "run"
     spec = {"version": 1, "sinks": BOTH, "probes": {"size": {"hook": "forward", "modules": ["0"], "transforms": STATS}}}
     with probes.attach(net, spec, out=out) as run, run.epoch(0):

@@ -25,7 +25,7 @@ def state_as_it_was() -> Iterator[None]:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_its_optimizer_steps_are_steps_and_its_loader_makes_epochs(probed: Probed) -> None:
+def test_optimizer_steps_of_the_trainer_are_steps_and_its_loader_makes_epochs(probed: Probed) -> None:
     torch.manual_seed(0)
     done = probed("""
         from accelerate import Accelerator
@@ -66,7 +66,7 @@ SCALED = """
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_its_loss_scale_is_stored_beside_each_gradient(probed: Probed, tmp_path: Path) -> None:
+def test_the_loss_scale_of_each_gradient_is_stored(probed: Probed, tmp_path: Path) -> None:
     spec, runs = yaml.safe_load(scaled.SPEC.format("fc", "fc.weight")), []
     for scaler in (f"torch.amp.GradScaler('cpu', init_scale={scaled.SCALE})", "None"):
         torch.manual_seed(0)

@@ -10,13 +10,13 @@ TRAINING = {"version": 1, "probes": {"acts": {"hook": "forward", "modules": ["fc
 HINT = "50 steps so far, all of phase `eval`, which no probe wants: `when: {phases: [eval]}` does"
 
 
-def test_a_spec_for_training_around_inference_is_told_early_and_once(probed: Probed) -> None:
+def test_a_training_spec_around_inference_is_reported_early_and_once(probed: Probed) -> None:
     done = probed(INFERENCE.format(calls=120), TRAINING)
     assert done.code == 1
     assert done.said.count(HINT) == 1
 
 
-def test_few_steps_of_another_phase_are_no_sign(probed: Probed) -> None:
+def test_few_steps_of_another_phase_give_no_advice(probed: Probed) -> None:
     done = probed(
         INFERENCE.format(calls=49) + "net.train()\nnet(torch.randn(1, 3))\nnet.eval()\nwith torch.no_grad():\n    net(torch.randn(1, 3))\n",
         TRAINING,

@@ -26,7 +26,9 @@ def handed_on() -> list[Mapping[str, Any]]:
 
 
 @pytest.mark.parametrize("name", ["lightning.pytorch.core.module", "pytorch_lightning.core.module"])
-def test_self_log_of_lightning_hands_on_numbers(monkeypatch: pytest.MonkeyPatch, handed_on: list[Mapping[str, Any]], name: str) -> None:
+def test_self_log_of_lightning_gives_numbers_to_the_loop(
+    monkeypatch: pytest.MonkeyPatch, handed_on: list[Mapping[str, Any]], name: str
+) -> None:
     class LightningModule:
         def log(self, name: str, value: Any, prog_bar: bool = False) -> str:
             return f"{name} {value}"
@@ -59,7 +61,7 @@ def test_the_loss_of_the_trainer_is_a_mean_and_has_another_name(
     assert handed_on == [{"logged_loss": 1.0, "epoch": 2}]
 
 
-def test_a_method_that_the_program_has_replaced_stays_the_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_method_that_the_program_has_replaced_is_not_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     class Trainer:
         def log(self, logs: dict[str, Any]) -> None: ...
 

@@ -7,7 +7,7 @@ import pytest
 from probes.script.import_hook import ImportHook
 
 
-def test_the_callback_comes_in_the_import_and_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_callback_is_called_once_during_the_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "arriving.py").write_text("number = 3")
     monkeypatch.syspath_prepend(tmp_path)
     seen: list[int] = []
@@ -22,13 +22,13 @@ def test_the_callback_comes_in_the_import_and_once(tmp_path: Path, monkeypatch: 
     del sys.modules["arriving"]
 
 
-def test_what_is_already_there_is_told_at_once() -> None:
+def test_a_module_that_is_already_imported_is_reported_at_once() -> None:
     seen: list[int] = []
     ImportHook("sys", lambda: seen.append(1)).start()
     assert seen == [1]
 
 
-def test_a_wait_can_be_given_up() -> None:
+def test_a_wait_can_be_cancelled() -> None:
     import_hook = ImportHook("arriving", lambda: None)
     import_hook.start()
     import_hook.stop()
@@ -36,7 +36,7 @@ def test_a_wait_can_be_given_up() -> None:
     import_hook.stop()
 
 
-def test_a_program_that_only_asks_for_the_module_does_not_hide_its_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_only_looks_up_the_module_does_not_hide_its_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """So does transformers with torch, before it imports it."""
     (tmp_path / "arriving.py").write_text("number = 3")
     monkeypatch.syspath_prepend(tmp_path)

@@ -85,7 +85,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_every_rank_has_files_of_its_own_that_verify(folder: Path) -> None:
+def test_every_rank_has_separate_files_that_verify(folder: Path) -> None:
     names = sorted(path.name for path in (folder / "runs/a").glob("*.h5"))
     assert names == [f"epoch-000{epoch}.rank-000{rank}.h5" for epoch in (0, 1) for rank in (0, 1)]
     assert probes.verify(folder / "runs/a").ok
@@ -109,7 +109,7 @@ def test_steps_and_epochs_are_those_of_each_rank(folder: Path) -> None:
         assert list(zip(clocks["epoch"].tolist(), clocks["step"].tolist(), strict=True)) == [(e, s) for e in (0, 1) for s in range(3)]
 
 
-def test_each_line_tells_its_rank(folder: Path) -> None:
+def test_each_line_states_its_rank(folder: Path) -> None:
     said = (folder / "said.txt").read_text()
     for rank in (0, 1):
         assert f"rank {rank}  probes" in said, said

@@ -52,7 +52,7 @@ probes:
 """
 
 
-def test_epochs_and_steps_are_those_of_the_trainer_and_its_sanity_check_is_none(tmp_path: Path) -> None:
+def test_epochs_and_steps_are_those_of_the_trainer_and_its_sanity_check_is_not_an_epoch(tmp_path: Path) -> None:
     found = run(tmp_path, SCRIPT, SPEC)
     for probe, target in (("acts", "net.0"), ("grads", "net.0"), ("used", "net.0.weight")):
         clocks = found.sel(phase="train")[probe, target].clocks
@@ -60,7 +60,7 @@ def test_epochs_and_steps_are_those_of_the_trainer_and_its_sanity_check_is_none(
     assert [len(found.sel(phase="eval", epoch=epoch)["acts", "net.0"]) for epoch in range(2)] == [3, 3]
 
 
-def test_its_loss_scale_is_stored_beside_each_gradient(tmp_path: Path) -> None:
+def test_the_loss_scale_of_each_gradient_is_stored(tmp_path: Path) -> None:
     runs = []
     for scaler in (f"torch.amp.GradScaler('cpu', init_scale={scaled.SCALE})", "torch.amp.GradScaler('cpu', enabled=False)"):
         precision = f"plugins=[pl.plugins.MixedPrecision('16-mixed', 'cpu', {scaler})]"
@@ -71,7 +71,7 @@ def test_its_loss_scale_is_stored_beside_each_gradient(tmp_path: Path) -> None:
     scaled.check(*runs, "net.0", "net.0.weight")
 
 
-def test_what_it_logs_is_a_value_of_the_loop(tmp_path: Path) -> None:
+def test_values_that_the_trainer_logs_are_values_of_the_loop(tmp_path: Path) -> None:
     computed = "nn.functional.mse_loss(self.net(batch[0]), batch[1])"
     logged = SCRIPT.replace(f"return {computed}", f"loss = {computed}\n        self.log('train_loss', loss)\n        return loss")
     validated = logged.replace("        self.net(batch[0])\n", "        self.log('mean', self.net(batch[0]).mean())\n")

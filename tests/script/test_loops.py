@@ -154,7 +154,7 @@ def test_two_models_are_bound_at_once_and_the_clock_follows_one(probed: Probed) 
     assert [done.steps(probe=f"final-{name}", target="fc.weight") for name in "gd"] == [{0: 6}, {0: 6}]
 
 
-def test_rollouts_without_gradients_are_eval_calls(probed: Probed) -> None:
+def test_calls_of_a_rollout_without_gradients_are_eval_calls(probed: Probed) -> None:
     done = probed(
         """
         policy = Net()
@@ -219,7 +219,7 @@ def test_an_iterable_dataset_in_several_passes(probed: Probed) -> None:
     assert done.steps() == {0: 3, 1: 3}
 
 
-def test_a_loader_that_is_made_anew_for_every_epoch(probed: Probed) -> None:
+def test_a_loader_that_is_made_for_every_epoch(probed: Probed) -> None:
     done = probed("""
         net = Net()
         optimizer = SGD(net.parameters(), lr=0.1)
@@ -277,7 +277,7 @@ def test_batches_pulled_ahead_are_counted_right(probed: Probed) -> None:
     assert done.steps() == {0: 4, 1: 4}
 
 
-def test_a_cycled_loader_goes_on_without_pulls(probed: Probed) -> None:
+def test_a_cycled_loader_continues_without_pulls(probed: Probed) -> None:
     done = probed("""
         from itertools import cycle, islice
         net = Net()
@@ -322,7 +322,7 @@ def test_worker_processes_are_left_alone(probed: Probed) -> None:
     assert done.steps() == {0: 2}
 
 
-def test_a_loss_that_hangs_in_the_tree_is_no_call_of_the_model(probed: Probed) -> None:
+def test_a_loss_that_is_a_module_of_the_tree_is_not_a_call_of_the_model(probed: Probed) -> None:
     text = """
         class Module(nn.Module):
             def __init__(self):

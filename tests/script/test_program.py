@@ -16,7 +16,7 @@ def written(folder: Path, text: str, name: str = "train.py") -> str:
     return str(path)
 
 
-def test_a_script_sees_itself_as_the_interpreter_would_show_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_script_has_the_same_main_module_as_under_the_interpreter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = written(
         tmp_path,
         """
@@ -33,7 +33,7 @@ def test_a_script_sees_itself_as_the_interpreter_would_show_it(tmp_path: Path, m
     assert Program("train.py", ("--lr", "1")).execute() == Program("train.py").execute().__class__(0)
 
 
-def test_a_script_inherits_no_future_of_ours(tmp_path: Path) -> None:
+def test_a_script_inherits_no_future_imports_of_probes(tmp_path: Path) -> None:
     script = written(tmp_path, "def f(x: 1 + 1): ...\nassert f.__annotations__['x'] == 2")
     assert Program(script).execute().code == 0
 
@@ -62,7 +62,7 @@ def test_a_directory_runs_its_main(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("leaving", "code"), [("", 0), ("0", 0), ("3", 3), ("None", 0), ("'no data'", 1)])
-def test_what_a_script_says_on_leaving_is_its_code(tmp_path: Path, capsys: pytest.CaptureFixture[str], leaving: str, code: int) -> None:
+def test_the_exit_status_of_a_script_is_its_code(tmp_path: Path, capsys: pytest.CaptureFixture[str], leaving: str, code: int) -> None:
     ending = Program(written(tmp_path, f"import sys; sys.exit({leaving})")).execute()
     assert ending.code == code
     assert (ending.error is None) == (code == 0)
@@ -85,7 +85,7 @@ def test_a_traceback_begins_in_the_script(tmp_path: Path, capsys: pytest.Capture
     assert lines[-1] == "ValueError: bad"
 
 
-def test_what_a_script_pickled_finds_its_class_when_the_script_is_over(tmp_path: Path) -> None:
+def test_an_object_pickled_by_a_script_finds_its_class_after_the_script(tmp_path: Path) -> None:
     Program(written(tmp_path, "import pickle\nclass Thing: pass\ndata = pickle.dumps(Thing())")).execute()
     main = sys.modules["__main__"]
     assert type(pickle.loads(main.data)) is main.Thing
@@ -106,7 +106,7 @@ def test_a_spawned_process_finds_the_script(tmp_path: Path) -> None:
     assert Program(script).execute().error is None
 
 
-def test_a_module_that_is_not_there_is_told_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_module_is_reported_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
     ending = Program("no_such_module", is_module=True).execute()
     assert ending.code == 1
     assert isinstance(ending.error, StorageError)
@@ -121,7 +121,7 @@ def test_words_name_a_script_or_a_module(tmp_path: Path) -> None:
     assert program_of("run", ("-m", "lab.train", "-m")) == Program("lab.train", ("-m",), is_module=True)
 
 
-def test_an_option_behind_the_spec_is_told_where_it_goes() -> None:
+def test_an_option_after_the_spec_is_answered_with_its_right_place() -> None:
     with pytest.raises(UsageError, match=r"found option `--out` where the script is expected; options of `probes run` come before"):
         program_of("run", ("--out", "d", "train.py"), "probe.yaml")
     with pytest.raises(UsageError, match=r"needs a script to run: probes run \[OPTIONS\] probe.yaml SCRIPT"):

@@ -15,7 +15,7 @@ def test_steps_are_shown_on_a_terminal_only() -> None:
     assert file.getvalue() == ""
 
 
-def test_the_live_line_is_not_drawn_for_every_step_and_goes_when_something_is_said() -> None:
+def test_the_live_line_is_not_drawn_for_every_step_and_disappears_for_a_message() -> None:
     terminal = Terminal()
     progress = Progress(stream=terminal)
     for step in range(100):
@@ -24,7 +24,7 @@ def test_the_live_line_is_not_drawn_for_every_step_and_goes_when_something_is_sa
     assert terminal.getvalue() == f"{ERASE}epoch 2  train step 0{ERASE}epoch 2 is over\n"
 
 
-def test_quiet_says_nothing_on_a_terminal_either() -> None:
+def test_quiet_prints_nothing_on_a_terminal() -> None:
     terminal = Terminal()
     progress = Progress(quiet=True, stream=terminal)
     progress.step(0, "train", 0)

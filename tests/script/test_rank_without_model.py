@@ -43,7 +43,7 @@ def ranks(probed: Probed, monkeypatch: pytest.MonkeyPatch) -> Ranks:
 
 
 @pytest.mark.parametrize("programs", [(TRAINS, WAITS), (WAITS, TRAINS), (WAITS, TRAINS, WAITS)])
-def test_a_rank_that_calls_no_model_is_no_fault_where_another_one_captures(ranks: Ranks, programs: tuple[str, ...]) -> None:
+def test_a_rank_that_calls_no_model_is_not_an_error_if_another_one_captures(ranks: Ranks, programs: tuple[str, ...]) -> None:
     done = ranks(programs)
     assert [one.code for one in done] == [0] * len(programs), [one.said for one in done]
     waiting = [one for one, text in zip(done, programs, strict=True) if text is WAITS]
@@ -77,7 +77,7 @@ def test_one_process_that_calls_no_model_fails(probed: Probed, monkeypatch: pyte
 
 
 @pytest.mark.torture  # a process of its own
-def test_a_rank_that_does_not_even_import_torch_is_no_fault(tmp_path: Path) -> None:
+def test_a_rank_that_does_not_import_torch_is_not_an_error(tmp_path: Path) -> None:
     (tmp_path / "idle.py").write_text("print('idle')\n")
     (tmp_path / "p.yaml").write_text("version: 1\nprobes: {acts: {hook: forward, modules: [fc]}}\n")
     about = {**os.environ, "RANK": "1", "WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "job"}

@@ -32,7 +32,7 @@ def test_every_program_reads_all_of_it(tmp_path: Path) -> None:
         assert run("[echo, echo]", stdin=file) == f"['{len(lines)}', '{len(lines)}']"
 
 
-def test_without_one_programs_read_nothing() -> None:
+def test_programs_without_stdin_read_nothing() -> None:
     assert run("[echo, echo]", stdin=subprocess.DEVNULL) == "['0', '0']"
 
 

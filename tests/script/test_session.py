@@ -30,7 +30,7 @@ for i, (x,) in enumerate(loader(8, 2)):
 """
 
 
-def test_it_says_what_it_bound_to_and_what_a_step_is(probed: Probed) -> None:
+def test_the_start_prints_the_model_and_the_rule_of_a_step(probed: Probed) -> None:
     done = probed(LOOP.format(what="pass"))
     assert done.code == 0
     lines = done.said.splitlines()
@@ -43,7 +43,7 @@ def test_it_says_what_it_bound_to_and_what_a_step_is(probed: Probed) -> None:
     assert lines[-1] == f"next: probes ls {done.out}"
 
 
-def test_an_exception_leaves_an_incomplete_epoch_and_a_traceback_without_us(probed: Probed, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_exception_leaves_an_incomplete_epoch_and_a_traceback_without_probes(probed: Probed, capsys: pytest.CaptureFixture[str]) -> None:
     done = probed(LOOP.format(what="if i == 2: raise ValueError('bad batch')"))
     assert done.code == 1
     assert done.steps() == {0: 2}
@@ -53,7 +53,7 @@ def test_an_exception_leaves_an_incomplete_epoch_and_a_traceback_without_us(prob
     assert "probes/script" not in told
 
 
-def test_an_exception_in_the_model_is_told_without_the_frames_that_watch_it(probed: Probed, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_exception_in_the_model_is_reported_without_the_frames_of_probes(probed: Probed, capsys: pytest.CaptureFixture[str]) -> None:
     done = probed("""
         class Broken(Net):
             def forward(self, x):
@@ -67,7 +67,7 @@ def test_an_exception_in_the_model_is_told_without_the_frames_that_watch_it(prob
     assert "probes/runner" not in told
 
 
-def test_the_scripts_own_code_wins(probed: Probed) -> None:
+def test_the_exit_code_of_the_script_is_kept(probed: Probed) -> None:
     assert probed(LOOP.format(what="if i == 2: sys.exit(7)")).code == 7
 
 
@@ -78,13 +78,13 @@ def test_an_interrupt_is_130_and_seals_what_was_committed(probed: Probed) -> Non
 
 
 @pytest.mark.parametrize(("batch", "state"), [(2, "incomplete"), (3, "complete")])
-def test_leaving_with_zero_is_a_good_end_and_the_epoch_is_complete_after_its_last_batch(probed: Probed, batch: int, state: str) -> None:
+def test_an_exit_with_zero_is_a_success_and_the_epoch_is_complete_after_its_last_batch(probed: Probed, batch: int, state: str) -> None:
     done = probed(LOOP.format(what=f"if i == {batch}: sys.exit(0)"))
     assert done.code == 0
     assert probes.open(done.out).state == {0: state}
 
 
-def test_a_spec_that_captured_nothing_fails_a_script_that_did_not(probed: Probed) -> None:
+def test_a_spec_that_captured_nothing_fails_a_script_that_succeeded(probed: Probed) -> None:
     never = {"version": 1, "probes": {"acts": {"hook": "forward", "modules": ["fc"], "when": {"phases": ["eval"]}}}}
     done = probed(LOOP.format(what="pass"), never)
     assert done.code == 1
@@ -117,14 +117,14 @@ def test_one_cause_is_one_error(probed: Probed, code: str) -> None:
     assert "the script called Net (3 modules, first called at " in done.said
 
 
-def test_without_an_optimizer_it_is_told_at_the_end(probed: Probed) -> None:
+def test_a_run_without_an_optimizer_is_reported_at_the_end(probed: Probed) -> None:
     wrong = {"version": 1, "probes": {"acts": {"hook": "forward", "modules": ["fc1"]}}}
     done = probed("Net()(torch.randn(1, 3)); nn.ReLU()(torch.randn(1))", wrong)
     assert done.code == 2
     assert "ReLU (1 module, first called at " in done.said
 
 
-def test_a_stray_module_and_a_loss_are_not_the_model(probed: Probed) -> None:
+def test_an_unrelated_module_and_a_loss_are_not_the_model(probed: Probed) -> None:
     everything = {"version": 1, "probes": {"acts": {"hook": "forward", "modules": ["**"]}}}
     done = probed(
         """
@@ -182,7 +182,7 @@ def test_the_script_itself_imports_torch_and_may_set_what_torch_reads(tmp_path: 
     assert done.stdout == ""
 
 
-def test_what_a_killed_script_committed_can_be_recovered(tmp_path: Path) -> None:
+def test_committed_steps_of_a_killed_script_can_be_recovered(tmp_path: Path) -> None:
     from probes.run_directory.recover import recover
 
     script = tmp_path / "train.py"

@@ -107,13 +107,13 @@ def test_ranks_on_two_nodes_with_one_directory_are_one_run(folder: Path) -> None
     assert len(manifests) == len(run.launches) * 2
 
 
-def test_a_launch_goes_on_after_a_rank_on_one_of_the_nodes_was_killed(folder: Path) -> None:
+def test_a_launch_continues_after_a_rank_on_one_of_the_nodes_was_killed(folder: Path) -> None:
     said = launched(folder, KILL="1.2.1")
     check(folder, said)
     assert {one["next_epoch"] for one in probes.open(folder / "run").launches[1:]} == {1}, "an agent may start its rank once more"
 
 
-def test_the_run_of_a_node_that_died_is_told_recovered_and_resumed(folder: Path) -> None:
+def test_the_run_of_a_failed_node_is_reported_recovered_and_resumed(folder: Path) -> None:
     nodes = started(folder, WAIT="1.2")  # both ranks stop there
     try:
         until(lambda: all((folder / f"waits.{rank}").exists() for rank in (0, 1)) and probes.open(folder / "run").state[0] == "complete")

@@ -78,7 +78,7 @@ def test_children_of_a_process_group_are_the_ranks_of_one_run(way: str, tmp_path
 
 @pytest.mark.torture
 @pytest.mark.parametrize("way", ["fork", "spawn"])
-def test_of_children_without_a_process_group_the_first_is_captured_and_the_others_say_that_they_are_not(way: str, tmp_path: Path) -> None:
+def test_the_first_child_without_a_process_group_is_captured_and_the_others_report_that_they_are_not(way: str, tmp_path: Path) -> None:
     done = trained(tmp_path, way)
     assert done.returncode == 0, done.stderr
     assert len(probes.open(tmp_path / "r")["acts", "fc"]) == 3
@@ -87,7 +87,7 @@ def test_of_children_without_a_process_group_the_first_is_captured_and_the_other
 
 
 @pytest.mark.torture
-def test_what_children_did_not_capture_fails_the_run_and_not_their_training(tmp_path: Path) -> None:
+def test_a_missing_capture_of_children_fails_the_run_and_not_their_training(tmp_path: Path) -> None:
     done = trained(tmp_path, "spawn", "group", target="fc")
     assert done.returncode == 0
     (tmp_path / "p.yaml").write_text("version: 1\nprobes: {acts: {hook: forward, modules: [fc], when: {steps: {at: [99]}}}}\n")

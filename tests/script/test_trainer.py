@@ -41,7 +41,7 @@ LOGGED = """  logs: {values: [loop.learning_rate, loop.grad_norm, loop.logged_lo
 """
 
 
-def test_a_step_is_the_optimizers_and_each_batch_a_microstep_of_it_and_what_is_logged_belongs_to_it(tmp_path: Path) -> None:
+def test_a_step_is_an_optimizer_step_with_batches_as_microsteps_and_its_logged_values(tmp_path: Path) -> None:
     logging = SCRIPT.replace('"report_to"', '"logging_steps": 1, "report_to"').replace("Trainer(model", "trainer = Trainer(model")
     history = "trainer.train()\nimport json; json.dump(trainer.state.log_history, open('history.json', 'w'))\n"
     found = run(tmp_path, logging.replace(".train()\n", f"\n{history}"), SPEC + LOGGED)
@@ -61,7 +61,7 @@ def test_a_step_is_the_optimizers_and_each_batch_a_microstep_of_it_and_what_is_l
 
 
 @pytest.mark.torture  # two trainings, in processes of their own
-def test_its_loss_scale_is_stored_beside_each_gradient(tmp_path: Path) -> None:
+def test_the_loss_scale_of_each_gradient_is_stored(tmp_path: Path) -> None:
     module, parameter = "bert.encoder.layer.0", "classifier.weight"
     runs = []
     for scaler in (f"torch.amp.GradScaler('cpu', init_scale={scaled.SCALE})", "None"):

@@ -63,7 +63,7 @@ def test_mlflow_has_the_numbers_of_the_capture_files_and_leads_back_to_them(tmp_
 
 
 @pytest.mark.parametrize(("artifacts", "wanted"), [("proof", PROOF), ("all", {*PROOF, "epoch-0000.h5", "epoch-0001.h5"}), ("none", set())])
-def test_what_verifies_a_run_is_an_artifact_of_it(tmp_path: Path, uri: str, artifacts: str, wanted: set[str]) -> None:
+def test_files_that_verify_a_run_are_its_artifacts(tmp_path: Path, uri: str, artifacts: str, wanted: set[str]) -> None:
     client = mlflow.MlflowClient(tracking_uri=uri)
     place = client.create_experiment(f"files-{artifacts}", artifact_location=str(tmp_path / "store"))
     trained(tmp_path / "run", {"kind": "mlflow", "uri": uri, "experiment": f"files-{artifacts}", "wait": 60, "artifacts": artifacts})
@@ -76,7 +76,7 @@ def test_what_verifies_a_run_is_an_artifact_of_it(tmp_path: Path, uri: str, arti
         assert probes.verify(copy, anchor=run.data.tags["probes.ledger_head"]).ok
 
 
-def test_the_active_run_of_the_program_gets_the_metrics_and_goes_on(tmp_path: Path, uri: str) -> None:
+def test_the_active_run_of_the_program_gets_the_metrics_and_continues(tmp_path: Path, uri: str) -> None:
     mlflow.set_tracking_uri(uri)
     with mlflow.start_run() as active:
         trained(tmp_path / "run", {"kind": "mlflow", "uri": uri, "wait": 60}, epochs=1)
@@ -85,7 +85,7 @@ def test_the_active_run_of_the_program_gets_the_metrics_and_goes_on(tmp_path: Pa
         assert run.data.metrics["size/0/output/count"] == 15.0
 
 
-def test_a_server_that_is_gone_costs_the_captures_nothing_and_is_reported_once(
+def test_an_unreachable_server_does_not_affect_captures_and_is_reported_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")

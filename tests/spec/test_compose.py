@@ -86,7 +86,7 @@ def test_a_directory_is_refused(tmp_path: Path) -> None:
         load_spec(tmp_path)
 
 
-def test_defaults_go_under_the_schedule_key_by_key() -> None:
+def test_a_schedule_overrides_defaults_key_by_key() -> None:
     loaded = load(
         spec(
             "  acts: {hook: forward, modules: [a], when: {steps: {first: 1}}}\n  more: {hook: forward, modules: [b]}\n",

@@ -127,7 +127,7 @@ def test_an_editor_catches_every_mistake_that_a_schema_can_express(path: Path, v
     assert not (caught and path.stem in CASES_BEYOND), f"{path.stem} is caught now: take it off the list"
 
 
-def test_the_lists_contain_existing_cases_only() -> None:
+def test_the_lists_contain_only_existing_cases() -> None:
     assert set(CASES_BEYOND) <= {path.stem for path in CASES}
     assert set(BEYOND) <= {code for path in CASES for code in codes(path)}
 

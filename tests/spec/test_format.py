@@ -133,7 +133,7 @@ def test_keys_quotes_and_brackets_stay_as_the_author_wrote_them() -> None:
     assert fmt("transforms: [{kind: stats}]\n") == "transforms: [{kind: stats}]\n"
 
 
-def test_brackets_that_do_not_fit_on_a_line_are_opened() -> None:
+def test_brackets_that_do_not_fit_on_a_line_are_broken_into_lines() -> None:
     long = ", ".join(f"features.block{index}" for index in range(8))
     lines = fmt(f"version: 1\nprobes: {{acts: {{modules: [{long}], hook: forward}}}}\n").splitlines()
     assert lines[1:5] == ["probes:", "  acts:", "    modules:", "      - features.block0"]
@@ -151,7 +151,7 @@ def test_a_comment_that_cannot_be_kept_refuses_the_file() -> None:
     assert caught.value.problems[0].line == 2
 
 
-def test_what_yaml_cannot_read_is_refused_and_what_is_not_a_spec_is_formatted() -> None:
+def test_a_file_that_is_not_yaml_is_refused_and_yaml_that_is_not_a_spec_is_formatted() -> None:
     with pytest.raises(SpecError, match="not-yaml"):
         fmt("version: [1\n")
     with pytest.raises(SpecError, match="duplicate-key"):
@@ -170,7 +170,7 @@ INSERTED = ["# note", "\n", "\n\n# note\n", "  # note\n", " ", "    ", "\n# a: b
 
 @settings(max_examples=120, suppress_health_check=[HealthCheck.too_slow])
 @given(path=st.sampled_from([*VALID, *OURS]), places=st.lists(st.tuples(st.integers(0, 10**6), st.sampled_from(INSERTED)), max_size=6))
-def test_whatever_spaces_and_comments_a_file_has_nothing_is_lost(path: Path, places: list[tuple[int, str]]) -> None:
+def test_formatting_keeps_all_comments_of_a_file_with_any_spaces(path: Path, places: list[tuple[int, str]]) -> None:
     lines = path.read_text("utf-8").split("\n")
     for place, text in places:
         index = place % len(lines)

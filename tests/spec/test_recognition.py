@@ -41,12 +41,12 @@ def test_every_valid_spec_is_recognized(path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", MEANT)
-def test_a_file_that_is_meant_as_a_spec_is_recognized_however_wrong_it_is(name: str) -> None:
+def test_a_file_that_looks_like_a_spec_is_recognized_with_any_mistake(name: str) -> None:
     assert is_spec(MEANT[name].encode())
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_the_yaml_of_another_program_is_no_spec(name: str) -> None:
+def test_the_yaml_of_another_program_is_not_a_spec(name: str) -> None:
     assert not is_spec(OTHERS[name].encode())
 
 

@@ -42,7 +42,7 @@ def test_the_schema_on_disk_is_that_of_the_models() -> None:
     assert SCHEMA.read_text("utf-8") == schema_text(), f"run: {COMMAND}"
 
 
-def test_the_schema_is_one() -> None:
+def test_the_printed_schema_is_a_json_schema() -> None:
     Draft202012Validator.check_schema(spec_schema())
 
 
@@ -73,7 +73,7 @@ def test_a_variable_may_replace_numbers_booleans_and_choices(validator: Any) -> 
     assert not validator.is_valid({"version": 1, "probes": {"acts": probe}})
 
 
-def test_a_spec_that_extends_another_needs_no_version_of_its_own(validator: Any) -> None:
+def test_a_spec_that_extends_another_needs_no_version(validator: Any) -> None:
     assert validator.is_valid({"extends": ["common.yaml"]})
     assert not validator.is_valid({"probes": {"acts": {"hook": "forward", "modules": ["a"]}}})
 
@@ -96,5 +96,5 @@ def test_the_schema_accepts_every_spec_that_check_accepts(path: Path, place: int
     assert [error.message for error in validator.iter_errors(read(text, path.name).data)] == []
 
 
-def test_no_null_passes(validator: Any) -> None:
+def test_no_null_is_accepted(validator: Any) -> None:
     assert not validator.is_valid({"version": 1, "probes": {"acts": {"hook": None, "modules": ["a"]}}})

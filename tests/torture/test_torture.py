@@ -71,7 +71,7 @@ def test_a_run_without_a_fault_keeps_everything(effort: Effort) -> None:
     assert (found.acknowledged, found.lost, found.wrong, found.problems) == (30, 0, 0, [])
 
 
-def test_the_check_finds_what_is_lost(effort: Effort) -> None:
+def test_the_check_finds_lost_steps(effort: Effort) -> None:
     answer = trained(effort)
     out = Path(answer["order"]["out"])
     for epoch in (1, 2):
@@ -82,7 +82,7 @@ def test_the_check_finds_what_is_lost(effort: Effort) -> None:
     assert (found.acknowledged, found.lost) == (30, 20)
 
 
-def test_the_check_finds_what_is_wrong(tmp_path: Path) -> None:
+def test_the_check_finds_wrong_values(tmp_path: Path) -> None:
     recording = Recording(tmp_path)
     recording.take(training.small(0, 0), key=KEY._replace(probe="small", target="small"))
     recording.take(training.small(0, 1) + np.float32(0.5), key=KEY._replace(probe="small", target="small"), step=1)
@@ -92,7 +92,7 @@ def test_the_check_finds_what_is_wrong(tmp_path: Path) -> None:
 
 
 @pytest.mark.torture
-def test_the_shim_sees_every_call_that_changes_the_disk(effort: Effort) -> None:
+def test_the_shim_records_every_call_that_changes_the_disk(effort: Effort) -> None:
     """The system's own record of a run, against that of the shim: a call that the shim misses would never be made to fail."""
     if shutil.which("strace") is None:
         pytest.skip("needs strace")

@@ -45,7 +45,7 @@ def test_the_transform_passes_the_conformance_kit() -> None:
 
 
 @pytest.mark.parametrize("dims", [None, [0], [0, 2]])
-def test_parts_merge_to_what_the_whole_is(dims: list[int] | None) -> None:
+def test_merged_parts_equal_the_whole(dims: list[int] | None) -> None:
     values = [torch.randn(n, 3, 4, generator=torch.Generator().manual_seed(SEED + n)) * 5 + 100 for n in (7, 1, 32)]
     transform = accumulate(**({"dims": dims} if dims else {}))
     whole = torch.cat(values).double().numpy()
@@ -59,7 +59,7 @@ def test_parts_merge_to_what_the_whole_is(dims: list[int] | None) -> None:
     assert within(merged(transform, values), np.stack(expected), bound)
 
 
-def test_covariance_merges_to_numpys() -> None:
+def test_merged_covariance_equals_that_of_numpy() -> None:
     values = [torch.randn(n, 5, generator=torch.Generator().manual_seed(SEED + n)) @ torch.triu(torch.ones(5, 5)) + 30 for n in (9, 2, 40)]
     result = merged(accumulate(what="covariance", dims=[0]), values).numpy()
     whole = torch.cat(values).double().numpy()
@@ -76,14 +76,14 @@ def test_a_mean_far_from_zero_costs_no_digits() -> None:
     assert variance == pytest.approx(np.var([step + offset for step in range(100) for offset in (1, 2)]), rel=1e-9)
 
 
-def test_what_is_not_finite_is_counted_and_left_out() -> None:
+def test_values_that_are_not_finite_are_counted_and_left_out() -> None:
     values = [torch.tensor([1.0, float("nan")]), torch.tensor([float("inf"), float("-inf")]), torch.tensor([3.0])]
     assert merged(accumulate(), values).tolist() == [2, 3, 2, 1, 1, 3]
     rows = [torch.tensor([[1.0, 2.0], [float("nan"), 0.0]]), torch.tensor([[3.0, 6.0]])]
     assert merged(accumulate(what="covariance", dims=[0]), rows).tolist() == [[2, 2], [1, 1], [2, 4], [1, 2], [2, 4]]
 
 
-def test_nothing_adds_nothing() -> None:
+def test_an_empty_part_adds_nothing() -> None:
     nothing, something = applied(accumulate(), torch.empty(0)), applied(accumulate(), torch.tensor([2.0, 4.0]))
     for pair in ((nothing, something), (something, nothing)):
         assert same_bits(accumulate().merge(*pair), something)
@@ -94,7 +94,7 @@ def test_nothing_adds_nothing() -> None:
 
 @settings(max_examples=60)
 @given(parts=st.lists(st.lists(st.floats(-1e6, 1e6, width=32), min_size=1, max_size=20), min_size=2, max_size=6), cut=st.integers(1, 5))
-def test_it_does_not_matter_how_parts_are_grouped(parts: list[list[float]], cut: int) -> None:
+def test_the_grouping_of_parts_does_not_matter(parts: list[list[float]], cut: int) -> None:
     values = [torch.tensor(part) for part in parts]
     cut = min(cut, len(values) - 1)
     transform = accumulate()
@@ -107,7 +107,7 @@ def test_it_does_not_matter_how_parts_are_grouped(parts: list[list[float]], cut:
     assert within(one[3], other[3], 2**-37 * largest**2)
 
 
-def test_what_changes_its_shape_within_an_epoch_cannot_be_merged() -> None:
+def test_values_that_change_their_shape_within_an_epoch_cannot_be_merged() -> None:
     transform = accumulate(dims=[0])
     with pytest.raises(ValueError, match="changed its shape within the epoch"):
         transform.merge(applied(transform, torch.ones(2, 3)), applied(transform, torch.ones(2, 4)))
@@ -147,7 +147,7 @@ def test_the_formulation_for_other_devices_agrees(monkeypatch: pytest.MonkeyPatc
         ({"dims": ["x"]}, Signature("float32", (2,), ("y",)), "not one of"),
     ],
 )
-def test_what_cannot_be_accumulated_is_refused(keys: dict[str, object], signature: Signature, why: str) -> None:
+def test_values_that_cannot_be_accumulated_are_refused(keys: dict[str, object], signature: Signature, why: str) -> None:
     with pytest.raises(SignatureError, match=why):
         accumulate(**keys).out(signature)
 

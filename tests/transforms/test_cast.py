@@ -38,7 +38,7 @@ def test_complex_is_not_cast_to_real() -> None:
         made("cast", dtype="float32").out(Signature("complex64"))
 
 
-def test_quantized_values_are_refused_with_a_way_out() -> None:
+def test_quantized_values_are_refused_with_advice() -> None:
     with pytest.raises(SignatureError, match=r"`qint8` is not taken.*stored as their bits"):
         made("cast", dtype="float32").out(Signature("qint8"))
 

@@ -20,7 +20,7 @@ def test_a_rotation_a_factor_and_an_offset_change_nothing() -> None:
     assert found[0].item() == pytest.approx(1, abs=1e-12)
 
 
-def test_independent_features_are_near_zero_on_average() -> None:
+def test_cka_of_independent_features_is_near_zero_on_average() -> None:
     generator = torch.Generator().manual_seed(0)
     kind = made("cka")
     parts = [compared(kind, *torch.randn(2, 8, 5, generator=generator)) for _ in range(400)]

@@ -25,7 +25,7 @@ def test_huge_and_tiny_tensors_have_an_angle_and_zeros_have_none() -> None:
     assert compared(made("cosine"), value, torch.zeros_like(value)).isnan()
 
 
-def test_integers_are_refused_with_a_way_out_and_one_tensor_alone_too() -> None:
+def test_integers_are_refused_with_advice_and_a_single_tensor_too() -> None:
     with pytest.raises(SignatureError, match="put a cast to float32 before it"):
         made("cosine").out(Signature("int64"))
     with pytest.raises(SignatureError, match="add `against` to the probe"):

@@ -68,7 +68,7 @@ def test_sums_of_whole_numbers_are_int64_even_over_no_axis() -> None:
         ({"pattern": "b c -> b", "reduction": "max"}, Signature("complex64", (2, 3)), "`complex64` is not taken"),
     ],
 )
-def test_what_does_not_fit_the_value_is_refused(keys: dict[str, Any], signature: Signature, message: str) -> None:
+def test_settings_that_do_not_fit_the_value_are_refused(keys: dict[str, Any], signature: Signature, message: str) -> None:
     with pytest.raises(SignatureError, match=message):
         made("einops", **keys).out(signature)
 
@@ -93,6 +93,6 @@ def test_what_does_not_fit_the_value_is_refused(keys: dict[str, Any], signature:
         ({"pattern": "b c -> b", "reduction": "median"}, "'mean', 'sum', 'max', 'min' or 'prod'"),
     ],
 )
-def test_a_pattern_that_cannot_be_meant_is_a_mistake_in_the_spec(keys: dict[str, Any], message: str) -> None:
+def test_a_pattern_that_cannot_match_is_a_mistake_in_the_spec(keys: dict[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message.replace("(", r"\(").replace(")", r"\)")):
         made("einops", **keys)

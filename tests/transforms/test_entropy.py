@@ -22,7 +22,7 @@ def test_a_uniform_distribution_has_the_logarithm_of_its_size() -> None:
     assert applied(made("entropy", of="logits"), torch.zeros(8)).item() == pytest.approx(log(8), rel=U32 + 2**-40)
 
 
-def test_a_certain_outcome_has_none() -> None:
+def test_a_certain_outcome_has_zero_entropy() -> None:
     assert applied(made("entropy"), torch.tensor([0.0, 1.0, 0.0])).item() == 0
 
 
@@ -33,6 +33,6 @@ def test_half_precision_is_computed_in_single() -> None:
     assert within(applied(made("entropy"), value.half()), exact, (U32 + 2**-39) * exact)
 
 
-def test_a_number_is_no_distribution() -> None:
+def test_a_number_is_not_a_distribution() -> None:
     with pytest.raises(SignatureError, match="the value has no axes"):
         made("entropy").out(Signature("float32", ()))

@@ -23,7 +23,7 @@ def test_the_digest_is_that_of_the_bytes() -> None:
     assert bytes(applied(made("fingerprint"), value.t()).tolist()) == expected
 
 
-def test_one_bit_shows() -> None:
+def test_one_changed_bit_changes_the_digest() -> None:
     value = torch.zeros(1000)
     other = value.clone()
     other[500] = -0.0

@@ -35,7 +35,7 @@ def test_the_norm_of_no_elements_is_zero() -> None:
     assert applied(made("norm", order="linf"), torch.zeros(2, 0)).item() == 0
 
 
-def test_integers_are_refused_with_a_way_out() -> None:
+def test_integers_are_refused_with_advice() -> None:
     with pytest.raises(SignatureError, match=r"`int64` is not taken.*put a cast to float32 before it"):
         made("norm").out(Signature("int64"))
 
@@ -56,7 +56,7 @@ def test_integers_are_refused_with_a_way_out() -> None:
     ],
     ids=str,
 )
-def test_sums_neither_lose_digits_nor_leave_the_range(order: str, value: torch.Tensor) -> None:
+def test_sums_do_not_lose_digits_and_stay_in_range(order: str, value: torch.Tensor) -> None:
     true = exact(order, value)
     bound = true * Fraction(2.0**-41 + (U64 if value.dtype.itemsize > 8 or value.dtype is torch.float64 else U32) * 2)
     assert abs(Fraction(applied(made("norm", order=order), value).item()) - true) <= bound

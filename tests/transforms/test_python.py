@@ -145,7 +145,7 @@ def test_a_function_that_raises_skips_the_value(metrics: str, tmp_path: Path) ->
         ("missing.py:f", {"allow_code": ["missing.py"]}, probes.ProbesError, "missing.py"),
     ],
 )
-def test_what_is_not_allowed_not_given_or_not_there_is_refused(
+def test_a_function_that_is_not_allowed_or_not_given_or_missing_is_refused(
     function: str, options: dict[str, Any], error: type[Exception], message: str, metrics: str, tmp_path: Path
 ) -> None:
     with pytest.raises(error, match=message):
@@ -158,6 +158,6 @@ def test_a_file_that_is_not_the_one_of_the_spec_is_refused(metrics: str, tmp_pat
         probes.attach(net(), spec("metrics.py:spectral", sha256="0" * 64), out=tmp_path / "run", allow_code=[metrics])
 
 
-def test_without_its_function_it_has_no_prediction() -> None:
+def test_a_python_transform_without_its_function_has_no_prediction() -> None:
     with pytest.raises(SignatureError, match="is run only if it is allowed"):
         made("python", function="m.py:f").out(Signature("float32"))

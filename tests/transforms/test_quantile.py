@@ -43,13 +43,13 @@ def test_quantiles_lie_between_0_and_1(q: list[Any]) -> None:
         made("quantile", q=q)
 
 
-def test_an_infinite_neighbour_of_weight_0_does_not_count() -> None:
+def test_an_infinite_neighbor_of_weight_0_does_not_count() -> None:
     value = torch.tensor([float("-inf"), 1.0, 2.0, 3.0, float("inf")])
     assert applied(made("quantile", q=[0.25, 0.5, 0.75, 1.0]), value).tolist() == [1.0, 2.0, 3.0, float("inf")]
     assert applied(made("quantile", q=[0.1, 0.9]), value).tolist() == [float("-inf"), float("inf")]
 
 
-def test_neighbours_further_apart_than_the_dtype_reaches_are_interpolated() -> None:
+def test_neighbors_whose_distance_exceeds_the_dtype_are_interpolated() -> None:
     assert applied(made("quantile", q=[0.5]), torch.tensor([-3e38, 3e38])).tolist() == [0.0]
 
 

@@ -28,6 +28,6 @@ def test_the_value_of_a_code_is_near_the_element() -> None:
 
 
 @pytest.mark.parametrize("keys", [{"range": [1, 1]}, {"range": [0, 1], "bits": 4}, {}])
-def test_settings_that_cannot_be_meant_are_mistakes(keys: dict[str, object]) -> None:
+def test_settings_that_cannot_work_are_errors(keys: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
         made("quantize", **keys)

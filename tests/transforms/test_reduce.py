@@ -49,7 +49,7 @@ def test_without_dims_one_number_is_left() -> None:
 
 
 @pytest.mark.parametrize("op", ["max", "min", "std", "mean"])
-def test_of_no_elements_there_is_nan(op: str) -> None:
+def test_zero_elements_give_nan(op: str) -> None:
     result = applied(made("reduce", op=op, dims=[1]), torch.zeros(2, 0))
     assert result.shape == (2,)
     assert result.isnan().all()
@@ -72,7 +72,7 @@ def test_the_largest_of_no_integers_is_refused() -> None:
         ({"op": "sum", "dims": [0, -2]}, Signature("float32", (3, 3)), "one axis twice"),
     ],
 )
-def test_what_does_not_fit_the_value_is_refused(keys: dict[str, Any], signature: Signature, message: str) -> None:
+def test_settings_that_do_not_fit_the_value_are_refused(keys: dict[str, Any], signature: Signature, message: str) -> None:
     with pytest.raises(SignatureError, match=message):
         made("reduce", **keys).out(signature)
 
@@ -90,7 +90,7 @@ def test_what_does_not_fit_the_value_is_refused(keys: dict[str, Any], signature:
     ],
     ids=str,
 )
-def test_sums_neither_lose_digits_nor_leave_the_range(op: str, value: torch.Tensor) -> None:
+def test_sums_do_not_lose_digits_and_stay_in_range(op: str, value: torch.Tensor) -> None:
     true = Exact(value)
     expected = {"sum": true.sum, "norm": true.l2, "std": true.std, "mean": true.mean}[op]
     terms = {"sum": true.magnitudes, "norm": true.l2, "std": true.std, "mean": true.magnitudes / true.count}[op]

@@ -19,7 +19,7 @@ def test_the_error_is_relative_to_the_other_tensor_at_each_position() -> None:
     torch.testing.assert_close(found, expected.float())
 
 
-def test_equal_tensors_have_no_error_and_beside_zeros_it_is_infinite() -> None:
+def test_equal_tensors_have_no_error_and_relative_to_zeros_it_is_infinite() -> None:
     zeros, ones = torch.zeros(3), torch.ones(3)
     found = [compared(made("relative_error"), *pair).item() for pair in ((zeros, zeros), (ones, ones), (ones, zeros), (zeros, ones))]
     assert found == [0, 0, float("inf"), 1]

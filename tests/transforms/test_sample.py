@@ -33,7 +33,7 @@ def test_positions_are_distinct_and_ascend(seed: int, size: int, data: st.DataOb
     assert all(0 <= position < size for position in found)
 
 
-def test_captures_of_one_size_are_sampled_alike() -> None:
+def test_captures_of_one_size_are_sampled_at_the_same_positions() -> None:
     work = made("sample", size=4).begin(Signature("int64", (50,)))
     first, other, again = work(torch.arange(50)), work(torch.arange(60)), work(torch.arange(50))
     assert same_bits(first, again)

@@ -29,7 +29,7 @@ def test_the_transform_passes_the_conformance_kit(keys: dict[str, Any]) -> None:
     check_transform(made("select", **keys), shapes=[(2, 3, 4, 4), (5, 3, 4, 6)], dims=IMAGE)
 
 
-def test_index_takes_the_axis_away() -> None:
+def test_index_removes_the_axis() -> None:
     value = torch.randn(2, 3, 4, 4)
     transform = made("select", dim="channel", index=1)
     assert same_bits(applied(transform, value, *IMAGE), value[:, 1])
@@ -66,7 +66,7 @@ def test_labels_are_selected_with_the_axis() -> None:
         ({"dim": 0, "index": 0}, Signature("float32", ()), "the value has no axes"),
     ],
 )
-def test_what_does_not_fit_the_value_is_refused(keys: dict[str, Any], signature: Signature, message: str) -> None:
+def test_settings_that_do_not_fit_the_value_are_refused(keys: dict[str, Any], signature: Signature, message: str) -> None:
     with pytest.raises(SignatureError, match=message):
         made("select", **keys).out(signature)
 

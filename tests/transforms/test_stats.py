@@ -33,6 +33,6 @@ def test_stats_of_no_elements_are_a_count_of_zero(value: torch.Tensor) -> None:
     assert all(number != number for number in (mean, std, low, high))
 
 
-def test_complex_values_are_refused_with_a_way_out() -> None:
+def test_complex_values_are_refused_with_advice() -> None:
     with pytest.raises(SignatureError, match="such as `abs`"):
         made("stats").out(Signature("complex64"))

@@ -28,7 +28,7 @@ def test_the_axis_is_called_rank() -> None:
     assert str(made("topk", size=4).out(Signature("float32", (2, 50)))) == "float32[dim_0=2, rank=4]"
 
 
-def test_what_has_no_order_is_refused() -> None:
+def test_values_without_an_order_are_refused() -> None:
     with pytest.raises(SignatureError, match="`complex64` is not taken"):
         made("topk", size=1).out(Signature("complex64"))
     with pytest.raises(SignatureError, match="the value has no axes"):

@@ -66,7 +66,7 @@ LINES = {
 
 
 @pytest.mark.parametrize("line", LINES)
-def test_a_word_may_become_what_there_is(line: str, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_word_may_become_an_existing_name(line: str, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = offered(line, monkeypatch)
     assert found == LINES[line] or (line.startswith(("probes explain", "probes show --sort")) and {*found} >= {*LINES[line][:1]})
 
@@ -84,7 +84,7 @@ def test_the_table_is_that_of_the_verbs() -> None:
     assert TABLE.read_text(encoding="utf-8") == regenerate.completion_text(), f"run: {regenerate.COMMAND}"
 
 
-def test_bash_replaces_only_what_is_behind_a_colon_and_nothing_heavy_is_imported(runs: Path) -> None:
+def test_bash_replaces_only_the_text_after_a_colon_and_nothing_heavy_is_imported(runs: Path) -> None:
     program = runs / "bin" / "probes"
     program.parent.mkdir()
     checked = f"atexit.register(lambda: [print(name) for name in {HEAVY} if name in sys.modules])"

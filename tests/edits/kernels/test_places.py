@@ -59,7 +59,7 @@ def test_an_edit_at_lists_and_ranges_passes_the_conformance_kit(at: dict[str, An
 
 
 @pytest.mark.parametrize("name", ["last_of mask", {"given": "places"}])
-def test_each_sample_has_a_position_of_its_own(name: Any) -> None:
+def test_each_sample_has_a_separate_position(name: Any) -> None:
     places = [1, 4, 2]
     given = {"mask": MASK, "places": torch.tensor(places)}
     expected = by_hand(lambda sample, token, feature: token == places[sample])
@@ -70,7 +70,7 @@ def test_each_sample_has_a_position_of_its_own(name: Any) -> None:
     assert torch.equal(some, by_hand(lambda sample, token, feature: token == places[sample] and feature >= 2))
 
 
-def test_a_vector_is_added_at_the_position_of_each_sample_and_gradients_go_on() -> None:
+def test_a_vector_is_added_at_the_position_of_each_sample_and_gradients_flow() -> None:
     edit = made("add", from_={"given": "direction"}, scale={"given": "strength"}, at={"token": "last_of mask"})
     given = {"mask": MASK, "strength": torch.tensor(2.0)}
     direction, leaf = torch.tensor([1.0, 2.0, 3.0, 4.0]), VALUE.clone().requires_grad_()
@@ -156,7 +156,7 @@ def test_a_permutation_that_the_program_gives_mixes_the_samples_and_is_digested(
 
 
 @pytest.mark.parametrize("partners", [[0, 0, 1], [0, 1], [0.0, 1.0, 2.0]])
-def test_what_is_no_permutation_of_the_batch_stops_training(partners: list[float]) -> None:
+def test_a_value_that_is_not_a_permutation_of_the_batch_stops_training(partners: list[float]) -> None:
     model = Net()
     edit = {"kind": "mixup", "lam": 0.25, "permutation": {"given": "partners"}}
     with pytest.raises(EditError, match="`partners` is not a permutation of the 3 samples of the batch"):

@@ -261,13 +261,13 @@ def test_a_gradient_in_a_function_compiled_as_one_graph_raises_with_what_to_do(t
         train(call, run.steps([X]), model)
 
 
-def test_a_graph_that_ignores_a_hook_is_told_as_compiled_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_graph_that_ignores_a_hook_is_reported_as_compiled_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiled, "forget", lambda: None)
     with pytest.raises(RunError, match="4 times compiled away"):
         record(tmp_path / "run", compile_with(backend="eager"), {"p": {**VALUES, "modules": ["a"]}}, before=2)
 
 
-def test_training_a_compiled_model_goes_on_bit_for_bit_as_without_probes(tmp_path: Path) -> None:
+def test_training_of_a_compiled_model_is_bit_for_bit_as_without_probes(tmp_path: Path) -> None:
     torch.manual_seed(5)
     plain = Net()
     train(torch.compile(plain, backend="aot_eager"), [X] * 4, plain)
@@ -276,7 +276,7 @@ def test_training_a_compiled_model_goes_on_bit_for_bit_as_without_probes(tmp_pat
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in probed.modules())
 
 
-def test_export_runs_without_our_hooks(tmp_path: Path) -> None:
+def test_export_runs_without_hooks_of_probes(tmp_path: Path) -> None:
     model = Net()
     with probes.attach(model, {"version": 1, "probes": {"p": VALUES}}, out=tmp_path / "run") as run:
         for x in run.steps([X]):

@@ -119,7 +119,7 @@ def test_two_calls_in_one_compiled_function_are_two_calls_of_one_microstep(tmp_p
 
 @pytest.mark.parametrize("fullgraph", [False, True])
 @pytest.mark.parametrize("values", [["output"], ["input"]])
-def test_where_torch_drops_hooks_a_compiled_function_around_the_model_is_refused_at_its_first_call(
+def test_a_compiled_function_around_the_model_is_refused_at_its_first_call_if_torch_drops_hooks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fullgraph: bool, values: list[str]
 ) -> None:
     monkeypatch.setattr(compiled, "DROPS_HOOKS", True)
@@ -136,7 +136,7 @@ def test_where_torch_drops_hooks_a_compiled_function_around_the_model_is_refused
     assert not model.first._forward_hooks
 
 
-def test_where_torch_drops_hooks_an_export_goes_on_without_them_and_other_calls_are_captured(
+def test_an_export_continues_without_hooks_if_torch_drops_them_and_other_calls_are_captured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compiled, "DROPS_HOOKS", True)

@@ -45,7 +45,7 @@ def outputs(module: str, **keys: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("own", "other"), [("first", "second"), ("second", "first")])
-def test_a_capture_is_kept_where_a_number_of_another_probe_says_so_before_or_after_it(own: str, other: str) -> None:
+def test_a_capture_is_kept_if_a_number_of_another_probe_before_or_after_it_meets_the_condition(own: str, other: str) -> None:
     bound = 5.0 if other == "first" else 10.0
     run = run_of({"p": outputs(own, where={"series": "q", "of": {"kind": "norm", "order": "linf"}, "above": bound}), "q": outputs(other)})
     assert run.found["p", own].steps.tolist() == LARGE
@@ -54,14 +54,14 @@ def test_a_capture_is_kept_where_a_number_of_another_probe_says_so_before_or_aft
     assert run.account("p", own, "output")["skipped"] == {"filtered": 4}
 
 
-def test_without_of_the_stored_number_of_the_other_probe_counts() -> None:
+def test_a_condition_on_another_probe_without_of_compares_its_stored_number() -> None:
     q = outputs("second", transforms=[{"kind": "norm", "order": "linf"}])
     run = run_of({"p": outputs("first", where={"series": "q", "above": 10}), "q": q})
     assert run.found["p", "first"].steps.tolist() == LARGE
 
 
 @pytest.mark.parametrize("log", ["before", "after"])
-def test_a_capture_is_kept_where_a_logged_value_says_so(log: str) -> None:
+def test_a_capture_is_kept_if_a_logged_value_meets_the_condition(log: str) -> None:
     run = run_of({"p": outputs("first", where={"loop": "loss", "above": 5})}, log)
     assert run.found["p", "first"].steps.tolist() == LARGE
 
@@ -71,7 +71,7 @@ def test_a_step_that_raised_keeps_nothing() -> None:
     assert run.found["p", "first"].numpy()[:, 0].tolist() == [8.0]
 
 
-def test_deviations_are_those_of_the_other_number() -> None:
+def test_deviations_are_computed_from_the_other_number() -> None:
     where = {"loop": "loss", "outside": [-3, 3], "deviations": True, "window": 2}
     probes = {"p": outputs("first", where=where)}
     with in_memory(Net(), {"version": 1, "probes": probes}) as run, run.epoch(0):
@@ -94,7 +94,7 @@ def test_a_trigger_on_another_number_writes_the_steps_before(condition: dict[str
     assert (event["probe"], event["target"], event["leaf"], event["step"], event["then"]) == ("p", *place, 1, "continue")
 
 
-def test_a_number_that_is_none_fails_the_condition_and_not_the_other_probe(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_value_that_is_not_a_number_fails_the_condition_and_not_the_other_probe(capsys: pytest.CaptureFixture[str]) -> None:
     run = run_of({"p": outputs("first", expect={"fires": "some"}, where={"series": "q", "above": 10}), "q": outputs("second")})
     assert len(run.found["q", "second"]) == 6
     assert run.account("q", "second", "output")["skipped"] == {}

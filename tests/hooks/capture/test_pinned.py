@@ -58,7 +58,7 @@ def raw(tensor: Tensor) -> bytes:
     return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
-def test_nothing_is_waited_for_before_the_step_ends() -> None:
+def test_hooks_do_not_wait_for_the_device_before_the_step_ends() -> None:
     device, seen = Slow(), list[bytes]()
     pinned = PinnedBuffer(device)
     large, small = torch.randn(SMALL), torch.randn(3, 5)
@@ -72,7 +72,7 @@ def test_nothing_is_waited_for_before_the_step_ends() -> None:
     assert seen == expected
 
 
-def test_small_captures_come_over_in_one_copy_and_in_order() -> None:
+def test_small_captures_are_copied_from_the_device_together_and_in_order() -> None:
     device, seen = Slow(), list[bytes]()
     pinned = PinnedBuffer(device)
     tensors = [torch.randn(10, dtype=torch.float64), torch.randn(7).half(), torch.tensor(True), torch.empty(0), torch.randn(4, 6).T]
@@ -82,7 +82,7 @@ def test_small_captures_come_over_in_one_copy_and_in_order() -> None:
     assert (device.copies, seen) == (1, [raw(tensor) for tensor in tensors])
 
 
-def test_a_step_with_more_than_there_is_room_for_waits_once_and_loses_nothing() -> None:
+def test_a_step_larger_than_the_buffer_waits_once_and_loses_nothing() -> None:
     device, seen = Slow(), list[bytes]()
     pinned = PinnedBuffer(device, room=4 * SMALL)
     tensors = [torch.randn(SMALL // 4) for _ in range(7)]
@@ -106,7 +106,7 @@ class Everything(PinnedBuffer):
 
 
 @pytest.mark.parametrize("size", [8, SMALL])
-def test_a_run_stores_what_the_device_brings_over(tmp_path: Path, size: int) -> None:
+def test_a_run_stores_the_values_copied_from_the_device(tmp_path: Path, size: int) -> None:
     model = nn.Sequential(nn.Identity(), nn.ReLU(inplace=True))
     device, values = Slow(), [torch.randn(size + step) for step in range(3)]
     plain = {"hook": "forward", "modules": ["0"]}

@@ -103,7 +103,7 @@ def test_sums_by_a_label_that_is_an_input_of_the_module_need_no_log() -> None:
     torch.testing.assert_close(found[2], expected, rtol=0, atol=1e-5)  # what has label 2 is left out
 
 
-def test_a_step_without_labels_is_skipped_and_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_step_without_labels_is_skipped_and_reported(capsys: pytest.CaptureFixture[str]) -> None:
     model = Net()
     probe = spec("units", what="sums", by="loop.labels", labels=3)
     probe["probes"]["p"]["expect"] = {"fires": "some"}
@@ -154,7 +154,7 @@ def test_labels_of_tokens_make_each_token_a_sample(by: str, accumulate: int) -> 
     assert found[0, 4].eq(0).all(), "-100 is left out"
 
 
-def test_more_labels_than_samples_are_refused_and_not_cut(capsys: pytest.CaptureFixture[str]) -> None:
+def test_more_labels_than_samples_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     model = Tagger()
     probe = of_tokens("loop.labels")
     probe["probes"]["p"] |= {"transforms": probe["probes"]["p"]["transforms"][1:], "expect": {"fires": "some"}}
@@ -185,7 +185,7 @@ def test_the_largest_tokens_are_counted_over_the_tokens_of_all_microsteps() -> N
     torch.testing.assert_close(found[0], values.gather(0, step * 18 + row))
 
 
-def test_ids_of_other_rows_are_no_ids_of_these() -> None:
+def test_ids_of_other_rows_are_not_used() -> None:
     model = Tagger()
     transforms = [{"kind": "select", "dim": 0, "indices": [0, 1]}, {"kind": "accumulate", "what": "topk", "size": 2}]
     probe = {"version": 1, "probes": {"p": {"hook": "forward", "modules": ["net"], "transforms": transforms}}}

@@ -80,7 +80,7 @@ def test_a_weight_is_compared_with_the_first_and_with_the_previous_step() -> Non
         assert run.account("p", "first.weight", "data")["skipped"] == {"no second tensor": 1}
 
 
-def test_a_step_that_raised_is_no_previous_step() -> None:
+def test_a_step_that_raised_is_not_a_previous_step() -> None:
     run, seen = trained(Net(), spec({**OUTPUTS, **against({"step": "previous"}, "cosine")}), raising=2)
     series = run.found["p", "first"]
     pairs = [(seen[index]["first"], seen[index - 1]["first"]) for index in range(1, 4)]
@@ -133,7 +133,7 @@ def cka_by_hand(pairs: list[tuple[Tensor, Tensor]]) -> float:
     return sums[0] / (sums[1] * sums[2]) ** 0.5
 
 
-def test_cka_says_how_alike_each_two_layers_are_over_an_epoch() -> None:
+def test_cka_measures_how_similar_each_two_layers_are_over_an_epoch() -> None:
     run, seen = trained(Net(), spec({"hook": "forward", "modules": ["*"], **against({"series": "p", "target": "*"}, "cka")}))
     assert len(run.found.series) == 6
     for own, other in (("first", "third"), ("third", "first"), ("first", "second")):
@@ -169,7 +169,7 @@ def test_conditions_compare_the_result_of_a_comparison() -> None:
     assert run.found["p", "second"].steps.tolist() == [index + 1 for index, norm in enumerate(norms) if norm > bound]
 
 
-def test_tensors_of_other_shapes_are_skipped_and_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_tensors_of_other_shapes_are_skipped_and_reported(capsys: pytest.CaptureFixture[str]) -> None:
     probe = {"hook": "forward", "modules": ["first"], "expect": {"fires": "some"}, **against({"step": "previous"}, "cosine")}
     model = Net()
     with in_memory(model, spec(probe)) as run, run.epoch(0):

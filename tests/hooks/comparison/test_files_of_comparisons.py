@@ -35,7 +35,7 @@ def recorded(out: Path, rate: float, spec: dict[str, Any] = SPEC, **options: Any
     return probes.open(out)
 
 
-def test_a_run_with_every_new_word_verifies_and_is_compared_series_by_series(tmp_path: Path) -> None:
+def test_a_run_with_every_new_key_verifies_and_is_compared_series_by_series(tmp_path: Path) -> None:
     found = recorded(tmp_path / "one", 0.1)
     recorded(tmp_path / "same", 0.1)
     recorded(tmp_path / "other", 0.2)
@@ -48,7 +48,7 @@ def test_a_run_with_every_new_word_verifies_and_is_compared_series_by_series(tmp
     assert found["strongest", "first"].xarray().dims[-3:] == ("stat", "top", "dim_0")
 
 
-def test_what_compares_with_the_first_step_is_not_resumed_and_what_compares_with_the_last_is(tmp_path: Path) -> None:
+def test_a_comparison_with_the_first_step_is_not_resumed_and_one_with_the_previous_step_is(tmp_path: Path) -> None:
     def moved(step: str) -> dict[str, Any]:
         return {"version": 1, "name": "s", "probes": {"moved": {**WEIGHTS, **against({"step": step}, "relative_error")}}}
 

@@ -96,7 +96,7 @@ def test_a_note_of_another_commit_does_not_count(place: Path) -> None:
     assert (code, "no note of it" in output) == (2, True)
 
 
-def test_a_note_of_several_runs_and_one_that_is_none(place: Path) -> None:
+def test_a_note_of_several_runs_and_a_note_that_is_not_an_anchor(place: Path) -> None:
     said("anchor", "../one", "--note")
     git(place / "repo", "notes", "--ref=probes", "append", "-m", '{"format":"anchor.v1","head":"' + "0" * 64 + '","run_id":"x"}', "HEAD~1")
     assert said("verify", "../one", "--anchor", "git")[0] == 0, "the line of another run is not of this one"
@@ -104,7 +104,7 @@ def test_a_note_of_several_runs_and_one_that_is_none(place: Path) -> None:
     assert said("verify", "../one", "--anchor", "git")[0] == 1
 
 
-def test_a_commit_that_is_an_option_of_git_is_none(place: Path) -> None:
+def test_a_text_that_is_an_option_of_git_is_not_a_commit(place: Path) -> None:
     shutil.rmtree(place / "one")
     recorded(place / "one", "one", "--output=/dev/null")
     assert said("anchor", "../one", "--note")[0] == 2

@@ -117,14 +117,14 @@ def test_a_forgery_ends_with_1_and_its_code(place: Path, name: str) -> None:
     assert "as anchored" not in output
 
 
-def test_the_keys_that_count_are_not_those_of_the_run(place: Path) -> None:
+def test_a_list_of_signers_in_the_run_directory_is_refused(place: Path) -> None:
     shutil.copy(place / "allowed_signers", place / "one" / "allowed_signers")
     code, output = said("verify", place / "one", "--anchor", place / "one.json", "--signers", place / "one" / "allowed_signers")
     assert (code, "is in the run directory" in output) == (2, True)
 
 
 @pytest.mark.parametrize("words", [[], ["--anchor", "0" * 64], ["--anchor", "mlflow:x"]])
-def test_what_cannot_be_signed_is_not_taken_with_signers(place: Path, words: list[str]) -> None:
+def test_an_anchor_that_cannot_be_signed_is_refused_with_signers(place: Path, words: list[str]) -> None:
     assert said("verify", place / "one", *words, "--signers", place / "allowed_signers")[0] == 2
 
 

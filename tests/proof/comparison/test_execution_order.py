@@ -68,7 +68,7 @@ def test_a_phase_that_ran_before_training_diverges_before_it(first: Path, tmp_pa
     assert diverges(first, recorded(tmp_path / "b", trained=2.0, evaluated=2.0)) == ("early", "output", "eval", 0)
 
 
-def test_of_gradients_the_first_divergence_is_that_of_the_last_call(first: Path, tmp_path: Path) -> None:
+def test_the_first_divergence_of_gradients_is_in_the_last_call(first: Path, tmp_path: Path) -> None:
     assert diverges(first, recorded(tmp_path / "b", scaled=2.0)) == ("late", "grad_output", "train", 1)
 
 
@@ -80,7 +80,7 @@ def test_a_constant_order_is_an_attribute_and_a_varying_one_a_column(first: Path
         assert bytes(file["order"][()]) == b'[["eval",0,1],["train",0,1]]'
 
 
-def test_the_order_counts_within_each_step_and_phase_whatever_came_late(tmp_path: Path) -> None:
+def test_the_order_counts_within_each_step_and_phase_with_late_captures_too(tmp_path: Path) -> None:
     journal = Journal.create(
         tmp_path / "epoch-0000.journal", {"run_id": "r", "epoch": 0, "attempt": 1, "rank": 0, "spec": "", "manifest": {}}
     )

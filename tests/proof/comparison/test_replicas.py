@@ -44,7 +44,7 @@ def launch(out: Path, apart: str) -> None:
 
 
 @pytest.mark.torture
-def test_the_first_step_rank_and_parameter_that_went_apart_are_named(tmp_path: Path) -> None:
+def test_the_first_step_rank_and_parameter_that_diverge_are_named(tmp_path: Path) -> None:
     launch(tmp_path / "r", "2.1")
     assert probes.verify(tmp_path / "r").ok
     found = [one for one in probes.verify(tmp_path / "r", replicas=True).findings if not one.note]

@@ -76,7 +76,9 @@ def test_a_confined_process_reads_and_starts_threads(tried: tuple[list[str], dic
         ("network", name) for name in ("mode", "mode of an open file", "times", "owner", "attribute", "fork", "spawn", "priority", "limits")
     ],
 )
-def test_what_the_kernel_can_refuse_is_refused(tried: tuple[list[str], dict[str, str], Path], protection: str, what: str) -> None:
+def test_operations_that_the_kernel_can_refuse_are_refused(
+    tried: tuple[list[str], dict[str, str], Path], protection: str, what: str
+) -> None:
     held, found, _ = tried
     if protection not in held:
         pytest.skip(f"this kernel does not keep a process from {protection}")
@@ -95,7 +97,7 @@ def test_a_kernel_that_cannot_confine_is_named_in_the_verdict(
     assert finding.note
 
 
-def test_where_there_is_no_linux_nothing_is_confined(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_outside_of_linux_nothing_is_confined(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(*_: object, **__: object) -> object:
         raise OSError
 

@@ -83,7 +83,7 @@ def test_one_flipped_bit_or_two_elements_in_each_others_place_change_the_sum() -
     assert element_sum(tensor.reshape(50, 6), whole_places((50, 6))) != before
 
 
-def test_partial_values_are_no_parts() -> None:
+def test_partial_values_are_not_parts() -> None:
     assert part_places(["P(sum)"], [2], [0], [4]) is None
 
 

@@ -74,7 +74,7 @@ def same(left: Iterable[Any], right: Iterable[Any]) -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 4, 1 << 18])
-def test_the_long_form_has_each_number_of_the_reader_whatever_fits_in_memory(
+def test_the_long_form_has_each_number_of_the_reader_for_groups_of_any_size(
     run: RunReader, rows: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(long_table, "ROWS", rows)
@@ -115,7 +115,7 @@ def test_a_dtype_that_changed_is_one_column_of_the_wide_form(run: RunReader, tmp
     assert parquet.read_table(tmp_path / "a.parquet")["cast/fc:output/0/1"].to_pylist() == [0, 1, 2] * 2
 
 
-def test_integers_and_labels_that_are_numbers_stay_what_they_are(tmp_path: Path) -> None:
+def test_integers_and_labels_that_are_numbers_keep_their_type(tmp_path: Path) -> None:
     recording = Recording(tmp_path / "run")
     recording.take(np.array([2**62 + 1, -1]), key=key("ids")).take(
         np.array([1, 2], "<f4"), key=key("q"), dims=("q",), coords={"q": [0.5, 0.9]}
@@ -129,7 +129,9 @@ def test_integers_and_labels_that_are_numbers_stay_what_they_are(tmp_path: Path)
     assert not (tmp_path / "a.parquet").exists()
 
 
-def test_what_a_table_cannot_hold_is_refused_with_what_can(run: RunReader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_values_that_a_table_cannot_hold_are_refused_with_another_format(
+    run: RunReader, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(UsageError, match=r"have the shapes \(2, 3\), \(3, 3\), \(4,\); the wide form takes one shape, the long form any"):
         run.export(tmp_path / "a.parquet", "mixed", wide=True)
     with pytest.raises(UsageError, match="`npz` has no wide form"):

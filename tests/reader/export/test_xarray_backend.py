@@ -69,7 +69,7 @@ def test_every_kind_of_index_gives_the_numbers_of_the_reader(run: Path, index: d
         np.testing.assert_array_equal(dataset["values"].isel(index).values, whole.isel(index).values)
 
 
-def test_only_what_is_asked_for_is_read(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_selected_captures_are_read(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[list[int]] = []
     plain = Series.take
     monkeypatch.setattr(Series, "take", lambda self, indices: taken.append(indices.tolist()) or plain(self, indices))
@@ -109,7 +109,7 @@ def test_dask_reads_chunk_by_chunk(run: Path) -> None:
         np.testing.assert_allclose(dataset["values"].mean("step").values, probes.open(run)["acts", "fc1"].numpy().mean(0), rtol=1e-6)
 
 
-def test_what_is_no_dataset_says_what_is(run: Path) -> None:
+def test_a_group_that_is_not_a_dataset_is_refused_with_advice(run: Path) -> None:
     with pytest.raises(UsageError, match='name one series or a probe, such as group="acts/fc1:output"'):
         opened(run)
     with pytest.raises(RaggedSeries, match=r"differ in shape; `\.rows\(\)`"):

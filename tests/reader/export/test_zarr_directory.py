@@ -27,7 +27,7 @@ def test_without_zarr_one_sentence_says_how_to_install_it(tmp_path: Path) -> Non
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
-def test_another_folder_is_never_replaced(tmp_path: Path) -> None:
+def test_a_folder_of_another_program_is_never_replaced(tmp_path: Path) -> None:
     Recording(tmp_path / "run").take(np.zeros(2, "<f4")).sealed()
     with pytest.raises(UsageError, match="exists and is not a zarr group"):
         probes.open(tmp_path / "run").export(tmp_path / "run", format="zarr")

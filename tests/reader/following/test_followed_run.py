@@ -41,12 +41,12 @@ def test_a_run_is_followed_from_before_its_first_file_to_its_end(tmp_path: Path)
     assert followed.look().state == "finished"
 
 
-def test_what_was_captured_before_the_first_look_is_shown(tmp_path: Path) -> None:
+def test_earlier_captures_are_shown_at_the_first_look(tmp_path: Path) -> None:
     (series,) = FollowedRun(counted(tmp_path, 2)).look().series
     assert [*series.numbers] == [0, 1, 2, 3, 10, 11, 12, 13]
 
 
-def test_a_run_whose_process_has_gone_is_killed_until_it_is_recovered(tmp_path: Path) -> None:
+def test_a_run_whose_process_has_ended_is_shown_as_killed_until_it_is_recovered(tmp_path: Path) -> None:
     counted(tmp_path, 1)
     Recording(tmp_path, 1).take(np.zeros(1, "<f4")).left()
     assert FollowedRun(tmp_path).look().state == "killed"
@@ -87,7 +87,7 @@ def test_steps_with_sample_ids_alone_count_no_captures(tmp_path: Path) -> None:
     assert (found.captures, found.steps[0]["step"]) == (0, 0)
 
 
-def test_of_many_captures_the_last_ones_are_kept(tmp_path: Path) -> None:
+def test_the_last_of_many_captures_are_kept(tmp_path: Path) -> None:
     recording = Recording(tmp_path)
     for step in range(300):
         recording.take(np.full(1, step, "<f4"), step=step)
@@ -122,7 +122,7 @@ def test_nothing_is_locked_or_written(tmp_path: Path, monkeypatch: pytest.Monkey
     owned.release()
 
 
-def test_a_process_of_another_machine_is_not_taken_for_dead(tmp_path: Path) -> None:
+def test_a_process_of_another_machine_counts_as_running(tmp_path: Path) -> None:
     Recording(tmp_path).take(np.zeros(1, "<f4")).left()
     claim = tmp_path / claim_name()
     claim.write_text('{"pid": 1, "host": "elsewhere", "since": "2026-01-01T00:00:00Z", "proof": "lock"}')

@@ -96,7 +96,7 @@ def test_a_vector_is_a_heat_map_and_a_map_of_features_is_images(run: RunReader) 
     assert image.get_array().shape == (4, 3)
 
 
-def test_more_steps_than_a_screen_has_are_thinned_out_and_that_is_said(run: RunReader, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_steps_than_the_width_of_a_screen_are_thinned_out_with_a_remark(run: RunReader, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared, "MOST_COLUMNS", 3)
     drawn = run["vector", "fc"].plot(axes())
     assert cells(drawn).shape == (20, 3)
@@ -110,6 +110,6 @@ def test_show_draws_into_a_file(run: RunReader, tmp_path: Path, word: str) -> No
     assert (tmp_path / "a.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
 
 
-def test_a_file_that_is_no_picture_is_refused(run: RunReader, tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_picture_is_refused(run: RunReader, tmp_path: Path) -> None:
     done = CliRunner().invoke(cli, ["show", str(run.path), "norm/**", "--plot", str(tmp_path / "a.txt")])
     assert "the suffix is one of .png, .svg, .pdf" in done.output

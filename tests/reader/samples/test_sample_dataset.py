@@ -132,7 +132,7 @@ def test_rows_without_ids_are_items_all_the_same(tmp_path: Path) -> None:
         probes.open(tmp_path).dataset("acts/fc1", labels={})
 
 
-def test_what_does_not_fit_together_is_refused(tmp_path: Path) -> None:
+def test_settings_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
     run = probes.open(made(tmp_path / "a"))
     with pytest.raises(UsageError, match="19 samples have no label, such as the id"):
         run.dataset("acts/fc1", labels={"3": 0, 3: 1})

@@ -71,7 +71,7 @@ def test_a_restarted_launch_continues_without_further_words_where_all_ranks_are(
 
 
 @pytest.mark.torture
-def test_a_second_start_by_hand_is_refused_and_continues_where_it_says_so(tmp_path: Path) -> None:
+def test_a_second_start_by_hand_is_refused_and_continues_with_resume(tmp_path: Path) -> None:
     out = tmp_path / "r"
     launch(out, 1)
     assert all("is not empty" in rank.stderr for rank in launch(out, 2, job="job-2"))
@@ -93,7 +93,7 @@ def test_the_next_world_may_be_larger_or_smaller(tmp_path: Path, before: int, af
     assert all(steps == [6, 7, 8] for steps in times.values())
 
 
-def test_the_last_rank_speaks_for_all_also_for_those_that_a_schedule_leaves_out_and_a_rank_whose_files_go_is_named(tmp_path: Path) -> None:
+def test_the_last_rank_prints_the_summary_of_all_ranks_and_names_a_rank_whose_files_are_removed(tmp_path: Path) -> None:
     out = tmp_path / "r"
     ranks = launch(out, 1, ranks="0")
     assert [rank.returncode for rank in ranks] == [0, 0], "a schedule that leaves a rank out is no fault of it"
@@ -114,7 +114,7 @@ def test_the_last_rank_speaks_for_all_also_for_those_that_a_schedule_leaves_out_
 
 
 @pytest.mark.torture
-def test_a_probe_that_no_rank_captured_fails_the_rank_that_speaks_for_all(tmp_path: Path) -> None:
+def test_a_probe_that_no_rank_captured_fails_the_rank_that_prints_the_summary(tmp_path: Path) -> None:
     ranks = launch(tmp_path / "r", 1, ranks="5")
     assert sorted(rank.returncode for rank in ranks) == [0, 1]
     assert sum("captured-nothing" in rank.stderr for rank in ranks) == 1
@@ -153,7 +153,7 @@ def test_a_value_that_a_rank_never_reaches_is_a_fault_only_if_no_rank_has_it(tmp
 
 
 @pytest.mark.torture
-def test_a_launch_that_was_killed_before_any_rank_had_come_is_begun_again(tmp_path: Path) -> None:
+def test_a_launch_that_was_killed_before_any_rank_started_begins_again(tmp_path: Path) -> None:
     out = tmp_path / "r"
     launch(out, 1)
     text = (out / "launch.json").read_bytes()
@@ -166,7 +166,7 @@ def test_a_launch_that_was_killed_before_any_rank_had_come_is_begun_again(tmp_pa
 
 
 @pytest.mark.torture
-def test_a_rank_that_never_came_takes_nothing_from_those_that_did(tmp_path: Path) -> None:
+def test_a_rank_that_never_started_does_not_affect_the_other_ranks(tmp_path: Path) -> None:
     out = tmp_path / "r"
     about = {**os.environ, "WORLD_SIZE": "2", "TORCHELASTIC_RUN_ID": "job-1", "RANK": "1"}
     programs.run("-c", PROGRAM, out, "2", "1.1.1", "all", env=about)

@@ -90,7 +90,7 @@ def test_a_changed_copy_does_not_verify(tmp_path: Path, memory: Any) -> None:
     assert not probes.verify("memory://a").ok
 
 
-def test_an_upload_goes_on_where_an_earlier_one_ended(tmp_path: Path, memory: Any) -> None:
+def test_an_upload_continues_after_an_earlier_one(tmp_path: Path, memory: Any) -> None:
     counted(tmp_path / "run", 2)
     Upload(tmp_path / "run", RemoteFolder("memory://a")).sync()
     memory.pipe_file("/a/epoch-0000.h5", memory.cat_file("/a/epoch-0000.h5")[:100])  # as a store without atomic writes leaves it
@@ -143,7 +143,7 @@ def test_the_command_copies_into_a_folder_and_follows_a_run_to_its_end(tmp_path:
     assert probes.open(url).epochs == [0, 1]
 
 
-def test_what_is_no_store_or_no_run_is_refused_in_a_sentence(tmp_path: Path, memory: Any) -> None:
+def test_a_url_without_a_store_or_a_run_is_refused_in_a_sentence(tmp_path: Path, memory: Any) -> None:
     with pytest.raises(StorageError, match='"memory://nothing" holds no run'):
         probes.open("memory://nothing")
     with pytest.raises(StorageError, match=r'"nonsense://a": .*nonsense'):
@@ -157,7 +157,7 @@ def test_what_is_no_store_or_no_run_is_refused_in_a_sentence(tmp_path: Path, mem
         assert text in str(done.exception)
 
 
-def test_a_store_whose_package_is_missing_is_named_with_its_install_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_with_a_missing_package_is_named_with_its_install_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(*_: object, **__: object) -> None:
         raise ImportError("Install s3fs to access S3", name="s3fs")
 

@@ -306,7 +306,7 @@ STYLES: dict[Any, tuple[list[list[int]], list[list[int]]]] = {
 
 
 @pytest.mark.parametrize("style", STYLES, ids=lambda style: style.__name__)
-def test_a_loop_that_says_nothing_has_the_steps_and_epochs_that_its_author_counts(style: Any) -> None:
+def test_a_plain_loop_has_the_steps_and_epochs_that_its_author_counts(style: Any) -> None:
     program = Program()
     style(program)
     program.end()
@@ -329,14 +329,14 @@ def test_a_loop_that_says_nothing_has_the_steps_and_epochs_that_its_author_count
         (loss_scaling, "update", [[1] * 3]),
     ],
 )
-def test_the_spec_says_what_ends_a_step(style: Any, rule: str, expected: list[list[int]]) -> None:
+def test_the_spec_sets_what_ends_a_step(style: Any, rule: str, expected: list[list[int]]) -> None:
     program = Program(rule=rule)
     style(program)
     program.end()
     assert program.table() == expected
 
 
-def test_several_updates_on_one_batch_are_said_once() -> None:
+def test_several_updates_on_one_batch_are_reported_once() -> None:
     program = Program()
     truncated_backpropagation(program)
     assert program.lines.count("several updates") == 1
@@ -346,7 +346,7 @@ def test_several_updates_on_one_batch_are_said_once() -> None:
     assert "several updates" not in program.lines
 
 
-def test_epoch_steps_cut_any_loop_and_leave_no_empty_epoch_behind() -> None:
+def test_epoch_steps_cut_any_loop_and_leave_no_empty_epoch() -> None:
     for style in (no_loader, plain, infinite_loader):
         program = Program(epoch_steps=2)
         style(program)
@@ -373,7 +373,7 @@ def test_an_evaluation_call_that_raised_is_dropped() -> None:
     assert program.steps == ["eval 0 dropped", "eval 1"]
 
 
-def test_an_epoch_whose_batches_were_left_is_not_complete() -> None:
+def test_an_epoch_with_unused_batches_is_not_complete() -> None:
     program = Program()
     for epoch in range(2):
         batches = program.batches("train", 3)
@@ -419,7 +419,7 @@ def test_the_last_step_of_a_pass_is_committed_when_the_pass_is_over() -> None:
 # Where the loop speaks
 
 
-def test_an_item_of_the_loop_is_a_step_whatever_number_of_calls_it_makes() -> None:
+def test_an_item_of_the_loop_is_a_step_with_any_number_of_calls() -> None:
     program = Program(automatic=False)
     for _ in program.items(2):
         program.call()
@@ -461,7 +461,7 @@ def test_a_validation_within_a_training_item_does_not_end_it() -> None:
     assert program.table() == [[2, 2]]
 
 
-def test_a_phase_that_goes_over_a_loader_has_a_step_for_each_batch() -> None:
+def test_a_phase_that_iterates_a_loader_has_a_step_for_each_batch() -> None:
     program = Program(automatic=False)
     program.hear(program.clock.phase_named("test"))
     for _ in program.batches("valid", 2):  # in train mode, as for dropout sampling
@@ -471,7 +471,7 @@ def test_a_phase_that_goes_over_a_loader_has_a_step_for_each_batch() -> None:
     assert program.table("test") == [[3, 3]]
 
 
-def test_a_step_that_accumulates_goes_on_after_a_named_phase() -> None:
+def test_a_step_that_accumulates_continues_after_a_named_phase() -> None:
     program = Program(automatic=False)
     for index in range(4):
         program.call()
@@ -484,7 +484,7 @@ def test_a_step_that_accumulates_goes_on_after_a_named_phase() -> None:
     assert program.table() == [[2, 2]]
 
 
-def test_a_phase_whose_body_raised_drops_what_is_open_in_it_and_nothing_around_it() -> None:
+def test_a_phase_whose_body_raised_drops_its_open_step_and_nothing_around_it() -> None:
     program = Program(automatic=False)
     key = object()
     program.hear(program.clock.item_begins(key))
@@ -497,7 +497,7 @@ def test_a_phase_whose_body_raised_drops_what_is_open_in_it_and_nothing_around_i
     assert program.end()[-1] == "end 0 exception: ValueError"
 
 
-def test_steps_that_were_left_make_the_epoch_incomplete_and_keep_the_last_step() -> None:
+def test_leaving_steps_early_makes_the_epoch_incomplete_and_keeps_the_last_step() -> None:
     program = Program(automatic=False)
     program.hear(program.clock.epoch_begins(0))
     for _ in program.items(10, left_at=3):
@@ -506,7 +506,7 @@ def test_steps_that_were_left_make_the_epoch_incomplete_and_keep_the_last_step()
     assert program.lines[-2:] == ["train 3", f"end 0 {LEFT}"]
 
 
-def test_steps_that_were_left_by_an_exception_drop_the_last_one() -> None:
+def test_leaving_steps_by_an_exception_drops_the_last_one() -> None:
     program = Program(automatic=False)
     program.hear(program.clock.epoch_begins(0))
     for _ in program.items(10, left_at=3, raised=True):
@@ -515,7 +515,7 @@ def test_steps_that_were_left_by_an_exception_drop_the_last_one() -> None:
     assert program.lines[-2:] == ["train 3 dropped", "end 0 exception"]
 
 
-def test_steps_that_were_left_after_the_last_batch_make_a_complete_epoch() -> None:
+def test_leaving_steps_after_the_last_batch_makes_a_complete_epoch() -> None:
     program = Program(automatic=False)
     program.hear(program.clock.epoch_begins(0))
     for _ in program.items(3, left_at=2):
@@ -550,14 +550,14 @@ def test_calls_after_the_epochs_of_the_loop_are_counted_and_not_captured() -> No
     assert (program.clock.seen.outside, program.places) == (1, [])
 
 
-def test_an_epoch_that_is_over_is_not_begun_again() -> None:
+def test_an_epoch_that_has_ended_does_not_begin_again() -> None:
     program = Program(automatic=False)
     program.hear(program.clock.epoch_begins(3))
     with pytest.raises(UsageError, match="epoch 2 is over; the next one is 4"):
         program.clock.epoch_begins(2)
 
 
-def test_steps_count_from_zero_in_every_epoch_and_totals_go_on() -> None:
+def test_steps_count_from_zero_in_every_epoch_and_totals_continue() -> None:
     program = Program(automatic=False)
     for epoch in range(2):
         program.hear(program.clock.epoch_begins(epoch))
@@ -568,7 +568,7 @@ def test_steps_count_from_zero_in_every_epoch_and_totals_go_on() -> None:
     assert program.clock.totals["train"] == 4
 
 
-def test_calls_of_several_threads_are_steps_of_their_own() -> None:
+def test_calls_of_several_threads_are_separate_steps() -> None:
     program = Program()
     for thread in (1, 2, 3):
         program.enter("eval", thread)

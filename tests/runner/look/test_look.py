@@ -122,7 +122,7 @@ def test_accumulations_and_several_dtypes_are_read_as_from_a_file() -> None:
     assert torch.equal(low["p", "0"].torch()[0], model[0](batch()).bfloat16())
 
 
-def test_an_exception_of_the_model_takes_the_hooks_off() -> None:
+def test_an_exception_of_the_model_removes_the_hooks() -> None:
     model = Block()
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
         probes.look(model, spec(hook="forward", modules=["b"]), torch.zeros(2, 3))
@@ -130,7 +130,7 @@ def test_an_exception_of_the_model_takes_the_hooks_off() -> None:
     assert call_watch.listeners == ()
 
 
-def test_what_is_missing_is_raised_with_its_place() -> None:
+def test_a_missing_capture_raises_its_cause() -> None:
     with pytest.raises(RunError, match=r"(?s)captured nothing.*no backward ran: give `backward`"):
         probes.look(Block(), spec(modules=["b"], values=["grad_output"]), batch())
     with pytest.raises(RunError, match=r"`output.nothing`"):
@@ -149,7 +149,7 @@ def test_what_is_missing_is_raised_with_its_place() -> None:
         (lambda output: output["loss"].detach(), "without a graph"),
     ],
 )
-def test_a_loss_that_is_none_is_refused(backward: Any, message: str) -> None:
+def test_a_loss_that_is_not_a_scalar_is_refused(backward: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         probes.look(Recurrent(), spec(modules=["cell"], values=["grad_output"]), batch(), backward=backward)
 
@@ -159,7 +159,7 @@ def test_several_models_are_not_looked_at_at_once() -> None:
         probes.look({"a": Block()}, spec(hook="forward", modules=["b"]), batch())
 
 
-def test_a_look_within_a_run_is_no_call_of_another_model(tmp_path: Path) -> None:
+def test_a_look_within_a_run_is_not_a_call_of_another_model(tmp_path: Path) -> None:
     model, other = Block(), Block()
     with probes.attach(model, spec(hook="forward", modules=["b"]), out=tmp_path / "run") as run:
         for x in run.steps([batch(), batch()]):

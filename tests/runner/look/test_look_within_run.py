@@ -78,12 +78,12 @@ def captured(path: Path, model: Net, place: str) -> tuple[dict[str, Any], str]:
 
 @pytest.mark.parametrize("place", ["before the step", "before the backward", "after the backward", "within the forward"])
 @pytest.mark.parametrize("checkpointed", [False, True])
-def test_a_run_does_not_see_a_look(place: str, checkpointed: bool, tmp_path: Path) -> None:
+def test_a_run_does_not_count_a_look(place: str, checkpointed: bool, tmp_path: Path) -> None:
     bare = captured(tmp_path / "bare", Net(checkpointed), "")
     assert captured(tmp_path / "looked", Net(checkpointed), place) == bare
 
 
-def test_a_look_on_one_thread_leaves_the_run_of_another_alone(tmp_path: Path) -> None:
+def test_a_look_on_one_thread_does_not_affect_the_run_of_another(tmp_path: Path) -> None:
     model, entered, looked = Net(), Event(), Event()
 
     def wait(*_: object) -> None:

@@ -109,7 +109,7 @@ def test_a_step_in_which_a_part_is_within_the_bounds_ends_a_row(tmp_path: Path) 
     assert (verdict.since.step, verdict.since.steps, verdict.since.lasting) == (2, 2, True)
 
 
-def test_a_ratio_of_two_numbers_is_judged_where_the_second_is_not_zero(tmp_path: Path) -> None:
+def test_a_ratio_of_two_numbers_is_checked_if_the_second_is_not_zero(tmp_path: Path) -> None:
     values = [[torch.zeros(0), torch.zeros(4), torch.tensor([0.0, 1, 2, 3]), torch.zeros(4), torch.zeros(2)]]
     rule = {"number": "zeros", "divided_by": "count", "at_least": 1, "for": 2}
     run_over(tmp_path / "run", spec(rule, transforms=[{"kind": "stats"}]), values)
@@ -134,7 +134,7 @@ def test_targets_and_leaves_choose_series_and_the_worst_is_first(tmp_path: Path)
     assert [one.excess for one in found] == sorted([one.worst - 1 for one in found], reverse=True)
 
 
-def test_a_rule_judges_what_the_condition_of_its_probe_keeps(tmp_path: Path) -> None:
+def test_a_rule_checks_only_captures_that_the_condition_of_its_probe_keeps(tmp_path: Path) -> None:
     sizes = [1.0, 3.0, 5.0, 2.0, 7.0]
     chosen = spec({"at_least": 0}, where={"of": {"kind": "norm"}, "above": 2.5}, transforms=[{"kind": "norm"}], expect={"fires": "some"})
     run = run_over(tmp_path / "run", chosen, [[[0.0, size] for size in sizes]])
@@ -145,7 +145,7 @@ def test_a_rule_judges_what_the_condition_of_its_probe_keeps(tmp_path: Path) -> 
     assert run.accounts[0][0].skipped["filtered"] == 2
 
 
-def test_a_step_that_is_dropped_is_not_judged(tmp_path: Path) -> None:
+def test_a_dropped_step_is_not_checked_by_rules(tmp_path: Path) -> None:
     model = net()
     with probes.attach(model, spec({"above": 1}), out=tmp_path / "run") as run, run.epoch(0):
         for value in (0.0, 5.0, 0.5):
@@ -178,7 +178,7 @@ def test_stop_ends_the_training_after_the_step_that_broke_the_rule(tmp_path: Pat
     assert probes.verify(tmp_path / "run").ok
 
 
-def test_fail_lets_the_training_end_and_then_raises(tmp_path: Path) -> None:
+def test_fail_raises_after_the_end_of_the_training(tmp_path: Path) -> None:
     with pytest.raises(RunError, match=r"error\[rule-broken\]: rule `r` \(above 1\): acts/0:output was out of .* on, worst 7"):
         run_over(tmp_path / "run", spec({"above": 1, "then": "fail"}), [[0.0, 2.0, 7.0, 0.0]])
     read = probes.open(tmp_path / "run")
@@ -186,7 +186,7 @@ def test_fail_lets_the_training_end_and_then_raises(tmp_path: Path) -> None:
     assert not read.verdicts[0].since.lasting
 
 
-def test_a_rule_that_judges_nothing_is_an_error(tmp_path: Path) -> None:
+def test_a_rule_that_checks_nothing_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="rule `r` judged nothing: no capture has a target, leaf and number"):
         run_over(tmp_path / "run", spec({"above": 1, "leaves": ["grad_output"]}), [[0.0, 2.0]])
     with pytest.raises(RunError, match=r"has 65,537 elements, and rules judge at most 65,536; add a transform"):
@@ -198,7 +198,7 @@ def test_a_target_that_the_probe_does_not_have_is_refused_before_the_run(tmp_pat
         probes.attach(net(), spec({"above": 1, "targets": ["O"]}), out=tmp_path / "run")
 
 
-def test_a_value_of_the_loop_and_a_result_of_an_epoch_are_judged_too(tmp_path: Path) -> None:
+def test_a_value_of_the_loop_and_a_result_of_an_epoch_are_checked_too(tmp_path: Path) -> None:
     chosen = {
         "version": 1,
         "name": "t",

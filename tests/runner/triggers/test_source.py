@@ -75,14 +75,16 @@ def hunted(how: str, out: Path, *, values: list[str] | None = None) -> tuple[str
         ("loss", "grad_output", "3", "backward", None, "it is the first gradient of the backward"),
     ],
 )
-def test_it_names_what_made_the_value(how: str, leaf: str, target: str, kind: str, module: str | None, text: str, tmp_path: Path) -> None:
+def test_the_report_names_the_module_that_made_the_value(
+    how: str, leaf: str, target: str, kind: str, module: str | None, text: str, tmp_path: Path
+) -> None:
     said, event = hunted(how, tmp_path / "run")
     assert text in said
     assert (event["leaf"], event["target"]) == (leaf, target)
     assert (event["source"]["kind"], event["source"]["module"]) == (kind, module)
 
 
-def test_it_says_what_to_capture_where_the_inputs_were_not_looked_at(tmp_path: Path) -> None:
+def test_the_report_advises_to_capture_inputs_if_they_were_not_captured(tmp_path: Path) -> None:
     said, event = hunted("forward", tmp_path / "run", values=["output"])
     assert event["target"] == "1.act", "the module that received the value"
     assert "its inputs were not looked at: capture `input` too" in said

@@ -160,12 +160,12 @@ def test_the_message_names_the_first_value_in_forward_order(model: Net, tmp_path
     assert caught.value.exit_code == 1
 
 
-def test_training_stops_before_the_weights_are_spoilt(model: Net, tmp_path: Path) -> None:
+def test_training_stops_before_the_weights_are_damaged(model: Net, tmp_path: Path) -> None:
     stopped(model, spec(), tmp_path / "run", batches(0))
     assert all(parameter.isfinite().all() for parameter in model.parameters())
 
 
-def test_the_file_says_what_set_it_off(model: Net, tmp_path: Path) -> None:
+def test_the_file_records_the_event(model: Net, tmp_path: Path) -> None:
     stopped(model, spec(), tmp_path / "run", batches(5))
     (event,) = closing(probes.open(tmp_path / "run"))["events"]
     assert {name: event[name] for name in ("target", "leaf", "step", "index", "number", "inf", "steps", "then")} == {
@@ -197,7 +197,7 @@ def test_the_buffer_reaches_into_the_epoch_before(model: Net, tmp_path: Path) ->
     assert probes.verify(tmp_path / "run").ok
 
 
-def test_training_goes_on_and_the_trigger_waits_for_a_step_without_a_find(model: Net, tmp_path: Path) -> None:
+def test_training_continues_and_the_trigger_waits_for_a_step_without_an_event(model: Net, tmp_path: Path) -> None:
     with probes.attach(model, spec(before=1, then="continue", values=["output"]), out=tmp_path / "run") as run, torch.no_grad():
         model.train()
         for _ in run.epochs(1):
@@ -252,7 +252,7 @@ def test_a_gradient_is_named_where_it_first_was_not_finite(tmp_path: Path) -> No
     assert all(parameter.isfinite().all() for parameter in model.parameters())
 
 
-def test_weights_that_an_optimizer_spoilt_are_named(tmp_path: Path) -> None:
+def test_weights_that_an_optimizer_damaged_are_named(tmp_path: Path) -> None:
     last = nn.Linear(3, 2)
 
     def fail(index: int) -> None:
@@ -264,7 +264,7 @@ def test_weights_that_an_optimizer_spoilt_are_named(tmp_path: Path) -> None:
     assert "its weights are not finite: `weight`" in message
 
 
-def test_final_gradients_set_it_off_when_the_optimizer_has_used_them(tmp_path: Path) -> None:
+def test_final_gradients_fire_the_trigger_after_the_optimizer_step(tmp_path: Path) -> None:
     model = nn.Sequential(Wrong(), nn.Linear(3, 2))
     probe = {"tensors": ["1.weight"], "values": ["grad"], "stage": "final", "when": spec()["probes"]["hunt"]["when"]}
     data = [*batches(steps=3), torch.full((2, 3), float("inf"))]
@@ -307,14 +307,14 @@ def test_an_overflow_that_a_grad_scaler_skips_fires_no_trigger(fused: bool, mode
     assert "overflowed in steps that GradScaler skipped; the first: " in str(run.summary())
 
 
-def test_a_value_of_the_forward_sets_it_off_under_a_grad_scaler(model: Net, tmp_path: Path) -> None:
+def test_a_value_of_the_forward_fires_the_trigger_under_a_grad_scaler(model: Net, tmp_path: Path) -> None:
     with pytest.raises(Stopped) as caught, probes.attach(model, spec(), out=tmp_path / "run") as run:
         list(scaled_steps(run, model, GradScaler("cpu"), batches(5)))
     assert "-inf in `output` of `log` (Log) at [1, 2], epoch 0, train step 5" in str(caught.value)
     assert steps_of(probes.open(tmp_path / "run"), "log") == [3, 4, 5]
 
 
-def test_a_gradient_that_a_grad_scaler_finds_nothing_wrong_with_sets_it_off(tmp_path: Path) -> None:
+def test_a_gradient_that_a_grad_scaler_accepts_fires_the_trigger(tmp_path: Path) -> None:
     """Not finite where the probe looks, and mended before it reaches a parameter."""
     wrong = Wrong()
     model = nn.Sequential(nn.Linear(3, 3), Mend(), nn.Tanh(), wrong, nn.Linear(3, 2))
@@ -334,7 +334,7 @@ def evaluate(run: Run, model: nn.Module, data: list[Tensor]) -> None:
                 model(x)
 
 
-def test_steps_of_eval_set_it_off_too(model: Net, tmp_path: Path) -> None:
+def test_steps_of_eval_fire_the_trigger_too(model: Net, tmp_path: Path) -> None:
     everything = spec(values=["output"])
     everything["probes"]["hunt"]["when"]["phases"] = ["train", "eval"]
     with pytest.raises(Stopped) as caught, probes.attach(model, everything, out=tmp_path / "run") as run:
@@ -364,13 +364,13 @@ def test_a_buffer_above_the_memory_limit_is_refused_before_the_run(model: Net, t
     assert problem.hint == "write `before: 340`, or raise `limits.buffer_bytes`"
 
 
-def test_nothing_is_left_on_torch(model: Net, tmp_path: Path) -> None:
+def test_no_attribute_is_left_on_torch(model: Net, tmp_path: Path) -> None:
     before = dict(vars(GradScaler))
     stopped(model, spec(), tmp_path / "run", batches(1))
     assert vars(GradScaler) == before
 
 
-def test_losses_and_weights_are_those_of_a_run_without_probes(tmp_path: Path) -> None:
+def test_losses_and_weights_equal_those_of_a_run_without_probes(tmp_path: Path) -> None:
     def trained(out: Path | None) -> Net:
         torch.manual_seed(1)
         model, data = Net(), batches()

@@ -104,7 +104,7 @@ def test_a_module_that_gets_the_id_of_an_ignored_one_is_asked_about(watch: CallW
     assert again
 
 
-def test_within_the_call_of_one_listener_another_is_asked_about_what_it_does_not_ignore(watch: CallWatch) -> None:
+def test_another_listener_gets_calls_within_the_call_of_one_listener(watch: CallWatch) -> None:
     inner = nn.Sequential(nn.Identity())
     outer = nn.Sequential(inner, nn.Identity())
     first, second = Listener(outer), Listener(inner)
@@ -118,7 +118,7 @@ def test_within_the_call_of_one_listener_another_is_asked_about_what_it_does_not
 
 
 @pytest.mark.parametrize("by_hand", [False, True])
-def test_any_exception_out_of_a_call_is_heard_of_and_the_next_call_is_an_outermost_one(watch: CallWatch, by_hand: bool) -> None:
+def test_any_exception_of_a_call_is_noticed_and_the_next_call_is_an_outermost_one(watch: CallWatch, by_hand: bool) -> None:
     model = nn.Sequential(Raising())
     call = model.__call__
     listener = Listener(model)
@@ -129,7 +129,7 @@ def test_any_exception_out_of_a_call_is_heard_of_and_the_next_call_is_an_outermo
     assert listener.left == ([] if by_hand else [True, True])
 
 
-def test_a_listener_that_raises_leaves_no_other_within_the_call(watch: CallWatch) -> None:
+def test_a_listener_that_raises_ends_the_call_for_all_listeners(watch: CallWatch) -> None:
     model = nn.Identity()
     first, second = Listener(model), Listener(model)
     watch.add(first)
@@ -143,7 +143,7 @@ def test_a_listener_that_raises_leaves_no_other_within_the_call(watch: CallWatch
     assert second.left == [False]
 
 
-def test_a_call_that_was_bound_while_somebody_listened_works_afterwards_and_for_the_next_listener(watch: CallWatch) -> None:
+def test_a_call_that_was_bound_during_a_listener_works_after_it_and_for_the_next_listener(watch: CallWatch) -> None:
     model = nn.Identity()
     first, second = Listener(model), Listener(model)
     watch.add(first)
@@ -155,7 +155,7 @@ def test_a_call_that_was_bound_while_somebody_listened_works_afterwards_and_for_
     assert (first.left, second.left) == ([], [False])
 
 
-def test_a_replacement_of_module_call_by_another_tool_goes_on_to_run(watch: CallWatch, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replacement_of_module_call_by_another_tool_continues_to_run(watch: CallWatch, monkeypatch: pytest.MonkeyPatch) -> None:
     torchs = nn.Module.__call__
     assert calls_call_impl(torchs)
     seen: list[nn.Module] = []

@@ -96,7 +96,7 @@ def test_inputs_outputs_and_gradients_of_a_call_have_one_number(tmp_path: Path, 
         assert all((captured[number] == expected[number].numpy()).all() for number in expected)
 
 
-def test_calls_of_one_module_are_counted_anew_in_each_outermost_call(tmp_path: Path) -> None:
+def test_calls_of_one_module_are_counted_from_zero_in_each_outermost_call(tmp_path: Path) -> None:
     net = Outer(Recursive())
     spec = {"version": 1, "probes": {"p": VALUES}}
     with probes.attach(net, spec, out=tmp_path / "r") as run, run.step():
@@ -106,7 +106,7 @@ def test_calls_of_one_module_are_counted_anew_in_each_outermost_call(tmp_path: P
     assert clocks == [(microstep, call) for microstep in range(2) for call in range(3)]
 
 
-def test_a_hook_that_runs_the_model_in_another_thread_pairs_its_own_values(tmp_path: Path) -> None:
+def test_a_hook_that_runs_the_model_in_another_thread_pairs_values_of_its_thread(tmp_path: Path) -> None:
     """Eight requests at once: each is a step of its own, and its input, output and number belong together."""
     together = threading.Barrier(4)
 
@@ -146,7 +146,7 @@ def hasty_threads() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("times", [10, pytest.param(500, marks=pytest.mark.torture)])
-def test_a_request_that_overlapped_is_not_called_missing_however_late_its_step_ends(
+def test_a_request_that_overlapped_is_not_reported_as_missing_when_its_step_ends_late(
     tmp_path: Path, hasty_threads: None, times: int
 ) -> None:
     for number in range(times):

@@ -56,7 +56,7 @@ def test_logged_values_have_the_clock_of_their_step(tmp_path: Path) -> None:
     assert probes.verify(tmp_path / "run").ok
 
 
-def test_what_is_logged_in_an_item_that_is_skipped_is_dropped(tmp_path: Path) -> None:
+def test_values_logged_in_a_skipped_item_are_dropped(tmp_path: Path) -> None:
     model, total, expected = net(), torch.zeros(()), []
     with probes.attach(model, spec("loop.number", "loop.total"), out=tmp_path / "run") as run, run.epoch(0):
         for index, x in enumerate(run.steps(batches(6))):
@@ -73,7 +73,7 @@ def test_what_is_logged_in_an_item_that_is_skipped_is_dropped(tmp_path: Path) ->
     assert list(zip(number.numpy().tolist(), total_found.numpy().tolist(), strict=True)) == expected
 
 
-def test_a_schedule_holds_for_logged_values_too(tmp_path: Path) -> None:
+def test_a_schedule_applies_to_logged_values_too(tmp_path: Path) -> None:
     model = net()
     when = {"steps": {"every": 2}, "calls": {"at": [1]}}
     with probes.attach(model, spec("loop.loss", when=when), out=tmp_path / "run") as run, run.epoch(0):
@@ -129,7 +129,7 @@ BAD = (
 )
 
 
-def test_what_cannot_be_logged_is_refused_by_name_and_what_nobody_captures_is_reported_once(
+def test_values_that_cannot_be_logged_are_refused_by_name_and_uncaptured_ones_are_reported_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Also that nothing is logged outside of any epoch and before the first step of one."""

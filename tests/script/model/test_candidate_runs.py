@@ -84,7 +84,7 @@ def test_the_run_of_a_later_candidate_has_ordinary_names_and_verifies(probed: Pr
     assert probes.open(done.out).state == {0: "complete", 1: "complete"}
 
 
-def test_segments_that_are_sealed_before_the_choice_come_along(probed: Probed) -> None:
+def test_segments_that_are_sealed_before_the_choice_belong_to_the_run(probed: Probed) -> None:
     """The student is evaluated for some steps before it is trained."""
     spec = {
         "version": 1,
@@ -99,7 +99,7 @@ def test_segments_that_are_sealed_before_the_choice_come_along(probed: Probed) -
     assert alone(done)
 
 
-def test_a_resumed_run_goes_on_with_the_candidate_that_it_captured(probed: Probed) -> None:
+def test_a_resumed_run_continues_with_the_candidate_that_it_captured(probed: Probed) -> None:
     assert probed(TEACHER).code == 0
     done = probed(TEACHER, resume=True)
     run = probes.open(done.out)
@@ -140,7 +140,7 @@ def test_a_loss_network_that_fits_is_not_the_model(probed: Probed) -> None:
     same(done)
 
 
-def test_of_a_gan_without_models_the_one_that_is_stepped_first_is_captured_and_the_other_is_named(probed: Probed) -> None:
+def test_the_model_of_a_gan_that_is_stepped_first_is_captured_and_the_other_is_named(probed: Probed) -> None:
     done = probed(
         BY_HAND
         + dedent("""
@@ -169,7 +169,7 @@ def test_of_a_gan_without_models_the_one_that_is_stepped_first_is_captured_and_t
     ]
 
 
-def test_a_step_of_an_optimizer_that_raises_and_is_repeated_counts_once(probed: Probed) -> None:
+def test_an_optimizer_step_that_raises_and_is_repeated_counts_once(probed: Probed) -> None:
     done = probed("""
     class Flaky(SGD):
         tried = 0
@@ -247,7 +247,7 @@ with torch.no_grad():
 """
 
 
-def test_several_that_nobody_trains_are_refused_with_the_line_to_write_and_stay_where_they_are(probed: Probed) -> None:
+def test_several_untrained_models_are_refused_with_the_line_to_write_and_keep_their_directories(probed: Probed) -> None:
     done = probed(INFERENCE)
     assert done.code == 2
     assert "ambiguous-model" in done.said
@@ -270,7 +270,7 @@ def test_the_line_selects_an_instance(probed: Probed, instance: int) -> None:
     assert alone(done)
 
 
-def test_an_instance_that_never_comes_is_told_with_what_was_called(probed: Probed) -> None:
+def test_an_instance_that_is_never_called_is_reported_with_the_called_ones(probed: Probed) -> None:
     spec = {"version": 1, "models": {"m": {"class": "Net", "instance": 4}}, "probes": {"acts": {"hook": "forward", "modules": ["fc"]}}}
     done = probed(INFERENCE, spec)
     assert done.code == 2
@@ -291,7 +291,7 @@ def test_the_only_model_that_fits_is_captured_although_nobody_trains_it(probed: 
     assert models(done) == ["Net first called at 4 calls no optimizer step captured"]
 
 
-def test_a_model_that_calls_a_part_of_itself_while_it_is_built_is_seen_whole(probed: Probed) -> None:
+def test_a_model_that_calls_a_part_of_itself_while_it_is_built_is_captured_completely(probed: Probed) -> None:
     spec = {"version": 1, "probes": {"acts": {"hook": "forward", "modules": ["**"], "types": ["Linear"], "expect": {"matches": 3}}}}
     done = probed(
         """
@@ -344,7 +344,7 @@ def test_a_model_that_only_a_compiled_function_calls_is_refused_before_step_0_fo
     assert not done.out.exists()
 
 
-def test_a_directory_that_a_killed_script_has_left_beside_the_run_is_not_in_the_way(tmp_path: Path) -> None:
+def test_a_directory_that_a_killed_script_left_next_to_the_run_does_not_block_it(tmp_path: Path) -> None:
     (tmp_path / "run.candidate-2").mkdir()
     runs: Any = CandidateRuns.__new__(CandidateRuns)
     runs._opened = 2

@@ -11,7 +11,7 @@ from torch import nn
 from probes.script.model.census import ModelCensus
 
 
-def test_copies_that_exist_no_more_are_one_record() -> None:
+def test_deleted_copies_are_one_record() -> None:
     census = ModelCensus()
     for _ in range(100):
         root = nn.Linear(2, 1)
@@ -44,7 +44,7 @@ def test_a_model_that_follows_on_copies_has_a_record_of_its_own() -> None:
     assert [(one["instances"], one["calls"], one["optimizer_steps"]) for one in census.as_dicts()] == [(3, 3, 0), (1, 7, 1)]
 
 
-def test_living_copies_that_were_not_trained_are_one_line() -> None:
+def test_existing_copies_that_were_not_trained_are_one_line() -> None:
     census = ModelCensus()
     roots = [nn.Linear(2, 1) for _ in range(3)]
     for root in roots:
@@ -57,7 +57,7 @@ def test_living_copies_that_were_not_trained_are_one_line() -> None:
     assert [(one["instances"], one["calls"], one["optimizer_steps"]) for one in census.as_dicts()] == [(2, 4, 0), (1, 2, 1)]
 
 
-def test_a_trained_model_that_exists_no_more_keeps_its_record() -> None:
+def test_a_trained_model_that_was_deleted_keeps_its_record() -> None:
     census = ModelCensus()
     for _ in range(2):
         root = nn.Linear(2, 1)
@@ -66,7 +66,7 @@ def test_a_trained_model_that_exists_no_more_keeps_its_record() -> None:
     assert [(model.calls, model.steps) for model in census.models] == [(1, 1), (1, 1)]
 
 
-def test_a_shallow_copy_of_a_trained_model_is_no_further_model() -> None:
+def test_a_shallow_copy_of_a_trained_model_is_not_a_further_model() -> None:
     root, other = nn.Sequential(nn.Linear(2, 1)), nn.Linear(2, 1)
     census = ModelCensus()
     for one in (root, copy.copy(root), other):

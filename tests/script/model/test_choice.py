@@ -75,13 +75,13 @@ def test_exact_paths_fit_the_tree_they_are_written_for(parents: ModuleParents) -
     assert [one.model for one in call(choice("fc"), net, parents)] == [net]
 
 
-def test_a_pattern_that_fits_several_trees_means_the_topmost(parents: ModuleParents) -> None:
+def test_a_pattern_that_fits_several_trees_selects_the_topmost(parents: ModuleParents) -> None:
     net = Net()
     top = nn.ModuleDict({"net": net})
     assert [one.model for one in call(choice("**.fc"), net, parents)] == [top]
 
 
-def test_a_pattern_does_not_take_a_tree_without_parameters_for_a_model(parents: ModuleParents) -> None:
+def test_a_pattern_does_not_select_a_tree_without_parameters_as_a_model(parents: ModuleParents) -> None:
     images = nn.Sequential(nn.Flatten(), nn.ReLU())
     assert call(choice("*"), images, parents) == []
     assert [one.model for one in call(choice("0"), images, parents)] == [images]
@@ -94,13 +94,13 @@ def test_the_problems_are_those_of_the_tree_that_came_closest(parents: ModulePar
     assert [problem.message for problem in found.rule.problems] == ["probe `acts`: the model has no module `head`"]
 
 
-def test_without_a_spec_every_tree_with_parameters_may_be_meant(parents: ModuleParents) -> None:
+def test_without_a_spec_every_tree_with_parameters_is_a_candidate(parents: ModuleParents) -> None:
     found = ModelChoice(AnyModule())
     assert call(found, nn.ReLU(), parents) == []
     assert len(call(found, Net(), parents)) == 1
 
 
-def test_a_module_in_a_wrapper_is_no_other_candidate(parents: ModuleParents) -> None:
+def test_a_module_in_a_wrapper_is_not_another_candidate(parents: ModuleParents) -> None:
     net, found = Net(), choice("fc")
     assert len(call(found, net, parents)) == 1
     assert call(found, nn.DataParallel(net), parents) == []
@@ -109,7 +109,7 @@ def test_a_module_in_a_wrapper_is_no_other_candidate(parents: ModuleParents) -> 
 # Which of them is meant
 
 
-def test_the_model_is_the_one_that_an_optimizer_steps_not_the_first_that_is_called(parents: ModuleParents) -> None:
+def test_the_model_is_the_one_that_an_optimizer_steps_and_not_the_first_called(parents: ModuleParents) -> None:
     student, found = Net(), choice("fc")
     teacher = copy.deepcopy(student)
     call(found, teacher, parents)
@@ -120,14 +120,14 @@ def test_the_model_is_the_one_that_an_optimizer_steps_not_the_first_that_is_call
     assert chosen.model is student
 
 
-def test_steps_of_models_that_do_not_fit_tell_nothing(parents: ModuleParents) -> None:
+def test_steps_of_models_that_do_not_fit_do_not_select_a_model(parents: ModuleParents) -> None:
     net, found = Net(), choice("fc")
     call(found, net, parents)
     assert step(found, nn.Linear(2, 2)) is None
     assert found.at_end() is found.candidates[0]
 
 
-def test_of_a_model_and_a_larger_one_that_holds_it_the_larger_is_meant_where_both_are_stepped(parents: ModuleParents) -> None:
+def test_the_larger_of_two_nested_models_is_captured_if_both_are_stepped(parents: ModuleParents) -> None:
     net, found = Net(), choice("**.fc", "fc")
     found = choice("**")
     call(found, net, parents)
@@ -138,7 +138,7 @@ def test_of_a_model_and_a_larger_one_that_holds_it_the_larger_is_meant_where_bot
     assert chosen.model is whole
 
 
-def test_several_that_one_optimizer_steps_are_refused_with_the_line_to_write(parents: ModuleParents) -> None:
+def test_several_models_of_one_optimizer_are_refused_with_the_line_to_write(parents: ModuleParents) -> None:
     one, other, found = Net(), Net(), choice("fc")
     call(found, one, parents, "train.py:1")
     call(found, other, parents, "train.py:2")
@@ -153,7 +153,7 @@ def test_several_that_one_optimizer_steps_are_refused_with_the_line_to_write(par
     assert hint == "select one, such as `models: {model: {class: Net, instance: 1}}`"
 
 
-def test_without_a_step_the_only_candidate_is_meant_and_of_several_none(parents: ModuleParents) -> None:
+def test_without_a_step_the_only_candidate_is_the_model_and_several_are_refused(parents: ModuleParents) -> None:
     found = choice("fc")
     call(found, Critic(), parents)
     assert found.at_end() is found.candidates[0]
@@ -167,7 +167,7 @@ def test_without_a_step_the_only_candidate_is_meant_and_of_several_none(parents:
     assert refused(caught)[2] == "select one, such as `models: {model: Critic}`"
 
 
-def test_more_candidates_than_are_looked_at_are_counted(parents: ModuleParents) -> None:
+def test_more_candidates_than_the_limit_are_counted(parents: ModuleParents) -> None:
     found = choice("fc")
     nets = [Net() for _ in range(MOST_CANDIDATES + 2)]
     for net in nets:
@@ -219,7 +219,7 @@ def test_several_models_are_found_together_once_one_is_called(parents: ModulePar
     assert chosen is candidate
 
 
-def test_of_several_models_each_is_the_instance_that_is_stepped(parents: ModuleParents) -> None:
+def test_the_stepped_instance_of_each_of_several_models_is_captured(parents: ModuleParents) -> None:
     generator, critic = Generator(), Critic()
     average = copy.deepcopy(generator)
     found = several(g="Generator", c="Critic")
@@ -244,7 +244,7 @@ def test_classes_that_were_never_called_are_named(parents: ModuleParents) -> Non
     assert found.at_end() is None
 
 
-def test_a_spec_without_models_waits_for_whatever_fits() -> None:
+def test_a_spec_without_models_waits_for_any_model_that_fits() -> None:
     assert isinstance(choice("fc").rule, FittingModule)
     assert isinstance(choice("fc", models={"m": "Net"}).rule, ModulesByClass)
     assert ModulesByClass({}).patient

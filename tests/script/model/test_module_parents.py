@@ -16,7 +16,7 @@ def parents() -> Iterator[ModuleParents]:
     found.stop()
 
 
-def test_the_line_of_a_module_goes_up_to_the_top(parents: ModuleParents) -> None:
+def test_the_parents_of_a_module_are_listed_up_to_the_root(parents: ModuleParents) -> None:
     leaf = nn.Linear(1, 1)
     middle = nn.ModuleList([leaf])
     top = nn.ModuleDict({"a": middle})
@@ -24,7 +24,7 @@ def test_the_line_of_a_module_goes_up_to_the_top(parents: ModuleParents) -> None
     assert parents.line(top) == [top]
 
 
-def test_a_module_that_was_taken_out_has_no_parent(parents: ModuleParents) -> None:
+def test_a_removed_module_has_no_parent(parents: ModuleParents) -> None:
     holder, leaf = nn.Module(), nn.Linear(1, 1)
     holder.part = leaf
     del holder.part

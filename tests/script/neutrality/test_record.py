@@ -51,13 +51,13 @@ def test_the_topmost_modules_are_compared_though_the_program_let_go_of_them(tmp_
     assert model["hooks"] == 0
 
 
-def test_torch_is_left_as_it_was(tmp_path: Path) -> None:
+def test_torch_is_not_changed(tmp_path: Path) -> None:
     before = torch.autograd.backward
     events(tmp_path / "a", 0)
     assert torch.autograd.backward is before
 
 
-def test_a_program_that_replaces_backward_itself_keeps_its_own(tmp_path: Path) -> None:
+def test_a_program_that_replaces_backward_keeps_its_replacement(tmp_path: Path) -> None:
     record = NeutralityRecord(tmp_path / "record.jsonl")
     before = torch.autograd.backward
 

@@ -51,7 +51,7 @@ def test_all_steps_arrive_in_order_several_at_once_and_the_tags_last() -> None:
     assert tracker.tags == {"probes.ledger_head": "f00"}
 
 
-def test_a_tracker_that_hangs_costs_no_step_and_at_the_end_no_more_than_was_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tracker_that_hangs_delays_no_step_and_the_end_by_the_allowed_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(background, "MOST_WAITING", 8)
     forever = Event()
 

@@ -28,7 +28,7 @@ def test_readings_of_a_step_are_metrics_of_one_row() -> None:
     }
 
 
-def test_phases_and_ranks_are_rows_and_names_of_their_own() -> None:
+def test_phases_and_ranks_are_separate_rows_and_names() -> None:
     rows = step_metrics([reading({"": 1.0}), reading({"": "nan"}, phase="eval")], rank=3)
     assert [list(row.values) for row in rows] == [["rank-3/size/fc1/output"], ["rank-3/eval/size/fc1/output"]]
     assert math.isnan(rows[1].values["rank-3/eval/size/fc1/output"])

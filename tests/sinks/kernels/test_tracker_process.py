@@ -47,7 +47,7 @@ def session(path: Path, way: str = "", wait: float = 60.0) -> BackgroundSession:
     return BackgroundSession(lambda: process, lambda: {"head": "f00"}, wait, process.give_up)
 
 
-def test_what_a_tracker_gets_arrives_in_another_process_of_a_lower_priority(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_numbers_for_a_tracker_arrive_in_another_process_of_a_lower_priority(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     opened = session(tmp_path / "noted")
     for step in range(600):
         opened.step([reading({"": float("nan")}, global_step=step)])
@@ -64,7 +64,7 @@ def test_what_a_tracker_gets_arrives_in_another_process_of_a_lower_priority(tmp_
     ("way", "said"),
     [("raises", "ValueError: bad name"), ("dies", "ended with exit status 7"), ("missing", "needs the package `x`")],
 )
-def test_what_goes_wrong_there_is_said_here(tmp_path: Path, way: str, said: str) -> None:
+def test_an_error_in_the_child_is_reported_in_the_parent(tmp_path: Path, way: str, said: str) -> None:
     opened = session(tmp_path / "noted", way)
     opened.step([reading({"": 1.0})])
     with pytest.raises(MissingExtra if way == "missing" else OSError, match=said):

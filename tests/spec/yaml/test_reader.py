@@ -17,12 +17,12 @@ def problems(text: str | bytes) -> list[tuple[str, int, int]]:
     return [(problem.code, problem.line, problem.column) for problem in caught.value.problems]
 
 
-def test_data_is_plain() -> None:
+def test_plain_data_is_read_as_data() -> None:
     data = load('a: 1\nb: [x, 2.5, true, "3"]\nc: {d: -7}\n').data
     assert data == {"a": 1, "b": ["x", 2.5, True, "3"], "c": {"d": -7}}
 
 
-def test_keys_and_values_have_places() -> None:
+def test_keys_and_values_have_positions() -> None:
     document = load("a:\n  b: [x, yy]\n")
     key, value = document.at(("a", "b"), key=True), document.at(("a", "b", 1))
     assert key is not None
@@ -100,7 +100,7 @@ def test_nodes_are_counted() -> None:
     assert problems("a: [" + "1," * MAX_NODES + "]")[0][0] == "too-many-nodes"
 
 
-def test_texts_are_of_limited_length() -> None:
+def test_the_length_of_texts_is_limited() -> None:
     assert load("a: " + "x" * MAX_SCALAR)
     assert problems("a: " + "x" * (MAX_SCALAR + 1))[0][0] == "scalar-too-long"
 

@@ -21,7 +21,7 @@ from probes.spec.yaml.scalars import kind_of, plain
         ("FALSE", False),
     ],
 )
-def test_numbers_and_booleans(text: str, value: object) -> None:
+def test_numbers_and_booleans_are_read_as_such(text: str, value: object) -> None:
     found = plain(text)
     assert found == value
     assert type(found) is type(value)
@@ -30,7 +30,7 @@ def test_numbers_and_booleans(text: str, value: object) -> None:
 @pytest.mark.parametrize(
     "text", ["yes", "1:30", "1_000", "1.2.3", "v1", "-", ".", "1e", "e5", "tRuE", "0.1.weight", "²", "fc1", "--1", "5..10"]
 )
-def test_every_other_scalar_is_a_text(text: str) -> None:
+def test_every_scalar_of_another_form_is_a_text(text: str) -> None:
     assert plain(text) == text
 
 
@@ -40,7 +40,7 @@ def test_ambiguous_numbers_are_refused(text: str) -> None:
         plain(text)
 
 
-def test_octal_is_offered_only_where_it_is_one() -> None:
+def test_octal_is_offered_only_for_octal_numbers() -> None:
     with pytest.raises(ValueError, match="8 if octal is meant"):
         plain("010")
     with pytest.raises(ValueError, match=r"write 9$"):

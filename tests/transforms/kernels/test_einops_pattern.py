@@ -16,7 +16,7 @@ def test_a_pattern_has_items_of_names() -> None:
 
 
 @given(st.permutations(["a", "b", "c"]), st.integers(0, 2), st.integers(1, 3))
-def test_what_is_read_is_what_einops_reads(order: list[str], start: int, width: int) -> None:
+def test_a_pattern_is_read_as_einops_reads_it(order: list[str], start: int, width: int) -> None:
     words = [*order[:start], "(" + " ".join(order[start : start + width]) + ")", *order[start + width :]]
     pattern = f"a b c -> {' '.join(words)}"
     sizes = {"a": 2, "b": 3, "c": 5}

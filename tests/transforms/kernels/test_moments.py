@@ -18,7 +18,7 @@ def test_two_runs_join_to_the_moments_of_both() -> None:
     assert abs(parts.std() - whole.std()) <= after(4 * 6, U64) * 1e6
 
 
-def test_nothing_joins_to_nothing() -> None:
+def test_empty_parts_join_to_an_empty_whole() -> None:
     assert joined([]) == Moments() == Moments().joined(Moments())
     assert math.isnan(Moments().std())
 

@@ -38,7 +38,7 @@ def test_both_formulations_agree_with_torch_in_float64(shape: tuple[int, int]) -
         assert within(columns.sum(square), squares, share * squares)
 
 
-def test_columns_of_different_ranges_are_scaled_apart() -> None:
+def test_columns_of_different_ranges_are_scaled_separately() -> None:
     rows = torch.tensor([[3e300, 3e-300, 3.0, 5e-324], [4e300, 4e-300, 4.0, 0.0]], dtype=torch.float64)
     expected = torch.tensor([5e300, 5e-300, 5.0, 5e-324], dtype=torch.float64)
     bound = after(8, U64) * expected  # two elements rounded from decimals, two squares, a sum, a root, a scale, and the expected one
