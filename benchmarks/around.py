@@ -94,7 +94,7 @@ def _trainings(folder: Path) -> Iterator[Row]:
 
 
 def _given(folder: Path) -> Iterator[Row]:
-    """An own function beside the built-in one, and an edit by a given number beside one by a constant."""
+    """An own function next to the built-in one, and an edit by a given number next to one by a constant."""
     x = torch.randn(8, 128)
     edit = {"hook": "forward", "when": {"phases": ["train", "eval"]}}
     kinds: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {

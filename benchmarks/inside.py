@@ -1,4 +1,4 @@
-"""What comparisons, conditions on other numbers and accumulations over samples cost, beside the norm of the same values."""
+"""What comparisons, conditions on other numbers and accumulations over samples cost, next to the norm of the same values."""
 
 from __future__ import annotations
 

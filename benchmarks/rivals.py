@@ -185,7 +185,7 @@ def rows(folder: Path) -> Iterator[Row]:
 
 
 def installed(folder: Path, x: Tensor) -> Iterator[Row]:
-    """Packages, where they are installed; see README.md beside this file."""
+    """Packages, where they are installed; see README.md next to this file."""
     for name, work in {"nnsight": nnsight, "torchlens": torchlens, "msprobe": msprobe}.items():
         with suppress(PackageNotFoundError, ImportError), ExitStack() as exits:
             label = f"4 KiB: {PACKAGES[name]} {version(PACKAGES[name])}{SUFFIXES[name]}"

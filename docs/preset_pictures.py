@@ -16,7 +16,7 @@ from probes.report.document import report
 from tests.report.chromium import chromium, load
 
 sys.path.insert(0, str(Path(__file__).parent))
-import presets  # the script beside this one
+import presets  # the script next to this one
 
 FOLDER = Path(__file__).absolute().with_name("presets")
 PARTS = {

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-import readme  # the script beside this one
+import readme  # the script next to this one
 
 PAGE = Path(__file__).with_name("sinks.md")
 

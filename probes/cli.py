@@ -129,13 +129,13 @@ class Verbs(click.Group):
             click.echo("interrupted", err=True)
             ctx.exit(INTERRUPTED)
         except BrokenPipeError as error:
-            ctx.exit(BROKEN_PIPE if _reader_has_gone() else answer(error, debug=bool(ctx.meta.get(DEBUG))))
+            ctx.exit(BROKEN_PIPE if _stdout_is_closed() else answer(error, debug=bool(ctx.meta.get(DEBUG))))
         except Exception as error:  # the single place where any error becomes an exit code
             ctx.exit(answer(error, debug=bool(ctx.meta.get(DEBUG))))
 
 
-def _reader_has_gone() -> bool:
-    """Whether the reader of stdout is gone, as after `| head`; the interpreter then discards the rest of the output."""
+def _stdout_is_closed() -> bool:
+    """Whether the reader of stdout has ended, as after `| head`; the interpreter then discards the rest of the output."""
     asked = select.poll()
     asked.register(sys.stdout.fileno(), 0)
     gone = any(event & select.POLLERR for _, event in asked.poll(0))

@@ -57,7 +57,7 @@ class Transform(Component):
         """Predict the signature of the result.
 
         Args:
-            signature: what is known of the input; any part may be unknown.
+            signature: what is known about the input; any part may be unknown.
 
         Raises:
             SignatureError: the transform cannot take such a value, whatever the unknown parts turn out to be.
@@ -114,7 +114,7 @@ class Accumulation(Transform):
         """A result of the transform once its step is committed, before it is merged; the result itself if samples do not matter.
 
         Raises:
-            ValueError: what is known of the samples does not fit the result.
+            ValueError: what is known about the samples does not fit the result.
         """
         return result
 
@@ -195,7 +195,7 @@ class SinkContext:
         files: where to write each file that `Sink.files` declares, in that order. They lie in the run directory, and the name
             has the rank in it on other ranks than 0. A sink writes no other file there.
         name: the name of the spec.
-        tags: what is known of the run at its start, to be kept beside its metrics: `probes.run_id`, `probes.spec`, `probes.directory`.
+        tags: what is known about the run at its start, to be kept with its metrics: `probes.run_id`, `probes.spec`, `probes.directory`.
         closing: gives what is known when the session is closed: `probes.ledger_head`, for `probes verify --anchor`, and
             `probes.captures_roots`.
         directory: the run directory, absolute; at the end of the run it has manifest, spec, ledger and sealed files. None in memory.

@@ -132,7 +132,7 @@ def blocks(sizes: Iterable[int]) -> list[int]:
         sizes: bytes of each capture, in clock order.
 
     Returns:
-        For each block the index behind its last capture; empty for no captures.
+        For each block the index after its last capture; empty for no captures.
     """
     ends: list[int] = []
     filled = count = start = 0

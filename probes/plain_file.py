@@ -56,7 +56,7 @@ def most_unpacked(stored: int, ratio: int) -> float:
 
 
 def refuse_holes(path: Path, count: int) -> None:
-    """Refuse a file that is almost nothing but holes, before anybody reads or hashes it.
+    """Refuse a file that consists almost only of holes, before anybody reads or hashes it.
 
     Args:
         path: the file.
@@ -70,7 +70,7 @@ def refuse_holes(path: Path, count: int) -> None:
     if count <= most_unpacked(stored, HOLES_RATIO) or not hasattr(os, "SEEK_HOLE"):
         return
     with path.open("rb", buffering=0) as file:
-        if file.seek(0, os.SEEK_HOLE) < count:  # else the file system knows of no holes, and `st_blocks` says nothing
+        if file.seek(0, os.SEEK_HOLE) < count:  # else the file system reports no holes, and `st_blocks` means nothing
             message = f'"{path}" states {count} bytes, and the disk holds {stored} of them; the rest are holes'
             raise FileRefused("shape-bomb", f"{message}; {UNPACK_ALL}=1 in the environment reads it, if you trust who made it")
 

@@ -132,7 +132,7 @@ class Signature:
             SignatureError: the axes have no names, or none of this name or number.
         """
         if self.ndim == 0:
-            raise SignatureError(f"axis {dim!r} is asked for, but the value has no axes")
+            raise SignatureError(f"axis {dim!r} is requested, but the value has no axes")
         if isinstance(dim, int):
             if self.ndim is not None and not -self.ndim <= dim < self.ndim:
                 raise SignatureError(f"axis {dim} is out of range for a value with {self.ndim} axes")

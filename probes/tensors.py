@@ -50,7 +50,7 @@ def children(value: object) -> list[tuple[str, Any]] | None:
     """The keyed members of a container, or None if `value` is not one.
 
     A mapping (a ModelOutput too) has its keys, a dataclass, a namedtuple and a SimpleNamespace their field names, a sequence indices,
-    and a class that is registered with torch's pytree what its rule says. A field that was never set is no member.
+    and a class that is registered with torch's pytree what its rule says. A field that was never set is not a member.
     """
     if isinstance(value, Mapping):
         return [(name, value[key]) for name, key in key_names(value).items()]
@@ -73,7 +73,7 @@ NO_SHARE = "its container cannot be rebuilt, so only the total of all consumers 
 
 
 def key_names(mapping: Mapping[Any, Any]) -> dict[str, Any]:
-    """The names of a mapping's keys in value paths, each with its key; `0` beside `"0"` is named `0 (int)`."""
+    """The names of a mapping's keys in value paths, each with its key; `0` next to `"0"` is named `0 (int)`."""
     texts = {key for key in mapping if isinstance(key, str)}
     return {(key if isinstance(key, str) else f"{key} ({type(key).__name__})" if str(key) in texts else str(key)): key for key in mapping}
 
@@ -202,7 +202,7 @@ def describe(value: object) -> str:
         return f"{name}, an opaque cache object (the keys and values in it are the outputs of the attention's projections: probe those)"
     kept = [key for key, member in (getattr(value, "__dict__", None) or {}).items() if isinstance(member, Tensor)]
     hint = f"; its attributes with tensors are {', '.join(f'`{key}`' for key in kept[:6])}: name one in the value path" if kept else ""
-    return f"{name}, an opaque object whose inside is not looked at{hint}"
+    return f"{name}, an opaque object whose content is not read{hint}"
 
 
 def unwrapped(tensor: Tensor) -> Tensor:

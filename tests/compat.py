@@ -180,7 +180,7 @@ def declared() -> dict[str, str]:
 
 
 def main() -> None:
-    """Try the rows that are asked for, and write the page."""
+    """Try the rows that are requested, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--uv", default=shutil.which("uv") or "uv", help="the command of uv")
     parser.add_argument("--only", action="append", choices=names(), help="a row; may be given several times")

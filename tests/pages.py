@@ -1,4 +1,4 @@
-"""The pages of the documentation, and the scripts beside them."""
+"""The pages of the documentation, and the scripts next to them."""
 
 from __future__ import annotations
 

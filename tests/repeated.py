@@ -1,4 +1,4 @@
-"""`python -m tests.repeated`: the tests of `make test` again and again, each time in another order, beside other work."""
+"""`python -m tests.repeated`: the tests of `make test` again and again, each time in another order, next to other work."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def main() -> int:
         print(f"{index + 1:3}  --randomly-seed={order}  {said.strip().splitlines()[-1]}  ({seconds:.0f} s)", flush=True)
         for line in FAILED.findall(said):
             print(f"     {line}", flush=True)
-    print(f"{asked.times - failed} of {asked.times} passed, beside {asked.load} busy processes")
+    print(f"{asked.times - failed} of {asked.times} passed, next to {asked.load} busy processes")
     return int(failed > 0)
 
 

@@ -124,7 +124,7 @@ def test_check_accepts_an_allowed_plugin(spec: Path) -> None:
 
 
 @pytest.mark.usefixtures("example")
-def test_the_list_imports_only_what_is_allowed() -> None:
+def test_the_list_imports_only_allowed_plugins() -> None:
     assert "acme.above  transform  acme-probes   0.1.0    not allowed" in said("plugins").stdout
     assert "acme_probes" not in sys.modules
     (found,) = json.loads(said("plugins", "--json", "--allow-plugin", KIND).stdout)
@@ -238,7 +238,7 @@ def test_the_tests_of_the_example_pass() -> None:
 
 
 @pytest.mark.usefixtures("example")
-def test_a_replay_imports_what_its_run_was_allowed_to_and_nothing_that_has_changed_since(tmp_path: Path, spec: Path) -> None:
+def test_a_replay_imports_plugins_that_its_run_was_allowed_to_import_if_they_are_unchanged(tmp_path: Path, spec: Path) -> None:
     manifest = _recorded(tmp_path)
     assert command(manifest, spec, tmp_path / "again", tmp_path)[4:8] == ["--out", str(tmp_path / "again"), "--allow-plugin", KIND]
     assert not [change for change in changes(manifest, tmp_path) if "plug-in" in change.what]

@@ -84,7 +84,7 @@ def test_dead_units_finds_a_functional_relu_by_the_layer_before_it(net: Net, tmp
     assert (largest[:, 2] <= 0).all()
 
 
-def test_dead_units_says_where_there_is_no_relu(tmp_path: Path) -> None:
+def test_dead_units_reports_a_model_without_relu(tmp_path: Path) -> None:
     with pytest.raises(PlanError, match="ReLU"):
         probes.attach(nn.Linear(2, 2), "preset:dead-units", out=tmp_path / "run")
 
@@ -164,7 +164,7 @@ def test_attention_entropy_holds_one_number_for_each_head(net: Net, tmp_path: Pa
     assert (entropy <= math.log(16) * (1 + after(16 + means + 2))).all(), "a softmax adds up to 1 but for 16 roundings"
 
 
-def test_gradient_noise_scale_holds_what_the_estimate_needs(net: Net, tmp_path: Path) -> None:
+def test_gradient_noise_scale_holds_the_numbers_of_the_estimate(net: Net, tmp_path: Path) -> None:
     """The estimate for one step of 4 passes, from the file and from gradients by hand."""
     images = [torch.randn(2, 1, 9, 9) for _ in range(4)]
     parts, summed = [], [torch.zeros_like(parameter, dtype=torch.float64) for parameter in net.parameters()]

@@ -96,7 +96,7 @@ def transformer_series() -> list[str]:
 
 
 @pytest.mark.parametrize("width", [60, 80, 100, 120, 200])
-def test_names_of_a_transformer_can_be_told_apart_at_every_width(width: int) -> None:
+def test_names_of_a_transformer_stay_distinct_at_every_width(width: int) -> None:
     names = transformer_series()
     header = ("series", "captures", "last", "min", "max", "nan", "inf", "mean of each capture")
     rows = [(name, "16", "0.0001646", "0.0001646", "0.005656", "0", "0", "▁" * 16) for name in names]

@@ -23,7 +23,7 @@ def lasting(text: str) -> str:
     return re.sub(r"0x\w+", "#", re.sub(r" +", " ", text))
 
 
-def test_every_block_of_the_readme_runs_and_says_what_it_says_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_block_of_the_readme_runs_and_prints_the_text_of_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     readme = script("readme")
     monkeypatch.setenv("WARM_PYTHON", str(programs.commands() / "python"))
     readme.BIN = os.pathsep.join([str(programs.commands()), readme.BIN])

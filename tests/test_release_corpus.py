@@ -98,7 +98,7 @@ def clock_of(capture: Any) -> list[int]:
 
 
 def content_of(series: Any, index: int, capture: Any) -> tuple[list[int], str]:
-    """Shape and SHA-256 of a capture. Where numpy has no such dtype, the bits of all captures or of the capture's step are asked for."""
+    """Shape and SHA-256 of a capture. Where numpy has no such dtype, the bits of all captures or of the capture's step are requested."""
     value = capture.value
     if str(value.dtype) != series.dtype:
         shapes = {one.value.shape for one in series}

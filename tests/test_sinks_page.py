@@ -12,7 +12,7 @@ from tests.test_readme import lasting
 from tests.warm import programs
 
 
-def test_every_block_of_the_page_runs_and_says_what_it_says_there(tmp_path: Path) -> None:
+def test_every_block_of_the_page_runs_and_prints_the_text_of_the_page(tmp_path: Path) -> None:
     sinks = script("sinks")
     sinks.readme.BIN = os.pathsep.join([str(programs.commands()), sinks.readme.BIN])
     assert lasting(sinks.page(tmp_path)) == lasting(sinks.PAGE.read_text(encoding="utf-8")), "run: make docs"

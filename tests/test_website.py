@@ -64,7 +64,7 @@ def test_each_link_of_a_page_leads_to_a_page_or_a_file_and_to_a_heading_of_it() 
     assert not lost
 
 
-def test_the_api_pages_name_every_public_name_and_nothing_that_is_not_there() -> None:
+def test_the_api_pages_name_exactly_the_public_names() -> None:
     import probes
     import probes.testing
 

@@ -33,7 +33,7 @@ TRUNCATED = "truncated file"  # HDF5's message: h5py raises OSError for this and
 def open_file(path: Path) -> Hdf5File:
     """Open a capture file, trusting nothing in it.
 
-    No plug-in of the HDF5 library is ever loaded, and nothing but `path` is opened. Others may have it open as well.
+    No plug-in of the HDF5 library is ever loaded, and no file except `path` is opened. Others may have it open as well.
 
     Args:
         path: a regular file, or a link to one: in a run directory, `Directory` refuses links.

@@ -72,7 +72,7 @@ class StoredBytes:
         """Count the bytes that a dataset in chunks unpacks to; `store` follows.
 
         Raises:
-            FileRefused: they are too many for the file, or for a column beside the values.
+            FileRefused: they are too many for the file, or for a column next to the values.
         """
         if address in self._counted:
             return
@@ -90,7 +90,7 @@ class StoredArray(Protocol):
     Attributes:
         shape: its sizes.
         dtype: little-endian numpy dtype of the exact bits.
-        extent: first byte in the file, and the byte behind the last, where it is stored in one piece; else nothing.
+        extent: first byte in the file, and the byte after the last, where it is stored in one piece; else nothing.
     """
 
     shape: tuple[int, ...]

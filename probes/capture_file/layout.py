@@ -35,8 +35,8 @@ class PlacedSeries:
     Attributes:
         series: the series.
         group: path of its group; no object stays open, as thousands of them make the HDF5 library slow.
-        offset: where the payloads start, one capture behind the other; None if they are in chunks, or have no bytes.
-        block_ends: for each digest block the index behind its last capture.
+        offset: where the payloads start, one capture after another; None if they are in chunks, or have no bytes.
+        block_ends: for each digest block the index after its last capture.
         block_offset: offset of the block digests.
     """
 
@@ -77,7 +77,7 @@ class Layout:
     def attributes(self, owner: Any, values: dict[str, Any]) -> None:
         """Make attributes, and one that digests them.
 
-        Values that are no string, number or list of one are written as canonical JSON; values that are too large, as a string dataset.
+        A value that is not a string, a number or a list of these is written as canonical JSON; a too large value, as a string dataset.
         """
         stored = {name: _stored(value) for name, value in values.items() if name != DESCRIBED}
         for name in [name for name, value in stored.items() if hdf5_write.attribute_bytes(value) > hdf5_write.LARGEST_ATTRIBUTE]:

@@ -51,7 +51,7 @@ class SealedFile:
     Attributes:
         path: where it is.
         root: its root group.
-        sealed: that it is no journal.
+        sealed: that it is not a journal.
     """
 
     sealed = True

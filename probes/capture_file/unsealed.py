@@ -120,12 +120,12 @@ class UnsealedPart:
         try:
             file = self._sealed()
         except (FileRefused, KeyError, OSError) as error:
-            raise self._bytes._gone() from error
+            raise self._bytes._was_removed() from error
         places: list[NDArray[Any]] = []
         for clock in self.clocks[first:last]:
             (found,) = np.nonzero(file.clocks == clock)
             if len(found) != 1:
-                raise self._bytes._gone()
+                raise self._bytes._was_removed()
             places.append(file.elements(int(found[0]), int(found[0]) + 1))
         return np.concatenate([np.empty(0, self._kind), *places])
 
@@ -157,17 +157,17 @@ class _Bytes:
         with suppress(OSError):
             if os.path.samestat(path.stat(), os.fstat(self._descriptor)) and self._is_same():
                 return
-        raise self._gone()
+        raise self._was_removed()
 
     def read(self, offset: int, length: int) -> bytes:
         """Some bytes that certainly belong to this journal."""
         data = os.pread(self._descriptor, length, offset)
         if len(data) != length or not self._is_same():
-            raise self._gone()
+            raise self._was_removed()
         return data
 
     def _is_same(self) -> bool:
         return os.pread(self._descriptor, HEADER_BYTES, 0) == self._head
 
-    def _gone(self) -> SealedMeanwhile:
+    def _was_removed(self) -> SealedMeanwhile:
         return SealedMeanwhile(f'"{self._path}" was sealed or removed while it was read; open the run again')

@@ -108,7 +108,7 @@ def _misplaced(target: Program, spec: str) -> list[str]:
     takes = not sign and not next(option.is_flag for option in run.params if isinstance(option, click.Option) and name in option.opts)
     moved, rest = target.arguments[at : at + 1 + takes], (*target.arguments[:at], *target.arguments[at + 1 + takes :])
     line = shlex.join(["probes", "run", *moved, spec, target.name, *rest])
-    return [f"`{name}` is behind the script, so `{target.name}` gets it; options of `probes run` come before the spec: {line}"]
+    return [f"`{name}` is after the script, so `{target.name}` gets it; options of `probes run` come before the spec: {line}"]
 
 
 def _pair(option: str, text: str) -> tuple[str, str]:

@@ -53,7 +53,7 @@ class MemoryMeter:
 
     Args:
         counters: the allocator; its peak counter is reset.
-        device: the device that is asked for.
+        device: the device that is requested.
     """
 
     def __init__(self, counters: Counters, device: torch.device) -> None:

@@ -32,7 +32,7 @@ Function = Callable[..., Any]
 def function_name(function: Any) -> str:
     """The name of a torch function in specs: `softmax` for `torch.softmax`, `x.softmax` and `F.softmax`; `add` for `x + y`.
 
-    Empty for what is no operation, such as reading `x.shape`.
+    Empty for what is not an operation, such as reading `x.shape`.
     """
     name: str = getattr(function, "__name__", "")
     if name.startswith("__") and name.endswith("__"):

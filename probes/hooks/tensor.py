@@ -140,7 +140,7 @@ class TensorTap(Tap):
     def notice(self, tensor: Tensor | None) -> None:
         """Report if the parameter is another object than before; a buffer may be."""
         if self.root == "grad" and self.known is not None and self.known != id(tensor):
-            self.account.drift = f"parameter `{self.name}` " + ("is gone" if tensor is None else "was replaced by another parameter")
+            self.account.drift = f"parameter `{self.name}` " + ("was deleted" if tensor is None else "was replaced by another parameter")
         # Not a weak reference: `torch.utils.swap_tensors`, which `Module.to` may use, refuses a tensor that has one.
         self.known = None if tensor is None else id(tensor)
 

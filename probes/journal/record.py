@@ -51,7 +51,7 @@ class EntryFlag(IntFlag):
 
 
 class RecordHeader(NamedTuple):
-    """The fields of a record's header but for its check.
+    """The fields of a record's header except its check.
 
     Attributes:
         kind: one of `RecordKind`.

@@ -27,7 +27,7 @@ class JournalBytes:
 
     Attributes:
         path: the file.
-        size: its bytes when it was opened; nothing behind them is read.
+        size: its bytes when it was opened; nothing after them is read.
     """
 
     def __init__(self, path: Path, descriptor: int) -> None:
@@ -99,7 +99,7 @@ class Record(NamedTuple):
         check: its check, which the next one is seeded with.
         body: where its body starts in the file.
         checked: the checked part of the body.
-        proof: what is known of the rest of it.
+        proof: what is known about the rest of it.
     """
 
     header: RecordHeader
@@ -115,7 +115,7 @@ class Record(NamedTuple):
 
 
 class RecordReader:
-    """The records of a journal behind its HEAD that chain, to be iterated over once; again for those that were appended since.
+    """The records of a journal after its HEAD that chain, to be iterated over once; again for those that were appended since.
 
     A record chains by its header and its tables. One whose payloads are damaged is given out as such, unless it is the last.
 

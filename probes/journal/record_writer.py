@@ -58,7 +58,7 @@ class RecordLog:
     def append(
         self, kind: RecordKind, checked: Sequence[Buffer], rest: Sequence[Buffer] = (), flags: int = 0, taken: WriteBuffer | None = None
     ) -> int:
-        """Write one record behind the last.
+        """Write one record after the last.
 
         Args:
             kind: what it is.

@@ -59,7 +59,7 @@ class Binding:
         exact: whether the spec names the target itself, rather than a glob that matches it.
         root: the root of the value path.
         keys: the keys after it.
-        stored: what is known of a capture after the transforms.
+        stored: what is known about a capture after the transforms.
         op: the operation of the module whose value it is; empty for a value of the module itself.
         source: the tensor that an edit's `from` names, on the host.
         source_blake3: BLAKE3 of its bytes.

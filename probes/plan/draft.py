@@ -115,7 +115,7 @@ class MatchedValue:
         keys: the keys after it.
         exact: whether the spec names it itself, rather than a glob that matches it.
         op: the operation of the module whose value it is; empty for a value of the module itself.
-        seen: what is known of the value.
+        seen: what is known about the value.
     """
 
     path: str

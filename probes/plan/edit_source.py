@@ -56,7 +56,7 @@ def given_names(edit: Edit | None) -> tuple[str, ...]:
 
 
 def given_of(draft: ProbeDraft) -> dict[str, Tensor]:
-    """The tensors that the program gives to an edit, but for that of `from`."""
+    """The tensors that the program gives to an edit, except that of `from`."""
     names = draft.probe.edit.given_names() if draft.probe.edit is not None else ()
     found = {name: _given(draft, name, ("edit",))[0] for name in dict.fromkeys(names)}
     return {name: tensor for name, tensor in found.items() if tensor is not None}

@@ -77,7 +77,7 @@ def _instead(draft: ProbeDraft, path: str, known: Tensors) -> str:
     original = join(holder, f"parametrizations.{name}.original")
     for behind in (original, f"{original}0"):
         if behind in known:
-            return f"it is parametrized: `{behind}` is the parameter behind it"
+            return f"it is parametrized: `{behind}` is the parameter that it is computed from"
     if path in draft.tree.nodes:
         return f"it is a module: `modules: [{path}]`, or `{path}:output` for the gradient of its output"
     return nearest(path, known)

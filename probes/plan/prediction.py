@@ -24,7 +24,7 @@ class Predicted:
 
     Attributes:
         binding: the binding.
-        leaf: the leaf, such as `output.0`; the binding's value if nothing is known of it.
+        leaf: the leaf, such as `output.0`; the binding's value if nothing is known about it.
         stored: what one capture is.
         calls: captures for each call of the model; None if that is not known.
         problem: why nothing would be stored; empty if nothing is wrong.

@@ -157,7 +157,7 @@ class Tree:
 
 
 def wrapped(module: Module) -> tuple[str, Module] | None:
-    """The attribute and the module inside a wrapper, or None if `module` is no wrapper."""
+    """The attribute and the module inside a wrapper, or None if `module` is not a wrapper."""
     for name, classes in WRAPPERS.items():
         if name not in module._modules:  # `in` instead of `get`, which the table of a ScriptModule does not have
             continue

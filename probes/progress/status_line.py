@@ -20,7 +20,7 @@ class StatusLine:
 
     Args:
         stream: where the line is shown.
-        others: streams of the same terminal; those that are no terminal are left as they are.
+        others: streams of the same terminal; those that are not a terminal are left as they are.
     """
 
     def __init__(self, stream: TextIO, others: Sequence[TextIO] = ()) -> None:

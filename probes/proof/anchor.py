@@ -22,7 +22,7 @@ class AnchorCheck(NamedTuple):
     Attributes:
         findings: what is wrong or worth knowing.
         lines: how many lines of each ledger the anchors cover.
-        whole: whether every anchor was found and every line is covered, but for lines that were added later.
+        whole: whether every anchor was found and every line is covered, except lines that were added later.
     """
 
     findings: tuple[Finding, ...]

@@ -97,7 +97,7 @@ class Verdict:
         files: what was verified.
         head: head of the ledger; empty for a file alone, and for several runs.
         anchored: whether anchors were given, found, and cover everything but what was added later.
-        alone: whether it is one file without a ledger beside it, so that nothing but its own digests was compared.
+        alone: whether it is one file without a ledger next to it, so that nothing but its own digests was compared.
         runs: how many runs were verified.
         signed_by: who signed the anchors, if that was checked.
         weights: digest of the weights at the first start of the run, the same in every layout; empty if it is not known.

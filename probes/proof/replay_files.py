@@ -32,7 +32,7 @@ def spec_folder(manifest: Manifest, directory: Path) -> Path:
 def lay_files(run: Path, manifest: Manifest, directory: Path, room: Path) -> Path:
     """Recreate the relative paths of the spec below a temporary folder, and return the folder for the spec.
 
-    Code is copied, with the recorded digest: from where it was, or from the sources that are kept beside the run. All else is linked.
+    Code is copied, with the recorded digest: from where it was, or from the sources that are kept next to the run. All else is linked.
 
     Args:
         run: the recorded run.

@@ -66,7 +66,7 @@ class ReplayPlan(NamedTuple):
         imported: SHA-256 of the files of modules that were imported while the recorded run went on, by name.
         modules: files below the directory that the script imports, and that the recorded run did; with what is not as it was recorded.
         in_place: names in the directory that Python imports instead of its own modules.
-        files: what the spec reads beside code: tensors of edits, and runs to compare with.
+        files: what the spec reads besides code: tensors of edits, and runs to compare with.
     """
 
     manifest: Manifest

@@ -119,7 +119,7 @@ class RunCheck:
                 Finding(*breach) for breach in breaches(self._ledgers) if breach.file in {name, *(holding or self._all_names())}
             ]
             if not holding:
-                self._find("file-unlisted", name, "no line of the ledger beside it lists it")
+                self._find("file-unlisted", name, "no line of the ledger next to it lists it")
             elif name not in {entry.file for entry in current(self._entries, self._worlds).values()}:
                 self._find("superseded", name, "a later attempt replaces it")
         return [name]
@@ -152,7 +152,7 @@ class RunCheck:
             for name in sorted(there - listed):
                 self._find("file-unlisted", name, "no line of the ledger lists it")
         for path in sorted(self._directory.glob("epoch-*.journal")):
-            self._find("unsealed", path.name, "its epoch is not sealed; `probes recover` seals the epochs of a run that died")
+            self._find("unsealed", path.name, "its epoch is not sealed; `probes recover` seals the epochs of a killed run")
         return sorted(there)
 
     def _attempts(self) -> None:
@@ -289,7 +289,7 @@ class _File(NamedTuple):
 
 
 def _holes(path: Path, count: int) -> Finding | None:
-    """Whether a file is almost nothing but holes, so that nobody would wait for its end."""
+    """Whether a file consists almost only of holes, so that nobody would wait for its end."""
     try:
         refuse_holes(path, count)
     except FileRefused as refused:

@@ -40,7 +40,7 @@ def verify_untrusted(path: str | Path, *, anchor: str | Sequence[str] | None = N
         sha256: as for `verify`.
 
     Returns:
-        What was found; `crashed` if the child died, or took too long, and the note `unconfined` if the kernel did not do its part.
+        What was found; `crashed` if the child crashed, or took too long, and the note `unconfined` if the kernel did not do its part.
 
     Raises:
         StorageError: there is nothing there.

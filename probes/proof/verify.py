@@ -26,7 +26,7 @@ def verify(path: str | Path, *, anchor: str | Sequence[str] | None = None, sha25
 
     Args:
         path: a run directory, a directory of runs (each of them is verified), one file, or the URL of a run in a store that fsspec
-            reaches, which is downloaded; a file is checked against the ledger beside it, if there is one.
+            reaches, which is downloaded; a file is checked against the ledger next to it, if there is one.
         anchor: the head of the ledger that was printed at the end of the run, or at least its first 32 digits; of a run of several
             ranks the head of the run, or the heads of the ledgers.
         sha256: take the SHA-256 of the files too.

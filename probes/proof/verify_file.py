@@ -54,7 +54,7 @@ class FileVerification:
         manifest_digest: BLAKE3 of its canonical JSON.
         gaps: captures that were due and are missing, with reasons and counts.
         missing: what the counters of the bindings say is missing, in addition.
-        sources: name and SHA-256 of the file beside it that its closing record names; None if absent.
+        sources: name and SHA-256 of the file next to it that its closing record names; None if absent.
         series: what each series is, as its clocks and shapes give it.
         remarks: whether the closing record has anything that a list of the run shows.
         has_weights: whether the closing record states the weights at the end of the epoch, tensor by tensor.

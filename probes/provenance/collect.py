@@ -47,7 +47,7 @@ class CollectedProvenance(NamedTuple):
 
     Attributes:
         manifest: the content of `run.json`.
-        files: further files to save beside it, by name.
+        files: further files to save next to it, by name.
     """
 
     manifest: Manifest
@@ -102,7 +102,7 @@ def collect(
         launch: SHA-256 of the launch file of this start.
 
     Returns:
-        The manifest, and what is to be saved beside it.
+        The manifest, and what is to be saved next to it.
     """
     unknown: dict[str, str] = {}
     hashed = loaded.spec.provenance.weights != "never"

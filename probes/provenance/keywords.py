@@ -127,7 +127,7 @@ def long_words(text: str, characters: str, least: int) -> Iterator[tuple[int, in
 
     Args:
         text: what is searched.
-        characters: ASCII characters beside letters and digits.
+        characters: ASCII characters in addition to letters and digits.
         least: the fewest characters of a run.
     """
     table = bytes(_IN if chr(code) in characters or chr(code).isalnum() or code > 127 else _OUT for code in range(256))

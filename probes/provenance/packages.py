@@ -56,7 +56,7 @@ def _names(place: str, _time: int) -> tuple[str, ...]:
     """The same for a folder in which no name has changed since a time.
 
     Raises:
-        OSError: it is no folder.
+        OSError: it is not a folder.
     """
     names = [one.name for one in Path(place).iterdir()]
     return (place, *sorted(name for name in names if name.endswith((".dist-info", ".egg-info"))))

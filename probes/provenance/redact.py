@@ -151,7 +151,7 @@ def redacted_table(table: Mapping[str, str]) -> dict[str, str]:
 def redacted_source(source: bytes) -> bytes:
     """A source, or a difference of sources, without quoted texts after secret names, and without known kinds of tokens.
 
-    Bytes that are no UTF-8 stay what they are.
+    Bytes that are not UTF-8 do not change.
     """
     hay = _without_values(source.decode("utf-8", "surrogateescape"))
     for pattern, places in _QUOTES:

@@ -18,11 +18,11 @@ from probes.provenance.weights.record import ModuleTree, devices_of
 class Surroundings:
     """The environment of a run, at its first step and at the end of each epoch, compared with its manifest.
 
-    The manifest is written before the first step. A program that calls `attach` early may set more behind it, and autocast is on only
+    The manifest is written before the first step. A program that calls `attach` early may set more after it, and autocast is on only
     within a step.
 
     Args:
-        manifest: of this start, as plain data; if it is empty, nothing is looked at.
+        manifest: of this start, as plain data; if it is empty, nothing is compared.
         trees: the models' module trees by their names in the spec.
 
     Attributes:

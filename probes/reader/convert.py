@@ -55,7 +55,7 @@ def labelled_array(
         stacked: whether the first axis is one of captures.
 
     Returns:
-        (step, *dims), or (first dim or `row`, *dims); the clock is beside the first axis.
+        (step, *dims), or (first dim or `row`, *dims); the clock is along the first axis.
 
     Raises:
         MissingExtra: xarray is not installed.

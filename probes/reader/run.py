@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 def open(path: str | Path) -> RunReader:  # noqa: A001  # it is called probes.open
     """Open a run for reading.
 
-    Needs no torch, writes nothing, and trusts nothing in the files. Files are opened when something of them is asked for.
+    Needs no torch, writes nothing, and trusts nothing in the files. Files are opened when something of them is requested.
 
     Args:
         path: a run directory, a directory of runs (then its newest one is opened, and named on stderr), one file, or the URL of a run

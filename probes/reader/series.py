@@ -215,7 +215,7 @@ class Series:
 
     @property
     def ids(self) -> NDArray[Any]:
-        """(N,) ids of the samples behind `rows`, as the run recorded them.
+        """(N,) ids of the samples of `rows`, as the run recorded them.
 
         Raises:
             SeriesNotFound: the run recorded none.

@@ -46,11 +46,11 @@ def _brief(name: str, series: Sequence[Series]) -> str:
 
 
 class SeriesSet(Sequence[Series]):
-    """The series that a pattern matches, sorted by name. Nothing is read before it is asked for.
+    """The series that a pattern matches, sorted by name. Nothing is read before it is requested.
 
     Args:
         series: the series.
-        about: what is written beside the captures into a file of another tool: the run, and its captures roots.
+        about: what is written in addition to the captures into a file of another tool: the run, and its captures roots.
     """
 
     def __init__(self, series: Sequence[Series], about: Mapping[str, str] | None = None) -> None:

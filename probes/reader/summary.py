@@ -63,7 +63,7 @@ class SeriesSummary:
         total: of all values.
         rows: of each capture.
         means: (captures,) the mean of each; NaN if none is finite.
-        values: the values of every capture, if they were asked for.
+        values: the values of every capture, if they were requested.
     """
 
     total: Moments = field(default_factory=Moments)

@@ -131,7 +131,7 @@ def _some_ranks(run: RunReader, series: Sequence[Series], found: RunContent) -> 
 def _states(state: Mapping[int, str]) -> list[str]:
     """A sentence for each way in which epochs are incomplete."""
     said = {
-        "unsealed": "still open, or the run died: their last steps are in a journal, and `probes recover` seals them",
+        "unsealed": "still open, or the run was killed: their last steps are in a journal, and `probes recover` seals them",
         "incomplete": "not complete: the run stopped before their end",
         "unlisted": "in no ledger, so only their own digests protect them",
     }

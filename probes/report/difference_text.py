@@ -35,8 +35,8 @@ def text(found: Difference) -> str:
 
 def weights_lines(found: Difference) -> Iterator[str]:
     """Yield the tensors that differ at the end of an epoch."""
-    judged = ", which is not judged within a tolerance" if found.tolerances else ""
-    yield f"weights at the end of epoch {found.weights[0].epoch} differ{judged}"
+    exact = ", which is not compared within a tolerance" if found.tolerances else ""
+    yield f"weights at the end of epoch {found.weights[0].epoch} differ{exact}"
     for one in found.weights[:MANY]:
         where = "" if one.rank is None else f", rank {one.rank}"
         yield f"  {f'{one.model}:' if one.model else ''}{one.tensor}{where}: {_short(one.a)} | {_short(one.b)}"

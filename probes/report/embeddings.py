@@ -30,7 +30,7 @@ def embeddings(drawn: Sequence[Series], every: Sequence[Series]) -> tuple[list[d
 
     Args:
         drawn: series that have axes, in the order in which they are shown.
-        every: all series of the run, among which labels are looked for.
+        every: all series of the run, among which it finds labels.
     """
     fitting = [one for one in drawn if _has_samples(one)]
     found = (_projected(one, every) for one in fitting[:MOST_SERIES])

@@ -12,7 +12,7 @@ from probes.errors import UsageError
 
 TEMPORARY = ".tmp"  # suffixes of files that are not complete yet
 KEPT = ".kept"  # suffix of a journal with steps that no file contains
-CONTINUED = "continued in the next segment"  # the reason of every segment but the last of its epoch
+CONTINUED = "continued in the next segment"  # the reason of all segments except the last of its epoch
 
 _TEMPORARY = re.compile(r"(.+)[.]\d+-[0-9a-f]{8}[.]tmp|(epoch-.+[.]h5)[.]tmp")
 _NUMBER = "[0-9]{4,10}"  # all of them are below 2^32

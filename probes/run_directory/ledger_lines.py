@@ -220,7 +220,7 @@ def _behind_the_end(entries: Sequence[LedgerLine]) -> Iterator[Breach]:
     for entry in entries:
         end = ends.get((entry.epoch, entry.rank, entry.attempt), entry)
         if (entry.segment or 0) > (end.segment or 0):
-            yield Breach("ledger-misplaced", entry.file, f'is a segment behind "{end.file}", with which the epoch was complete')
+            yield Breach("ledger-misplaced", entry.file, f'is a segment after "{end.file}", with which the epoch was complete')
 
 
 def require_sound(ledgers: Sequence[LedgerContents], directory: Path) -> None:

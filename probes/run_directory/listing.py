@@ -312,7 +312,7 @@ def run_directories(path: Path, *, inside: bool = False, links: list[Path] | Non
 
     Args:
         path: where to begin.
-        inside: also those in the directory of another run, which are no part of that run.
+        inside: also those in the directory of another run, which are not part of that run.
         links: takes the links to run directories.
 
     Raises:

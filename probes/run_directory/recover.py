@@ -1,4 +1,4 @@
-"""Recovery of a run whose process died: seals its journals, and reports files that do not fit."""
+"""Recovery of a run whose process has ended: seals its journals, and reports files that do not fit."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def recover(directory: Path, *, take_over: bool = False, unproven: str = "keep")
     Args:
         directory: the run directory.
         take_over: continue even if it is not known whether the process still lives that has claimed it.
-        unproven: what becomes of a journal with steps that nothing proves: `keep` it as it is, `include` them because it is known
+        unproven: what happens to a journal with steps that nothing proves: `keep` it as it is, `include` them because it is known
             that the machine did not crash, or `exclude` them and keep the journal under another name.
 
     Raises:
@@ -126,7 +126,7 @@ def seal_leftovers(directory: Path, ours: Callable[[Stem], bool] = lambda stem: 
 
     Args:
         directory: the run directory.
-        ours: which files are looked at; those of one rank, where the others may still be writing.
+        ours: which files to check; those of one rank, where the others may still be writing.
         unproven: see `recover`.
 
     Raises:

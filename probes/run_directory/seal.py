@@ -41,7 +41,7 @@ def seal(journal: Path, run_dir: Path, options: Mapping[str, Any] | None = None,
         journal: the journal; it goes, or becomes the spare one.
         run_dir: the directory of the run, which holds the journal.
         options: `compression` (none, gzip, zstd, blosc2), `spare` (keep the journal's space for a later epoch), `run_id` (of
-            which run the journal has to be), `captures` (how many it has to hold) and `unproven` (what becomes of steps that nothing
+            which run the journal has to be), `captures` (how many it has to hold) and `unproven` (what happens to steps that nothing
             proves: `exclude`, `include`, or `keep` the journal as it is).
         passed: called with the name of each point that is reached.
 

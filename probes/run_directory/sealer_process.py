@@ -72,7 +72,7 @@ class SealerProcess:
     Attributes:
         directory: the run directory.
         failures: journals that could not be sealed.
-        waited_seconds: how long `submit` had to wait because the child was behind.
+        waited_seconds: how long `submit` had to wait because the child was late.
         at_work: whether a child was let go before it was done; the claim of the directory is then its own.
     """
 
@@ -189,7 +189,7 @@ class SealerProcess:
         for order in self._orders:
             order.sent = False
         try:
-            self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it lives as long as the child
+            self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - it is open as long as the child runs
         except OSError:  # the directory for temporary files is full or gone
             self._errors = None
         try:

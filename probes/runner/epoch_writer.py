@@ -95,7 +95,7 @@ class EpochFiles(Protocol):
         """End the epoch."""
 
     def keep_sources(self, content: bytes) -> dict[str, str]:
-        """Write a zip file of sources beside the open journal; its name and SHA-256."""
+        """Write a zip file of sources next to the open journal; its name and SHA-256."""
 
     def drain(self, timeout: float | None = None) -> None:
         """Wait until every epoch is sealed."""
@@ -215,7 +215,7 @@ class EpochWriter:
         self.recording.drain(seconds if interrupted else None)
         for failure in self.recording.seal_failures:
             journal = self.recording.directory / failure.journal
-            ways = f'it is kept: `probes recover "{self.recording.directory}"`' if journal.exists() else "the journal is gone"
+            ways = f'it is kept: `probes recover "{self.recording.directory}"`' if journal.exists() else "the journal was removed"
             self.failures.add(StorageError(f'"{journal}" could not be sealed: {failure.message}; {ways}'))
 
     def move_to(self, directory: Path) -> None:
@@ -251,7 +251,7 @@ class EpochWriter:
             failure = self.sinks.end_step(keep and not self.failures.stopped)
             if failure is not None:
                 self.failures.add(failure)
-            watch.error = watch.error or self.sinks.judge.stopped
+            watch.error = watch.error or self.sinks.evaluator.stopped
         if self.failures.stopped:
             self.live.rest()
         elif self._limit is not None:
@@ -311,8 +311,8 @@ class EpochWriter:
             found["trigger"] = self.live.watch.end_epoch(ended.epoch)
         if self.live.given.tensors:
             found["given"] = self.live.given.end_epoch()
-        if self.sinks.judge.rules:
-            found["rules"] = [verdict.as_dict() for verdict in self.sinks.judge.verdicts]
+        if self.sinks.evaluator.rules:
+            found["rules"] = [verdict.as_dict() for verdict in self.sinks.evaluator.verdicts]
         if self.plan.loaded.spec.provenance.weights == "epochs":
             found |= weights_now(self.live.trees)
         return found

@@ -181,13 +181,13 @@ class ProgramEvents:
         self.collect_compiled()
         self.engine.hear(self.clock.pass_exhausted, key)
 
-    def pass_gone(self, key: Hashable) -> None:
+    def pass_deleted(self, key: Hashable) -> None:
         """The iterator of a pass was deleted."""
-        self.engine.hear(self.clock.pass_gone, key)
+        self.engine.hear(self.clock.pass_deleted, key)
 
-    def loader_gone(self, loader: Hashable) -> None:
+    def loader_deleted(self, loader: Hashable) -> None:
         """A loader was deleted."""
-        self.engine.hear(self.clock.loader_gone, loader)
+        self.engine.hear(self.clock.loader_deleted, loader)
 
     # Optimizers
 
@@ -220,7 +220,7 @@ class ProgramEvents:
 
     @property
     def _logs_by_itself(self) -> bool:
-        """Whether loss and optimizer settings are logged automatically: the program does not know of the run."""
+        """Whether loss and optimizer settings are logged automatically: the program does not use the run."""
         return self.clock.automatic and bool(self.engine.logged.taps or self.engine.logged.labels)
 
     def backward_begins(self, loss: Tensor) -> None:

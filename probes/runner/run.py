@@ -146,7 +146,7 @@ class Run(RunLoops):
         if error is None:
             self._ended_well = True
             self._leave_launch()
-            self._judge()
+            self._check_captured()
 
     def discard(self) -> None:
         """Undo the run: nothing is sealed, and its directory is removed."""
@@ -198,7 +198,7 @@ class Run(RunLoops):
             notes = leave(self.directory, launch, rank, end_note(self.summary()))
             self.of_all_ranks = LaunchSummary(notes, self.directory) if notes is not None else None
 
-    def _judge(self) -> None:
+    def _check_captured(self) -> None:
         if self.failure is not None:
             raise self.failure
         if self.past.attempt > 1 and not self.accounts:
@@ -288,7 +288,7 @@ class Run(RunLoops):
             given: tensors, arrays or numbers by name, which are copied. The file of the epoch has their digests.
 
         Raises:
-            UsageError: no edit takes a tensor of this name, or a value is no tensor.
+            UsageError: no edit takes a tensor of this name, or a value is not a tensor.
         """
         self.engine.set_given(given)
 

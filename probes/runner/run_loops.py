@@ -1,4 +1,4 @@
-"""The interface for loops that know of their run: epochs, steps and phases."""
+"""The interface for loops that use their run: epochs, steps and phases."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class RunLoops:
         Args:
             batches: what the loop iterates over, such as a DataLoader.
             accumulate: batches that make one step.
-            ids: gives the sample ids of a batch; they are stored beside the captures.
+            ids: gives the sample ids of a batch; they are stored with the captures.
         """
         clock, loop, item = self.engine.clock, object(), object()
         known: list[int | str] = []
@@ -130,10 +130,10 @@ class RunLoops:
         self._tell(clock.phase_ends)
 
     def log(self, **values: Any) -> None:
-        """Store values of the loop beside the captures of the step, for probes whose `values` name them, such as `loop.loss`.
+        """Store values of the loop with the captures of the step, for probes whose `values` name them, such as `loop.loss`.
 
         A value belongs to the step that is open, or else to the last one. In an item of `run.steps` it waits for the first call of the
-        model; an item without a call is no step, and what was logged in it is dropped. A value that no probe captures is reported once.
+        model; an item without a call is not a step, and what was logged in it is dropped. A value that no probe captures is reported once.
 
         Args:
             values: by name: numbers, tensors and arrays of at most 65,536 elements, or mappings and lists of such.

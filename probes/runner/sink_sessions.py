@@ -16,7 +16,7 @@ from probes.errors import RunError
 from probes.hooks.capture.run_state import LATE, CaptureWriter
 from probes.plan import Plan
 from probes.runner.capture_buffer import BufferedCapture, BufferingWriter
-from probes.runner.rules.judge import JudgedNumbers, RuleJudge
+from probes.runner.rules.evaluator import EvaluatedNumbers, RuleEvaluator
 from probes.signature import Descriptor
 from probes.sinks.kernels.run_file import on_rank
 
@@ -28,7 +28,7 @@ class RunFacts(NamedTuple):
     """The facts on a run that sinks keep next to the captures.
 
     Attributes:
-        tags: what is known of the run at its start.
+        tags: what is known about the run at its start.
         closing: gives what is known at its end.
     """
 
@@ -46,11 +46,11 @@ class SinkSessions:
         directory: the run directory.
         rank: rank of this process.
         say: reports a failure when it happens.
-        facts: what the sinks keep beside the captures.
+        facts: what the sinks keep in addition to the captures.
 
     Attributes:
         failures: what went wrong, by the name of the sink.
-        judge: the rules, which get the same captures as a sink.
+        evaluator: the rules, which get the same captures as a sink.
         in_use: whether a sink or a rule takes captures.
     """
 
@@ -68,8 +68,8 @@ class SinkSessions:
         self.recorded = {name for name in spec.probes if spec.is_recorded(name)}
         self.strict = spec.on_error == "raise"
         self.failures: dict[str, str] = {}
-        self.judge = RuleJudge(plan, say)
-        self.in_use = bool(self.sinks or self.judge.rules)
+        self.evaluator = RuleEvaluator(plan, say)
+        self.in_use = bool(self.sinks or self.evaluator.rules)
         self.paused: dict[Hashable, list[tuple[Route, BufferedCapture]]] = {}
         self.reported: set[str] = set()
         self.open: dict[str, SinkSession] | None = None
@@ -109,7 +109,7 @@ class SinkSessions:
             late = [] if keep else [(route, capture) for route, capture in self.writer.buffered if capture.flags & LATE]
             buffered, self.writer.buffered = self.writer.buffered, late
         if keep and buffered and self.writer is not None:
-            self._judge(self.writer, buffered)
+            self._evaluate(self.writer, buffered)
             self._hand_over([(route.sinks, self.writer.reading(route, capture)) for route, capture in buffered if route.sinks])
         fresh = [text for name, text in self.failures.items() if name not in self.reported]
         self.reported |= set(self.failures)
@@ -126,10 +126,10 @@ class SinkSessions:
         if self.writer is not None:
             self.writer.buffered = [*self.paused.pop(step, []), *self.writer.buffered]
 
-    def _judge(self, writer: SinkWriter, buffered: list[tuple[Route, BufferedCapture]]) -> None:
+    def _evaluate(self, writer: SinkWriter, buffered: list[tuple[Route, BufferedCapture]]) -> None:
         for route, capture in buffered:
-            if route.judged:
-                self.judge.judge(route.judged, writer.clock(capture), capture.payload, capture.descriptor.dtype)
+            if route.checked:
+                self.evaluator.evaluate(route.checked, writer.clock(capture), capture.payload, capture.descriptor.dtype)
 
     def _hand_over(self, readings: list[tuple[tuple[str, ...], Reading]]) -> None:
         for name, session in list((self.open or {}).items()):
@@ -177,13 +177,13 @@ class Route(NamedTuple):
         number: their number in the journal; None if they are not recorded.
         sinks: names of the sinks that take them.
         labels: a label for each element.
-        judged: what rules judge of them.
+        checked: the numbers of them that rules check.
     """
 
     number: int | None
     sinks: tuple[str, ...]
     labels: tuple[str, ...]
-    judged: list[JudgedNumbers]
+    checked: list[EvaluatedNumbers]
 
 
 class SinkWriter(BufferingWriter):
@@ -204,8 +204,8 @@ class SinkWriter(BufferingWriter):
         recorded = about.key.probe in self.sessions.recorded
         number = self.journal.descriptor(about) if recorded else None
         sinks = tuple(self._takers(about.key, about.shape))
-        judged = self.sessions.judge.series(about.key, about.dtype, about.shape, lambda: labels(about))
-        self.routes.append(Route(number, sinks, labels(about) if sinks else (), judged))
+        checked = self.sessions.evaluator.series(about.key, about.dtype, about.shape, lambda: labels(about))
+        self.routes.append(Route(number, sinks, labels(about) if sinks else (), checked))
         return super().descriptor(about)
 
     def _takers(self, key: SeriesKey, shape: tuple[int, ...]) -> Iterator[str]:
@@ -224,7 +224,7 @@ class SinkWriter(BufferingWriter):
         route = self.routes[descriptor]
         if route.number is not None:
             self.store(route.number, step, microstep, call, backward, address, nbytes, flags)
-        if route.sinks or route.judged:
+        if route.sinks or route.checked:
             self.buffered.append((route, self.copied(descriptor, step, microstep, call, backward, address, nbytes, flags)))
 
     def clock(self, capture: BufferedCapture) -> Clock:

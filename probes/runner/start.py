@@ -34,7 +34,7 @@ class Wanted:
     Attributes:
         out: the run directory; by default `runs/<name>/<run-id>`.
         resume: continue the run that is there, if there is one.
-        take_over: end the claim of a process that is dead, or on another machine.
+        take_over: end the claim of a process that has ended, or is on another machine.
         tags: free names and values for the manifest.
         data: digests of the data sets by name.
         script: the program; by default that of the process.

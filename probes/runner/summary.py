@@ -82,9 +82,9 @@ class RunSummary:
         self.scales = [*scale_lines(engine.live.scales, gradients=any(binding.root.startswith("grad") for binding in plan.bindings))]
         self.directory = writer.recording.directory
         self.missing = [one for indices in _probes(plan).values() for one in _missing(plan, writer.accounts, indices)]
-        self.verdicts = writer.sinks.judge.verdicts
+        self.verdicts = writer.sinks.evaluator.verdicts
         found = unmet_values(plan, writer.accounts, clock.totals, automatic=clock.automatic)
-        self.problems = [*(problem for problem, _ in found), *writer.sinks.judge.problems()]
+        self.problems = [*(problem for problem, _ in found), *writer.sinks.evaluator.problems()]
         self.unreached = {problem: value for problem, value in found if value is not None}
 
     def as_dict(self) -> dict[str, Any]:
@@ -233,7 +233,7 @@ def _lack(binding: Binding, accounts: Sequence[Account]) -> str:
     missed = sum(account.missed for account in accounts)
     if (
         binding.probe.expect is None or binding.probe.expect.fires is None
-    ):  # such as the input of a first layer, which needs no gradient: this is no fault of the spec
+    ):  # such as the input of a first layer, which needs no gradient: this is not an error of the spec
         missed -= sum(account.lacked[reason] for account in accounts for reason in NOT_DUE)
     lost = sum(skipped[reason] for reason in LOSSES)
     if missed <= 0 and not lost:

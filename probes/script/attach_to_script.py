@@ -168,10 +168,10 @@ class Probing:
     def pass_exhausted(self, key: object) -> None:
         """No effect."""
 
-    def pass_gone(self, key: object) -> None:
+    def pass_deleted(self, key: object) -> None:
         """No effect."""
 
-    def loader_gone(self, loader: object) -> None:
+    def loader_deleted(self, loader: object) -> None:
         """No effect."""
 
 

@@ -181,7 +181,7 @@ def unknown_to(program: Program, options: Sequence[str]) -> str:
     """The first argument of a script that is an option of `probes run`, and whose name does not occur in the script; else empty.
 
     Args:
-        program: the script; a module is not looked at, since to find it may run code.
+        program: the script; a module is not read, since finding it may run code.
         options: our options.
     """
     given = next((word for word in program.arguments if word.partition("=")[0] in options), "")
@@ -200,7 +200,7 @@ def program_of(verb: str, words: Sequence[str], before: str = "SPEC") -> Program
 
     Args:
         verb: the command, for messages.
-        words: what stands behind the spec.
+        words: what follows the spec.
         before: the spec as it was given, for messages.
 
     Raises:

@@ -65,7 +65,7 @@ def first_bytes(path: FilePath) -> bytes:
     """The bytes of the file named as a spec; through a link, only those of a spec, because messages show its lines.
 
     Raises:
-        StorageError: it cannot be read, or is a link to a file that is no spec.
+        StorageError: it cannot be read, or is a link to a file that is not a spec.
         SpecError: it is too large.
     """
     text = file_bytes(path)

@@ -16,7 +16,7 @@ def is_spec(text: bytes) -> bool:
     """Whether a YAML file is meant as a spec.
 
     A spec names the schema `probe-spec.v1` in its first comment, or has `probes:` at the top level with either `version:` and a whole
-    number beside it, or `modules:` or `tensors:` below. A version such as `1.2.3` belongs to another program.
+    number next to it, or `modules:` or `tensors:` below. A version such as `1.2.3` belongs to another program.
 
     Args:
         text: the bytes of the file; may be malformed.

@@ -126,7 +126,7 @@ def _check_labels(transform: Transform, predicted: Signature) -> None:
 
 
 def _check_unknown(transform: Transform, signature: Signature, real: Signature) -> None:
-    """Check partial signatures: if less is known of the input, the prediction says less, and never something else."""
+    """Check partial signatures: if less is known about the input, the prediction says less, and never something else."""
     shape = signature.shape or ()
     for dtype, sizes in product((None, signature.dtype), (None, (None,) * len(shape), (*shape[:-1], None) if shape else ())):
         known = Signature(dtype, sizes, signature.dims)

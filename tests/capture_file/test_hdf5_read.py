@@ -271,7 +271,7 @@ def test_no_plugin_of_the_hdf5_library_is_run_while_an_unknown_filter_is_refused
     ("content", "code"),
     [(b"", "not-hdf5"), (b"PK\x03\x04 not HDF5", "not-hdf5"), (b"\x89HDF\r\n\x1a\n" + bytes(100), "damaged")],
 )
-def test_bytes_that_are_no_hdf5_file_are_refused(content: bytes, code: str, tmp_path: Path) -> None:
+def test_bytes_that_are_not_an_hdf5_file_are_refused(content: bytes, code: str, tmp_path: Path) -> None:
     path = tmp_path / "epoch-0000.h5"
     path.write_bytes(content)
     with pytest.raises(FileRefused) as refused:

@@ -165,7 +165,7 @@ def test_a_weird_name_is_found_again(tmp_path: Path, target: str) -> None:
 
 
 @pytest.mark.parametrize("ids", [[[3, 4], [5]], [["a", "zß"], []], [[1, "a"], [2**70]]], ids=["numbers", "texts", "mixed"])
-def test_sample_ids_stand_beside_the_steps(tmp_path: Path, ids: list[list[object]]) -> None:
+def test_sample_ids_are_stored_with_the_steps(tmp_path: Path, ids: list[list[object]]) -> None:
     shots = [Shot(step=step) for step in range(2)]
     path = sealed(tmp_path, shots, annexes={0: {"ids": ids[0]}, 1: {"ids": ids[1]}})
     found = SealedFile(path).ids("train")

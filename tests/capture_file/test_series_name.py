@@ -44,7 +44,7 @@ def test_no_two_texts_have_the_same_escaped_form(one: str, two: str) -> None:
 
 
 @given(TEXT, TEXT, TEXT)
-def test_a_group_name_says_which_series_it_is(target: str, leaf: str, phase: str) -> None:
+def test_a_group_name_identifies_its_series(target: str, leaf: str, phase: str) -> None:
     key = SeriesKey("acts", target, leaf, phase or "train")
     for dtype in ("", "float8_e4m3fn"):
         name = group_name(key, dtype)

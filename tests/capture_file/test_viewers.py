@@ -162,7 +162,7 @@ def test_our_own_reader_and_verifier_take_the_file_that_viewers_take(file: Path)
     assert not odd & {finding.code for finding in probes.verify(file).findings}
 
 
-def test_a_scale_without_values_reads_as_zeros_and_not_as_foreign_memory(file: Path) -> None:
+def test_a_scale_without_values_reads_as_zeros_and_not_as_unwritten_memory(file: Path) -> None:
     import h5py
 
     with h5py.File(file) as found:

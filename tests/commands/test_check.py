@@ -116,7 +116,7 @@ def test_a_missing_set_file_is_an_error_of_the_environment(folder: Path) -> None
     assert check("--set-file", "absent", "good.yaml").exit_code == 3
 
 
-def test_annotations_for_github_escape_what_would_end_them(folder: Path) -> None:
+def test_annotations_for_github_escape_characters_that_would_end_them(folder: Path) -> None:
     (folder / "percent.yaml").write_text('version: 1\nprobes:\n  "a:b,c%": {hook: forward, modules: [fc1]}\n', "utf-8")
     result = check("--format", "github", "percent.yaml")
     assert result.stdout.startswith("::error file=percent.yaml,line=3,col=3,endColumn=11,title=probes name::`a:b,c%25` is not a name")
@@ -151,7 +151,7 @@ def test_a_printed_resolved_spec_is_that_spec(path: Path) -> None:
     assert read(result.stdout.encode(), "stdout").data == load_spec(path).data
 
 
-def test_other_yaml_files_are_skipped_where_that_is_asked_for(folder: Path) -> None:
+def test_other_yaml_files_are_skipped_on_request(folder: Path) -> None:
     (folder / "compose.yaml").write_text("version: '3.9'\nservices: {}\n", "utf-8")
     (folder / "grad.yaml").write_text("probes:\n  a: {modules: [fc1}\n", "utf-8")
     assert check("--skip-others", "compose.yaml", "good.yaml").exit_code == 0

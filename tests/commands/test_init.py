@@ -94,7 +94,7 @@ def test_the_suggested_next_commands_can_be_typed(unseen: Path, invoke: Invoke) 
     assert invoke(plan, "specs/first.yaml", "--model", "unseen.py:Encoder").code == 0
 
 
-def test_other_targets_stand_in_comments(unseen: Path, invoke: Invoke) -> None:
+def test_other_targets_are_in_comments(unseen: Path, invoke: Invoke) -> None:
     invoke(init, "--model", "unseen.py:Encoder")
     text = Path("probe.yaml").read_text()
     assert '    # modules: ["head"]  # Linear\n' in text
@@ -246,7 +246,7 @@ def _read(terminal: int) -> bytes:
         return b""
 
 
-def test_a_terminal_is_asked(unseen: Path) -> None:
+def test_on_a_terminal_the_verb_asks(unseen: Path) -> None:
     said, code = typed("1", "unseen.py:Encoder", "2 stack.layers.*", "2", "")
     assert code == 0, said
     assert "What do you want to know? [1]:" in said

@@ -76,7 +76,7 @@ for step in range(1000):
 """
 
 
-def test_one_pass_of_a_script_tells_every_shape(invoke: Invoke, written: Written) -> None:
+def test_one_pass_of_a_script_gives_every_shape(invoke: Invoke, written: Written) -> None:
     written("train.py", SCRIPT)
     written("probe.yaml", 'version: 1\nprobes:\n  acts: {modules: ["h.*.mlp", fc1], values: [input, output, grad_output]}\n')
     said = invoke(plan, "probe.yaml", "--watch", "train.py", "--all", "--lr", "0.1")

@@ -27,7 +27,7 @@ def test_all_are_listed_with_the_question_that_each_answers() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_one_is_printed_as_a_spec_with_what_a_report_shows_of_it(name: str) -> None:
+def test_a_preset_is_printed_as_a_spec_with_its_view_in_a_report(name: str) -> None:
     text = said("presets", name).stdout
     assert spec_of(f"preset:{name}").rstrip() in text
     assert load_text(text.encode(), f"{name}.yaml", None).spec.probes

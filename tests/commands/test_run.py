@@ -90,7 +90,7 @@ def test_an_option_after_the_script_that_the_script_does_not_know_is_noticed(inv
     assert "probes run --out runs/a probe.yaml train.py --lr 0.5 -v" in said.err
     assert said.code == 0
     said = invoke(run, "probe.yaml", "train.py", "--lr", "0.5", "--resume")
-    assert "`--resume` is behind the script, so `train.py` gets it" in said.err
+    assert "`--resume` is after the script, so `train.py` gets it" in said.err
     assert "probes run --resume probe.yaml train.py --lr 0.5" in said.err
     (files / "train.py").write_text(TRAIN + "parser_dest = 'out'\n", encoding="utf-8")
     said = invoke(run, "probe.yaml", "train.py", "--lr", "0.5", "--out=runs/b")

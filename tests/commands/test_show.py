@@ -95,7 +95,7 @@ def test_an_unknown_series_is_an_error_with_the_nearest_name(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("values", [np.arange(7.0), np.random.default_rng(0).normal(3, 2, 1 << 19), np.array([3 + 4j, 0])])
-def test_moments_are_those_of_the_whole_whatever_the_parts(values: np.ndarray) -> None:
+def test_moments_of_any_parts_are_those_of_the_whole(values: np.ndarray) -> None:
     moments = joined([moments_of(part) for part in np.array_split(values, 3)])
     size = np.abs(values)
     wanted = size if np.iscomplexobj(values) else values

@@ -32,7 +32,7 @@ SCRIPT = """
 """
 
 
-def test_each_module_is_listed_with_what_it_calls_itself(invoke: Invoke, written: Written) -> None:
+def test_each_module_is_listed_with_the_functions_that_it_calls_itself(invoke: Invoke, written: Written) -> None:
     written("train.py", dedent(SCRIPT))
     lines = squeezed(invoke(tree, "--ops", "--watch", "train.py").out)
     text = "\n".join(lines)

@@ -47,7 +47,7 @@ def answers(verdict: Verdict) -> list[str]:
     return [row[1] for row in Cells(html(blocks(verdict))).rows[1:6]]
 
 
-def test_the_page_states_what_is_proven_by_what_and_what_is_not(run: Path, tmp_path: Path) -> None:
+def test_the_page_states_the_proofs_and_their_limits(run: Path, tmp_path: Path) -> None:
     done = CliRunner().invoke(command, [str(run), "--report", str(tmp_path / "page.html"), "--anchor", verify(run).head])
     assert done.exit_code == 0
     page = Cells((tmp_path / "page.html").read_text("utf-8"))
@@ -57,7 +57,7 @@ def test_the_page_states_what_is_proven_by_what_and_what_is_not(run: Path, tmp_p
     assert "script" not in page.tags
 
 
-def test_without_an_anchor_the_page_says_that_the_run_may_be_another(run: Path) -> None:
+def test_without_an_anchor_the_page_warns_that_the_run_may_be_another(run: Path) -> None:
     assert answers(verify(run)) == [YES, YES, YES, YES, NO]
 
 

@@ -1,4 +1,4 @@
-"""Runs an example's script, and kills its sealer, or itself, in a step that was asked for: `sabotage.py SCRIPT WHAT CALL`."""
+"""Runs an example's script, and kills its sealer, or itself, in a step that was requested: `sabotage.py SCRIPT WHAT CALL`."""
 
 from __future__ import annotations
 

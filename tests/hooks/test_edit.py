@@ -118,7 +118,7 @@ def test_an_edit_of_a_value_with_several_leaves_is_refused_by_name(tmp_path: Pat
         ({"modules": ["b"], "values": ["grad_input_total"]}, 0.5),
     ],
 )
-def test_a_gradient_is_scaled_where_the_spec_says(tmp_path: Path, probe: dict[str, Any], factor: float) -> None:
+def test_a_gradient_is_scaled_as_the_spec_requires(tmp_path: Path, probe: dict[str, Any], factor: float) -> None:
     model = Net()
     model(X).sum().backward()
     want = model.a.weight.grad.clone() * factor

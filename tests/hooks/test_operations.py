@@ -107,7 +107,7 @@ def test_inputs_have_positions_and_names_and_gradients_are_those_of_autograd() -
     assert torch.equal(found[":grad_input.softmax.0.0"][0], share)
 
 
-def test_an_edit_of_an_operation_reaches_what_comes_after_it() -> None:
+def test_an_edit_of_an_operation_reaches_the_operations_after_it() -> None:
     model, x = net(), batch()
     edit = {"kind": "scale", "by": 0.5}
     one = probes.look(model, spec(ops=["softmax[1]"], values=["output"], edit=edit), x).output

@@ -374,7 +374,7 @@ def test_calls_in_hooks_of_the_program_around_a_step_belong_to_the_step() -> Non
     agree(run, by_hand, [0, 1, 2, 3])
 
 
-def test_several_probes_share_one_copy_and_have_transforms_of_their_own() -> None:
+def test_several_probes_share_one_copy_and_have_separate_transforms() -> None:
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     keys = {"hook": "tensor", "tensors": ["0.weight"]}

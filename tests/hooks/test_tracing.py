@@ -186,7 +186,7 @@ def check(directory: Path, saved: dict[str, list[Tensor]]) -> None:
 
 @pytest.mark.parametrize("at", [0, 1, 3])
 @pytest.mark.parametrize("aside", ASIDE)
-def test_what_is_traced_or_transformed_within_an_epoch_changes_no_capture_and_is_not_changed(
+def test_tracing_or_transforming_within_an_epoch_changes_no_capture_and_works_as_without_probes(
     tmp_path: Path, aside: Callable[[nn.Module], Any], at: int
 ) -> None:
     if aside is strict_export:

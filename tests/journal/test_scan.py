@@ -212,7 +212,7 @@ def test_an_empty_journal_has_no_captures(tmp_path: Path) -> None:
         (b"\0x" * 100, "not-a-journal"),
     ],
 )
-def test_what_is_not_a_journal_is_refused(tmp_path: Path, raw: bytes, code: str) -> None:
+def test_a_file_that_is_not_a_journal_is_refused_with_its_code(tmp_path: Path, raw: bytes, code: str) -> None:
     path = tmp_path / "a.journal"
     path.write_bytes(raw)
     with pytest.raises(FileRefused) as caught:

@@ -1,4 +1,4 @@
-"""What was captured, beside what was seen by hand and what the truth says."""
+"""What was captured, next to what was seen by hand and what the truth says."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class Trials:
 
 
 def ended(folder: Path, module: str, *words: str | Path) -> Ended:
-    """How a program ended that a module beside this one makes."""
+    """How a program ended that a module next to this one makes."""
     about = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "NO_COLOR": "1", "COLUMNS": "200"}
     return programs.run("-m", f"tests.loops.{module}", *words, cwd=folder, env=about)
 

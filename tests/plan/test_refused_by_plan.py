@@ -1,4 +1,4 @@
-"""Specs that a model, or a run of it, does not fit: each is refused in exactly the words that stand beside it."""
+"""Specs that a model, or a run of it, does not fit: each is refused in exactly the words that stand next to it."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def acts(path: str, **more: Any) -> dict[str, Any]:
     return {"hook": "forward", "modules": [path], **more}
 
 
-def test_every_probe_of_a_missing_model_is_reported_beside_the_faults_of_the_others() -> None:
+def test_every_probe_of_a_missing_model_is_reported_together_with_other_faults() -> None:
     spec = {
         "version": 1,
         "models": {"g": "G", "d": "D"},

@@ -1,4 +1,4 @@
-"""A line at the end of a real terminal, beside programs that print in their own ways; a small screen says what a person sees."""
+"""A line at the end of a real terminal, next to programs that print in their own ways; a small screen says what a person sees."""
 
 from __future__ import annotations
 
@@ -107,11 +107,11 @@ PRINTS: dict[str, tuple[str, list[str]]] = {
         "        work('hidden'); tqdm.write(f'at {i}')",
         ["at 0", "at 1", "2/2"],
     ),
-    "a bar beside lines of ours": (
+    "a bar next to lines of ours": (
         "from tqdm import tqdm\n    for i in tqdm(range(2), mininterval=0, bar_format='{n}/2'): line.say(f'ours {i}')",
         ["0/2", "ours 0", "1/2", "ours 1", "2/2"],
     ),
-    "a part beside lines of ours": (
+    "a part next to lines of ours": (
         "print('part', end='', flush=True); line.say('ours'); work('first'); print('rest')",
         ["part", "ours", "rest"],
     ),

@@ -285,7 +285,7 @@ def missed(run: Path, damage: Damage, *, twice: bool = True) -> Found | None:
 
 
 def believed(run: Path, damage: Damage) -> bool:
-    """Whether a file still verifies after some damage where it is alone: no ledger and no manifest beside it, only its own digests."""
+    """Whether a file still verifies after some damage where it is alone: no ledger and no manifest next to it, only its own digests."""
     with tempfile.TemporaryDirectory() as room:
         path = Path(room) / damage.file
         path.write_bytes(damage.change((run / damage.file).read_bytes()))

@@ -119,7 +119,7 @@ def test_the_first_divergence_is_first_by_clock_then_by_the_plan(tmp_path: Path)
     assert (first.key.probe, first.clock.step) == ("big", 1)
 
 
-def test_missing_and_extra_captures_and_series_are_kept_apart(tmp_path: Path) -> None:
+def test_missing_and_extra_captures_and_series_are_reported_separately(tmp_path: Path) -> None:
     write_run(tmp_path / "a", change=lambda one, epoch: None if one.key.probe == "rag" else one)
     write_run(tmp_path / "b", change=lambda one, epoch: None if at(one, epoch, "big", 1) or one.key.probe == "grads" else one)
     found = diff(tmp_path / "a", tmp_path / "b")
@@ -146,7 +146,7 @@ def test_a_tolerance_that_every_run_is_within_is_refused(name: str, value: float
         diff(tmp_path / "a", tmp_path / "a", **{name: value})
 
 
-def test_another_shape_or_dtype_is_not_comparable_and_says_why(tmp_path: Path) -> None:
+def test_another_shape_or_dtype_is_not_comparable_and_has_a_reason(tmp_path: Path) -> None:
     def change(one: One, epoch: int) -> One:
         if one.key.probe == "big":
             return one._replace(bits=one.bits[:-1])

@@ -12,7 +12,7 @@ from probes.proof.file_hash import hashes, prefix_hex
 
 
 @pytest.mark.parametrize("size", [0, 1, 4095, 4096, 8192, 8193, 20_000])
-def test_the_hash_of_a_file_is_that_of_its_bytes_however_it_is_cut(size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_hash_of_a_file_read_in_any_pieces_is_that_of_its_bytes(size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_hash, "SLICE_BYTES", 4096)
     content = random.Random(size).randbytes(size)
     path = tmp_path / "file"

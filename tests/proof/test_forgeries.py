@@ -230,7 +230,7 @@ FORGERIES: dict[str, Forgery] = {
     "a launch file with another start time": Forgery(
         STARTED, lambda run: _rewritten(run, lambda text: text.replace(b'"started":"x"', b'"started":"y"'), "launch.json")
     ),
-    "launch files put beside ranks that had none": Forgery(LAUNCH, lambda run: _launch_file(run, world=2)),
+    "launch files put next to ranks that had none": Forgery(LAUNCH, lambda run: _launch_file(run, world=2)),
     "a launch file of a start that sealed nothing": Forgery(LAUNCH, lambda run: _launch_file(run, world=2, attempt=2), 0, 0),
     "a manifest of one rank that names no launch file": Forgery(
         STARTED, lambda run: _rewritten(run, lambda text: re.sub(rb'"launch": "[0-9a-f]+"', b'"launch": null', text), "run.rank-0001.json")
@@ -246,7 +246,7 @@ FORGERIES: dict[str, Forgery] = {
     "a file with an object reference": Forgery(
         ONE, lambda run: _in_file(run, lambda file: file.create_dataset("r", data=file.ref, dtype=h5py.ref_dtype))
     ),
-    "zeros behind the last line, as a loss of power leaves them": Forgery(ONE, lambda run: _appended(run, bytes(9) + b"\n"), 0, 0),
+    "zeros after the last line, as a loss of power leaves them": Forgery(ONE, lambda run: _appended(run, bytes(9) + b"\n"), 0, 0),
     "another attempt in a new ledger of another rank": Forgery(ONE, _new_ledger),
     "a rank more than the run had": Forgery(ONE, _new_rank),
     "a second launch with two ranks": Forgery(ONE, _second_launch, 0, 1),

@@ -89,7 +89,7 @@ def test_a_removed_or_replaced_rank_is_found(tmp_path: Path) -> None:
     assert not independent_verifier.verifies(tmp_path / "b")
 
 
-def test_a_manifest_of_a_rank_that_was_edited_or_taken_out_is_found(tmp_path: Path) -> None:
+def test_an_edited_or_removed_manifest_of_a_rank_is_found(tmp_path: Path) -> None:
     launch(tmp_path / "a")
     path = tmp_path / "a" / "run.rank-0001.json"
     path.write_text(path.read_text().replace('"--lr"', '"--lx"'))

@@ -206,7 +206,7 @@ def test_a_spec_with_files_next_to_it_replays_with_its_functions_tensors_and_ref
     (tmp_path / "specs" / "code" / "metrics.py").write_text(METRICS.replace("abs()", "neg()"))
     with pytest.raises(RunError, match=r"specs/code/metrics.py: recorded .*, now "):
         replay(tmp_path / "base", tmp_path / "other")
-    assert replay(tmp_path / "base", tmp_path / "third", anyway=True).same  # with the code that is kept beside the run
+    assert replay(tmp_path / "base", tmp_path / "third", anyway=True).same  # with the code that is kept next to the run
 
 
 def _tree(place: Path) -> dict[str, tuple[int, int]]:

@@ -378,7 +378,7 @@ def test_incomplete_superseded_and_gapped_epochs_are_noted_and_verify(tmp_path: 
     assert {finding.code for finding in verdict.findings} == {"incomplete", "gaps", "superseded"}
 
 
-def test_what_is_not_a_capture_file_is_refused_with_its_code(run: Path) -> None:
+def test_a_file_that_is_not_a_capture_file_is_refused_with_its_code(run: Path) -> None:
     (run / FILE).write_bytes(b"PK" + (run / FILE).read_bytes()[2:])
     assert codes(run) == ["not-hdf5"]
     (run / FILE).unlink()

@@ -58,7 +58,7 @@ def test_the_digest_of_all_weights_follows_from_their_table(tmp_path: Path, name
 
 
 @pytest.mark.parametrize("models", [3, [3], [{"name": ""}], [{"name": "", "tensors": [WHOLE | {"shape": "x"}]}], [{"tensors": [{}]}]])
-def test_a_table_that_is_none_is_a_finding(tmp_path: Path, models: Any) -> None:
+def test_an_object_that_is_not_a_table_is_a_finding(tmp_path: Path, models: Any) -> None:
     write_run(tmp_path / "run", epochs=1, source=small, closing={"models": models})
     found = probes.verify(tmp_path / "run")
     assert [one.code for one in found.findings if not one.note] == ["epoch-root"]

@@ -107,7 +107,7 @@ def test_a_shared_tensor_is_named_at_both_places_and_digested_once() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(DTYPES) & set(DTYPE_NAMES.values()) - {"quint8", "qint8", "qint32"}))
-def test_the_digest_of_a_tensor_is_that_of_its_bytes_whatever_its_dtype(name: str) -> None:
+def test_the_digest_of_a_tensor_of_any_dtype_is_that_of_its_bytes(name: str) -> None:
     size = DTYPES[name].itemsize
     payload = bytes(range(1, 1 + 6 * size)) if name != "bool" else bytes([0, 1, 1, 0, 1, 0])
     tensor = torch.frombuffer(bytearray(payload), dtype=torch.uint8).view(getattr(torch, name))
@@ -131,7 +131,7 @@ def test_weights_without_bytes_have_a_reason_instead_of_a_digest() -> None:
     assert ["digest" in row for row in now["models"][0]["tensors"]] == [True, True, False, False, False, False]
 
 
-def test_weights_are_not_read_where_the_spec_says_never() -> None:
+def test_weights_are_not_read_if_the_spec_says_never() -> None:
     manifest = found(weights="never").manifest
     assert manifest.identity.weights is None
     assert {one.digest for one in manifest.models[0].tensors} == {None}

@@ -67,7 +67,7 @@ class Odd(Dataset[Tensor]):
         self.itself = self
 
     def __getitem__(self, index: int) -> Tensor:
-        raise AssertionError("nothing is asked for a sample")
+        raise AssertionError("nothing is requested a sample")
 
 
 def seen(*loaders: Any) -> list[dict[str, Any]]:

@@ -76,7 +76,7 @@ def test_captures_of_different_rows_are_labelled_along_their_rows(tmp_path: Path
     assert array["step"].values.tolist() == [0, 0, 5]
 
 
-def test_captures_of_any_shape_are_no_array(tmp_path: Path) -> None:
+def test_captures_of_different_shapes_are_not_an_array(tmp_path: Path) -> None:
     Recording(tmp_path).take(np.zeros((2, 3), "<f4")).take(np.ones((1, 2), "<f4"), step=5).sealed()
     for bridge in (Series.xarray, Series.torch):
         with pytest.raises(RaggedSeries):

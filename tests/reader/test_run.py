@@ -44,7 +44,7 @@ def test_an_ambiguous_name_is_refused_with_all_it_could_be(tmp_path: Path) -> No
         run["acts", "head", "output.hidden"]
 
 
-def test_advice_on_an_ambiguous_name_names_what_the_series_differ_in(tmp_path: Path) -> None:
+def test_advice_on_an_ambiguous_name_lists_the_differences_of_the_series(tmp_path: Path) -> None:
     recording = Recording(tmp_path)
     for target in range(30):
         recording.take(np.zeros(2, "<f4"), key=SeriesKey("acts", f"blocks.{target}", "output", "train"))

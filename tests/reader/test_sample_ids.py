@@ -24,7 +24,7 @@ def test_ids_of_a_step_are_shared_out_over_its_microsteps(tmp_path: Path) -> Non
     assert probes.open(tmp_path)["acts", "fc1"].ids.tolist() == [7, 8, 9]
 
 
-def test_rows_that_are_no_samples_have_no_ids(tmp_path: Path) -> None:
+def test_rows_that_are_not_samples_have_no_ids(tmp_path: Path) -> None:
     Recording(tmp_path).take(np.zeros((4, 1), "<f4")).ids(0, [7, 8, 9]).sealed()
     with pytest.raises(RaggedSeries, match="3 samples and captures of 4 rows"):
         _ = probes.open(tmp_path)["acts", "fc1"].ids

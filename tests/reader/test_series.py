@@ -120,7 +120,7 @@ def test_all_bfloat16_values_come_back_as_float32_and_as_bits(tmp_path: Path) ->
 
 @pytest.mark.parametrize(("dtype", "numpy"), [("complex32", "complex64"), ("complex64", "complex64"), ("complex128", "complex128")])
 @pytest.mark.parametrize("rows", [(2, 2), (2, 1)])
-def test_complex_numbers_come_back_whole(dtype: str, numpy: str, rows: tuple[int, int], tmp_path: Path) -> None:
+def test_complex_numbers_are_read_completely(dtype: str, numpy: str, rows: tuple[int, int], tmp_path: Path) -> None:
     lane = {"complex32": "<f2", "complex64": "<f4", "complex128": "<f8"}[dtype]
     recording = Recording(tmp_path)
     for step, count in enumerate(rows):

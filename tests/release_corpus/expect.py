@@ -269,7 +269,7 @@ def series_of(files: list[File]) -> list[dict[str, Any]]:
 
 
 def ids_of(files: list[File]) -> dict[str, Any]:
-    """The ids of the samples by phase, one file's behind the other's."""
+    """The ids of the samples by phase, one file's after the other's."""
     found: dict[str, Any] = {}
     for file in files:
         for phase, table in file.ids.items():

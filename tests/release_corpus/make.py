@@ -1,6 +1,6 @@
 """Make every run of the corpus with the release that is importable, and what a reader has to find in them.
 
-`python make.py VERSION` writes `VERSION.tar.xz` and `VERSION.json` beside this file, and refuses where one of them is there
+`python make.py VERSION` writes `VERSION.tar.xz` and `VERSION.json` next to this file, and refuses where one of them is there
 already. Nothing of the machine gets into the files: the runs are made in a directory of a neutral name, under a name, a boot
 and a processor that are invented, and what was written is searched for the real ones.
 """

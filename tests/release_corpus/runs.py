@@ -1,6 +1,6 @@
 """The runs of the corpus: `python runs.py NAME STAGE` trains one of them and writes what hooks of its own saw.
 
-A run is a function. It writes the run directory `NAME`, and `noted` writes `NAME.rank-N.jsonl` beside it: one line for each
+A run is a function. It writes the run directory `NAME`, and `noted` writes `NAME.rank-N.jsonl` next to it: one line for each
 capture of a committed step, with the clock and the SHA-256 of the bytes that a plain hook of PyTorch saw at that moment.
 """
 
@@ -727,7 +727,7 @@ def power(name: str, _stage: int) -> None:
 
 @run()
 def sinks(name: str, _stage: int) -> None:
-    """Lines of JSON and of a terminal beside the file."""
+    """Lines of JSON and of a terminal next to the file."""
     model, notes = net(), Notes(name)
     wanted = {"captures": {"kind": "hdf5"}, "log": {"kind": "jsonl", "path": "log.jsonl"}, "screen": {"kind": "console"}}
     probes_ = {
@@ -848,7 +848,7 @@ def killed_run(name: str, **more: Any) -> Iterator[tuple[Any, nn.Module, Notes]]
 
 
 def steps_and_die(run: Any, model: nn.Module, notes: Notes, epoch: int, steps: int, *, within: bool) -> None:
-    """Commit some steps of an epoch, then die, within the next step or behind the last."""
+    """Commit some steps of an epoch, then die, within the next step or after the last."""
     run.timeline.begin_epoch(epoch)
     optimizer = SGD(model.parameters(), lr=0.1)
     for step, x in enumerate(batches(steps + 1, seed=epoch)):

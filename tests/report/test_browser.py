@@ -99,7 +99,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def tab(browser: Any) -> Iterator[Any]:
-    """The browser with an empty page, beside the one that other tests share."""
+    """The browser with an empty page, next to the one that other tests share."""
     before = browser.current_window_handle
     browser.switch_to.new_window("tab")
     yield browser

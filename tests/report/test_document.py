@@ -154,7 +154,7 @@ def test_a_run_that_verifies_is_reported_and_a_run_that_does_not_exits_with_1(tm
     assert "does not verify" in Read((tmp_path / "page.html").read_text("utf-8")).text
 
 
-def test_an_open_run_shows_the_steps_of_its_journal_and_says_that_it_is_open(tmp_path: Path) -> None:
+def test_an_open_run_shows_the_steps_of_its_journal_and_its_state(tmp_path: Path) -> None:
     counted(tmp_path / "run", epochs=1)
     Recording(tmp_path / "run", 1).take(np.full((2, 3), 7, "<f4")).left()
     page = page_of(tmp_path / "run")
@@ -188,7 +188,7 @@ def test_two_runs_are_compared_at_their_first_difference(tmp_path: Path) -> None
     assert (parting["step"], parting["different"], parting["compared"]) == (2, 2, 4)
 
 
-def test_a_long_line_keeps_its_ends_its_extremes_and_what_is_not_finite(tmp_path: Path) -> None:
+def test_a_long_line_keeps_its_ends_its_extremes_and_values_that_are_not_finite(tmp_path: Path) -> None:
     numbers = np.random.default_rng(3).standard_normal(2500).astype("<f4")
     numbers[[17, 1000, 2001]] = [1e9, -1e9, np.nan]
     recording = Recording(tmp_path / "run")
@@ -221,7 +221,7 @@ def test_the_library_is_that_of_the_package() -> None:
     assert library.plotly_js().startswith("/**\n* plotly.js v")
 
 
-def test_the_ranks_that_are_asked_for_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_selected_ranks_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("probes.report.content.MOST_RANKS", 2)
     for rank in (3, 5, 7):
         Recording(tmp_path / "run", rank=rank).take(np.array(float(rank))).sealed()

@@ -120,7 +120,7 @@ def test_a_live_run_is_not_recovered(tmp_path: Path) -> None:
     assert journal.exists()
 
 
-def test_a_run_on_another_machine_is_left_alone_unless_taken_over(tmp_path: Path) -> None:
+def test_a_run_on_another_machine_is_not_recovered_unless_taken_over(tmp_path: Path) -> None:
     write(tmp_path, zoo())
     claim(tmp_path, dead_pid(), "elsewhere")
     with pytest.raises(StorageError, match="--take-over"):
@@ -128,7 +128,7 @@ def test_a_run_on_another_machine_is_left_alone_unless_taken_over(tmp_path: Path
     assert recover(tmp_path, take_over=True).findings[0].action == "sealed"
 
 
-def test_the_claim_of_a_dead_run_is_removed(tmp_path: Path) -> None:
+def test_the_claim_of_a_killed_run_is_removed(tmp_path: Path) -> None:
     write(tmp_path, zoo())
     claim(tmp_path, dead_pid())
     assert actions(tmp_path) == {"epoch-0003.h5": "sealed"}
@@ -140,7 +140,7 @@ def test_a_missing_directory_is_refused(tmp_path: Path) -> None:
         recover(tmp_path / "nowhere")
 
 
-def test_the_command_says_what_was_done(tmp_path: Path) -> None:
+def test_the_command_prints_its_result(tmp_path: Path) -> None:
     write(tmp_path, [Shot()])
     done = CliRunner().invoke(command, [str(tmp_path)])
     assert done.exit_code == 0
@@ -216,7 +216,7 @@ def test_a_file_that_has_less_than_its_journal_does_not_remove_it(tmp_path: Path
     assert names(tmp_path) == [journal.name]
 
 
-def test_other_models_that_a_killed_script_has_left_beside_the_run_are_recovered_too(tmp_path: Path) -> None:
+def test_other_models_that_a_killed_script_left_next_to_the_run_are_recovered_too(tmp_path: Path) -> None:
     for name in ("run", "run.candidate-2", "run2.candidate-2"):
         (tmp_path / name).mkdir()
         write(tmp_path / name, [Shot()])

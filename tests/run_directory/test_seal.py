@@ -138,7 +138,7 @@ def test_the_journal_goes_when_its_file_is_in_the_ledger(tmp_path: Path) -> None
     assert entry.bytes == (tmp_path / "epoch-0003.h5").stat().st_size
 
 
-def test_the_journal_becomes_the_spare_one_when_asked(tmp_path: Path) -> None:
+def test_the_journal_becomes_the_spare_one_on_request(tmp_path: Path) -> None:
     seal_zoo(tmp_path, options={"spare": True})
     assert (tmp_path / "spare.journal").exists()
     again = write(tmp_path, [Shot()], name="epoch-0004.journal", head={"epoch": 4}, spare=tmp_path / "spare.journal")

@@ -39,7 +39,7 @@ def run_with(model: nn.Module, path: Path, probe: dict[str, Any], loop: Any = pl
         pytest.MonkeyPatch.context() as patch,
         probes.attach(model, {"version": 1, "name": "t", "probes": {"p": probe}, **spec}, out=path / "run") as run,
     ):
-        patch.setattr(run, "_judge", lambda: None)
+        patch.setattr(run, "_check_captured", lambda: None)
         for _ in run.epochs(epochs):
             loop(model, run.steps([X] * 3))
     return run
@@ -158,7 +158,7 @@ def test_every_reason_can_be_reached_and_is_in_the_file(tmp_path: Path, reason: 
     assert set(found) <= set(REASONS)
 
 
-def test_every_other_reason_has_a_test_of_its_own() -> None:
+def test_every_other_reason_has_a_separate_test() -> None:
     assert set(REASONS) - set(CASES) == set(ELSEWHERE)
     for reason, place in ELSEWHERE.items():
         assert reason in (Path(__file__).parent.parent / place).read_text()
@@ -177,7 +177,7 @@ def test_a_step_that_a_scaler_skips_is_not_an_error_unless_each_is_expected(tmp_
         run("strict", {**FINAL, "expect": {"fires": "each_step"}})
 
 
-def test_a_final_gradient_without_an_optimizer_says_so(tmp_path: Path) -> None:
+def test_a_final_gradient_without_an_optimizer_is_reported(tmp_path: Path) -> None:
     model = net()
     with (
         pytest.raises(RunError, match="captured nothing: 3 times no optimizer step"),

@@ -54,7 +54,7 @@ def expected(series: Any, epoch: int) -> list[float]:
     return [whole.size, 0, whole.mean(), whole.var(), whole.min(), whole.max()]
 
 
-def test_one_capture_for_each_phase_and_epoch_says_what_all_values_say(tmp_path: Path) -> None:
+def test_one_capture_for_each_phase_and_epoch_summarizes_all_values(tmp_path: Path) -> None:
     where = {"values": ["output"], "modules": ["0", "2"], "when": {"phases": ["train", "eval"]}}
     read = record(tmp_path / "run", train, whole=where, sums={**where, "transforms": [ACCUMULATE]})
     for target in ("0", "2"):
@@ -70,7 +70,7 @@ def test_one_capture_for_each_phase_and_epoch_says_what_all_values_say(tmp_path:
                 assert within(values, true, bound)
 
 
-def test_gradients_and_parameters_accumulate_and_transforms_stand_on_either_side(tmp_path: Path) -> None:
+def test_gradients_and_parameters_accumulate_with_transforms_before_and_after(tmp_path: Path) -> None:
     read = record(
         tmp_path / "run",
         train,
@@ -115,7 +115,7 @@ def test_a_step_whose_body_raised_is_not_stored(tmp_path: Path) -> None:
     assert largest == model()[0](torch.stack([torch.zeros(4), torch.full((4,), 2.0)])).max().item()  # type: ignore[index]  # a Sequential, typed as a Module
 
 
-def test_an_evaluation_within_a_step_does_not_commit_what_the_step_gave(tmp_path: Path) -> None:
+def test_an_evaluation_within_a_step_does_not_commit_captures_of_the_step(tmp_path: Path) -> None:
     def loop(run: Any, net: nn.Module) -> None:
         with run.epoch(0):
             for step in range(2):

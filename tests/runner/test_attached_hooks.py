@@ -55,7 +55,7 @@ def test_a_module_called_outside_the_model_after_a_step_that_is_not_due_is_captu
     assert [capture.clock.step for capture in probes.open(tmp_path / "run")["p", "0.0"]] == [0, 2]
 
 
-def test_a_hook_of_the_user_that_comes_later_runs_after_ours(tmp_path: Path) -> None:
+def test_a_hook_that_the_user_registers_later_runs_after_hooks_of_probes(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
     with attach(model, forward_spec(steps={"every": 2}), out=tmp_path / "run") as run:
         for step in run.steps(range(3)):

@@ -44,7 +44,7 @@ def test_stored_values_equal_those_of_hooks_written_by_hand(tmp_path: Path, path
     same(read["p", path, leaf], saved)
 
 
-def test_a_run_with_probes_cannot_be_told_from_one_without(tmp_path: Path) -> None:
+def test_a_run_with_probes_cannot_be_distinguished_from_one_without(tmp_path: Path) -> None:
     torch.manual_seed(3)
     plain = nn.Sequential(Block(), Last(), nn.Dropout(0.5), nn.Linear(2, 2))
     losses = train(plain, batches())

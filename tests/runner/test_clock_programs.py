@@ -109,7 +109,7 @@ def run(loop: Loop, program: Program) -> None:
             for _ in range(loop.after):
                 program.call("eval")
         if loop.made_anew:
-            program.hear(program.clock.loader_gone(name))
+            program.hear(program.clock.loader_deleted(name))
         for _ in program.batches("valid", loop.valid, "eval"):
             for _ in range(loop.valid_calls):
                 program.call("eval")
@@ -156,7 +156,7 @@ def known_to_train(loop: Loop) -> bool:
 
 @given(loops, st.sampled_from(["optimizer", "update", "batch", "forward"]))
 @settings(max_examples=300)
-def test_a_composed_loop_has_the_clock_of_its_own_counters(loop: Loop, rule: str) -> None:
+def test_a_composed_loop_has_the_clock_of_its_counters(loop: Loop, rule: str) -> None:
     program = Program(rule=rule)
     run(loop, program)
     program.end()

@@ -32,7 +32,7 @@ def clocks(out: Path, phase: str = "train", **select: Any) -> list[tuple[int, in
     return [(one.clock.epoch, one.clock.step) for one in probes.open(out).sel(phase=phase)["p", "0"]]
 
 
-def test_a_bound_call_that_the_program_keeps_counts_as_any_other_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_bound_call_that_the_program_keeps_counts_as_any_other_and_leaves_no_hook(tmp_path: Path) -> None:
     model = net()
     before = Module.__call__
     with probes.attach(model, ACTS, out=tmp_path / "r") as run:
@@ -234,9 +234,7 @@ def test_a_run_that_was_suspended_looks_at_its_model_once_for_each_epoch(tmp_pat
     assert len(looks) == 1
 
 
-def test_a_loss_and_a_second_model_that_are_called_in_a_run_are_not_looked_for_at_every_call(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_does_not_search_a_loss_and_a_second_model_at_every_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, teacher, loss = net(), net(), nn.MSELoss()
     asked: list[Module] = []
     with probes.attach(model, ACTS, out=tmp_path / "r") as run:

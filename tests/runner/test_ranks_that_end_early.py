@@ -116,7 +116,7 @@ def test_an_epoch_in_the_middle_that_a_rank_lacks_is_missing(ranks: Ranks, tmp_p
     assert not verifies(run)
 
 
-def test_the_next_start_goes_on_after_the_last_epoch_of_any_rank(ranks: Ranks, tmp_path: Path) -> None:
+def test_the_next_start_continues_after_the_last_epoch_of_any_rank(ranks: Ranks, tmp_path: Path) -> None:
     ranks(3, 1)
     ranks(4, 1, job="later", resume=True)
     run = probes.open(tmp_path / "run")

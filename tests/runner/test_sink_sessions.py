@@ -104,7 +104,7 @@ def test_a_step_whose_body_raised_has_no_line(tmp_path: Path) -> None:
     assert [line["step"] for line in lines(out)] == [0, 2]
 
 
-def test_a_sink_that_fails_is_disabled_and_the_captures_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sink_that_fails_is_disabled_and_the_captures_continue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = Jsonl.open
 
     def full(self: Jsonl, context: SinkContext) -> Any:

@@ -25,7 +25,7 @@ def test_few_steps_of_another_phase_give_no_advice(probed: Probed) -> None:
     assert HINT not in done.said
 
 
-def test_a_failing_probe_stops_the_script_where_the_spec_says_so(probed: Probed) -> None:
+def test_a_failing_probe_stops_the_script_if_the_spec_requires_it(probed: Probed) -> None:
     acts = {"hook": "forward", "modules": ["fc"], "dims": ["one"]}
     done = probed(
         """

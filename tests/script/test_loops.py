@@ -303,7 +303,7 @@ def test_batch_as_the_step_counts_pulls(probed: Probed) -> None:
     assert done.steps() == {0: 4}
 
 
-def test_worker_processes_are_left_alone(probed: Probed) -> None:
+def test_worker_processes_are_not_captured(probed: Probed) -> None:
     done = probed("""
         class Noisy(torch.utils.data.Dataset):
             def __init__(self):

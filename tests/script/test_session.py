@@ -71,7 +71,7 @@ def test_the_exit_code_of_the_script_is_kept(probed: Probed) -> None:
     assert probed(LOOP.format(what="if i == 2: sys.exit(7)")).code == 7
 
 
-def test_an_interrupt_is_130_and_seals_what_was_committed(probed: Probed) -> None:
+def test_an_interrupt_is_130_and_seals_committed_steps(probed: Probed) -> None:
     done = probed(LOOP.format(what="if i == 2: raise KeyboardInterrupt"))
     assert done.code == 130
     assert done.steps() == {0: 2}

@@ -17,7 +17,7 @@ from tests.sinks.recorded import expected, trained
 pytestmark = pytest.mark.filterwarnings("ignore")  # of its own packages
 
 
-def test_without_trackio_one_sentence_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_trackio_one_sentence_states_how_to_install_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(optional_package, "_is_installed", lambda package: package != "trackio")
     run = trained(tmp_path / "run", {"kind": "trackio"}, epochs=1)
     assert 'needs the package `trackio`; install it with: pip install "torch-probes[trackio]"' in str(run.summary())

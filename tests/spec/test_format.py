@@ -159,7 +159,7 @@ def test_a_file_that_is_not_yaml_is_refused_and_yaml_that_is_not_a_spec_is_forma
     assert fmt("unknown:   1\nversion: 1\n") == "unknown: 1\nversion: 1\n"
 
 
-def test_without_its_package_one_sentence_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_package_one_sentence_states_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ruamel.yaml", None)
     with pytest.raises(MissingExtra, match=r"pip install \"torch-probes\[fmt\]\""):
         fmt("version: 1\n")

@@ -19,7 +19,7 @@ WAYS: dict[str, tuple[int, ...]] = {
 }
 TRIALS = 40
 LONGEST = 5.0
-LONGEST_BY_THE_WAY = 15.0  # beside other tests, on a machine of any speed
+LONGEST_BY_THE_WAY = 15.0  # next to other tests, on a machine of any speed
 
 
 def rows(effort: Effort) -> Iterator[Row]:

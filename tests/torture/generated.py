@@ -56,7 +56,7 @@ def _order(seed: int, locks: bool, lacking: bool) -> Callable[[Path], dict[str, 
 
 
 def drawn(seed: int) -> tuple[dict[str, Any], random.Random]:
-    """A program, and the chance that decides what becomes of it."""
+    """A program, and the chance that decides what happens to it."""
     chance = random.Random(seed)
     program = {
         "style": chance.choice(STYLES),

@@ -33,12 +33,12 @@ def rows(effort: Effort) -> Iterator[Row]:
             if done.returncode:
                 row.count.problems.append(done.stderr[-1000:])
             else:
-                _judge(row, layers, layers * steps, json.loads(done.stdout.splitlines()[-1]))
+                _check(row, layers, layers * steps, json.loads(done.stdout.splitlines()[-1]))
         shutil.rmtree(run, ignore_errors=True)
         yield row
 
 
-def _judge(row: Row, layers: int, captures: int, said: dict[str, Any]) -> None:
+def _check(row: Row, layers: int, captures: int, said: dict[str, Any]) -> None:
     grown, baseline = said["last"] - said["first"], (160 << 10) + layers * PER_SERIES
     row.count.acknowledged = captures
     row.count.lost, row.count.wrong = captures - said["read"], said["wrong"]

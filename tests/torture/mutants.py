@@ -38,7 +38,7 @@ def rows(effort: Effort) -> Iterator[Row]:
             total = effort.count(MUTANTS // 2, 60)
             place = effort.folder / f"mutants-{compression}"
             original = _original(place, compression)
-            assert judged(original, place / "sound", content(original)) == "same", "the file as it was sealed is not found sound"
+            assert outcome(original, place / "sound", content(original)) == "same", "the file as it was sealed is not found sound"
             batches = [(f"{effort.seed} {start}", min(BATCH, total - start)) for start in range(0, total, BATCH)]
             tally = {"refused": 0, "found": 0, "same": 0, "wrong": 0, "crashed": 0, "hung": 0}
             with ThreadPoolExecutor(max(2, os.cpu_count() or 2)) as pool:
@@ -70,7 +70,7 @@ def _batch(original: Path, place: Path, batch: tuple[str, int]) -> tuple[dict[st
     seed, count = batch
     tally: dict[str, int] = {}
     problems: list[str] = []
-    # In a folder of its own: a ledger beside it would tell every change at once, by the hash of the whole file.
+    # In a folder of its own: a ledger next to it would tell every change at once, by the hash of the whole file.
     alone = place / seed.replace(" ", "-") / original.name
     alone.parent.mkdir()
     start = 0
@@ -161,7 +161,7 @@ def content(path: Path) -> str:
     return repr(parts)
 
 
-def judged(original: Path, place: Path, known: str) -> str:
+def outcome(original: Path, place: Path, known: str) -> str:
     """What becomes of a copy that nothing was done to."""
     place.mkdir()
     path = place / original.name

@@ -111,7 +111,7 @@ def _recover_with(order: dict[str, Any]) -> int:
 
 
 def _told(order: dict[str, Any]) -> dict[str, Any]:
-    """What the training wrote down of itself beside its acknowledgements."""
+    """What the training wrote down of itself next to its acknowledgements."""
     notes = Path(order["acks"] + ".notes")
     lines = notes.read_text().splitlines() if notes.exists() else []
     return {key: json.loads(value) for key, _, value in (line.partition(" ") for line in lines)}

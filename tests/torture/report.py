@@ -18,7 +18,7 @@ from tests.torture.nursery import BROKEN, Nurseries
 Point = TypeVar("Point")
 HEADS = ("fault", "trials", "acknowledged", "lost", "wrong", "seconds", "note")
 MOST_PROBLEMS = 20
-SMALL = 0.05  # the share below which trials are but a sample beside other tests, and starting processes takes longer
+SMALL = 0.05  # the share below which trials are but a sample next to other tests, and starting processes takes longer
 
 
 @dataclass

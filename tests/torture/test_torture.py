@@ -113,7 +113,7 @@ def test_the_shim_records_every_call_that_changes_the_disk(effort: Effort) -> No
     assert found[Calls.WRITE] > 60
 
 
-def test_a_power_loss_keeps_what_was_synced_and_no_more_than_was_written(tmp_path: Path) -> None:
+def test_a_power_loss_keeps_synced_bytes_and_no_more_than_was_written(tmp_path: Path) -> None:
     from tests.torture.calls import Call
 
     disk = Disk(tmp_path / "run")

@@ -84,7 +84,7 @@ def test_a_function_of_the_program_is_given_by_name(tmp_path: Path) -> None:
     assert probes.look(net(), loaded, batch())["p", "0"].numpy().tolist() == [5]
 
 
-def test_a_function_changes_neither_the_value_nor_the_random_state(metrics: str, tmp_path: Path) -> None:
+def test_a_function_does_not_change_the_value_or_the_random_state(metrics: str, tmp_path: Path) -> None:
     wanted = with_functions(probes.load(spec("metrics.py:count")), [metrics])
     torch.manual_seed(7)
     before = torch.get_rng_state()

@@ -46,7 +46,7 @@ def test_along_an_axis_whole_slices_are_kept() -> None:
     assert same_bits(applied(made("sample", size=4, dim=1), value), value[:, positions(0, 9, 4)])
 
 
-def test_fewer_elements_than_asked_for_are_all_kept() -> None:
+def test_all_elements_are_kept_if_there_are_fewer_than_requested() -> None:
     value = torch.randn(2, 3)
     assert same_bits(applied(made("sample", size=100), value), value.flatten())
 

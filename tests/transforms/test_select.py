@@ -75,6 +75,6 @@ def test_settings_that_do_not_fit_the_value_are_refused(keys: dict[str, Any], si
     "keys",
     [{}, {"index": 0, "until": 2}, {"index": 0, "indices": [1]}, {"from_": 3, "until": 3}, {"every": 0}, {"index": True}, {"indices": []}],
 )
-def test_exactly_one_sound_selection_is_asked_for(keys: dict[str, Any]) -> None:
+def test_exactly_one_valid_selection_is_required(keys: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         made("select", dim=0, **keys)

@@ -1,4 +1,4 @@
-"""A process that has imported torch and probes once, and becomes each program that it is asked for in a fork.
+"""A process that has imported torch and probes once, and becomes each program that it is requested in a fork.
 
 `python -m tests.warm.server SOCKET` answers on a Unix socket. A request is one JSON line (`words` behind `python`, `cwd`, `env`) that
 carries three file descriptors; the answers are the process id at once and the exit code at the end, one line each. The child becomes
@@ -127,7 +127,7 @@ class Server:
 
 
 def become(request: dict[str, Any], files: list[int], base: list[str]) -> None:
-    """Be the program that is asked for, in a session of its own."""
+    """Be the program that is requested, in a session of its own."""
     os.setsid()
     for number, file in enumerate(files):
         os.dup2(file, number)
@@ -161,7 +161,7 @@ def _streams() -> None:
 
 
 def _options(words: list[str]) -> tuple[list[str], bool]:
-    """Carry out the options of the interpreter that the tests use; the other words, and whether modules beside the program are found."""
+    """Carry out the options of the interpreter that the tests use; the other words, and whether modules next to the program are found."""
     beside = True
     while words and words[0] in ("-u", "-P", "-W"):
         beside = beside and words[0] != "-P"

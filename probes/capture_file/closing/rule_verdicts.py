@@ -48,7 +48,7 @@ class RuleVerdict(NamedTuple):
         probe, target, leaf, phase: the series.
         rank: the process.
         broken: how many of its numbers broke the rule.
-        judged: how many of its numbers the rule judges.
+        judged: how many of its numbers the rule checks.
         numbers: those that broke it, the earliest first; of many the first ones.
         worst: the value of all of them that is furthest out of bounds.
         excess: how far `worst` is beyond the bound; the verdicts of a rule are sorted by it.

@@ -6,7 +6,7 @@ import os
 
 from click.shell_completion import BashComplete, add_completion_class, split_arg_string
 
-# The line up to the cursor goes to Python, which returns whole words. bash replaces only what is behind the last `:` or `=` of a word,
+# The line up to the cursor goes to Python, which returns whole words. bash replaces only what is after the last `:` or `=` of a word,
 # where COMP_WORDBREAKS has these characters, so the part before is cut off the words again. Values are quoted for the shell.
 SOURCE = """\
 %(complete_func)s() {

@@ -29,7 +29,7 @@ STATES = {
 
 
 def progress_text(progress: RunProgress, chosen: Sequence[FollowedSeries], height: int | None = None) -> str:
-    """Return everything that is known of a run, in at most `height` lines.
+    """Return everything that is known about a run, in at most `height` lines.
 
     Args:
         progress: the run.

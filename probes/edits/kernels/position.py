@@ -171,7 +171,7 @@ class EditedPart:
 
         Raises:
             IndexError: one is outside of the axis.
-            ValueError: they are no integers, or not one for each sample.
+            ValueError: they are not integers, or not one for each sample.
         """
         import torch
 

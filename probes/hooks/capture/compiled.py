@@ -80,7 +80,7 @@ def kept(value: Any, wanted: frozenset[str] | None) -> Any:
 
     Args:
         value: what the module was called with or returned, owned by the model.
-        wanted: the members of `value` that are asked for; None for all.
+        wanted: the members of `value` that are requested; None for all.
     """
     if wanted is not None and not wanted:
         return None

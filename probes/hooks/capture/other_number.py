@@ -57,7 +57,7 @@ class OtherNumber:
             dims: names of the axes of the value.
         """
         offer, check = recorder.offer, ConditionCheck(self.condition, transforms, dims)
-        recorder.heard.append(check)
+        recorder.further_conditions.append(check)
 
         def listened(tensor: Tensor, at: CaptureClock, call: int, backward: int) -> None:
             try:

@@ -51,7 +51,7 @@ class Recorder:
         owner: the binding that this is a recorder of.
         offer: takes a tensor, and puts it where the probe's `where` says so.
         where: the condition of the probe; None without one, or where its number is elsewhere.
-        heard: conditions of other probes on its values.
+        further_conditions: conditions of other probes on its values.
         gather: whether a DTensor is put together on all ranks, by a collective.
         one_sharding: of all tensors that are compared with one another, or merged; None before the first.
         sharding: of the tensors of the current descriptor.
@@ -68,8 +68,8 @@ class Recorder:
         "descriptor",
         "dims",
         "dtype",
+        "further_conditions",
         "gather",
-        "heard",
         "key",
         "known",
         "nbytes",
@@ -118,7 +118,7 @@ class Recorder:
         self.one_sharding: Mapping[str, object] | None = None
         self.shardings: dict[tuple[object, ...], Mapping[str, object]] = {}
         self.where: ConditionCheck | None = None
-        self.heard: list[ConditionCheck] = []
+        self.further_conditions: list[ConditionCheck] = []
         self.offer: Callable[[Tensor, CaptureClock, int, int], None] = self.put
 
     def keep_where(self, where: ConditionCheck) -> None:
@@ -129,7 +129,7 @@ class Recorder:
     @property
     def checks(self) -> list[ConditionCheck]:
         """The conditions that are applied to its values."""
-        return self.heard if self.where is None else [self.where, *self.heard]
+        return self.further_conditions if self.where is None else [self.where, *self.further_conditions]
 
     def filter_by(self, offer: Callable[[Tensor, CaptureClock, int, int], None]) -> None:
         """Put only captures for which a condition holds."""

@@ -16,8 +16,8 @@ def check_conditions(draft: ProbeDraft, value: str, seen: Signature, stored: Sig
     Args:
         draft: the probe.
         value: the value path.
-        seen: what is known of the value.
-        stored: what is known of it after the transforms.
+        seen: what is known about the value.
+        stored: what is known about it after the transforms.
     """
     for condition, place in _conditions(draft):
         try:

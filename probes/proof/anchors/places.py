@@ -31,7 +31,7 @@ def keep_in_file(anchor: AnchorNote, path: Path, run: Path) -> None:
 
 
 def keep_signed(verdict: Verdict, path: Path, run: Path, key: Path) -> Path:
-    """Write an in-toto statement into a new file outside of the run, and its signature beside it; returns where that is.
+    """Write an in-toto statement into a new file outside of the run, and its signature next to it; returns where that is.
 
     Args:
         verdict: of a verification that took the SHA-256 of the files.

@@ -27,7 +27,7 @@ def anchor_in(place: str) -> KeptAnchor:
 
     Raises:
         UsageError: the tracker has no such run, or the run no head.
-        FileRefused: what it has is no head.
+        FileRefused: what it has is not a head.
         MissingExtra: the package of the tracker is not installed.
     """
     tracker, _, name = place.partition(":")

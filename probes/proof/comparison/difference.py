@@ -125,7 +125,7 @@ class ProvenanceDifference:
         place: dotted path in the manifest.
         a: what the first run says.
         b: what the second run says.
-        note: what to know of it; empty if it needs no word.
+        note: what to know about it; empty if it needs no remark.
     """
 
     place: str

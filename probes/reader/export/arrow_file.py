@@ -20,7 +20,7 @@ def record_batches(series: Sequence[Series], *, wide: bool = False, about: Mappi
     Args:
         series: each of one dtype.
         wide: one row for each place of the clock instead of one for each number.
-        about: what the metadata of the schema says beside the series.
+        about: what the metadata of the schema says besides the series.
 
     Raises:
         MissingExtra: pyarrow is not installed.

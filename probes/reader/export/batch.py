@@ -33,7 +33,7 @@ class Batch:
     bits: NDArray[np.generic]
 
     def values(self) -> NDArray[np.generic]:
-        """(elements,) the values as `Series.numpy` gives them, one capture after the other."""
+        """(elements,) the values as `Series.numpy` gives them, one capture after another."""
         return values(self.bits.reshape(stored_shape((-1,), self.dtype)), self.dtype)
 
     @property

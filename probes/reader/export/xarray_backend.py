@@ -1,4 +1,4 @@
-"""A backend of xarray: `xarray.open_dataset("runs/a", engine="probes", group="acts/fc1:output")`, read when values are asked for."""
+"""A backend of xarray: `xarray.open_dataset("runs/a", engine="probes", group="acts/fc1:output")`, read when values are requested."""
 
 from __future__ import annotations
 

@@ -24,8 +24,8 @@ CHUNK_BYTES = 1 << 20
 def write_zarr(folder: Path, series: Sequence[Series], *, about: Mapping[str, str]) -> None:
     """Write a group for each series, as `xarray.open_zarr(folder, group="acts/fc1:output")` reads it.
 
-    The group has the array `values` over (step, *dims), and the coordinates of the clock and the labels of axes. Of captures that differ in
-    their number of rows the first axis is `row`, and each coordinate has an entry for each row.
+    The group has the array `values` over (step, *dims), and the coordinates of the clock and the labels of axes. If captures differ in
+    their number of rows, the first axis is `row`, and each coordinate has an entry for each row.
 
     Raises:
         MissingExtra: zarr is not installed.

@@ -39,7 +39,7 @@ class RunProgress:
 
     Attributes:
         run: the run directory.
-        state: `waiting` (there is no run yet), `running`, `elsewhere` (its process is on another machine), `killed` (its process is gone,
+        state: `waiting` (there is no run yet), `running`, `elsewhere` (its process is on another machine), `killed` (its process has ended,
             and some journals are not sealed), `finished`, `empty` (it has ended and has captured nothing), `damaged`.
         writer: the process that writes it.
         steps: the last step with captures of every phase and rank of the open epoch, the newest first.

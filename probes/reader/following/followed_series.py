@@ -29,7 +29,7 @@ class FollowedSeries:
         label: which number of a capture is taken; empty for a single number or the mean of all.
         shape: of the last capture.
         numbers: those of the last captures, oldest first; NaN if a capture has no finite number.
-        not_finite: how many of the numbers that were looked at are NaN or infinite.
+        not_finite: how many of the checked numbers are NaN or infinite.
     """
 
     def __init__(self, key: SeriesKey) -> None:

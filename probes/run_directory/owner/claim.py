@@ -16,7 +16,7 @@ from probes.plain_file import plain_object, read_plain
 from probes.run_directory.file_name import final_name, temporary_name
 from probes.run_directory.owner.heartbeat import BEAT_SECONDS
 
-PATIENCE = 60.0  # seconds without a heartbeat after which an owner is dead
+PATIENCE = 60.0  # seconds without a heartbeat after which an owner counts as ended
 LARGEST_NOTE = 1 << 20
 LOCK, HEARTBEAT = "lock", "heartbeat"
 
@@ -34,7 +34,7 @@ class Claim(NamedTuple):
         boot_id: the start of the machine it runs in; empty if not known.
         started: when the process began, in ticks since then; empty if not known.
         namespace: what its number counts in; containers have their own. Empty if not known.
-        proof: how it shows that it lives, `lock` and `heartbeat`; empty in notes of releases that had neither.
+        proof: how it shows that it runs, `lock` and `heartbeat`; empty in notes of releases that had neither.
         task: `write` a run, `recover` one, or `start` one for all ranks of a launch.
         files: names that its start is about to write; those that exist belong to that start.
     """
@@ -150,7 +150,7 @@ def claims(directory: Path) -> list[FoundClaim]:
 
 
 def _read(path: Path) -> Claim | None:
-    """A note; None if it is gone. A note that cannot be read names no owner."""
+    """A note; None if it was removed. A note that cannot be read names no owner."""
     try:
         note = plain_object(read_plain(path, LARGEST_NOTE))
         known = {key: str(note[key]) for key in ("run_id", "boot_id", "started", "namespace", "proof", "task") if key in note}
@@ -182,7 +182,7 @@ def _lock_of(path: Path) -> str:
 
 
 def _modified(path: Path) -> int:
-    """The time of the last change of a file, in nanoseconds; 0 if it is gone, or its owner ended normally."""
+    """The time of the last change of a file, in nanoseconds; 0 if it was removed, or its owner ended normally."""
     try:
         return path.stat().st_mtime_ns
     except OSError:

@@ -1,6 +1,6 @@
 """Owning a run directory: one process at a time writes to it or recovers it.
 
-The owner holds a lock on its claim that the kernel gives back when the last process that shares it is gone: the training process
+The owner holds a lock on its claim that the kernel gives back when the last process that shares it has ended: the training process
 and its sealer. Where the file system has no locks, or may be seen by other machines, a child beats in addition.
 """
 
@@ -188,7 +188,7 @@ def own(
 ) -> Ownership:
     """Become the owner of a directory; wait for the sealer of a dead process.
 
-    A sealer that a dead process has left behind is waited for.
+    Waits for a sealer that a killed process has left.
 
     Args:
         directory: the run directory.

@@ -38,7 +38,7 @@ class Live:
         trees: the module trees of the models as they were at the last epoch's begin or end.
         taps: one for each binding, in the plan's order.
         armed: tensor hooks that the open step armed.
-        scales: loss scales beside gradients.
+        scales: loss scales of gradients.
         editors: probe -> target -> its editor.
         given: the tensors that the program gives to edits.
         compared: what is compared with second tensors; None if nothing is.
@@ -47,7 +47,7 @@ class Live:
         watch: what waits for a trigger.
         standing: hooks on what the roots are called with, which stay from the first epoch to the last: an epoch of a script
             opens, and the one before ends, within the root's own call, when it is too late to register or to remove them.
-            Where something is compiled all hooks on modules stay: a graph notices that a hook has gone, but not a new one.
+            Where something is compiled all hooks on modules stay: a graph notices that a hook was removed, but not a new one.
         hooks: the hooks on modules that are registered.
         due_hooks: those that are on their modules only in steps that are due.
         counted: the modules whose calls are counted, by id: those that carry a hook.
@@ -335,7 +335,7 @@ class Live:
         self.moment.pinned.drain()
 
     def settle(self) -> None:
-        """At the end of an epoch: a tensor hook whose graph is gone was not used by the loss."""
+        """At the end of an epoch: a tensor hook whose graph was freed was not used by the loss."""
         for tap in self.grads:
             tap.account.settle()
 

@@ -41,7 +41,7 @@ class GivenTensors:
             place: the epoch, phase and step from which on they are used.
 
         Raises:
-            UsageError: no edit takes a tensor of this name, or a value is no tensor.
+            UsageError: no edit takes a tensor of this name, or a value is not a tensor.
         """
         unknown = next((name for name in values if name not in self.tensors), None)
         if unknown is not None:

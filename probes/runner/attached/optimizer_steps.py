@@ -21,7 +21,7 @@ class RunningStep:
 
     Attributes:
         optimizer: the optimizer.
-        frame: id of the frame that runs it; after an exception the frame is gone.
+        frame: id of the frame that runs it; after an exception the frame is freed.
         parameters: tap -> the parameter that it had when the step began; those of due probes, on parameters that the optimizer holds.
         before: copies of the parameters of which `update` is due, by id.
         changes: what became of them, by id.

@@ -54,7 +54,7 @@ class Taps:
         taps: one for each binding, in the plan's order.
         grads: those that take gradients of values; those of operations are added when they are called.
         armed: tensor hooks that the open step armed.
-        scales: loss scales beside gradients.
+        scales: loss scales of gradients.
         editors: probe -> target -> its editor.
         given: the tensors that the program gives to edits.
         compared: what is compared with second tensors; None if nothing is.

@@ -141,7 +141,7 @@ class BatchPasses:
         return found
 
     def drop(self, key: Hashable) -> BatchPass | None:
-        """Record that the iterator of a pass is gone."""
+        """Record that the iterator of a pass was deleted."""
         found = self._passes.pop(key, None)
         if found is not None:
             found.gone = True
@@ -149,7 +149,7 @@ class BatchPasses:
         return found
 
     def drop_loader(self, loader: Hashable) -> None:
-        """Record that a loader is gone."""
+        """Record that a loader was deleted."""
         state = self._loaders.pop(loader, None)
         if state is not None:
             state.gone = True
@@ -205,7 +205,7 @@ class BatchPasses:
             by_optimizer: whether only an optimizer's step makes a loader a training loader.
 
         Returns:
-            Whether the pass begins an epoch: its loader was gone over in the open one already, or the main ones of that are gone.
+            Whether the pass begins an epoch: its loader was gone over in the open one already, or its main loaders were deleted.
         """
         if not fed or fed[0] is self.main or (self.main is not None and self._goes_on(self.main, fed[0])):
             return False

@@ -1,7 +1,7 @@
 """The epoch that is open: how it begins and ends, when the next one follows, and whether batches of it were left.
 
 An epoch that the loop does not open ends at the first training call on a pass that begins again a training loader of the epoch
-or, where the loaders of the epoch are gone, another one; or after `epoch_steps` training steps.
+or, where the loaders of the epoch were deleted, another one; or after `epoch_steps` training steps.
 """
 
 from __future__ import annotations

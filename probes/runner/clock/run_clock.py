@@ -326,7 +326,7 @@ class RunClock:
         return ()
 
     def batch_pulled(self, key: Hashable, phase: str, *, last: bool = False) -> Answers:
-        """A batch is asked for.
+        """A batch is requested.
 
         Args:
             key: the pass.
@@ -358,12 +358,12 @@ class RunClock:
                 self.steps.end(step)
         return self.steps.take()
 
-    def pass_gone(self, key: Hashable) -> Answers:
+    def pass_deleted(self, key: Hashable) -> Answers:
         """The iterator of a pass was deleted."""
         self.steps.end_batch(self.passes.drop(key))
         return self.steps.take()
 
-    def loader_gone(self, loader: Hashable) -> Answers:
+    def loader_deleted(self, loader: Hashable) -> Answers:
         """A loader was deleted."""
         self.passes.drop_loader(loader)
         return ()

@@ -133,7 +133,7 @@ class SingleCall:
             loss = None if backward is None else scalar_of(output, backward)
             if loss is not None:
                 self._differentiate(loss)
-        self._judge(backward)
+        self._check_captured(backward)
         return Look(MemorySource(self.files.ended, self.engine.moment.rank), output, loss)
 
     @contextmanager
@@ -197,7 +197,7 @@ class SingleCall:
             for parameter, grad in zip(parameters, kept, strict=True):
                 parameter.grad = grad
 
-    def _judge(self, backward: Loss | None) -> None:
+    def _check_captured(self, backward: Loss | None) -> None:
         problems = unmet(self.plan, self.engine.writer.accounts, self.clock.totals)
         if problems:
             text = "\n".join(str(problem) for problem in problems)

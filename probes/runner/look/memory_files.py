@@ -103,7 +103,7 @@ class MemoryFiles:
 
     def keep_sources(self, content: bytes) -> dict[str, str]:
         """Never called."""
-        raise AssertionError("BUG: what stays in memory has no sources beside it")
+        raise AssertionError("BUG: what stays in memory has no sources next to it")
 
     def drain(self, timeout: float | None = None) -> None:
         """Nothing is sealed."""

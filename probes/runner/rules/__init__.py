@@ -1,1 +1,1 @@
-"""Rules: bounds of captured numbers, judged on the host when a step is committed."""
+"""Rules: bounds of captured numbers, evaluated on the host when a step is committed."""

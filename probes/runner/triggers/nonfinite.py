@@ -17,7 +17,7 @@ NARROWEST = 2  # bytes of the smallest floating type for which torch can sum
 def is_finite(tensor: Tensor) -> bool:
     """Whether every element of a tensor is finite.
 
-    A sum is 20 to 40 times as fast as `isfinite`, and never finite if an element is not; one that overflows is looked at again.
+    A sum is 20 to 40 times as fast as `isfinite`, and never finite if an element is not; one that overflows is checked again.
 
     Args:
         tensor: any shape, dtype and device, owned by the model; only read.

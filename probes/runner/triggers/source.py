@@ -40,7 +40,7 @@ class SourceWatch:
 
     def __init__(self, trees: Mapping[str, Tree]) -> None:
         self.trees = trees
-        self._inputs: set[tuple[str, str, int]] = set()  # modules all of whose inputs were looked at, by microstep
+        self._inputs: set[tuple[str, str, int]] = set()  # modules all of whose inputs were checked, by microstep
         self._value = ""  # the last value of the forward that is finite
         self._gradient = ""  # the last gradient
 
@@ -82,7 +82,7 @@ class SourceWatch:
             inputs = "its inputs are finite, and its weights are not" if seen else "its weights are not finite"
             return Source("weights", binding.module, f"{inputs}: {names}")
         if not seen:
-            return Source("unknown", None, "its inputs were not looked at: capture `input` too")
+            return Source("unknown", None, "its inputs were not checked: capture `input` too")
         return Source("module", binding.module, f"its inputs and weights are finite, so {_named(binding.module)} made it")
 
     def _of_input(self, binding: Binding, at: CaptureClock) -> Source:
@@ -102,7 +102,7 @@ class SourceWatch:
     def _of_gradient(self) -> Source:
         if self._gradient:
             before = f"the last finite gradient before it is {self._gradient}"
-            return Source("backward", None, f"the values of the forward that were looked at are finite; {before}")
+            return Source("backward", None, f"the values of the forward that were checked are finite; {before}")
         return Source("backward", None, "it is the first gradient of the backward: the loss, or what follows on this value, made it")
 
 

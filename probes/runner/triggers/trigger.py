@@ -51,7 +51,7 @@ class TriggerWatch:
         buffer: the captures that wait.
         sources: which values of the open step are finite.
         found: the first value of the open step that fires them.
-        suspect: a gradient that does, in a step that a GradScaler has not judged yet.
+        suspect: a gradient that does, in a step that a GradScaler has not checked yet.
         dismissed: gradients in steps that a GradScaler skipped.
         events: the values that fired the triggers, and what was written.
         quiet: whether no value of the last step would fire; the triggers fire in the first step after it that has one.
@@ -282,7 +282,7 @@ class TriggeredRecorder(Recorder):
     @property
     def checks(self) -> list[ConditionCheck]:
         """The conditions on its values: that of the trigger, and `where`."""
-        return [one for one in (self.check, self.where) if one is not None] + self.heard
+        return [one for one in (self.check, self.where) if one is not None] + self.further_conditions
 
     def filter_by(self, offer: Callable[[Tensor, CaptureClock, int, int], None]) -> None:
         """Put only captures for which a condition holds; each value is checked for the trigger before."""

@@ -54,7 +54,7 @@ class BackwardWatch:
             self._scaled.clear()
 
     def note_scale(self, scaler: GradScaler, losses: Any) -> None:
-        """Remember the scale of losses that a scaler has scaled, until they are gone."""
+        """Remember the scale of losses that a scaler has scaled, until they are freed."""
         if self.listeners and scaler._scale is not None:
             scale = scaler._scale.detach().clone()  # a scaler updates its own in place
             for _, loss in leaves(losses, "loss"):

@@ -1,4 +1,4 @@
-"""The one place that watches `Module.__call__`: outermost calls into the trees of runs, and into any module while a model is looked for."""
+"""The only watch over `Module.__call__`: outermost calls into the trees of runs, and into any module before the model is known."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class ThreadCalls:
         asks: whether there are listeners in none.
         ids: where `asks`, the modules that all of these ignore; else the modules whose calls are numbered.
         ignored: the modules that the listeners in no outermost call ignore.
-        numbers: what alone numbers calls, if nobody else wants to know of any.
+        numbers: what alone numbers calls, if no listener wants any.
     """
 
     __slots__ = ("asks", "ids", "ignored", "inside", "numbers")

@@ -1,4 +1,4 @@
-"""Passes that the loop has begun, and whose batches another thread fetches, as behind a queue."""
+"""Passes that the loop has begun, and whose batches another thread fetches, as through a queue."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ class FetchedPasses:
             for listener in listeners if one.over else ():
                 listener.pass_exhausted(one.key)
             for listener in listeners if one.lost else ():
-                listener.pass_gone(one.key)
+                listener.pass_deleted(one.key)
             one.over = one.lost = False
         newest.used, self.due = TRAIN, True
         del self.passes[: self.passes.index(newest)]  # in place: the other thread may append meanwhile
 
     def lose(self, watched: WatchedPass) -> bool:
-        """The iterator of a pass is gone; whether the loop may still be at its batches. It does not return to one that was evaluated on."""
+        """The iterator of a pass was deleted; whether the loop may still use its batches. It never uses evaluated ones again."""
         if watched not in self.passes:
             return False
         if watched.used not in ("", TRAIN):

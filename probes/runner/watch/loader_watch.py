@@ -102,7 +102,7 @@ class LoaderWatch:
         for listener in listeners:
             listener.pass_begins(watched.key, watched.loader, endless=watched.endless)
             if watched.loader not in self._loaders.values():
-                listener.loader_gone(watched.loader)
+                listener.loader_deleted(watched.loader)
             for pull in range(1 + watched.ahead if watched.pulls and watched.thread == self.thread else 0):
                 last = watched.pulls == watched.length and pull == watched.ahead
                 listener.batch_pulled(watched.key, grad=watched.grad, last=last, before=True)
@@ -270,13 +270,13 @@ class LoaderWatch:
                 return
             if watched.over:
                 self.gone.append(("pass_exhausted", watched.key))
-            self.gone.append(("pass_gone", watched.key))
+            self.gone.append(("pass_deleted", watched.key))
 
     def _lose_loader(self, loader: int) -> None:
         key = self._loaders.pop(loader, None)
         self._outer.pop(loader, None)
         if key is not None:
-            self.gone.append(("loader_gone", key))
+            self.gone.append(("loader_deleted", key))
 
     def _is_here(self) -> bool:
         """Whether this is the program's own process; nothing is counted in a worker."""

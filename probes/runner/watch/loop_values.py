@@ -24,7 +24,7 @@ class LoopValues:
     """Passes logged values to the bindings that name them.
 
     A value that is logged in an item of `run.steps` before the first call waits until that call makes a step of the item. An item
-    that the program skips is no step, and what was logged in it is dropped.
+    that the program skips is not a step, and what was logged in it is dropped.
 
     Args:
         taps: the bindings on values of the loop.

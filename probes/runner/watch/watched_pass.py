@@ -14,15 +14,15 @@ class LoaderListener(Protocol):
         """A loader begins to be iterated over."""
 
     def batch_pulled(self, key: Hashable, *, grad: bool, last: bool, before: bool) -> None:
-        """A batch is asked for; `grad`, whether gradients are on; `before`, whether it was asked for before the listener was there."""
+        """A batch is requested; `grad`, whether gradients are on; `before`, whether it was requested before the listener was there."""
 
     def pass_exhausted(self, key: Hashable) -> None:
         """A pass has no more batches."""
 
-    def pass_gone(self, key: Hashable) -> None:
+    def pass_deleted(self, key: Hashable) -> None:
         """Nobody holds the iterator of a pass any more."""
 
-    def loader_gone(self, loader: Hashable) -> None:
+    def loader_deleted(self, loader: Hashable) -> None:
         """Nobody holds a loader any more."""
 
 
@@ -40,10 +40,10 @@ class WatchedPass:
         length: batches that the pass has; -1 if that is not known.
         last_pull: number of its last pull among those of all passes.
         thread: the thread that began it, or has pulled from it since.
-        reported: whether the listeners have heard of it.
+        reported: whether it was reported to the listeners.
         used: the phase of the first call after it began, if another thread fetches its batches.
-        over: whether that thread has ended, which the listeners have not heard yet.
-        lost: whether its iterator is gone, which they have not heard either, since the loop is still at its batches.
+        over: whether that thread has ended, which was not reported to the listeners yet.
+        lost: whether its iterator was deleted, which was not reported either, since the loop is still at its batches.
     """
 
     key: int

@@ -1,9 +1,9 @@
 """A run for each candidate until it is known which one the script trains; the other runs are removed.
 
-The first candidate writes into the run directory at once. Each further one is a whole run of its own in a directory beside it,
+The first candidate writes into the run directory at once. Each further one is a whole run of its own in a directory next to it,
 `<run directory>.candidate-2` and so on, so that a process that is killed before the choice leaves runs that every verb can read. Where
 a further one is chosen, the first is removed and the other's directory takes its name. Where the spec wants all instances that are
-trained, each further one stays beside the first, as `<run directory>.instance-2` and so on. A run that is resumed waits for the candidate
+trained, each further one stays next to the first, as `<run directory>.instance-2` and so on. A run that is resumed waits for the candidate
 that it captured before.
 """
 

@@ -64,7 +64,7 @@ class ModelChoice:
     Attributes:
         candidates: in the order of their first calls.
         chosen: the one that is meant, once that is known.
-        left_out: how many further candidates there were than are looked at.
+        left_out: how many candidates beyond the limit there were.
     """
 
     def __init__(self, rule: ModelRule, selectors: Mapping[str, ModelSelector] | None = None) -> None:
@@ -81,7 +81,7 @@ class ModelChoice:
 
         Args:
             line: the module that is called, last, and the modules above it, the topmost first.
-            parents: what is known of other modules.
+            parents: what is known about other modules.
             place: `file:line` of the call.
         """
         matches = self.rule.matches(line)

@@ -210,7 +210,7 @@ class CensusListener(ModelCensus):
     """The census of a running program: outermost calls, and finished steps of optimizers.
 
     Attributes:
-        bare: modules without parameters that were called; they are no models, and not counted.
+        bare: modules without parameters that were called; they are not models, and not counted.
     """
 
     def __init__(self, parents: ModuleParents) -> None:

@@ -29,7 +29,7 @@ class Tracker(Protocol):
         """End the run.
 
         Args:
-            tags: what is known of the run at its end: ledger head, captures roots.
+            tags: what is known about the run at its end: ledger head, captures roots.
         """
 
 

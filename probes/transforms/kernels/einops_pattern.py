@@ -55,7 +55,7 @@ def bind(text: str, given: dict[str, int], signature: Signature) -> Signature:
     Args:
         text: a pattern that `parse` takes.
         given: sizes of elementary axes that do not follow from the value.
-        signature: what is known of the value.
+        signature: what is known about the value.
 
     Raises:
         SignatureError: the value has another number of axes, other names, or sizes that do not fit.

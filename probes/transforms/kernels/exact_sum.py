@@ -14,7 +14,7 @@ def exact_sum(tensor: Tensor, axes: tuple[int, ...]) -> Tensor:
     """The sums over axes, as int64.
 
     Elements of up to 32 bits cannot overflow below 2**31 elements. Those of 64 bits are added in two halves of 32 bits; to see
-    whether the sum fits, an accelerator is waited for.
+    whether the sum fits, it waits for an accelerator.
 
     Args:
         tensor: of integers or booleans, any shape and device; not changed.

@@ -37,7 +37,7 @@ def given(masks: Mapping[str, Any]) -> Iterator[None]:
     """Make these masks available to transforms in the body.
 
     Args:
-        masks: the value at each path that a transform names; anything but a tensor is no mask.
+        masks: the value at each path that a transform names; anything except a tensor is not a mask.
     """
     before, _given.masks = _given.masks, masks
     try:

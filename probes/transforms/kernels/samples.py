@@ -69,7 +69,7 @@ def sums_by_label(rows: Tensor, labels: Tensor, count: int) -> Tensor:
         (3, count, *units) float64.
 
     Raises:
-        ValueError: the labels are no integers, or not one for each sample.
+        ValueError: the labels are not integers, or not one for each sample.
     """
     if labels.is_floating_point() or labels.is_complex() or labels.numel() != rows.shape[0]:
         kind = f"{str(labels.dtype).removeprefix('torch.')}{list(labels.shape)}"

@@ -1,4 +1,4 @@
-"""Parts of a value at lists, ranges and one position for each sample, beside loops over samples."""
+"""Parts of a value at lists, ranges and one position for each sample, next to loops over samples."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ def test_gradients_of_values_break_the_graph_and_are_right(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("in_place", [False, True])
-def test_a_gradient_of_a_value_in_a_fullgraph_region_is_refused_with_what_to_do(tmp_path: Path, in_place: bool) -> None:
+def test_a_gradient_of_a_value_in_a_fullgraph_region_is_refused_with_advice(tmp_path: Path, in_place: bool) -> None:
     model = Net()
     if in_place:
         model.compile(backend="eager", fullgraph=True)
@@ -250,7 +250,7 @@ def test_parameter_gradients_under_a_compiled_function_are_in_their_own_steps(
     equal(record(tmp_path / "ours", function, spec, named=named)[0], plain)
 
 
-def test_a_gradient_in_a_function_compiled_as_one_graph_raises_with_what_to_do(tmp_path: Path) -> None:
+def test_a_gradient_in_a_function_compiled_as_one_graph_raises_with_advice(tmp_path: Path) -> None:
     model = Net()
     call = torch.compile(lambda x: model(x), backend="eager", fullgraph=True)
     spec = {"version": 1, "probes": {"p": {"hook": "backward", "modules": ["a"]}}}

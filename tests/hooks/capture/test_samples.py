@@ -1,4 +1,4 @@
-"""The largest values of each unit with their samples, and sums by label, beside loops over samples."""
+"""The largest values of each unit with their samples, and sums by label, next to loops over samples."""
 
 from __future__ import annotations
 

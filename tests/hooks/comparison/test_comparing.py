@@ -1,4 +1,4 @@
-"""Each comparison with another step, series or run, beside the same numbers computed by hand."""
+"""Each comparison with another step, series or run, next to the same numbers computed by hand."""
 
 from __future__ import annotations
 

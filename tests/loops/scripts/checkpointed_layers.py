@@ -5,7 +5,7 @@ captured: Net
 train: [2, 2]
 table:
   step: one batch
-  microstep: always 0; what is computed again in backward is no call
+  microstep: always 0; the recompute in the backward pass is not a call
   epoch: one pass
 why: "Recompute: values and arming in the first pass."
 """

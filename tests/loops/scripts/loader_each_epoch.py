@@ -6,7 +6,7 @@ train: [1, 2, 3]
 table:
   step: one batch
   epoch: one loader each
-why: Where the loaders of the epoch are gone, another one begins the next epoch.
+why: Where the loaders of the epoch were deleted, another one begins the next epoch.
 """
 
 import torch

@@ -28,7 +28,7 @@ def recorded(path: Path, run_id: str = "r", commit: str = "", change: Change = l
 
 
 def key(folder: Path, name: str) -> Path:
-    """A private key of SSH; the public one is beside it."""
+    """A private key of SSH; the public one is next to it."""
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", name, "-f", name], cwd=folder, check=True)
     return folder / name
 

@@ -59,7 +59,7 @@ def _rewritten(place: Path, **changes: object) -> None:
 
 
 def _of_the_forged_run(place: Path) -> None:
-    """Replace the run, and anchor it again beside the first tag."""
+    """Replace the run, and anchor it again next to the first tag."""
     shutil.rmtree(place / "one")
     recorded(place / "one", "one", git(place / "repo", "rev-parse", "HEAD~1").strip(), change=other)
     assert said("anchor", "../one", "--git")[0] == 0

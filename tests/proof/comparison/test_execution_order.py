@@ -108,7 +108,7 @@ def test_the_order_counts_within_each_step_and_phase_with_late_captures_too(tmp_
         assert file["captures/p/a:output/order"][...].tolist() == [1, 3, 0]
 
 
-def test_ranges_of_steps_count_what_ended_before_them() -> None:
+def test_ranges_of_steps_count_steps_that_ended_before_them() -> None:
     assert ranges([("train", 0, 10), ("eval", 0, 2), ("train", 10, 5)]) == {"train": [(0, 10, 0), (10, 5, 12)], "eval": [(0, 2, 10)]}
 
 

@@ -86,7 +86,7 @@ def test_one_process_and_two_ranks_captured_the_same(tmp_path: Path) -> None:
     one, ddp = trained(tmp_path, "one", 1), trained(tmp_path, "ddp", 2)
     assert wrong(one, ddp, concat="batch") == []
     without = {name.split("/")[0] for name, *_ in wrong(one, ddp)}
-    assert without == {"a", "stats", "sizes", "means", "spread"}, "activations of ranks are joined only where that is asked for"
+    assert without == {"a", "stats", "sizes", "means", "spread"}, "activations of ranks are joined only where that is requested"
 
 
 @pytest.mark.torture

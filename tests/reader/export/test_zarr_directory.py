@@ -18,7 +18,7 @@ needs_zarr = pytest.mark.skipif(find_spec("zarr") is None, reason="zarr is not i
 
 
 @pytest.mark.skipif(find_spec("zarr") is not None, reason="zarr is installed")
-def test_without_zarr_one_sentence_says_how_to_install_it(tmp_path: Path) -> None:
+def test_without_zarr_one_sentence_states_how_to_install_it(tmp_path: Path) -> None:
     Recording(tmp_path / "run").take(np.zeros(2, "<f4")).sealed()
     with pytest.raises(
         MissingExtra, match=r"the format `zarr` needs the package `zarr`; install it with: pip install \"torch-probes\[zarr\]\""

@@ -77,7 +77,7 @@ def test_a_probe_is_a_heat_map_of_its_layers_over_steps(run: RunReader) -> None:
         run.plot("stats", axes(), label="l3")
 
 
-def test_a_histogram_is_drawn_over_time_and_what_is_outside_is_said(run: RunReader) -> None:
+def test_a_histogram_is_drawn_over_time_with_the_share_outside_of_it(run: RunReader) -> None:
     drawn = run["counts", "fc"].plot(axes())
     shares = [[(2 + step) / (10 + step) for step in range(3)] * 2, [3 / (10 + step) for step in range(3)] * 2]
     np.testing.assert_allclose(cells(drawn), shares)

@@ -67,7 +67,7 @@ def test_a_rank_that_another_rank_starts_is_of_its_start(monkeypatch: pytest.Mon
         assert (done.stdout.strip() == first.token) == same, env[STARTED_BY]
 
 
-def test_launches_of_one_machine_without_an_id_are_told_apart_by_who_started_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_launches_of_one_machine_without_an_id_are_distinguished_by_their_parent(monkeypatch: pytest.MonkeyPatch) -> None:
     known = {"MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
     assert of(monkeypatch, "1", **known).token != of(monkeypatch, "2", **known).token
     assert of(monkeypatch, "1", **known) == of(monkeypatch, "1", **known)
@@ -88,7 +88,7 @@ def test_only_new_processes_are_a_restart(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert not replace(one, launcher=counted._replace(id="b", name="torchrun")).is_restarted(joined.record), "another job"
 
 
-def test_one_process_of_a_slurm_job_is_no_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_process_of_a_slurm_job_is_not_a_launch(monkeypatch: pytest.MonkeyPatch) -> None:
     assert of(monkeypatch, world=1, SLURM_JOB_ID="7").id == ""
     assert of(monkeypatch, world=1, TORCHELASTIC_RUN_ID="a").id == "a", "torchrun may start it again"
 

@@ -59,7 +59,7 @@ class Program:
                 yield index
             self.hear(self.clock.pass_exhausted(key))
         finally:
-            self.hear(self.clock.pass_gone(key))
+            self.hear(self.clock.pass_deleted(key))
 
     def train(self) -> None:
         """The work on one batch."""

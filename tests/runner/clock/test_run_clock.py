@@ -177,7 +177,7 @@ def made_for_each_epoch(p: Program) -> None:
     for epoch in range(3):
         for _ in p.batches(f"train {epoch}", 2):
             p.train()
-        p.hear(p.clock.loader_gone(f"train {epoch}"))
+        p.hear(p.clock.loader_deleted(f"train {epoch}"))
 
 
 def cycled_by_itertools(p: Program) -> None:

@@ -154,7 +154,7 @@ def test_a_loss_that_is_not_a_scalar_is_refused(backward: Any, message: str) -> 
         probes.look(Recurrent(), spec(modules=["cell"], values=["grad_output"]), batch(), backward=backward)
 
 
-def test_several_models_are_not_looked_at_at_once() -> None:
+def test_a_look_at_several_models_at_once_is_refused() -> None:
     with pytest.raises(UsageError, match="look takes one model, not a dict"):
         probes.look({"a": Block()}, spec(hook="forward", modules=["b"]), batch())
 

@@ -28,7 +28,7 @@ LOOK = {"version": 1, "probes": {"all": {"modules": [""], "values": ["output", "
 
 
 class Net(nn.Sequential):
-    """Two layers, with activation checkpointing where it is asked for, and a place for a look within the forward."""
+    """Two layers, with activation checkpointing where it is requested, and a place for a look within the forward."""
 
     def __init__(self, checkpointed: bool = False) -> None:
         torch.manual_seed(0)

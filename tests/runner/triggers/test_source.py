@@ -87,5 +87,5 @@ def test_the_report_names_the_module_that_made_the_value(
 def test_the_report_advises_to_capture_inputs_if_they_were_not_captured(tmp_path: Path) -> None:
     said, event = hunted("forward", tmp_path / "run", values=["output"])
     assert event["target"] == "1.act", "the module that received the value"
-    assert "its inputs were not looked at: capture `input` too" in said
+    assert "its inputs were not checked: capture `input` too" in said
     assert event["source"]["kind"] == "unknown"

@@ -155,7 +155,7 @@ def test_the_message_names_the_first_value_in_forward_order(model: Net, tmp_path
     assert str(caught.value) == (
         "first non-finite value: -inf in `output` of `log` (Log) at [1, 2], epoch 0, train step 5; "
         "1 of 6 elements are not finite (0 nan, 1 inf); "
-        "its inputs were not looked at: capture `input` too; stopped by the trigger of probe `hunt`"
+        "its inputs were not checked: capture `input` too; stopped by the trigger of probe `hunt`"
     )
     assert caught.value.exit_code == 1
 

@@ -52,7 +52,7 @@ def watch() -> Iterator[CallWatch]:
     assert nn.Module.__call__ is before
 
 
-def test_a_module_that_all_listeners_ignore_is_asked_about_once(watch: CallWatch) -> None:
+def test_listeners_are_asked_once_about_a_module_that_all_ignore(watch: CallWatch) -> None:
     loss, model = nn.Sequential(nn.Identity()), nn.Sequential(nn.Identity())
     listener = Listener(model)
     watch.add(listener)
@@ -62,7 +62,7 @@ def test_a_module_that_all_listeners_ignore_is_asked_about_once(watch: CallWatch
     assert listener.left == [False] * 3
 
 
-def test_a_module_that_one_of_the_listeners_waits_for_is_asked_about_at_every_call(watch: CallWatch) -> None:
+def test_listeners_are_asked_at_every_call_about_a_module_that_one_waits_for(watch: CallWatch) -> None:
     loss = nn.Identity()
     listeners = Listener(), Listener(waits=True)
     for listener in listeners:
@@ -72,7 +72,7 @@ def test_a_module_that_one_of_the_listeners_waits_for_is_asked_about_at_every_ca
     assert [len(listener.asked) for listener in listeners] == [3, 3]
 
 
-def test_an_ignored_module_is_asked_about_again_when_a_listener_says_so_or_another_one_listens(watch: CallWatch) -> None:
+def test_listeners_are_asked_about_an_ignored_module_again_on_request_or_for_a_new_listener(watch: CallWatch) -> None:
     loss, first = nn.Identity(), Listener()
     watch.add(first)
     loss(X)
@@ -88,7 +88,7 @@ def test_an_ignored_module_is_asked_about_again_when_a_listener_says_so_or_anoth
     assert (first.left, second.left) == ([False], [False])
 
 
-def test_a_module_that_gets_the_id_of_an_ignored_one_is_asked_about(watch: CallWatch) -> None:
+def test_listeners_are_asked_about_a_module_that_gets_the_id_of_an_ignored_one(watch: CallWatch) -> None:
     listener = Listener()
     watch.add(listener)
     again = False

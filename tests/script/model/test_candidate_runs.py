@@ -108,7 +108,7 @@ def test_a_resumed_run_continues_with_the_candidate_that_it_captured(probed: Pro
     assert probes.verify(done.out).ok
 
 
-def test_a_resumed_run_that_trains_another_candidate_is_refused_and_keeps_what_it_has(probed: Probed) -> None:
+def test_a_resumed_run_that_trains_another_candidate_is_refused_and_keeps_its_captures(probed: Probed) -> None:
     out = probed(TEACHER).out
     done = probed(TEACHER.replace("SGD(net.parameters()", "SGD(teacher.parameters()"), resume=True)
     assert done.code == 2
@@ -213,7 +213,7 @@ def test_instances_that_train_later_are_named_with_their_steps(probed: Probed) -
     assert "2 further models that fit the spec were trained and not captured: `models: {model: {class: Net, instances: all}}`" in done.said
 
 
-def test_every_instance_that_is_trained_is_a_run_of_its_own_where_the_spec_says_so(probed: Probed) -> None:
+def test_every_trained_instance_is_a_separate_run_if_the_spec_requires_it(probed: Probed) -> None:
     spec = {"version": 1, "models": {"m": {"class": "Net", "instances": "all"}}, "probes": {"acts": {"hook": "forward", "modules": ["fc"]}}}
     done = probed(
         """

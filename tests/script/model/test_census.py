@@ -31,7 +31,7 @@ def test_copies_of_which_several_exist_at_a_time_are_few_records() -> None:
     assert sorted((one["instances"], one["calls"]) for one in census.as_dicts()) == [(50, 50), (50, 50)]
 
 
-def test_a_model_that_follows_on_copies_has_a_record_of_its_own() -> None:
+def test_a_model_that_follows_on_copies_has_a_separate_record() -> None:
     census = ModelCensus()
     for _ in range(3):
         census.add(nn.Linear(2, 1), "train.py:3").calls += 1

@@ -87,7 +87,7 @@ def test_a_pattern_does_not_select_a_tree_without_parameters_as_a_model(parents:
     assert [one.model for one in call(choice("0"), images, parents)] == [images]
 
 
-def test_the_problems_are_those_of_the_tree_that_came_closest(parents: ModuleParents) -> None:
+def test_the_problems_are_those_of_the_tree_with_the_fewest(parents: ModuleParents) -> None:
     found = choice("fc", "head")
     for module in (nn.ReLU(), Net(), nn.Sequential(Net(), Net())):
         assert call(found, module, parents) == []

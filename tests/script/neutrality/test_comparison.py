@@ -16,7 +16,7 @@ def test_equal_records_do_not_differ() -> None:
     assert first_difference([step(0), end()], [step(0), end()]) == ""
 
 
-def test_the_first_step_that_differs_is_named_with_what_differs() -> None:
+def test_the_first_step_that_differs_is_named_with_its_differences() -> None:
     assert (
         first_difference([step(0), step(1)], [step(0), step(1, gradients="x", weights="y")]) == "optimizer step 1 (SGD): gradients, weights"
     )
@@ -32,6 +32,6 @@ def test_a_changed_weight_is_named() -> None:
     assert first_difference([end()], [changed]) == "the end: 1 of 2 weights and buffers of Net, `fc.bias` first"
 
 
-def test_a_hook_that_was_left_behind_is_a_difference() -> None:
+def test_a_hook_that_remains_is_a_difference() -> None:
     assert first_difference([end()], [end(hooks=2)]) == "the end: Net carries 2 hooks instead of 0"
     assert first_difference([end()], [end(**{"class": "Other"})]) == "the end: other models"

@@ -36,7 +36,7 @@ def test_two_runs_with_one_seed_are_the_same_and_with_another_are_not(tmp_path: 
     assert events(tmp_path / "a", 0) != events(tmp_path / "b", 1)
 
 
-def test_the_topmost_modules_are_compared_though_the_program_let_go_of_them(tmp_path: Path) -> None:
+def test_the_topmost_modules_are_compared_even_after_the_program_deleted_them(tmp_path: Path) -> None:
     (model,) = events(tmp_path / "a", 0)[-1]["models"]  # type: ignore[misc]  # a list, as JSON gives it
     assert model["class"] == "Sequential"
     assert sorted(model["state"]) == [

@@ -18,7 +18,7 @@ from tests.sinks.kernels.test_metrics import reading
 
 
 class Noted:
-    """A tracker that writes what it gets into a file, or fails in the way that is asked for."""
+    """A tracker that writes what it gets into a file, or fails in the way that is requested."""
 
     def __init__(self, path: Path, way: str = "") -> None:
         if way == "missing":

@@ -1,4 +1,4 @@
-"""Judges captures by the rules of a spec, on the host, when their step is committed."""
+"""Evaluates captures by the rules of a spec, on the host, when their step is committed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOST_NAMED = 16  # numbers of a series that a verdict names
 Floats = NDArray[np.float64]
 
 
-class RuleJudge:
+class RuleEvaluator:
     """The rules of a run, and their verdicts so far.
 
     Args:
@@ -39,16 +39,16 @@ class RuleJudge:
         self.say = say
         self.rules = plan.loaded.spec.rules
         self.stopped: Stopped | None = None
-        self._judged: dict[tuple[SeriesKey, tuple[int, ...]], list[JudgedNumbers]] = {}
+        self._evaluated: dict[tuple[SeriesKey, tuple[int, ...]], list[EvaluatedNumbers]] = {}
         self._too_large: dict[str, str] = {}
         self._reported: set[str] = set()
 
-    def judges(self, probe: str) -> bool:
+    def covers(self, probe: str) -> bool:
         """Whether a rule is about the captures of a probe."""
         return any(rule.probe == probe for rule in self.rules.values())
 
-    def series(self, key: SeriesKey, dtype: str, shape: tuple[int, ...], labels: Callable[[], Sequence[str]]) -> list[JudgedNumbers]:
-        """The numbers of a series that rules judge.
+    def series(self, key: SeriesKey, dtype: str, shape: tuple[int, ...], labels: Callable[[], Sequence[str]]) -> list[EvaluatedNumbers]:
+        """The numbers of a series that rules check.
 
         Args:
             key: the series.
@@ -56,11 +56,11 @@ class RuleJudge:
             shape: the shape of its captures.
             labels: gives a label for each element.
         """
-        if (key, shape) not in self._judged:
-            self._judged[key, shape] = [*self._numbers(key, dtype, shape, labels)] if self.judges(key.probe) else []
-        return self._judged[key, shape]
+        if (key, shape) not in self._evaluated:
+            self._evaluated[key, shape] = [*self._numbers(key, dtype, shape, labels)] if self.covers(key.probe) else []
+        return self._evaluated[key, shape]
 
-    def _numbers(self, key: SeriesKey, dtype: str, shape: tuple[int, ...], labels: Callable[[], Sequence[str]]) -> list[JudgedNumbers]:
+    def _numbers(self, key: SeriesKey, dtype: str, shape: tuple[int, ...], labels: Callable[[], Sequence[str]]) -> list[EvaluatedNumbers]:
         rules = [(name, rule) for name, rule in self.rules.items() if rule.probe == key.probe and _covers(rule, key)]
         if rules and (reason := _unfit(dtype, shape)):
             for name, _ in rules:
@@ -74,24 +74,24 @@ class RuleJudge:
             chosen = [at for at, label in enumerate(names) if _is_named(rule.number, label, single)]
             divisor = next((at for at, label in enumerate(names) if rule.divided_by and _is_named(rule.divided_by, label, set())), None)
             if chosen and (divisor is not None or not rule.divided_by):
-                found.append(JudgedNumbers(name, rule, key, np.array(chosen), [names[at] for at in chosen], divisor))
+                found.append(EvaluatedNumbers(name, rule, key, np.array(chosen), [names[at] for at in chosen], divisor))
         return found
 
-    def judge(self, judged: Sequence[JudgedNumbers], clock: Clock, payload: bytes, dtype: str) -> None:
-        """Judge one capture of a committed step.
+    def evaluate(self, numbers: Sequence[EvaluatedNumbers], clock: Clock, payload: bytes, dtype: str) -> None:
+        """Evaluate one capture of a committed step.
 
         Args:
-            judged: what rules judge of its series.
+            numbers: the numbers of its series that rules check.
             clock: where it was taken.
             payload: its bytes.
             dtype: its dtype.
         """
         found = values(np.frombuffer(payload, bits_dtype(dtype)), dtype).reshape(-1).astype("f8")
-        for one in judged:
+        for one in numbers:
             if one.take(found, clock):
                 self._broken(one)
 
-    def _broken(self, one: JudgedNumbers) -> None:
+    def _broken(self, one: EvaluatedNumbers) -> None:
         verdict = one.verdict()
         text = f"rule `{one.name}` ({one.rule}) is broken: {verdict}"
         if one.name not in self._reported:
@@ -103,11 +103,11 @@ class RuleJudge:
     @property
     def verdicts(self) -> list[RuleVerdict]:
         """The verdicts so far: one for each series that broke a rule, the worst of each rule first."""
-        broken = [one for each in self._judged.values() for one in each if one.ever.any()]
+        broken = [one for each in self._evaluated.values() for one in each if one.ever.any()]
         return in_order(sorted((one.verdict() for one in broken), key=lambda verdict: [*self.rules].index(verdict.rule)))
 
     def problems(self) -> list[Problem]:
-        """Reasons why the run fails: rules with `then: fail` that were broken, and rules that judged nothing."""
+        """Reasons why the run fails: rules with `then: fail` that were broken, and rules that checked nothing."""
         found = []
         for name, rule in self.rules.items():
             where = self.plan.loaded.locate(("rules", name))
@@ -115,26 +115,26 @@ class RuleJudge:
             if broken and rule.then == "fail":
                 more = f" (and {len(broken) - 1} more series)" if len(broken) > 1 else ""
                 found.append(where.at(code="rule-broken", message=f"rule `{name}` ({rule}): {broken[0]}{more}"))
-            if not any(one.name == name for each in self._judged.values() for one in each):
+            if not any(one.name == name for each in self._evaluated.values() for one in each):
                 reason = self._too_large.get(name, "no capture has a target, leaf and number that it names")
                 hint = "`probes ls` lists the series, and `probes show` the labels of their numbers"
-                found.append(where.at(code="rule-judged-nothing", message=f"rule `{name}` judged nothing: {reason}", hint=hint))
+                found.append(where.at(code="rule-judged-nothing", message=f"rule `{name}` checked nothing: {reason}", hint=hint))
         return found
 
 
 def _covers(rule: Rule, key: SeriesKey) -> bool:
     """Whether a rule is about a series of its probe."""
-    if key.leaf == LOSS_SCALE:  # beside gradients, for all targets of a probe
+    if key.leaf == LOSS_SCALE:  # the scale of gradients, for all targets of a probe
         return False
     pairs = ((rule.targets, key.target), (rule.leaves, key.leaf))
     return all(not globs or any(text == name or ModuleGlob(text).matches(name) for text in globs) for globs, name in pairs)
 
 
 def _unfit(dtype: str, shape: tuple[int, ...]) -> str:
-    """The reason why captures cannot be judged; empty if they can."""
+    """The reason why captures cannot be checked; empty if they can."""
     elements = int(np.prod(shape, dtype=np.int64))
     if elements > MOST_ELEMENTS:
-        return f"has {elements:,} elements, and rules judge at most {MOST_ELEMENTS:,}; add a transform such as `stats` or `norm`"
+        return f"has {elements:,} elements, and rules check at most {MOST_ELEMENTS:,}; add a transform such as `stats` or `norm`"
     real = dtype == "bool" or values(np.zeros(2, bits_dtype(dtype)), dtype).dtype.kind in "iuf" if dtype in DTYPES else False
     return "" if real and not dtype.startswith("complex") else f"has dtype `{dtype}`, whose values are not real numbers; add `abs`"
 
@@ -145,8 +145,8 @@ def _is_named(number: str | None, label: str, single: set[str | None]) -> bool:
 
 
 @dataclass(eq=False)
-class JudgedNumbers:
-    """The numbers of one series that one rule judges, each with its row of steps out of bounds.
+class EvaluatedNumbers:
+    """The numbers of one series that one rule checks, each with its row of steps out of bounds.
 
     Attributes:
         name: name of the rule.
@@ -178,7 +178,7 @@ class JudgedNumbers:
         self._serial, self._place, self._rank = 0, (-1, -1), 0
 
     def take(self, found: Floats, clock: Clock) -> bool:
-        """Judge a capture.
+        """Evaluate a capture.
 
         Args:
             found: (elements,) its numbers.

@@ -77,7 +77,7 @@ BOUNDS: dict[str, tuple[dict[str, float], Callable[[float], bool]]] = {
 }
 
 
-def test_rules_find_what_a_loop_over_the_file_finds(tmp_path: Path) -> None:
+def test_rules_find_the_same_as_a_loop_over_the_file(tmp_path: Path) -> None:
     torch.manual_seed(0)
     values = torch.randint(-2, 3, (2, 40, 5)).double()
     values[0, 4, 2] = math.nan
@@ -187,9 +187,9 @@ def test_fail_raises_after_the_end_of_the_training(tmp_path: Path) -> None:
 
 
 def test_a_rule_that_checks_nothing_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="rule `r` judged nothing: no capture has a target, leaf and number"):
+    with pytest.raises(RunError, match="rule `r` checked nothing: no capture has a target, leaf and number"):
         run_over(tmp_path / "run", spec({"above": 1, "leaves": ["grad_output"]}), [[0.0, 2.0]])
-    with pytest.raises(RunError, match=r"has 65,537 elements, and rules judge at most 65,536; add a transform"):
+    with pytest.raises(RunError, match=r"has 65,537 elements, and rules check at most 65,536; add a transform"):
         run_over(tmp_path / "large", spec({"above": 1}), [[torch.zeros(65_537)]])
 
 
