@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -14,13 +15,13 @@ from tests.pages import PAGES, ROOT
 WORN_OUT = (
     r"\b(?:is|are|was|were|be|been) told\b",
     r"\btells? (?:what|of|which|how|that)\b",
-    r"\bwhat there is\b",
+    r"\bwhat\s+there is\b",
     r"\bcomes? to (?:nothing|on|a|what)\b",
     r"\b(?:the|its|open) books\b",
     r"\bstands? (?:at|in|beside|for|there|where|so)\b",
     r"\banew\b",
     r"\bof (?:its|their|one's) own accord\b",
-    r"\beach how many\b",
+    r"\beach\s+how many\b",
     r"\bhangs? (?:on|off)\b",
     r"\bkeeper\b|\bhanger\b|\boutlets?\b",
     r"\b(?-i:is none)\b",
@@ -83,7 +84,7 @@ IN_NAMES = (
     r"\b(?:is|are) no(?:ne)?\b(?! longer)(?<!there is no)(?<!there are no)",
     r"\bbeside\b|\bbehind\b|\bgone\b|\bstands?\b|\bjudge[sd]?\b",
     r"\bstrangers?\b|\bhonest\b|\bdead\b(?! unit)|\bdied\b|\bbooks\b|\bspoilt\b",
-    r"\bway (?:on|out)\b|\bwhat there is\b|\bwith what to\b",
+    r"\bway (?:on|out)\b|\bwith what to\b",
     r"\bnot there\b|\bof (?:its|their) own\b",
 )
 """Those that names of tests do not have: a name is a sentence with subject, verb and object."""
@@ -93,6 +94,7 @@ EXAMPLES = {
     "Such a file is no anchor.": "Such a file is not an anchor, and there is no other.",
     "The files are equal but for the last bit.": "The files are equal, but the last bit differs.",
     "Every segment but the last is whole.": "Every segment except the last is whole.",
+    "A text that is\n    no number.": "A text that is\n    not a number.",
     "The variants run by turns.": "The variants alternate.",
     "The iterator is gone.": "The iterator was deleted.",
     "A rule judges numbers.": "A rule checks numbers.",
@@ -109,9 +111,20 @@ EXAMPLES = {
 }
 """A sentence that has a worn-out turn -> the plain form, which has none."""
 
-ANY = re.compile("|".join(f"(?:{pattern})" for pattern in IN_SOURCES), flags=re.IGNORECASE)
 
-IN_A_NAME = re.compile("|".join(f"(?:{pattern})" for pattern in IN_NAMES), flags=re.IGNORECASE)
+def any_of(patterns: Iterable[str]) -> re.Pattern[str]:
+    """One pattern for all; a space also matches the end of a line. Where a group looks back, it is one character wide."""
+    spaced = []
+    for pattern in patterns:
+        parts = re.split(r"(\(\?<[!=][^)]*\))", pattern)
+        spaced.append("".join(part.replace(" ", r"\s" if part.startswith("(?<") else r"\s+") for part in parts))
+    return re.compile("|".join(f"(?:{pattern})" for pattern in spaced), flags=re.IGNORECASE)
+
+
+ANY = any_of(IN_SOURCES)
+IN_A_TEXT = any_of(WORN_OUT)
+
+IN_A_NAME = any_of(IN_NAMES)
 
 READ = [
     *PAGES,
@@ -142,10 +155,8 @@ def test_a_class_name_has_one_meaning() -> None:
 @pytest.mark.parametrize("path", READ, ids=lambda path: str(path.relative_to(ROOT)))
 def test_texts_for_users_have_no_worn_out_turns(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
-    for pattern in WORN_OUT:
-        found = re.search(pattern, text, flags=re.IGNORECASE)
-        line = text[: found.start()].count("\n") + 1 if found else 0
-        assert found is None, f"line {line}: say {found[0]!r} plainly" if found else ""
+    found = [f"line {text[: match.start()].count(chr(10)) + 1}: say {match[0]!r} plainly" for match in IN_A_TEXT.finditer(text)]
+    assert not found, "\n".join(found)
 
 
 @pytest.mark.parametrize("room", sorted({path.relative_to(ROOT).parts[1] for path in (ROOT / "probes").rglob("*.py")}))

@@ -70,7 +70,7 @@ def write_capture_file(scan: Scan, path: Path, compression: Compression | None =
         layout = Layout(path, compression, len(scan.descriptors))
         try:
             built, own = _fill(layout, scan, path, compression, passed)
-        except BaseException:
+        except BaseException:  # the file is closed after any error; raised again
             with suppress(OSError, RuntimeError):  # the first error is more informative
                 layout.close()
             raise

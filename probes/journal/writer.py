@@ -100,7 +100,7 @@ class Journal:
         try:
             log.append(RecordKind.HEAD, (canonical({**head, **own}),))
             _publish(log, spare if recycled else None)
-        except BaseException as error:
+        except BaseException as error:  # an interrupt leaves no half journal either; raised again
             log.close()
             path.unlink(missing_ok=True)
             if isinstance(error, OSError) and not isinstance(error, StorageError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,12 +11,11 @@ from pathlib import Path
 from probes.digest import blake3_hex
 from probes.errors import StorageError
 from probes.journal.raw_file import sync_directory
-from probes.plain_file import open_above
-from probes.run_directory.file_name import final_name, manifest_files, manifest_name, temporary_name
+from probes.run_directory.file_name import final_name, manifest_files, manifest_name
 from probes.run_directory.launch.launch_file import is_launch_file, launches
 from probes.run_directory.owner.claim import FoundClaim, claims, is_claim
 from probes.run_directory.owner.ownership import Ownership, own
-from probes.run_directory.publish import publish
+from probes.run_directory.publish import write_whole
 
 
 def new_run_id(job: str = "") -> str:
@@ -83,12 +81,9 @@ def claim(directory: Path, run_id: str, rank: int | None = None, *, task: str = 
     if not claims(directory):  # else the claim says more than the files
         _refuse_used(directory, run_id, rank, left)
     owned = own(directory, run_id, rank, task=task, take_over=take_over, ends=lambda found: not _has_begun(found))
-    try:
+    with owned.released_if_it_fails():
         owned.sweep()
         _refuse_used(directory, run_id, rank, set())  # another run may have begun and ended between the look and the claim
-    except BaseException:
-        owned.release()
-        raise
     return owned
 
 
@@ -167,21 +162,3 @@ def write_start(owned: Ownership, files: Mapping[str, bytes], *, again: bool) ->
         if isinstance(error, StorageError) or not isinstance(error, OSError):
             raise
         raise StorageError(f'cannot write "{error.filename or owned.directory}": {error.strerror}') from error
-
-
-def write_whole(path: Path, content: bytes, *, replace: bool = False) -> None:
-    """Write a file that has its name only when all of it is on the device."""
-    temporary = path.with_name(temporary_name(path.name))
-    try:
-        handle = open_above(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        if replace:
-            temporary.replace(path)
-        else:
-            publish(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise

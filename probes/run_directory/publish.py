@@ -1,4 +1,4 @@
-"""Give a finished file its name, without ever replacing another file."""
+"""Files that have their name only when all of their bytes are on the device."""
 
 from __future__ import annotations
 
@@ -7,6 +7,36 @@ from pathlib import Path
 
 from probes.errors import StorageError
 from probes.journal.raw_file import sync_directory
+from probes.plain_file import open_above
+from probes.run_directory.file_name import temporary_name
+
+
+def write_whole(path: Path, content: bytes, *, replace: bool = False) -> None:
+    """Write a file under a temporary name, then give it its name.
+
+    Args:
+        path: where it is to be.
+        content: all of its bytes.
+        replace: whether it takes the place of a file of this name.
+
+    Raises:
+        StorageError: there is one already, and it is not to be replaced.
+        OSError: the disk does not take it; no part of it stays.
+    """
+    temporary = path.with_name(temporary_name(path.name))
+    try:
+        handle = open_above(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        if replace:
+            temporary.replace(path)
+        else:
+            publish(temporary, path)
+    except BaseException:  # an interrupt leaves no temporary file either; raised again
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def publish(temporary: Path, path: Path) -> None:

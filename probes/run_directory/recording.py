@@ -10,11 +10,11 @@ from typing import Any
 
 from probes.errors import StorageError
 from probes.journal.writer import Journal
-from probes.run_directory.create import write_whole
 from probes.run_directory.file_name import CONTINUED, Stem
 from probes.run_directory.launch.launch_file import LaunchRecord
 from probes.run_directory.ledger import SealedFileInfo
 from probes.run_directory.owner.ownership import Ownership
+from probes.run_directory.publish import write_whole
 from probes.run_directory.sealer_process import SealerProcess, SealFailure
 
 GATHER_BYTES = 1 << 20  # more memory than this does not make commits faster

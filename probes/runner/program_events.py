@@ -123,7 +123,7 @@ class ProgramEvents:
     def _raise_within_call(self) -> None:
         try:
             self.raise_due()
-        except BaseException:
+        except BaseException:  # whatever is due to be raised; raised again
             self.engine.leave(get_ident(), raised=True)
             raise
 

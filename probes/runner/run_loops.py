@@ -57,7 +57,7 @@ class RunLoops:
         self._tell(self.engine.clock.epoch_begins, index)
         try:
             yield index
-        except BaseException as error:
+        except BaseException as error:  # any end of the loop's body, an interrupt too; raised again
             self._tell(self.engine.clock.epoch_ends, complete=False, reason=reason_of(error))
             raise
         self._tell(self.engine.clock.epoch_ends)
@@ -107,7 +107,7 @@ class RunLoops:
         self._tell(clock.item_begins, item, plain_ids(ids))
         try:
             yield
-        except BaseException:
+        except BaseException:  # as in `epoch`
             self._tell(clock.item_ends, item, keep=False)
             raise
         self._tell(clock.item_ends, item)
@@ -124,7 +124,7 @@ class RunLoops:
         self._tell(clock.phase_named, name)
         try:
             yield
-        except BaseException as error:
+        except BaseException as error:  # as in `epoch`
             self._tell(clock.phase_ends, raised=reason_of(error))
             raise
         self._tell(clock.phase_ends)

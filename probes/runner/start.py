@@ -91,11 +91,8 @@ def begin(plan: Plan, wanted: Wanted) -> Start:
     if before is None:
         return _published(plan, wanted, claim(directory, run_id))
     owned = own(directory, before.run_id, take_over=wanted.take_over)
-    try:
+    with owned.released_if_it_fails():
         past = previous_attempts(owned)
-    except BaseException:
-        owned.release()
-        raise
     return _published(plan, wanted, owned, None, past)
 
 
@@ -104,15 +101,12 @@ def _published(
 ) -> Start:
     """The start, once its manifest is written."""
     past = past or PreviousAttempts()
-    try:
+    with owned.released_if_it_fails():
         before = _begun(owned.directory, part()) if past.attempt > 1 else None
         _check_comparisons(plan, past)
         run_id = before.run_id if before is not None else launch.run_id if launch is not None else owned.claim.run_id
         digest = launch_digest(owned.directory, past.attempt) if launch is not None else None
         return Start(owned, _publish(plan, wanted, owned, run_id, past, before, digest), past, launch)
-    except BaseException:
-        owned.release()
-        raise
 
 
 def candidate_before(directory: Path) -> int | None:

@@ -132,7 +132,7 @@ class CapturedChild:
         probing.start()
         try:
             self.function(index, *arguments)
-        except BaseException as error:
+        except BaseException as error:  # any end of the child's function; raised again
             self._end(probing, error)
             raise
         self._end(probing, None)

@@ -57,8 +57,8 @@ class Accumulate(Accumulation):
     and covariance divide by the count (population), and are NaN if it is 0. The counts serve to merge two captures.
 
     `topk` are the `size` largest values of each unit, NaN first, with their samples: the id (`run.steps(loader, ids=...)`; NaN if it is
-    no integer), the step, and the row within the step. `sums` are count, nonfinite and sum for each label, in float64. For both, the first
-    axis is that of the samples, and all others are units. For labels of tokens put `einops` with the pattern
+    not an integer), the step, and the row within the step. `sums` are count, nonfinite and sum for each label, in float64. For both, the
+    first axis is that of the samples, and all others are units. For labels of tokens put `einops` with the pattern
     `batch token unit -> (batch token) unit` before it; then labels of the shape (batch, token) fit.
 
     For one value, the error of mean is less than 2**-40 of the standard deviation and 2**-52 of itself, that of variance less than

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from probes.errors import StorageError
-from probes.run_directory.publish import publish
+from probes.run_directory.publish import publish, write_whole
 from tests.run_directory.epochs import names
 
 
@@ -41,3 +41,21 @@ def test_nothing_is_ever_replaced(file: Path) -> None:
         publish(file, other)
     assert other.read_bytes() == b"mine"
     assert file.read_bytes() == b"whole"
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_a_file_that_cannot_get_its_name_leaves_no_temporary_file(replace: bool, tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    with pytest.raises((StorageError, IsADirectoryError)):
+        write_whole(tmp_path / "a", b"new", replace=replace)
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_a_whole_file_replaces_another_only_on_request(tmp_path: Path) -> None:
+    write_whole(tmp_path / "a", b"old")
+    with pytest.raises(StorageError, match="exists"):
+        write_whole(tmp_path / "a", b"new")
+    assert (tmp_path / "a").read_bytes() == b"old"
+    write_whole(tmp_path / "a", b"new", replace=True)
+    assert (tmp_path / "a").read_bytes() == b"new"
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]

@@ -172,4 +172,4 @@ def test_each_rank_has_the_values_that_its_own_hooks_saw(tmp_path: Path, kind: s
 
 
 def _bits(values: list[object]) -> list[tuple[object, bytes]]:
-    return [(value.shape, value.tobytes()) for value in values]  # type: ignore[attr-defined]  # arrays
+    return [(value.shape, value.tobytes()) for value in values]  # type: ignore[attr-defined]  # arrays have both

@@ -15,8 +15,9 @@ from typing import Any
 from probes.digest import canonical
 from probes.errors import FileRefused, StorageError
 from probes.plain_file import plain_object, read_plain
-from probes.run_directory.launch.launch_file import LaunchRecord, write_whole
+from probes.run_directory.launch.launch_file import LaunchRecord
 from probes.run_directory.ledger_lines import LedgerLine, read_ledger
+from probes.run_directory.publish import write_whole
 
 _NAME = re.compile(r"end(?:\.a([1-9][0-9]{0,9}))?\.rank-([0-9]{4,10})\.json")
 

@@ -82,11 +82,8 @@ def join(one: Newcomer) -> Joined:
     """
     record = agreed(one)
     owned = _own_part(one, record)
-    try:
+    with owned.released_if_it_fails():
         past = previous_attempts(owned) if record.attempt > 1 else PreviousAttempts()
-    except BaseException:
-        owned.release()
-        raise
     return Joined(owned, record, replace(past, attempt=record.attempt, next_epoch=record.next_epoch))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from hashlib import sha256
 from pathlib import Path
@@ -11,9 +10,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from probes.digest import canonical
 from probes.errors import FileRefused
-from probes.plain_file import open_above, plain_object, read_plain
-from probes.run_directory.file_name import attempt_of_manifest, manifest_files, temporary_name
-from probes.run_directory.publish import publish
+from probes.plain_file import plain_object, read_plain
+from probes.run_directory.file_name import attempt_of_manifest, manifest_files
+from probes.run_directory.publish import write_whole
 
 _NAME = re.compile(r"launch(?:\.a([1-9][0-9]{0,9}))?\.json")
 
@@ -117,23 +116,3 @@ def write_launch(directory: Path, record: LaunchRecord) -> None:
         OSError: the disk does not take it.
     """
     write_whole(directory / launch_name(record.attempt), canonical(record.model_dump()) + b"\n")
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file of a launch; it gets its name when all of it is on the device.
-
-    Raises:
-        StorageError: there is one already.
-        OSError: the disk does not take it.
-    """
-    temporary = path.with_name(temporary_name(path.name))
-    try:
-        handle = open_above(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        publish(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise

@@ -225,7 +225,7 @@ class CallWatch:
                 if numbers is not None:
                     entered.append(listener)
                     self._set(thread, {**self._threads.get(thread, self._outside).inside, listener: numbers})
-        except BaseException:
+        except BaseException:  # what a listener raises, an interrupt too; raised again
             self._leave(thread, entered, raised=True)
             raise
         if not entered:

@@ -44,7 +44,7 @@ def open_to_append(path: Path, end: Callable[[int, int], int]) -> int:
         if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
             raise OSError(f'"{path}" is a link or not a plain file')
         os.ftruncate(handle, end(handle, status.st_size))
-    except BaseException:
+    except BaseException:  # the descriptor is closed, also after an interrupt; raised again
         os.close(handle)
         raise
     return handle
