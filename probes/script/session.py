@@ -11,6 +11,7 @@ from probes.run_directory.create import started_here
 from probes.script.import_hook import ImportHook
 from probes.script.program import Program, ProgramEnding, show
 from probes.script.progress import Progress
+from probes.script.replaced_process import ReplacedProcess
 from probes.script.run_request import RunRequest
 
 if TYPE_CHECKING:
@@ -47,12 +48,18 @@ class Session:
 
     def _run(self, program: Program) -> ProgramOutcome:
         import_hook = ImportHook("torch", self._torch_is_there)
+        replaced = ReplacedProcess(self.request.command, self._is_open, self.progress.say)
         import_hook.start()
+        replaced.start()
         try:
             ending = program.execute()
         finally:
+            replaced.stop()
             import_hook.stop()
         return self._finish(ending) if os.getpid() == self._pid else _forked(ending)
+
+    def _is_open(self) -> bool:
+        return self.probing is not None and bool(self.probing.runs.open_runs)
 
     def _torch_is_there(self) -> None:
         from probes.script.attach_to_script import Probing

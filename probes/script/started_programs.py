@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import wraps
 from typing import Any
 
@@ -53,13 +52,5 @@ class StartedPrograms:
         rank = (env or {}).get("LOCAL_RANK", "")
         if self.command is None or "WORLD_SIZE" not in (env or {}) or not rank.isdecimal() or rank == os.environ.get("LOCAL_RANK", ""):
             return args
-        if not isinstance(args, list | tuple) or not args or str(args[0]) != sys.executable:
-            return args
-        words = [str(word) for word in args[1:]]
-        return [*self.command.before, *words] if self._is_ours(words) else args
-
-    def _is_ours(self, words: Sequence[str]) -> bool:
-        program = self.command.program if self.command is not None else ()
-        if program[:1] == ("-m",):
-            return tuple(words[:2]) == program[:2] or words[1:2] == [f"{program[1]}.__main__"]
-        return bool(words) and os.path.realpath(words[0]) == os.path.realpath(program[0])
+        again = self.command.again([str(word) for word in args]) if isinstance(args, list | tuple) else None
+        return args if again is None else again

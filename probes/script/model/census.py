@@ -135,7 +135,8 @@ class ModelCensus:
         listed = list(self._listed())
         rows = [(_named(model), f"first called at {model.place}", _count(model.calls, "call"), _steps(model)) for model in listed]
         widths = [max((len(row[column]) for row in rows), default=0) for column in range(4)]
-        captured = [word if model.captured else f"not {word}" for model in listed]
+        wholes = {id(model): self._whole_of(model) for model in listed if not model.captured}
+        captured = [_state(word, model, wholes.get(id(model))) for model in listed]
         return [
             "model  " + "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=True)), state])
             for row, state in zip(rows, captured, strict=True)
@@ -152,6 +153,14 @@ class ModelCensus:
             if same[0] is model:
                 calls, instances = sum(one.calls for one in same), sum(one.instances for one in same)
                 yield replace(model, calls=calls, instances=instances)
+
+    def _whole_of(self, model: CalledModel) -> CalledModel | None:
+        """The captured model that a model has become a part of, such as a backbone that was called alone before."""
+        root = model.root()
+        if root is None:
+            return None
+        captured = ((one, one.root()) for one in self.models if one.captured)
+        return next((one for one, other in captured if other is not None and any(part is root for part in other.modules())), None)
 
     def as_dicts(self) -> list[dict[str, Any]]:
         """Plain data."""
@@ -181,6 +190,12 @@ def _mark_views(models: Sequence[CalledModel]) -> None:
         own = set() if root is None else {id(parameter) for parameter in root.parameters()}
         model.shares = bool(own) and any(own <= other for other in earlier)
         earlier.append(own)
+
+
+def _state(word: str, model: CalledModel, whole: CalledModel | None) -> str:
+    if whole is not None:
+        return f"part of {whole.kind}"
+    return word if model.captured else f"not {word}"
 
 
 def _named(model: CalledModel) -> str:

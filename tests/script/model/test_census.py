@@ -79,3 +79,14 @@ def test_a_shallow_copy_of_a_trained_model_is_not_a_further_model() -> None:
         ("Linear", False),
         ("Sequential", True),
     ]
+
+
+def test_a_part_that_was_called_alone_before_is_named_as_a_part() -> None:
+    part = nn.Linear(2, 1)
+    whole = nn.Sequential(part)
+    census = ModelCensus()
+    for root in (part, whole):
+        census.add(root, "train.py:3").calls += 1
+    census.capture([whole])
+    census.stepped(torch.optim.SGD(whole.parameters(), lr=0.1))
+    assert [line.split("  ")[-1] for line in census.lines()] == ["part of Sequential", "captured"]
