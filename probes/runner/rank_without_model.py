@@ -12,13 +12,14 @@ from probes.run_directory.launch.launch_file import launches
 from probes.run_directory.launch.launcher import launcher, place_in_launch
 from probes.runner.launch_summary import LaunchSummary, note_without_model
 from probes.runner.start import Wanted
+from probes.spec.load import LoadedSpec
 
 
-def end_without_model(name: str, wanted: Wanted, why: str) -> LaunchSummary | None:
+def end_without_model(loaded: LoadedSpec, wanted: Wanted, why: str) -> LaunchSummary | None:
     """Leave the note of this rank in the run directory of its launch.
 
     Args:
-        name: of the spec.
+        loaded: the spec.
         wanted: what a caller says of the run.
         why: what to say of this rank.
 
@@ -34,10 +35,10 @@ def end_without_model(name: str, wanted: Wanted, why: str) -> LaunchSummary | No
         raise RunError(why)
     by = launcher(world)
     run_id = new_run_id(by.job)
-    directory = (Path(wanted.out) if wanted.out is not None else default_directory(name, run_id)).absolute()
+    directory = (Path(wanted.out) if wanted.out is not None else default_directory(loaded.spec.name, run_id)).absolute()
     begun = next(iter(launches(directory).values()), None) if directory.is_dir() else None
     run_id = run_id if begun is None else begun.run_id
-    record = agreed(Newcomer(directory, run_id, by, world, rank, wanted.resume, wanted.take_over))
+    record = agreed(Newcomer(directory, run_id, by, world, rank, wanted.resume, wanted.take_over, loaded.identity_hash))
     notes = leave(directory, record, rank, note_without_model(why))
     if notes is None:
         return None

@@ -84,7 +84,7 @@ def begin(plan: Plan, wanted: Wanted) -> Start:
     directory = (Path(wanted.out) if wanted.out is not None else default_directory(plan.loaded.spec.name, run_id)).absolute()
     DiskSpace(plan, directory).before()
     if by.id or world() > 1 or (wanted.resume and launches(directory)):
-        newcomer = Newcomer(directory, run_id, by, world(), part(), wanted.resume, wanted.take_over)
+        newcomer = Newcomer(directory, run_id, by, world(), part(), wanted.resume, wanted.take_over, plan.loaded.identity_hash)
         begun = _begun(directory)
         return _published(plan, wanted, *join(newcomer if begun is None else replace(newcomer, run_id=begun.run_id)))
     before = _begun(directory) if wanted.resume else None
@@ -184,16 +184,21 @@ def _check_same(before: Manifest, now: Manifest) -> None:
             )
 
 
+def has_process_group() -> bool:
+    """Whether `torch.distributed` is initialized in this process."""
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
 def rank() -> int:
     """Rank of this process among the processes of a launch; 0 for a single process."""
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
+    if has_process_group():
         return torch.distributed.get_rank()
     return place_in_launch()[0]
 
 
 def world() -> int:
     """The number of processes of the launch."""
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
+    if has_process_group():
         return torch.distributed.get_world_size()
     return place_in_launch()[1]
 

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from probes.errors import PlanError, ProbesError, UsageError
 from probes.provenance.code_reads import code_reads
+from probes.run_directory.launch.launcher import place_in_launch
 from probes.runner.clock.answers import Answer, EpochEnded, SeveralUpdates, StepEnded, StepPaused
 from probes.runner.run import Run
-from probes.runner.start import world
+from probes.runner.start import has_process_group, world
 from probes.runner.watch.loader_watch import loader_watch
 from probes.script.model.candidate_runs import CandidateRuns
 from probes.script.model.choice import Candidate, choice_for
@@ -46,9 +47,10 @@ class Probing:
         self.runs = CandidateRuns(request, progress)
         self.failure: Exception | None = None
         self.finder = ModelFinder(choice_for(request.loaded), self)
-        self.children = SpawnedChildren(request, progress.say, self.stop_watching, type(self))
+        self.children = SpawnedChildren(request, progress.say, self.stop_watching, type(self), lambda: bool(self.runs.open_runs))
         self.programs = StartedPrograms(request.command)
         self.child = child
+        self._place_of_parent = place_in_launch() if child is not None else (0, 1)
         self._without_rank = False
         self.logs = framework_logs(request, self.runs)
 
@@ -123,9 +125,11 @@ class Probing:
 
     def candidate_called(self, candidate: Candidate) -> None:
         """Begin to capture a candidate."""
-        if self.child and world() == 1:
-            self._leave_out()
-            return
+        if self.child is not None:
+            inherited = world() > 1 and not has_process_group() and place_in_launch() == self._place_of_parent
+            if inherited or (self.child and world() == 1):
+                self._leave_out(inherited)
+                return
         try:
             run = self.runs.called(candidate)
         except Exception as error:  # it ends the program, and is remembered, to distinguish it from the program's own
@@ -144,13 +148,14 @@ class Probing:
             self.failure = error
             raise
 
-    def _leave_out(self) -> None:
-        """Report that a child without a rank is not captured; its files would be those of the first."""
+    def _leave_out(self, inherited: bool) -> None:
+        """Report that a child without a rank is not captured; its files would be those of the first, or of the rank that started it."""
         if not self._without_rank:
             self._without_rank = True
+            why = "it has the rank of the process that started it" if inherited else "so its rank is not known; process 0 is captured"
             self.progress.say(
                 f"process {self.child} of `torch.multiprocessing.spawn` is not captured: its model is called before "
-                "`torch.distributed.init_process_group`, so its rank is not known; process 0 is captured"
+                f"`torch.distributed.init_process_group`, {f'and {why}' if inherited else why}"
             )
 
     def refused(self, error: PlanError) -> None:

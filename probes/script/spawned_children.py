@@ -28,10 +28,19 @@ class SpawnedChildren:
         notice: called once, with what to say.
         leave: called in a forked child, which shall not continue watching as its parent did.
         watch: makes what watches a program, from a request, a progress and the index of the child.
+        has_run: whether this process has a run; its children are then not ranks of it.
     """
 
-    def __init__(self, request: RunRequest, notice: Callable[[str], None], leave: Callable[[], None], watch: Callable[..., Any]) -> None:
+    def __init__(
+        self,
+        request: RunRequest,
+        notice: Callable[[str], None],
+        leave: Callable[[], None],
+        watch: Callable[..., Any],
+        has_run: Callable[[], bool],
+    ) -> None:
         self.request = request
+        self.has_run = has_run
         self.watch = watch
         self.notice = notice
         self.leave = leave
@@ -70,6 +79,12 @@ class SpawnedChildren:
         arguments: tuple[Any, ...] = getattr(process, "_args", ())
         if os.getpid() != self._pid or getattr(target, "__module__", "") != SPAWN or len(arguments) < 2:
             return
+        if self.has_run():
+            self._say_once(
+                "the processes that the script starts with `torch.multiprocessing.spawn` from now on are not captured, because "
+                "this process has called a model that is"
+            )
+            return
         if not self._failures:
             handle, self._failures = tempfile.mkstemp(prefix="probes-")
             os.close(handle)
@@ -78,13 +93,17 @@ class SpawnedChildren:
         if forked or _is_picklable(child):
             process._args = (child, *arguments[1:])  # type: ignore[attr-defined]  # multiprocessing keeps it there in every release
             self.joined += 1
-        elif not self._noticed:
-            self._noticed = True
-            self.notice(
+        else:
+            self._say_once(
                 "the script starts processes with `torch.multiprocessing.spawn`; what the spec needs cannot be sent to them, so "
                 "`probes run` does not capture what they do: call `probes.attach` in the function that they run, or start the script with "
                 "`torchrun --nproc-per-node N -m probes run SPEC SCRIPT`"
             )
+
+    def _say_once(self, text: str) -> None:
+        if not self._noticed:
+            self._noticed = True
+            self.notice(text)
 
 
 def _is_picklable(child: CapturedChild) -> bool:

@@ -21,7 +21,7 @@ def without_model(request: RunRequest, progress: Progress, why: str) -> ProbesEr
 
     try:
         wanted = Wanted(out=request.out, resume=request.resume, take_over=request.take_over)
-        summary = end_without_model(request.loaded.spec.name, wanted, why)
+        summary = end_without_model(request.loaded, wanted, why)
     except ProbesError as error:
         return error
     progress.without_model(place_in_launch()[0], why, summary)

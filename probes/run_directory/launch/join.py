@@ -13,7 +13,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import NamedTuple
 
-from probes.errors import FileRefused, StorageError
+from probes.errors import FileRefused, StorageError, UsageError
 from probes.run_directory.create import claim, has_begun
 from probes.run_directory.file_name import manifest_name
 from probes.run_directory.launch.launch_file import LaunchRecord, is_launch_file, launches, write_launch
@@ -39,6 +39,7 @@ class Newcomer:
         rank: its own; None if the launch has one process.
         resume: continue the run that is there, if there is one.
         take_over: continue even if it is not known whether the owner of an earlier start still lives.
+        spec: identity of its spec; empty if it is not to be compared.
     """
 
     directory: Path
@@ -48,6 +49,7 @@ class Newcomer:
     rank: int | None
     resume: bool = False
     take_over: bool = False
+    spec: str = ""
 
     def is_restarted(self, last: LaunchRecord) -> bool:
         """Whether the launcher has restarted the processes of an earlier start, which then continue the run without `resume`.
@@ -88,7 +90,22 @@ def join(one: Newcomer) -> Joined:
 
 
 def agreed(one: Newcomer) -> LaunchRecord:
-    """The launch file of this start; the first rank to come writes it."""
+    """The launch file of this start; the first rank to come writes it.
+
+    Raises:
+        StorageError: the directory holds another run, or another process owns it.
+        UsageError: the first rank has another spec.
+    """
+    found = _found_or_begun(one)
+    if found.spec and one.spec not in ("", found.spec):
+        raise UsageError(
+            f"rank {one.rank} has another spec ({one.spec[:8]}) than the rank that came first ({found.spec[:8]}); all ranks of a launch "
+            "have one spec, in which `when: {ranks: {at: [0]}}` restricts a probe to some of them"
+        )
+    return found
+
+
+def _found_or_begun(one: Newcomer) -> LaunchRecord:
     deadline = monotonic() + PATIENCE + 15  # the owner may be on a machine that stopped
     refused = 0
     while True:
@@ -167,6 +184,7 @@ def _record(one: Newcomer, attempt: int, next_epoch: int) -> LaunchRecord:
         ticks=ticks(),
         token=by.token,
         started=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+        spec=one.spec,
     )
 
 

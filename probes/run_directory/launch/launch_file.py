@@ -34,6 +34,7 @@ class LaunchRecord(BaseModel):
     ticks: int = Field(default=0, ge=0, description="When the file was written, in ticks since the start of that machine.")
     token: str = Field(description="The same on every rank of this start, and of no other.")
     started: str = Field(description="When the first rank came, UTC.")
+    spec: str = Field(default="", description="Identity of the spec, which all ranks have; empty if it was not recorded.")
 
 
 def launch_name(attempt: int = 1) -> str:
