@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from difflib import get_close_matches
 from typing import Any, get_args
 
@@ -34,6 +35,26 @@ KEYS_MEANT = {
 }
 """Keys of other tools and likely guesses, and the right keys."""
 
+HOLDS = {
+    "probes": dict,
+    "defaults": dict,
+    "sinks": dict,
+    "models": dict,
+    "rules": dict,
+    "vars": dict,
+    "limits": dict,
+    "clock": dict,
+    "when": dict,
+    "where": dict,
+    "trigger": dict,
+    "epochs": dict,
+    "steps": dict,
+    "expect": dict,
+    "edit": dict,
+    "transforms": list,
+}
+"""The keys that hold keys, and what they hold; with any other content, the key may mean something else."""
+
 
 def hint_for(name: str, data: Any, path: Path) -> str:
     """Advice for an unknown key.
@@ -60,6 +81,31 @@ def hint_for(name: str, data: Any, path: Path) -> str:
 def meant_key(name: str, data: Any, path: Path) -> str:
     """The key that an unknown one probably means; empty if none is similar."""
     return _meant(name, keys_of(part_at(data, path)))
+
+
+def misspelt(data: dict[str, Any]) -> Iterator[tuple[Path, str]]:
+    """The unknown keys of a spec that probably mean one of `HOLDS`, and which; the outer ones first.
+
+    Each part is read when the keys of the parts around it have been corrected.
+    """
+    for path, part in _parts(data):
+        known = keys_of(part_at(data, path))
+        for name in [name for name in part if name not in known]:
+            meant = meant_key(str(name), data, path)
+            if meant in HOLDS and meant not in part and isinstance(part[name], HOLDS[meant]):
+                yield (*path, name), meant
+
+
+def _parts(data: Any) -> Iterator[tuple[Path, dict[Any, Any]]]:
+    """The parts of a spec that can have such keys."""
+    yield (), data
+    probes = data.get("probes")
+    named = [(("probes", name), probe) for name, probe in probes.items()] if isinstance(probes, dict) else []
+    for path, part in [*named, (("defaults",), data.get("defaults"))]:
+        if isinstance(part, dict):
+            yield path, part
+            if isinstance(part.get("when"), dict):
+                yield (*path, "when"), part["when"]
 
 
 def _meant(name: str, known: list[str]) -> str:

@@ -14,13 +14,13 @@ from probes.digest import PROOF, canonical, spec_identity
 from probes.errors import Problem, SpecError, StorageError, UsageError, nearest
 from probes.plugins import granted
 from probes.printable import html_lines
-from probes.spec.compose import file_bytes, first_bytes, gather, lay_defaults, preset_names, preset_path, problem
+from probes.spec.compose import copy_places, file_bytes, first_bytes, gather, lay_defaults, preset_names, preset_path, problem
 from probes.spec.cross_checks import faults_of
-from probes.spec.key_hints import meant_key
+from probes.spec.key_hints import meant_key, misspelt
 from probes.spec.models import VERSION, Spec
 from probes.spec.override import override
 from probes.spec.partial import PartialSpec
-from probes.spec.translate import placed, shown, translate
+from probes.spec.translate import placed, shown, translate, unknown_key
 from probes.spec.variables import substitute
 from probes.spec.yaml.document import Document, Mark, Path
 
@@ -175,6 +175,7 @@ def load_text(text: bytes, name: str, folder: FilePath | None, overrides: Sequen
     document = gather(text, name, folder, files)
     override(document, overrides)
     _version(document)
+    _correct(document)
     substitute(document)
     lay_defaults(document)
     document.data.setdefault("name", _stem(name))
@@ -199,6 +200,17 @@ def _version(document: Document) -> None:
         raise SpecError([problem(document, ("version",), "newer-version", message, "upgrade torch-probes")])
     message = f"spec version must be the whole number {VERSION}, got {shown(version)}"
     raise SpecError([problem(document, ("version",), "wrong-version", message, "write `version: 1`")])
+
+
+def _correct(document: Document) -> None:
+    """Report misspelt keys that hold further keys, and read these as those of the key that is meant."""
+    for path, meant in misspelt(document.data):
+        document.problems.append(unknown_key(document, path))
+        part: Any = document.data
+        for word in path[:-1]:
+            part = part[word]
+        part[meant] = part.pop(path[-1])
+        copy_places(document, document, part[meant], path, (*path[:-1], meant))
 
 
 def _validated(document: Document) -> Spec:

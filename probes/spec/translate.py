@@ -65,6 +65,22 @@ def placed(document: Document, fault: Fault) -> Problem:
     return problem(document, fault.at, fault.code, fault.message, fault.hint, key=fault.key)
 
 
+def unknown_key(document: Document, path: Path) -> Problem:
+    """The problem of a key that its part does not have."""
+    name, above = str(path[-1]), path[:-1]
+    message = f"`{name}` is not a key of {_part(document, above)}"
+    return problem(document, path, "unknown-key", message, hint_for(name, document.data, above), key=True)
+
+
+def _part(document: Document, path: Path) -> str:
+    """The name of a mapping in messages: its kind if it has one, else its key."""
+    data: Any = document.data
+    for word in path:
+        data = data[word]
+    kind = data.get("kind") if isinstance(data, dict) else None
+    return f"`{kind if isinstance(kind, str) else _last(path)}`" if path else "a spec"
+
+
 class _PydanticError:
     """One error of pydantic.
 
@@ -92,28 +108,14 @@ class _PydanticError:
         if self.kind == "missing":
             return self._missing(str(self.loc[-1]))
         if self.kind == "extra_forbidden":
-            return self._unknown(str(self.path[-1]))
+            return unknown_key(self.document, self.path)
         return self._value()
 
     def _missing(self, name: str) -> Problem:
-        message = f"key `{name}` is missing" + (f" in {self._part(self.path)}" if self.path else "")
+        message = f"key `{name}` is missing" + (f" in {_part(self.document, self.path)}" if self.path else "")
         hint = f"add `version: {VERSION}`" if name == "version" else f"add `{name}:`"
         found = problem(self.document, self.path, "missing-key", message, hint, key=True)
         return found.at(path=_dotted((*self.path, name)))
-
-    def _unknown(self, name: str) -> Problem:
-        above = self.path[:-1]
-        hint = hint_for(name, self.document.data, above)
-        message = f"`{name}` is not a key of {self._part(above)}"
-        return problem(self.document, self.path, "unknown-key", message, hint, key=True)
-
-    def _part(self, path: Path) -> str:
-        """The name of a mapping in messages: its kind if it has one, else its key."""
-        data: Any = self.document.data
-        for word in path:
-            data = data[word]
-        kind = data.get("kind") if isinstance(data, dict) else None
-        return f"`{kind if isinstance(kind, str) else _last(path)}`" if path else "a spec"
 
     def _value(self) -> Problem:
         name, given = _last(self.path), shown(self.value)
@@ -182,6 +184,8 @@ def _type_hint(wanted: str, value: Any, name: str) -> str:
         return f"write {str(value).removesuffix('.0')}" + (", without quotes" if isinstance(value, str) else "")
     if wanted == "a list" and isinstance(value, str):
         return f"write [{value}]" if not set(value) & set("*{}[],:&") else f'write ["{value}"]'
+    if wanted == "a list" and isinstance(value, int | float) and not isinstance(value, bool):
+        return f"write [{value}]"
     if wanted == "a text" and isinstance(value, int | float):
         return f'quote it: "{str(value).lower() if isinstance(value, bool) else value}"'
     return ""

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from probes.errors import SpecError
+from probes.errors import Problem, SpecError
 from probes.spec import load_text
 
 HEAD = """\
@@ -155,13 +155,17 @@ def planted(kinds: list[Kind]) -> str:
 
 def said(text: str) -> set[Said]:
     """What is reported of a spec: each code, with the probe and the line that it is reported at."""
-    with pytest.raises(SpecError) as caught:
-        load_text(text.encode(), "planted.yaml", None)
     found = set()
-    for problem in caught.value.problems:
+    for problem in _problems(text):
         top, _, below = problem.path.partition(".")
         found.add((problem.code, below.partition(".")[0] if top == "probes" else "", problem.source.strip()))
     return found
+
+
+def _problems(text: str) -> list[Problem]:
+    with pytest.raises(SpecError) as caught:
+        load_text(text.encode(), "planted.yaml", None)
+    return list(caught.value.problems)
 
 
 @cache
@@ -208,4 +212,48 @@ def test_an_edit_that_cannot_be_read_is_still_an_edit() -> None:
 
 def test_a_key_that_may_be_misspelt_is_not_reported_as_missing() -> None:
     found = said("version: 1\nprobes:\n  p: {hok: forward, modules: [a], edti: {kind: scale, by: 2}, sees: edited}\n")
-    assert {code for code, _, _ in found} == {"unknown-key"}
+    assert {code for code, _, _ in found} == {"unknown-key", "edits-not-allowed", "no-effect"}
+
+
+MISSPELT = """version: 1
+default:
+  wen: {step: {every: three}}
+probe:
+  a:
+    hook: foward
+    modules: features.norm
+    transform:
+      - {kind: stat}
+    when:
+      step:
+        evry: 10
+  b:
+    tensors: [classifier.weight]
+    wher: {of: {kind: abs}, abov: 3}
+"""
+
+
+def test_faults_below_misspelt_keys_are_reported_in_the_same_run() -> None:
+    assert said(MISSPELT) == {
+        ("unknown-key", "", "default:"),
+        ("unknown-key", "", "wen: {step: {every: three}}"),
+        ("wrong-type", "b", "wen: {step: {every: three}}"),
+        ("unknown-key", "", "probe:"),
+        ("bad-choice", "a", "hook: foward"),
+        ("wrong-type", "a", "modules: features.norm"),
+        ("unknown-key", "a", "transform:"),
+        ("kind-unknown", "a", "- {kind: stat}"),
+        ("unknown-key", "a", "step:"),
+        ("unknown-key", "a", "evry: 10"),
+        ("unknown-key", "b", "wher: {of: {kind: abs}, abov: 3}"),
+    }
+    assert {(problem.column, problem.hint) for problem in _problems(MISSPELT) if problem.line == 15} == {
+        (5, "did you mean `where`?"),
+        (29, "did you mean `above`?"),
+    }
+
+
+def test_a_misspelt_key_with_other_content_is_reported_alone() -> None:
+    assert said("version: 1\nprobes: {a: {modules: [b], values: [output], transform: stats}}\n") == {
+        ("unknown-key", "a", "probes: {a: {modules: [b], values: [output], transform: stats}}")
+    }
