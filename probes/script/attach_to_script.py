@@ -18,7 +18,7 @@ from probes.script.model.choice import Candidate, choice_for
 from probes.script.model.finder import ModelFinder
 from probes.script.progress import Progress
 from probes.script.run_request import RunRequest
-from probes.script.spawned_children import SpawnedChildren
+from probes.script.spawned_children import ChildName, SpawnedChildren
 from probes.script.started_programs import StartedPrograms
 from probes.script.without_model import without_model
 from probes.spec import Spec
@@ -35,14 +35,14 @@ class Probing:
     Args:
         request: what the user asks of the run.
         progress: tells the user.
-        child: index of this process among those that `torch.multiprocessing.spawn` started; None for the script's own process.
+        child: this process, if the script started it; None for the script's own process.
 
     Attributes:
         runs: the runs, from the first call of a model that fits.
         failure: what we stopped the program with, if we did.
     """
 
-    def __init__(self, request: RunRequest, progress: Progress, child: int | None = None) -> None:
+    def __init__(self, request: RunRequest, progress: Progress, child: ChildName | None = None) -> None:
         self.progress = progress
         self.runs = CandidateRuns(request, progress)
         self.failure: Exception | None = None
@@ -127,8 +127,8 @@ class Probing:
         """Begin to capture a candidate."""
         if self.child is not None:
             inherited = world() > 1 and not has_process_group() and place_in_launch() == self._place_of_parent
-            if inherited or (self.child and world() == 1):
-                self._leave_out(inherited)
+            if inherited or (world() == 1 and not self.child.is_first):
+                self._leave_out(self.child.text, inherited)
                 return
         try:
             run = self.runs.called(candidate)
@@ -148,15 +148,13 @@ class Probing:
             self.failure = error
             raise
 
-    def _leave_out(self, inherited: bool) -> None:
+    def _leave_out(self, child: str, inherited: bool) -> None:
         """Report that a child without a rank is not captured; its files would be those of the first, or of the rank that started it."""
         if not self._without_rank:
             self._without_rank = True
-            why = "it has the rank of the process that started it" if inherited else "so its rank is not known; process 0 is captured"
-            self.progress.say(
-                f"process {self.child} of `torch.multiprocessing.spawn` is not captured: its model is called before "
-                f"`torch.distributed.init_process_group`, {f'and {why}' if inherited else why}"
-            )
+            why = "and it has the rank of the process that started it" if inherited else "so its rank is not known"
+            first = "; process 0 is captured" if not inherited and "spawn" in child else ""
+            self.progress.say(f"{child} is not captured: its model is called before `torch.distributed.init_process_group`, {why}{first}")
 
     def refused(self, error: PlanError) -> None:
         """Record the error that stops the program."""

@@ -1,4 +1,4 @@
-"""Capture in the processes that a script starts for its training with `torch.multiprocessing.spawn`."""
+"""Capture in the processes that a script starts for its training: by `torch.multiprocessing.spawn`, or as a `Process` with a rank."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from probes.errors import RunError
 from probes.provenance.process_starts import process_starts
@@ -18,10 +18,14 @@ from probes.script.progress import Progress
 from probes.script.run_request import RunRequest
 
 SPAWN = "torch.multiprocessing.spawn"
+MAIN = ("__main__", "__mp_main__")
+JOINED = ".joined"  # ends the name of a file that exists if a `Process` has captured
 
 
 class SpawnedChildren:
     """Adds children of `torch.multiprocessing.spawn`, which `ddp_spawn` and notebook launchers also use, to the run.
+
+    A `Process` whose target is a function of the script joins if it has a rank when it calls the model.
 
     Args:
         request: what the user asks of the run.
@@ -44,7 +48,8 @@ class SpawnedChildren:
         self.watch = watch
         self.notice = notice
         self.leave = leave
-        self.joined = 0
+        self.spawned = 0
+        self._captured = False
         self._noticed = False
         self._pid = os.getpid()
         self._heard = False
@@ -61,6 +66,11 @@ class SpawnedChildren:
             process_starts.remove(self._starts)
             self._heard = False
 
+    @property
+    def joined(self) -> bool:
+        """Whether children may have captured; whether a `Process` has is known after `failure`."""
+        return bool(self.spawned) or self._captured
+
     def failure(self) -> RunError | None:
         """The problems of the children's runs, after the children have ended."""
         if not self._failures:
@@ -68,6 +78,9 @@ class SpawnedChildren:
         path = Path(self._failures)
         lines = list(dict.fromkeys(path.read_text("utf-8", "replace").splitlines())) if path.exists() else []
         path.unlink(missing_ok=True)
+        note = Path(self._failures + JOINED)
+        self._captured = note.exists()
+        note.unlink(missing_ok=True)
         return RunError("\n".join(lines)) if lines else None
 
     def _starts(self, process: BaseProcess) -> AbstractContextManager[None]:
@@ -77,7 +90,13 @@ class SpawnedChildren:
     def _bring_in(self, process: BaseProcess) -> None:
         target = getattr(process, "_target", None)
         arguments: tuple[Any, ...] = getattr(process, "_args", ())
-        if os.getpid() != self._pid or getattr(target, "__module__", "") != SPAWN or len(arguments) < 2:
+        if os.getpid() != self._pid:
+            return
+        if getattr(target, "__module__", "") in MAIN and target is not None and not self.has_run():
+            wrapped = CapturedProcess(target, self.request, self._room(), self.watch, self.leave, process.name)
+            if getattr(process, "_start_method", None) == "fork" or _is_picklable(wrapped):
+                process._target = wrapped  # type: ignore[attr-defined]  # multiprocessing keeps it there in every release
+        if getattr(target, "__module__", "") != SPAWN or len(arguments) < 2:
             return
         if self.has_run():
             self._say_once(
@@ -85,20 +104,24 @@ class SpawnedChildren:
                 "this process has called a model that is"
             )
             return
-        if not self._failures:
-            handle, self._failures = tempfile.mkstemp(prefix="probes-")
-            os.close(handle)
-        child = CapturedChild(arguments[0], self.request, self._failures, self.watch, self.leave)
+        child = CapturedChild(arguments[0], self.request, self._room(), self.watch, self.leave)
         forked = getattr(process, "_start_method", None) == "fork"
         if forked or _is_picklable(child):
             process._args = (child, *arguments[1:])  # type: ignore[attr-defined]  # multiprocessing keeps it there in every release
-            self.joined += 1
+            self.spawned += 1
         else:
             self._say_once(
                 "the script starts processes with `torch.multiprocessing.spawn`; what the spec needs cannot be sent to them, so "
                 "`probes run` does not capture what they do: call `probes.attach` in the function that they run, or start the script with "
                 "`torchrun --nproc-per-node N -m probes run SPEC SCRIPT`"
             )
+
+    def _room(self) -> str:
+        """The file for failures of children."""
+        if not self._failures:
+            handle, self._failures = tempfile.mkstemp(prefix="probes-")
+            os.close(handle)
+        return self._failures
 
     def _say_once(self, text: str) -> None:
         if not self._noticed:
@@ -112,6 +135,18 @@ def _is_picklable(child: CapturedChild) -> bool:
     except Exception:  # a user's class may raise anything here
         return False
     return True
+
+
+class ChildName(NamedTuple):
+    """A process that the script started.
+
+    Attributes:
+        text: how messages call it.
+        is_first: whether it is the one that is captured if none of them has a rank.
+    """
+
+    text: str
+    is_first: bool
 
 
 class CapturedChild:
@@ -144,13 +179,16 @@ class CapturedChild:
 
     def __call__(self, index: int, *arguments: Any) -> None:
         """Run the function; an error of the program propagates unchanged."""
+        self._run(ChildName(f"process {index} of `torch.multiprocessing.spawn`", index == 0), index, *arguments)
+
+    def _run(self, child: ChildName, *arguments: Any, **named: Any) -> None:
         os.environ[BY_SCRIPT] = "1"
         if self.leave is not None:
             self.leave()
-        probing = self.watch(self.request, Progress(), child=index)
+        probing = self.watch(self.request, Progress(), child=child)
         probing.start()
         try:
-            self.function(index, *arguments)
+            self.function(*arguments, **named)
         except BaseException as error:  # any end of the child's function; raised again
             self._end(probing, error)
             raise
@@ -163,3 +201,37 @@ class CapturedChild:
         if failure is not None and error is None and probing.runs.open_runs:
             with Path(self.failures).open("a", encoding="utf-8") as file:
                 file.write(f"{failure}\n")
+
+
+class CapturedProcess(CapturedChild):
+    """The target of a `Process`, with probes around the function of the script; it leaves a file if it has captured.
+
+    Args:
+        function: the target.
+        request: what the user asks of the run.
+        failures: a file that takes what is to be said against the run.
+        watch: makes what watches a program.
+        leave: stops what a forked child has inherited.
+        name: of the process.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., object],
+        request: RunRequest,
+        failures: str,
+        watch: Callable[..., Any],
+        leave: Callable[[], None] | None,
+        name: str,
+    ) -> None:
+        super().__init__(function, request, failures, watch, leave)
+        self.name = name
+
+    def __call__(self, *arguments: Any, **named: Any) -> None:
+        """Run the function; an error of the program propagates unchanged."""
+        self._run(ChildName(f"process `{self.name}`", is_first=False), *arguments, **named)
+
+    def _end(self, probing: Any, error: BaseException | None) -> None:
+        if probing.runs.open_runs:
+            Path(self.failures + JOINED).touch()
+        super()._end(probing, error)

@@ -208,3 +208,66 @@ def test_children_of_launchers_of_functions_are_the_ranks_of_one_run(way: str, n
         assert torch.equal(run["acts", "fc"].sel(rank=rank).torch(), seen), done.stderr
     assert probes.verify(tmp_path / "r").ok
     assert done.stderr.count("head of the run") == 1
+
+
+PROCESSES = """
+import os, sys
+import torch
+import torch.multiprocessing as mp
+from torch import distributed, nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(3, 1)
+    def forward(self, x):
+        return self.fc(x)
+
+def train(rank, *, size):
+    if "group" in sys.argv:
+        distributed.init_process_group("gloo", store=distributed.FileStore("store", size), rank=rank, world_size=size)
+    net = Net()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        net(torch.ones(2, 3)).square().mean().backward()
+        optimizer.step()
+    if "group" in sys.argv:
+        distributed.destroy_process_group()
+
+if __name__ == "__main__":
+    context = mp.get_context(sys.argv[1])
+    children = [context.Process(target=train, args=(rank,), kwargs={"size": 2}) for rank in range(2)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join()
+    print("trained", [child.exitcode for child in children])
+"""
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("way", ["fork", "spawn"])
+def test_processes_with_ranks_that_the_script_makes_itself_are_the_ranks_of_one_run(way: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(PROCESSES)
+    (tmp_path / "p.yaml").write_text("version: 1\nprobes: {acts: {hook: forward, modules: [fc]}}\n")
+    about = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
+    words = ("-m", "probes", "run", "--out", "r", "p.yaml", "train.py", way)
+    done = programs.run(*words, "group", cwd=tmp_path, env=about)
+    assert (done.returncode, done.stdout) == (0, "trained [0, 0]\n"), done.stderr
+    run = probes.open(tmp_path / "r")
+    assert [len(run["acts", "fc"].sel(rank=rank)) for rank in (0, 1)] == [3, 3]
+    assert probes.verify(tmp_path / "r").ok
+    assert done.stderr.count("head of the run") == 1
+
+
+@pytest.mark.torture
+def test_processes_without_a_rank_say_before_their_first_step_that_they_are_not_captured(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(PROCESSES)
+    (tmp_path / "p.yaml").write_text("version: 1\nprobes: {acts: {hook: forward, modules: [fc]}}\n")
+    words = ("-m", "probes", "run", "--out", "r", "p.yaml", "train.py", "spawn")
+    done = programs.run(*words, cwd=tmp_path, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert (done.returncode, done.stdout) == (1, "trained [0, 0]\n"), done.stderr
+    for name in ("Process-1", "Process-2"):
+        assert f"process `Spawn{name}` is not captured" in done.stderr or f"process `{name}` is not captured" in done.stderr
+    assert "called no model in this process" in done.stderr

@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from probes.digest import canonical
-from probes.errors import FileRefused
+from probes.errors import FileRefused, StorageError
 from probes.plain_file import plain_object, read_plain
 from probes.run_directory.file_name import attempt_of_manifest, manifest_files
 from probes.run_directory.publish import write_whole
@@ -55,7 +55,7 @@ def launches(directory: Path) -> dict[int, LaunchRecord]:
         FileRefused: a launch file is not one.
     """
     names = sorted(path.name for path in directory.glob("launch*.json") if is_launch_file(path.name))
-    found = [_read(directory / name) for name in names]
+    found = [one for name in names if (one := _read_if_there(directory / name)) is not None]
     manifests = manifest_files(directory)
     if not found and not any(".rank-" in path.name for path in manifests):
         return {}
@@ -84,6 +84,16 @@ def launch_digest(directory: Path, attempt: int) -> str:
 def worlds(directory: Path) -> dict[int, int]:
     """The number of processes of each start that has a launch file."""
     return {attempt: one.world for attempt, one in launches(directory).items()}
+
+
+def _read_if_there(path: Path) -> LaunchRecord | None:
+    """A launch file; None if the next start has removed it since it was listed, as no rank had begun."""
+    try:
+        return _read(path)
+    except StorageError:
+        if path.exists():
+            raise
+        return None
 
 
 def _read(path: Path) -> LaunchRecord:
