@@ -9,12 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from probes.capture_file.dtype_decode import bits_dtype, values
-from probes.capture_file.series_name import SeriesAddress
-from probes.capture_file.series_part import SeriesPart
+from probes.capture_file.dtype_decode import values
 from probes.clock import SeriesKey
-from probes.errors import AmbiguousSeries, RaggedSeries, SeriesNotFound, UsageError
-from probes.printable import html_table
+from probes.errors import RaggedSeries, UsageError
 from probes.reader import sample_ids
 from probes.reader.convert import labelled_array, tensor_of_bits
 from probes.reader.export.batch import Batch, batches
@@ -24,16 +21,16 @@ from probes.reader.padded import filled, side_by_side
 from probes.reader.plot.series_plot import plot_series
 from probes.reader.ranks.by_rank import SeriesOfRanks
 from probes.reader.ranks.full import full_captures
-from probes.reader.selected import Capture, Chosen, SelectedCaptures, positions
+from probes.reader.selected import Capture, SelectedCaptures
 from probes.reader.selection import Names, Numbers, Samples, Selection
-from probes.signature import Signature, size
+from probes.reader.series_facts import SeriesFacts
 
 if TYPE_CHECKING:
     import torch
     import xarray
 
 
-class Series:
+class Series(SeriesFacts):
     """The captures of one (probe, target, leaf, phase) in order: by epoch, then rank, then clock.
 
     Files are opened when their captures are read. Arrays are fresh memory, owned by the caller.
@@ -43,10 +40,12 @@ class Series:
     """
 
     def __init__(self, key: SeriesKey, parts: Sequence[LazyPart], selection: Selection, scales: Sequence[LazyPart] = ()) -> None:
-        self.key = key
+        super().__init__(key, parts, selection)
         self._scales = scales if key.leaf.startswith("grad") else ()
-        self._parts = parts
-        self._selection = selection
+
+    def by_dtype(self) -> list[Series]:
+        """The series itself, or one for each dtype if it has several; none if nothing was selected."""
+        return [self] if len(self.dtypes) == 1 else [self.sel(dtype=dtype) for dtype in self.dtypes]
 
     def sel(self, *, epoch: Numbers = None, step: Numbers = None, rank: Numbers = None, dtype: Names = None, id: Samples = None) -> Series:  # noqa: A002  # it is called sel(id=...)
         """The captures at some places of the clock, or the rows of some samples.
@@ -213,6 +212,10 @@ class Series:
         self._whole.shared_sizes(0)
         return values(self._whole.at(indices).stacked_bits(), self.dtype)
 
+    def leading_sizes(self, axes: int) -> NDArray[np.int64]:
+        """(captures,) how many rows each capture has if its first `axes` axes are joined."""
+        return self._whole.leading_sizes(axes)
+
     @property
     def ids(self) -> NDArray[Any]:
         """(N,) ids of the samples of `rows`, as the run recorded them.
@@ -224,81 +227,6 @@ class Series:
         found = sample_ids.ids(self._captures)
         return found if self._selection.id is None else found[sample_ids.among(found, self._selection.id)]
 
-    @property
-    def clocks(self) -> NDArray[Any]:
-        """(captures,) structured: epoch, step, global_step, microstep, call, backward, rank."""
-        return self._captures.clocks
-
-    @property
-    def steps(self) -> NDArray[Any]:
-        """(captures,) the step of each capture."""
-        return self.clocks["step"]
-
-    @property
-    def dtype(self) -> str:
-        """Torch's name of the dtype, without prefix."""
-        return self._some.dtype
-
-    @property
-    def dtypes(self) -> list[str]:
-        """Names of all dtypes that the selected captures have; nearly always one."""
-        return sorted({part.dtype for part, _ in self._chosen})
-
-    def by_dtype(self) -> list[Series]:
-        """The series itself, or one for each dtype if it has several; none if nothing was selected."""
-        return [self] if len(self.dtypes) == 1 else [self.sel(dtype=dtype) for dtype in self.dtypes]
-
-    @property
-    def word(self) -> str:
-        """`probe/target:leaf[@phase]`, with `~dtype` where one was chosen; `RunReader.find` takes it."""
-        return str(SeriesAddress(self.key, self.dtype if self._selection.dtype is not None else ""))
-
-    @property
-    def dims(self) -> tuple[str, ...] | None:
-        """Names of the axes of a capture, or None."""
-        return self._first.dims
-
-    @property
-    def attrs(self) -> dict[str, Any]:
-        """The attributes of the series in its first file: hook, module class, transforms."""
-        return self._first.attrs
-
-    @cached_property
-    def signature(self) -> Signature:
-        """dtype, sizes, names and labels of a capture; a size is None if captures differ."""
-        first, shapes = self._first, self._captures.shapes
-        if len({len(shape) for shape in shapes}) > 1:
-            return Signature(first.dtype, None, None, first.coords)
-        common = tuple(found[0] if len(set(found)) == 1 else None for found in zip(*shapes, strict=True))
-        return Signature(first.dtype, common, first.dims, first.coords)
-
-    @property
-    def shapes(self) -> list[tuple[int, ...]]:
-        """The different shapes of the captures, sorted."""
-        return self._captures.shapes
-
-    @property
-    def row_sizes(self) -> NDArray[np.int64]:
-        """(captures,) how many rows of `rows` each capture has; a scalar has one."""
-        return self._captures.row_sizes
-
-    def leading_sizes(self, axes: int) -> NDArray[np.int64]:
-        """(captures,) how many rows each capture has if its first `axes` axes are joined."""
-        return self._whole.leading_sizes(axes)
-
-    @property
-    def has_ids(self) -> bool:
-        """Whether every file of the selection holds sample ids."""
-        return bool(self._chosen) and all(part.sample_ids() is not None for part, _ in self._chosen)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the captures, uncompressed."""
-        return bits_dtype(self.dtype).itemsize * self._captures.elements
-
-    def __len__(self) -> int:
-        return len(self._captures)
-
     def __getitem__(self, index: int) -> Capture:
         """The capture at a position, counted from the end if negative."""
         return self._whole[index]
@@ -306,50 +234,6 @@ class Series:
     def __iter__(self) -> Iterator[Capture]:
         """One capture after the other; memory is that of one."""
         return iter(self._whole)
-
-    def __repr__(self) -> str:
-        return f"<Series {self.key}: {len(self)} captures of {self.signature}>" if len(self) else f"<Series {self.key}: empty>"
-
-    def row(self) -> tuple[object, ...]:
-        """The facts for a list of series: name, captures, dtype, shape, bytes, first and last epoch."""
-        if not len(self):
-            return (self.word, 0, "", "", size(0), "")
-        epochs = self.clocks["epoch"]
-        first, last = int(epochs.min()), int(epochs.max())
-        shape = str(self.signature).removeprefix(self.signature.dtype or "")
-        return (self.word, len(self), self.dtype, shape, size(self.nbytes), str(first) if first == last else f"{first}-{last}")
-
-    def _repr_html_(self) -> str:
-        names = ("series", "captures", "dtype", "shape", "bytes", "epochs")
-        return html_table(("", ""), [*zip(names, self.row(), strict=True), *self.attrs.items()])
-
-    @cached_property
-    def _chosen(self) -> tuple[Chosen, ...]:
-        """Positions of the selected captures by part, whatever their dtype."""
-        selection, found = self._selection, []
-        for part in self._parts:
-            if selection.has_file(part.entry.epoch, part.entry.rank):
-                at = positions(selection.step, part.steps)
-                if selection.id is not None:
-                    at = at[sample_ids.holding(part, at, selection.id)]
-                if len(at) and selection.has_dtype(part.dtype):
-                    found.append((part, at))
-        return tuple(found)
-
-    @cached_property
-    def _captures(self) -> SelectedCaptures:
-        if len(self._chosen) > 1 and len(self.dtypes) > 1:
-            hint = f'choose one by the name `{self.key}~{self.dtypes[0]}`, or with `.sel(dtype="{self.dtypes[0]}")`'
-            raise AmbiguousSeries(f"`{self.key}` holds {' and '.join(f'`{dtype}`' for dtype in self.dtypes)}; {hint}")
-        return SelectedCaptures(self.key, self._chosen)
-
-    @property
-    def _some(self) -> SelectedCaptures:
-        """The selected captures, at least one."""
-        found = self._captures
-        if not found.chosen:
-            raise SeriesNotFound(f"`{self.key}` has no capture in this selection; {self._extent()}")
-        return found
 
     @property
     def _whole(self) -> SelectedCaptures:
@@ -363,11 +247,3 @@ class Series:
         if mask is not None:
             raise UsageError("`rows` takes a mask or a selection by `id`, not both")
         return self._captures.rows()[sample_ids.among(sample_ids.ids(self._captures), self._selection.id)]
-
-    @property
-    def _first(self) -> SeriesPart:
-        return self._some.chosen[0][0].part()
-
-    def _extent(self) -> str:
-        every = Series(self.key, self._parts, Selection(dtype=self._selection.dtype)).clocks
-        return "it has " + " and ".join(f"{name}s {every[name].min()} to {every[name].max()}" for name in ("epoch", "step"))

@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import CodeType, FrameType, MappingProxyType, TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any
 from weakref import WeakSet
 
@@ -36,6 +36,7 @@ from probes.run_directory.recording import Recording
 from probes.run_directory.resume import PreviousAttempts
 from probes.runner.clock.event_counts import EventCounts
 from probes.runner.engine import Engine, Observer
+from probes.runner.entry_frame import EntryFrame, entered_from, still_executes
 from probes.runner.launch_summary import LaunchSummary, deferred_name, end_note
 from probes.runner.program_events import ProgramEvents
 from probes.runner.run_loops import RunLoops, reason_of
@@ -65,7 +66,7 @@ class Run(RunLoops):
         self._pid = os.getpid()
         self._entered = False
         self._over = False
-        self._entered_at: tuple[int, CodeType] | None = None
+        self._entered_at: EntryFrame | None = None
         self.of_all_ranks: LaunchSummary | None = None
         self._ended_well = False
         _ATTACHED.add(self)
@@ -86,10 +87,8 @@ class Run(RunLoops):
 
     @property
     def _is_used(self) -> bool:
-        """Whether the frame that entered the run still executes; that of a failed notebook cell does not."""
-        return self._entered and any(
-            _place(frame) == self._entered_at for top in sys._current_frames().values() for frame in _outwards(top)
-        )
+        """Whether the code that entered the run still executes."""
+        return self._entered and still_executes(self._entered_at)
 
     def start(self) -> None:
         """Put the hooks on the model and begin to listen to the program.
@@ -104,7 +103,7 @@ class Run(RunLoops):
         child_imports.start()
         code_reads.add(self)
         self._entered = True
-        self._entered_at = next((_place(frame) for frame in _outwards(sys._getframe(1)) if frame.f_code.co_filename != __file__), None)
+        self._entered_at = entered_from(sys._getframe(1), __file__)
         self.events.start()
         _RUNS.add(self)
 
@@ -318,17 +317,6 @@ class Run(RunLoops):
 
 _RUNS: WeakSet[Run] = WeakSet()
 _ATTACHED: WeakSet[Run] = WeakSet()
-
-
-def _place(frame: FrameType) -> tuple[int, CodeType]:
-    """The identity of a frame; the frame itself would keep its variables alive."""
-    return id(frame), frame.f_code
-
-
-def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
 
 
 def open_runs() -> list[Run]:

@@ -14,8 +14,9 @@ from probes.clock import SeriesKey
 from probes.component import Accumulation, StepSamples, Transform
 from probes.hooks.capture.account import Account
 from probes.hooks.capture.pipeline import LaterTransforms, Pipeline
-from probes.hooks.capture.recorder import PLAIN, WHOLE, Recorder
+from probes.hooks.capture.recorder import PLAIN, Recorder
 from probes.hooks.capture.run_state import CaptureClock, RunState, StepState
+from probes.hooks.capture.shard import WHOLE
 from probes.signature import Signature
 from probes.tensors import unwrapped
 
@@ -79,7 +80,7 @@ class Accumulator(Recorder):
         accumulation = transforms[place]
         assert isinstance(accumulation, Accumulation)
         super().__init__(key, state, account, (), None, attrs)
-        self.transforms = tuple(transforms)
+        self.parts.transforms = tuple(transforms)
         self.accumulation = accumulation
         self.before = Pipeline(transforms[: place + 1], dims)
         self.pipeline = self.behind = LaterTransforms(transforms[place + 1 :])
@@ -94,15 +95,15 @@ class Accumulator(Recorder):
             at: the clock of the value.
             call: call of the module within the outermost call.
             backward: how often this arming has fired before.
-            sharding: what `sharded_part` states, if `tensor` is a part.
+            sharding: what `LocalParts.split` states, if `tensor` is a part.
 
         Raises:
             NotCapturable: the value is sharded in another way than those before it in the epoch.
         """
         if type(tensor) not in PLAIN:
-            tensor, sharding = self.sharded_part(tensor)
+            tensor, sharding = self.parts.split(tensor)
         if not isinstance(self.before, LaterTransforms):  # the values of this comparison were checked before it
-            self.require_one_sharding(sharding)
+            self.parts.require_one(sharding)
         tensor = unwrapped(tensor)
         self.refuse_composite(tensor)
         value, signature = self.before(tensor)
@@ -157,7 +158,7 @@ class Accumulator(Recorder):
         parts, self.waiting = self.waiting, []
         self._merge(parts)
         merged, self.merged = self.merged, {}
-        sharding, self.one_sharding = self.one_sharding, None
+        sharding, self.parts.one = self.parts.one, None
         for _, part in sorted(merged.items()):
             self.behind.start = part.signature
             try:

@@ -61,7 +61,7 @@ class OtherNumber:
 
         def listened(tensor: Tensor, at: CaptureClock, call: int, backward: int) -> None:
             try:
-                number = check.find(tensor if type(tensor) in PLAIN else recorder.part(tensor), at.phase)
+                number = check.find(tensor if type(tensor) in PLAIN else recorder.parts.split(tensor)[0], at.phase)
             except Exception as error:  # as in a hook: the condition fails, and not the value
                 self._failed(error, at)
             else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Protocol
 
 import torch
@@ -15,14 +14,12 @@ from probes.hooks.capture.account import Account
 from probes.hooks.capture.condition_check import ConditionCheck
 from probes.hooks.capture.pipeline import Pipeline
 from probes.hooks.capture.run_state import LATE, CaptureClock, CaptureWriter, RunState
-from probes.hooks.capture.shard import is_whole, of_parts, placements_text, sharding, sharding_name
+from probes.hooks.capture.shard import WHOLE, LocalParts
 from probes.signature import Descriptor, Signature
-from probes.tensors import DTYPE_NAMES, Composite, NotCapturable, components, is_wrapped, local, of_this_rank, unwrapped
+from probes.tensors import DTYPE_NAMES, Composite, NotCapturable, components, is_wrapped, local, unwrapped
 
 STRIDED = torch.strided
 PLAIN = (Tensor, torch.nn.Parameter)
-WHOLE: Mapping[str, object] = MappingProxyType({})  # the sharding of a tensor that is not distributed
-GATHERED: Mapping[str, object] = MappingProxyType({"gathered": "full"})
 
 
 def no_descriptor(*_args: object) -> None:
@@ -52,10 +49,8 @@ class Recorder:
         offer: takes a tensor, and puts it where the probe's `where` says so.
         where: the condition of the probe; None without one, or where its number is elsewhere.
         further_conditions: conditions of other probes on its values.
-        gather: whether a DTensor is put together on all ranks, by a collective.
-        one_sharding: of all tensors that are compared with one another, or merged; None before the first.
+        parts: how distributed tensors are taken.
         sharding: of the tensors of the current descriptor.
-        transforms: all transforms of the probe.
     """
 
     counts = True  # whether a capture counts as written when the writer has it
@@ -69,20 +64,17 @@ class Recorder:
         "dims",
         "dtype",
         "further_conditions",
-        "gather",
         "key",
         "known",
         "nbytes",
         "offer",
-        "one_sharding",
         "owner",
+        "parts",
         "phase",
         "pipeline",
         "shape",
         "sharding",
-        "shardings",
         "state",
-        "transforms",
         "where",
         "writer",
     )
@@ -100,7 +92,7 @@ class Recorder:
         self.state = state
         self.account = account
         self.attrs = attrs
-        self.transforms = tuple(transforms)
+        self.parts = LocalParts(transforms)
         self.pipeline = Pipeline(transforms, dims) if transforms else None
         self.dims = dims
         self.coords: Signature | None = None
@@ -113,10 +105,7 @@ class Recorder:
         self.descriptor = -1
         self.nbytes = 0
         self.known: dict[tuple[object, ...], int] = {}
-        self.gather = False
         self.sharding = WHOLE
-        self.one_sharding: Mapping[str, object] | None = None
-        self.shardings: dict[tuple[object, ...], Mapping[str, object]] = {}
         self.where: ConditionCheck | None = None
         self.further_conditions: list[ConditionCheck] = []
         self.offer: Callable[[Tensor, CaptureClock, int, int], None] = self.put
@@ -139,7 +128,7 @@ class Recorder:
         """Put a capture if the condition holds for it, and count it if not."""
         sharding = WHOLE
         if type(tensor) not in PLAIN:
-            tensor, sharding = self.sharded_part(tensor)
+            tensor, sharding = self.parts.split(tensor)
         if self.where is None or self.where.find(tensor, at.phase) is not None:
             self.put(tensor, at, call, backward, sharding)
         else:
@@ -153,10 +142,10 @@ class Recorder:
             at: the clock that the capture carries.
             call: call of the module within the outermost call.
             backward: how often this arming has fired before.
-            sharding: what `sharded_part` states, if `tensor` is a part.
+            sharding: what `LocalParts.split` states, if `tensor` is a part.
         """
         if type(tensor) not in PLAIN:
-            tensor, sharding = self.sharded_part(tensor)
+            tensor, sharding = self.parts.split(tensor)
         origin = tensor
         if self.pipeline is not None:
             origin = unwrapped(tensor)
@@ -201,35 +190,6 @@ class Recorder:
             account = self.account
             account.written += 1
             account.nbytes += self.nbytes
-
-    def part(self, tensor: Tensor) -> Tensor:
-        """The local part of a tensor on this rank; transforms and conditions see only that, so they never communicate."""
-        return self.sharded_part(tensor)[0]
-
-    def sharded_part(self, tensor: Tensor) -> tuple[Tensor, Mapping[str, object]]:
-        """The local part of a tensor, and the attributes of its capture; equal shardings give the same object."""
-        if self.gather and hasattr(tensor, "full_tensor"):
-            with torch.no_grad():
-                return of_this_rank(tensor.full_tensor()), GATHERED
-        name = sharding_name(tensor)
-        if name is None:
-            return of_this_rank(tensor), WHOLE
-        if name not in self.shardings:
-            self.shardings[name] = {**sharding(tensor), **(of_parts(self.transforms) if self.transforms else {})}
-        return of_this_rank(tensor), self.shardings[name]
-
-    def require_one_sharding(self, sharding: Mapping[str, object]) -> None:
-        """Refuse a sharding other than that of earlier tensors, because the numbers would describe different elements.
-
-        Raises:
-            NotCapturable: it is.
-        """
-        known = self.one_sharding
-        if known is None:
-            self.one_sharding = sharding
-        elif sharding is not known and not (is_whole(sharding) and is_whole(known)):
-            kinds = " and ".join(map(placements_text, (known, sharding)))
-            raise NotCapturable("no data", f"parts of tensors that are sharded in two ways ({kinds}) cannot be compared or merged")
 
     def transformed(self, tensor: Tensor, pipeline: Pipeline) -> Tensor:
         """The result of the transforms, which may share the tensor's memory.

@@ -4,15 +4,69 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from probes.component import Transform
-from probes.tensors import placement_name
+from probes.tensors import NotCapturable, of_this_rank, placement_name
 
 ELEMENTWISE = ("abs", "cast", "difference")
 MERGED = ("accumulate", "stats", "norm", "histogram")  # operations whose results on the parts can be combined to that of the whole
+WHOLE: Mapping[str, object] = MappingProxyType({})  # the sharding of a tensor that is not distributed
+GATHERED: Mapping[str, object] = MappingProxyType({"gathered": "full"})
+
+
+class LocalParts:
+    """Takes the local parts of the distributed tensors of one recorder, each with the attributes of its capture.
+
+    Args:
+        transforms: all transforms of the probe.
+
+    Attributes:
+        gather: whether a DTensor is put together on all ranks, by a collective.
+        one: the sharding of all tensors that are compared with one another, or merged; None before the first.
+    """
+
+    __slots__ = ("_known", "gather", "one", "transforms")
+
+    def __init__(self, transforms: Sequence[Transform]) -> None:
+        self.transforms = tuple(transforms)
+        self.gather = False
+        self.one: Mapping[str, object] | None = None
+        self._known: dict[tuple[object, ...], Mapping[str, object]] = {}
+
+    def split(self, tensor: Tensor) -> tuple[Tensor, Mapping[str, object]]:
+        """The local part of a tensor, and the attributes of its capture; equal shardings give the same object.
+
+        Transforms and conditions get only the part, so they never communicate.
+
+        Args:
+            tensor: any shape, dtype and device, owned by the model.
+        """
+        if self.gather and hasattr(tensor, "full_tensor"):
+            with torch.no_grad():
+                return of_this_rank(tensor.full_tensor()), GATHERED
+        name = sharding_name(tensor)
+        if name is None:
+            return of_this_rank(tensor), WHOLE
+        if name not in self._known:
+            self._known[name] = {**sharding(tensor), **(of_parts(self.transforms) if self.transforms else {})}
+        return of_this_rank(tensor), self._known[name]
+
+    def require_one(self, stated: Mapping[str, object]) -> None:
+        """Refuse a sharding other than that of earlier tensors, because the numbers would describe different elements.
+
+        Raises:
+            NotCapturable: it is another one.
+        """
+        if self.one is None:
+            self.one = stated
+        elif stated is not self.one and not (is_whole(stated) and is_whole(self.one)):
+            kinds = " and ".join(map(placements_text, (self.one, stated)))
+            raise NotCapturable("no data", f"parts of tensors that are sharded in two ways ({kinds}) cannot be compared or merged")
 
 
 def sharding(tensor: Tensor) -> dict[str, Any]:

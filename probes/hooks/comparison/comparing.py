@@ -10,8 +10,9 @@ from torch import Tensor
 from probes.component import CompareFn, TensorComparison, Transform
 from probes.hooks.capture.accumulator import Accumulator, LastClock
 from probes.hooks.capture.pipeline import LaterTransforms, Pipeline
-from probes.hooks.capture.recorder import PLAIN, WHOLE, Recorder
+from probes.hooks.capture.recorder import PLAIN, Recorder
 from probes.hooks.capture.run_state import CaptureClock, StepState
+from probes.hooks.capture.shard import WHOLE
 from probes.signature import Signature
 from probes.tensors import DTYPE_NAMES, unwrapped
 
@@ -37,7 +38,7 @@ class Comparing:
         assert isinstance(comparison, TensorComparison)
         self.comparison = comparison
         self.before = Pipeline(transforms[:place], dims)
-        recorder.transforms = tuple(transforms)
+        recorder.parts.transforms = tuple(transforms)
         self.begun: dict[tuple[torch.dtype, int], tuple[CompareFn, Signature]] = {}
         self.recorder = recorder
         self.later = [later_of(recorder, transforms[place + 1 :])]
@@ -61,8 +62,8 @@ class Comparing:
         """A value after the transforms before the comparison; it may share the memory of the tensor."""
         sharding = WHOLE
         if type(tensor) not in PLAIN:
-            tensor, sharding = self.recorder.sharded_part(tensor)
-        self.recorder.require_one_sharding(sharding)
+            tensor, sharding = self.recorder.parts.split(tensor)
+        self.recorder.parts.require_one(sharding)
         self.recorder.attrs.update(sharding)
         tensor = unwrapped(tensor)
         self.recorder.refuse_composite(tensor)

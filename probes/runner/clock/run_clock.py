@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 
 from probes.runner.clock.answers import Answers, Position, SeveralUpdates
 from probes.runner.clock.batch_passes import TRAIN, BatchPass, BatchPasses
+from probes.runner.clock.call_steps import CallSteps
 from probes.runner.clock.event_counts import EventCounts
 from probes.runner.clock.open_epoch import BY_OPTIMIZER, OpenEpoch
 from probes.runner.clock.open_steps import BatchLoop, OpenStep, OpenSteps
@@ -40,6 +41,7 @@ class RunClock:
         calls: the step and the position of each thread's outermost call.
         passes: the passes over loaders.
         current: the epoch that is open.
+        call_steps: which step a call belongs to.
         seen: counts of what the run saw.
     """
 
@@ -52,9 +54,11 @@ class RunClock:
     passes: BatchPasses = field(default_factory=BatchPasses)
     seen: EventCounts = field(default_factory=EventCounts)
     current: OpenEpoch = field(init=False)
+    call_steps: CallSteps = field(init=False)
 
     def __post_init__(self) -> None:
         self.current = OpenEpoch(self.rule, self.epoch_steps, self.automatic, self.steps, self.passes, self.seen)
+        self.call_steps = CallSteps(self.rule, self.steps, self.passes, self.current, self.seen)
 
     # Epochs
 
@@ -209,7 +213,7 @@ class RunClock:
                 return ()
             current.open_implicit()
         self.seen.call(phase == TRAIN)
-        step = self._training_step() if phase == TRAIN else self._other_step(phase, grad=grad)
+        step = self.call_steps.of(phase, len(self.phases), grad=grad)
         if step.index < 0:
             self.steps.number(step, phase)
         self.calls[thread] = step, Position(current.following - 1, step.phase, step.index, step.calls)
@@ -236,6 +240,10 @@ class RunClock:
             self.steps.end(step)
         return self.steps.take()
 
+    def ahead(self) -> tuple[str, int] | None:
+        """The phase and number of the step that a training call would open now; None if it would continue an open one."""
+        return self.call_steps.ahead()
+
     def optimizer_stepped(self, *, skipped: bool = False) -> Answers:
         """An optimizer of the clock's model has stepped, or a GradScaler has skipped its step."""
         self.passes.optimizer_stepped()
@@ -250,67 +258,6 @@ class RunClock:
             self.steps.answers.append(SeveralUpdates(step.updates))
         step.called = False
         return self.steps.take()
-
-    def ahead(self) -> tuple[str, int] | None:
-        """The phase and number of the step that a training call would open now; None if it would continue an open one."""
-        item = self.steps.item()
-        if item is not None and item.index < 0:
-            phase = item.phase or TRAIN
-            return phase, self.counts[phase]
-        step = item if item is not None and item.phase == TRAIN else self.steps.accumulating(item)
-        if step is not None and not (step.accumulates and self._is_over(step)):
-            return None
-        return TRAIN, self.counts[TRAIN]
-
-    def _training_step(self) -> OpenStep:
-        """The step of a training call that enters."""
-        if self.passes.fresh:
-            self.current.feed()
-        if self.steps.stack:
-            self.steps.end_other_phases()
-        item = self.steps.item()
-        step = item if item is not None and item.phase in ("", TRAIN) else self.steps.accumulating(item)
-        if step is not None and step.accumulates and self._is_over(step):
-            self.steps.end(step)
-            step = None
-        elif step is not None:
-            self.seen.accumulated += step.item is None
-        if step is None:
-            self.current.roll()
-            step = self.steps.push(OpenStep(TRAIN, len(self.phases)))
-        step.called = bool(step.updates)
-        return self.steps.go_on(step)
-
-    def _is_over(self, step: OpenStep) -> bool:
-        """Whether a training call is the first after a training step that the loop did not open."""
-        if self.rule == "forward":
-            return True
-        if self.rule == "batch":
-            return step.pulled
-        if self.rule == "optimizer" and self.passes.has_main:
-            return False
-        return bool(step.updates)
-
-    def _other_step(self, phase: str, *, grad: bool) -> OpenStep:
-        """The step of a call of another phase that enters."""
-        self.current.foresee(grad=grad)
-        item = self.steps.item()
-        if item is not None and item.phase in ("", phase):
-            return self.steps.go_on(item)
-        step = self.steps.innermost()
-        batch = self.passes.evaluated(phase)
-        if step is not None and batch is not None and step.batch is batch and step.phase == phase:
-            return step
-        if step is not None and step.item is None and not step.running and (step.phase != TRAIN or self._is_left(step)):
-            self.steps.end(step)
-        if batch is None or not batch.unserved:
-            return self.steps.push(OpenStep(phase, len(self.phases), single=True))
-        batch.serve()
-        return self.steps.push(OpenStep(phase, len(self.phases), batch=batch))
-
-    def _is_left(self, step: OpenStep) -> bool:
-        """Whether a call of another phase ends the open training step instead of running within it."""
-        return bool(step.updates) and not self.passes.has_main
 
     # What the loaders do
 
