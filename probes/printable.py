@@ -16,6 +16,17 @@ SEPARATORS = "./:@"  # between the words of a name
 SEEN = frozenset("\t \u3000")  # the last is the space of ideographic scripts, as wide as their letters
 
 
+def counted(number: int, noun: str, plural: str = "") -> str:
+    """A number with its noun, in the plural unless the number is 1.
+
+    Args:
+        number: how many there are.
+        noun: what is counted.
+        plural: of a noun to which no `s` is added.
+    """
+    return f"{number} {noun if number == 1 else plural or noun + 's'}"
+
+
 def invisible(text: str) -> int | None:
     """The index of the first character that cannot be seen; None if absent."""
     if text.isprintable():

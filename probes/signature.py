@@ -132,15 +132,15 @@ class Signature:
             SignatureError: the axes have no names, or none of this name or number.
         """
         if self.ndim == 0:
-            raise SignatureError(f"axis {dim!r} is requested, but the value has no axes")
+            raise SignatureError(f"axis `{dim}` is requested, but the value has no axes")
         if isinstance(dim, int):
             if self.ndim is not None and not -self.ndim <= dim < self.ndim:
                 raise SignatureError(f"axis {dim} is out of range for a value with {self.ndim} axes")
             return dim % self.ndim if self.ndim is not None else dim
         if self.dims is None:
-            raise SignatureError(f"axis {dim!r} is named, but the axes of the value have no names; give the probe `dims`")
+            raise SignatureError(f"axis `{dim}` is named, but the axes of the value have no names; give the probe `dims`")
         if dim not in self.dims:
-            raise SignatureError(f"axis {dim!r} is not one of {', '.join(self.dims)}")
+            raise SignatureError(f"axis `{dim}` is not one of {', '.join(self.dims)}")
         return self.dims.index(dim)
 
     def axes(self, dims: Sequence[str | int]) -> tuple[int, ...]:

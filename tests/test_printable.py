@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from probes.cli import main
-from probes.printable import aligned, in_html, in_markdown, one_line, several_lines
+from probes.printable import aligned, counted, in_html, in_markdown, one_line, several_lines
 from tests.reader.recorded import KEY, Recording
 
 HOSTILE = (
@@ -118,3 +118,8 @@ def test_the_names_of_the_named_column_stay_distinct() -> None:
 def test_a_long_sentence_at_the_end_of_a_line_makes_no_name_shorter() -> None:
     lines = aligned(("probe", "hook", "note"), [("values", "pre-forward, forward, backward", "because " * 40)], (), 80, ("note",))
     assert lines[1].startswith("values  pre-forward, forward, backward  because")
+
+
+def test_a_noun_is_in_the_plural_unless_the_number_is_one() -> None:
+    assert [counted(number, "capture") for number in (0, 1, 2)] == ["0 captures", "1 capture", "2 captures"]
+    assert [counted(number, "batch", "batches") for number in (1, 3)] == ["1 batch", "3 batches"]

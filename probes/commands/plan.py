@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from probes.commands.options.watching import HELP, OPTION, Watching, models, watch
-from probes.commands.rendering.table import counted, table
+from probes.commands.rendering.table import table
 from probes.errors import PlanError, UsageError
+from probes.printable import counted
 from probes.provenance.own_code import with_functions
 from probes.signature import size
 from probes.spec import load_spec
@@ -129,7 +130,7 @@ def text(plan: Plan, predicted: Sequence[Predicted], *, folded: bool) -> str:
 
     shared = _shared(plan)
     rows = [_row(one, shared[one.binding.index]) for one in predicted]
-    several = [f"model {name}: {tree.root.kind}, {len(tree.nodes)} modules" for name, tree in plan.trees.items() if name]
+    several = [f"model {name}: {tree.root.kind}, {counted(len(tree.nodes), 'module')}" for name, tree in plan.trees.items() if name]
     folds = fold([(row[2], (*row[:2], *row[3:])) for row in rows]) if folded else [Fold(row[2], (at,)) for at, row in enumerate(rows)]
     cells = [_folded(rows[one.members[0]], one) for one in folds]
     lines = [*several, table(HEADER, cells, right=("bytes",), kept=("notes",), named="target"), ""]

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from probes.commands.rendering.advance_line import LongCommand
-from probes.printable import one_line
+from probes.printable import counted, one_line
 from probes.run_directory.launch.absent import by_ranks, without
 from probes.run_directory.recover import Recovery, RecoveryFinding, side_directories
 from probes.run_directory.recover import recover as put_in_order
@@ -63,5 +63,5 @@ def _line(finding: RecoveryFinding) -> str:
     about = finding.message
     if finding.action in ("sealed", "finished"):
         state = "complete" if finding.complete else f"incomplete: {finding.message}"
-        about = f"{finding.captures} captures, {state}"
+        about = f"{counted(finding.captures, 'capture')}, {state}"
     return f"{finding.action:<9} {finding.file}  {about}".rstrip()

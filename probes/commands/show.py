@@ -15,7 +15,7 @@ from probes.commands.rendering.numbers import numbers
 from probes.commands.rendering.picture import draw
 from probes.commands.rendering.table import number, spans, sparkline, table
 from probes.errors import SeriesNotFound, UsageError
-from probes.printable import one_line
+from probes.printable import counted, one_line
 from probes.progress.loops import with_progress
 from probes.reader.export.jsonl_file import plain
 from probes.reader.layer_figures import layer_figures
@@ -118,7 +118,7 @@ def _text(series: Series, summary: SeriesSummary) -> str:
     where = f"epochs {spans(epochs)}, steps {steps[0]} to {steps[-1]}"
     lines = [
         click.style(one_line(series.word), bold=True),
-        f"{one_line(str(series.signature))}  {len(series)} captures, {where}  {size(series.nbytes)}",
+        f"{one_line(str(series.signature))}  {counted(len(series), 'capture')}, {where}  {size(series.nbytes)}",
     ]
     if series.attrs:
         lines.append(one_line("  ".join(f"{name}: {_short(value)}" for name, value in series.attrs.items())))

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from probes.commands.options.watching import HELP, OPTION, Watching, watch
-from probes.commands.rendering.table import counted, table
+from probes.commands.rendering.table import table
 from probes.errors import UsageError
+from probes.printable import counted
 from probes.spec import LoadedSpec, load_spec
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ from probes.host import free_words
 from probes.journal.raw_file import RawFile, write_rest
 from probes.journal.record import FIXED, HEADER_BYTES, NO_DIGEST, RecordKind, extent_place, link, pack_fields, place, seal_header
 from probes.journal.write_buffer import WriteBuffer
+from probes.printable import counted
 
 # Records up to this size get a digest in every durability, at 10 us a step at most, and are then proven on any machine. A digest of
 # larger records would cost as much as writing them.
@@ -101,7 +102,7 @@ class RecordLog:
     def safe(self) -> str:
         """The sentence that says which steps are safe."""
         return (
-            f"the {self.commits} steps committed before it are safe"
+            f"{counted(self.commits, 'step')} committed before it {'is' if self.commits == 1 else 'are'} safe"
             if self.commits
             else "no step was committed to this journal; the epochs and segments before it are safe"
         )

@@ -15,6 +15,7 @@ from probes.host import boot_id
 from probes.journal.record import ENTRY, FIXED, EntryFlag, FrameFlag, RecordKind, payload_start
 from probes.journal.record_reader import JournalBytes, Proof, Record, RecordReader
 from probes.journal.validate import LARGEST, annex_fault, descriptor_fault, end_fault, head_fault
+from probes.printable import counted
 from probes.signature import DTYPES
 
 CAPTURE = np.dtype(
@@ -67,10 +68,10 @@ class Scan:
     def left_out(self) -> str:
         """A sentence on missing commits; empty if none is missing."""
         found = (
-            (self.untrusted_commits, "steps without proof that their bytes came to the device"),
-            (self.damaged_commits, "damaged steps"),
+            (self.untrusted_commits, "step", " without proof that all bytes came to the device"),
+            (self.damaged_commits, "damaged step", ""),
         )
-        return " and ".join(f"{count} {what}" for count, what in found if count)
+        return " and ".join(f"{counted(count, what)}{rest}" for count, what, rest in found if count)
 
 
 def scan(path: Path, *, boot: str | None = None, unproven: bool = False) -> Scan:

@@ -11,7 +11,7 @@ from torch import Tensor
 from probes.clock import SeriesKey
 from probes.errors import Problem
 from probes.plan.tree import Tree
-from probes.printable import html_lines, html_table
+from probes.printable import counted, html_lines, html_table
 from probes.reader.run import RunReader
 from probes.signature import Signature, size
 from probes.spec import LoadedSpec, Probe, Spec
@@ -197,7 +197,7 @@ class Plan:
     def __repr__(self) -> str:
         probes = len({binding.name for binding in self.bindings})
         cost = "" if self.bytes_per_step is None else f", {size(self.bytes_per_step)} a step"
-        return f"<Plan of {self.spec.name}: {probes} probes, {len(self.bindings)} bindings{cost}>"
+        return f"<Plan of {self.spec.name}: {counted(probes, 'probe')}, {counted(len(self.bindings), 'binding')}{cost}>"
 
     def _repr_html_(self) -> str:
         rows = [(one.name, one.hook, one.target or '""', one.value, one.kind, one.stored) for one in self.bindings]

@@ -8,7 +8,7 @@ from typing import Any
 
 from probes.clock import SeriesKey
 from probes.error_codes import PROOF
-from probes.printable import html_lines, html_table, one_line
+from probes.printable import counted, html_lines, html_table, one_line
 
 CODES = PROOF
 NOTES = frozenset(code for code, row in PROOF.items() if row.meaning.startswith("note: "))
@@ -80,7 +80,7 @@ class CheckedFile:
     ok: bool = True
 
     def __repr__(self) -> str:
-        return f"<CheckedFile {one_line(self.file)}: {'ok' if self.ok else 'not ok'}, {self.captures} captures>"
+        return f"<CheckedFile {one_line(self.file)}: {'ok' if self.ok else 'not ok'}, {counted(self.captures, 'capture')}>"
 
     def _repr_html_(self) -> str:
         return html_table(("CheckedFile", ""), asdict(self).items())
@@ -123,7 +123,7 @@ class Verdict:
 
     def __repr__(self) -> str:
         wrong = sum(not finding.note for finding in self.findings)
-        return f'<Verdict "{self.path}": {"verifies" if self.ok else f"{wrong} findings"}, {len(self.files)} files>'
+        return f'<Verdict "{self.path}": {"verifies" if self.ok else counted(wrong, "finding")}, {counted(len(self.files), "file")}>'
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for `--json`."""

@@ -16,6 +16,7 @@ from probes.capture_file.outline import SeriesOutline, joined
 from probes.capture_file.roots import root_of_segments
 from probes.clock import LOSS_SCALE, SeriesKey
 from probes.errors import StorageError, UsageError
+from probes.printable import counted
 from probes.reader.lazy_part import LazyPart
 from probes.reader.selection import Names, Numbers, Selection
 from probes.reader.series_index import SeriesIndex
@@ -159,7 +160,7 @@ class RunReader(SeriesIndex):
         for one in self.attempts:
             other = shown.get((one.epoch, one.rank))
             if other is not None and not one.current and one.captures and other.state != "complete":
-                place = f"epoch {one.epoch}: attempt {one.attempt} ({one.state}, {one.captures} captures) is not shown"
+                place = f"epoch {one.epoch}: attempt {one.attempt} ({one.state}, {counted(one.captures, 'capture')}) is not shown"
                 found.append(f"{place}, since attempt {other.attempt} holds {other.captures}")
         found += [f'"{name}" holds steps that are in no file' for name in self._directory.kept_journals]
         chosen = self._selection.has_file
@@ -276,7 +277,7 @@ class RunReader(SeriesIndex):
         return dataset_of(self, word, axes, labels)
 
     def __repr__(self) -> str:
-        return "; ".join([f'<RunReader "{self.place}": {len(self.epochs)} epochs', *self.not_shown]) + ">"
+        return "; ".join([f'<RunReader "{self.place}": {counted(len(self.epochs), "epoch")}', *self.not_shown]) + ">"
 
     def _repr_html_(self) -> str:
         from probes.reader.series_set import listed_html

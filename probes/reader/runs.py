@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from probes.errors import SeriesNotFound, StorageError
-from probes.printable import html_table
+from probes.printable import counted, html_table
 from probes.reader.convert import joined_runs
 from probes.reader.run import RunReader
 from probes.reader.run import open as open_run
@@ -83,7 +83,7 @@ class Runs(Mapping[str, RunReader]):
         return f"<Runs: {', '.join(self._runs)}>"
 
     def _repr_html_(self) -> str:
-        return html_table(("run", "epochs"), [(name, len(run.epochs)) for name, run in self._runs.items()], f"{len(self)} runs")
+        return html_table(("run", "epochs"), [(name, len(run.epochs)) for name, run in self._runs.items()], counted(len(self), "run"))
 
 
 class SeriesOfRuns(Mapping[str, Series]):

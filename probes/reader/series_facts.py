@@ -14,7 +14,7 @@ from probes.capture_file.series_name import SeriesAddress
 from probes.capture_file.series_part import SeriesPart
 from probes.clock import SeriesKey
 from probes.errors import AmbiguousSeries, SeriesNotFound
-from probes.printable import html_table
+from probes.printable import counted, html_table
 from probes.reader import sample_ids
 from probes.reader.lazy_part import LazyPart
 from probes.reader.selected import Chosen, SelectedCaptures, positions
@@ -104,7 +104,7 @@ class SeriesFacts:
         return len(self._captures)
 
     def __repr__(self) -> str:
-        return f"<Series {self.key}: {len(self)} captures of {self.signature}>" if len(self) else f"<Series {self.key}: empty>"
+        return f"<Series {self.key}: {counted(len(self), 'capture')} of {self.signature}>" if len(self) else f"<Series {self.key}: empty>"
 
     def row(self) -> tuple[object, ...]:
         """The facts for a list of series: name, captures, dtype, shape, bytes, first and last epoch."""

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probes.clock import Clock
+from probes.printable import counted
 from probes.reader.series import Series
 from probes.transforms.kernels.moments import Moments, joined, of_doubles
 
@@ -73,7 +74,7 @@ class SeriesSummary:
 
     def __repr__(self) -> str:
         text = ", ".join(f"{name} {value}" for name, value in figures(self.total).items())
-        return f"<SeriesSummary: {len(self.means)} captures, {text}>"
+        return f"<SeriesSummary: {counted(len(self.means), 'capture')}, {text}>"
 
 
 def summarize(series: Series, limit: int, few: int, keep: bool = False) -> SeriesSummary:

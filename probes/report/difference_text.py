@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from probes.printable import in_markdown, one_line
+from probes.printable import counted, in_markdown, one_line
 from probes.proof.comparison.difference import Difference, Divergence, GapDifference, ProvenanceDifference, SeriesDifference
 
 MANY = 20
@@ -66,8 +66,9 @@ def divergence(first: Divergence) -> Iterator[str]:
     yield f"{', '.join(place)}: {first.key}"
     yield f"{first.dtype}{list(first.shape)} at {list(first.index)}: {first.a} | {first.b}  ({first.bits_a} | {first.bits_b})"
     ulp = f", {first.ulp} ulp" if first.ulp is not None else ""
+    differ = f"{counted(first.elements, 'element')} {'differs' if first.elements == 1 else 'differ'}"
     cosine = f", cosine {first.cosine:.9g}" if first.cosine is not None else ""
-    yield f"{first.elements} elements differ: max abs {first.max_abs:.3g}, max rel {first.max_rel:.3g}{cosine}{ulp}"
+    yield f"{differ}: max abs {first.max_abs:.3g}, max rel {first.max_rel:.3g}{cosine}{ulp}"
 
 
 def series_line(one: SeriesDifference) -> str:
@@ -98,7 +99,7 @@ def answer(found: Difference) -> str:
 
 
 def _captures(count: int) -> str:
-    return f"{count} capture{'' if count == 1 else 's'}"
+    return counted(count, "capture")
 
 
 def _contradictions(found: Difference) -> Iterator[str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from probes.errors import ProbesError
+from probes.printable import counted
 from probes.proof.finding import Verdict
 from probes.report.page import Block, Heading, Paragraph, Table
 from probes.run_directory.listing import Directory
@@ -52,10 +53,10 @@ def blocks(verdict: Verdict, *, origin: bool = True) -> list[Block]:
         origin: whether to read the manifest of the run, which a stranger may have written, in this process.
     """
     wrong = [finding for finding in verdict.findings if not finding.note]
-    answer = "verifies" if verdict.ok else f"does not verify: {len(wrong)} findings"
+    answer = "verifies" if verdict.ok else f"does not verify: {counted(len(wrong), 'finding')}"
     return [
         Heading(f'Proof of "{verdict.path}"', 1),
-        Paragraph(f"The run {verdict.run_id or 'without a name'} {answer}. It has {len(verdict.files)} files of captures."),
+        Paragraph(f"The run {verdict.run_id or 'without a name'} {answer}. It has {counted(len(verdict.files), 'file')} of captures."),
         Heading("What is proven, and by what"),
         Table(("claim", "answer", "by"), [*_claims(verdict)]),
         Heading("What is not proven"),

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from probes.printable import in_html, several_lines
+from probes.printable import counted, in_html, several_lines
 from probes.proof.comparison.difference import Difference
 from probes.report.content import RunContent
 from probes.report.difference_text import ANSWERS, divergence, origin_lines
@@ -31,7 +31,7 @@ def _card(run: RunContent) -> str:
     verdict, count, known = run.verdict, sum(run.captures.values()), dict(facts(run.manifest))
     answer, kind = ("verifies", "good") if verdict.ok else ("does not verify", "bad")
     wrong = sum(not one.note for one in verdict.findings)
-    detail = f"{len(verdict.files)} files" if verdict.ok else f"{wrong} findings"
+    detail = counted(len(verdict.files), "file") if verdict.ok else counted(wrong, "finding")
     lines = [
         f"{count:,} captures in {len(run.captures):,} series, {size(run.nbytes)}",
         _epochs(run),

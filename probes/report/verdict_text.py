@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from probes.printable import one_line
+from probes.printable import counted, one_line
 from probes.proof.finding import CheckedFile, Finding, Verdict
 
-ALONE = "who changed the file could have changed its digests too; verify it in its run directory with `--anchor`"
+ALONE = "a person who changed the file could also have changed its digests; verify it in its run directory with `--anchor`"
 
 
 def text(verdict: Verdict) -> str:
@@ -19,7 +19,7 @@ def _file(file: CheckedFile, findings: tuple[Finding, ...]) -> str:
     codes = sorted({finding.code for finding in findings if finding.file == file.file})
     state = "ok" if file.ok else "NOT OK"
     noted = f"  ({', '.join(codes)})" if codes else ""
-    return f"{state:<6}  {file.file}  {file.captures} captures  root {file.captures_root[:12] or 'unknown'}{noted}"
+    return f"{state:<6}  {file.file}  {counted(file.captures, 'capture')}  root {file.captures_root[:12] or 'unknown'}{noted}"
 
 
 def _finding(finding: Finding) -> str:
@@ -32,10 +32,10 @@ def _answer(verdict: Verdict) -> str:
     wrong = sum(not finding.note for finding in verdict.findings)
     if verdict.ok:
         captures = sum(file.captures for file in verdict.files)
-        runs = f" of {_counted(verdict.runs, 'run')}" if verdict.runs > 1 else ""
-        answer = f"verifies: {_counted(captures, 'capture')} in {_counted(len(verdict.files), 'file')}{runs}"
+        runs = f" of {counted(verdict.runs, 'run')}" if verdict.runs > 1 else ""
+        answer = f"verifies: {counted(captures, 'capture')} in {counted(len(verdict.files), 'file')}{runs}"
     else:
-        answer = f"does not verify: {_counted(wrong, 'finding')}"
+        answer = f"does not verify: {counted(wrong, 'finding')}"
     return f"{verdict.path} {answer}{head}, {anchored(verdict)}"
 
 
@@ -51,7 +51,3 @@ def anchored(verdict: Verdict) -> str:
     if not verdict.ok:
         return f"only the ledger head is as anchored{signed}"
     return f"as anchored{', up to the lines that were added later' if grown else ''}{signed}"
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

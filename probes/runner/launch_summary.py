@@ -9,7 +9,7 @@ from typing import Any
 from probes.capture_file.closing import rule_verdicts
 from probes.capture_file.closing.missing_values import MissingValue
 from probes.errors import Problem
-from probes.printable import aligned
+from probes.printable import aligned, counted
 from probes.run_directory.create import shown
 from probes.run_directory.launch.absent import ended_before
 from probes.run_directory.launch.run_head import head_of
@@ -89,8 +89,7 @@ class LaunchSummary:
             width: most characters of a line of the table, as far as names can be shortened; by default any.
         """
         cells = [(r.probe, r.hook, str(r.targets), str(r.fired), str(r.captures), size(r.nbytes), r.note) for r in self.rows]
-        epochs = f"{self.epochs} {'epoch' if self.epochs == 1 else 'epochs'}"
-        files = f"{epochs} of {self.ranks} ranks sealed in {shown(self.directory)}, head of the run {self.head}"
+        files = f"{counted(self.epochs, 'epoch')} of {self.ranks} ranks sealed in {shown(self.directory)}, head of the run {self.head}"
         return "\n".join([*aligned(HEADER, cells, RIGHT, width, kept=("note",)), files, *self.lines])
 
     def __str__(self) -> str:

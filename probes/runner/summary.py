@@ -13,7 +13,7 @@ from probes.capture_file.closing.missing_values import MissingValue, in_words, m
 from probes.errors import Problem
 from probes.hooks.capture.account import LOSSES, NOT_DUE, REASONS, Account
 from probes.plan import Binding, Plan
-from probes.printable import aligned, html_lines, html_table
+from probes.printable import aligned, counted, html_lines, html_table
 from probes.run_directory.create import shown
 from probes.runner.clock.loop_report import loop_lines
 from probes.runner.engine import Engine
@@ -105,8 +105,8 @@ class RunSummary:
         }
 
     def __repr__(self) -> str:
-        captures = sum(row.captures for row in self.rows)
-        return f'<RunSummary "{self.directory}": {len(self.rows)} probes, {captures} captures, {self.epochs} epochs>'
+        captures, epochs = counted(sum(row.captures for row in self.rows), "capture"), counted(self.epochs, "epoch")
+        return f'<RunSummary "{self.directory}": {counted(len(self.rows), "probe")}, {captures}, {epochs}>'
 
     def _repr_html_(self) -> str:
         return html_table(HEADER, self._cells()) + html_lines("\n".join(self.ending()))
@@ -131,7 +131,7 @@ class RunSummary:
         Args:
             of_launch: leave out the verdicts and the missing values, which the summary of all ranks has.
         """
-        files = f"{self.epochs} {'epoch' if self.epochs == 1 else 'epochs'} sealed in {shown(self.directory)}"
+        files = f"{counted(self.epochs, 'epoch')} sealed in {shown(self.directory)}"
         lines = [files + (f", ledger head {self.head}" if self.head else "")]
         lines += self.sinks.values()
         lines += self.trigger
@@ -300,11 +300,11 @@ def _meaning(reason: str) -> str:
 def _never_due(totals: Mapping[str, int]) -> str:
     """The sentence that a schedule was never due, with the steps of the run."""
     steps = ", ".join(f"{count} of phase `{phase}`" for phase, count in totals.items() if count)
-    return f"its schedule was not due in any step; there were {steps or 'none'}"
+    return f"its schedule selects no step of the run, which had {steps or 'none'}"
 
 
 def _schedule_hint(probe: Probe, totals: Mapping[str, int]) -> str:
-    """The change of a schedule that was not due in any step."""
+    """The change of a schedule that selects no step."""
     phases = [phase for phase, count in totals.items() if count]
     if not phases or set(phases) & set(probe.when.phases):
         return "change `when` to phases, epochs and steps that the run has"

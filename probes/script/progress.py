@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 import probes
+from probes.printable import counted
 from probes.progress.status_line import PAUSE, StatusLine
 from probes.run_directory.create import shown
 from probes.signature import size
@@ -63,7 +64,7 @@ class Progress:
         captures, nbytes = sum(one.written for one in accounts), sum(one.nbytes for one in accounts)
         steps = "  ".join(_phase(phase, count) for phase, count in sorted(counts.items(), reverse=True))
         ending = "" if complete else "  incomplete"
-        self.say(f"{_rank(run)}epoch {epoch}  {steps or 'no steps'}  {_count(captures, 'capture')}  {size(nbytes)}{ending}")
+        self.say(f"{_rank(run)}epoch {epoch}  {steps or 'no steps'}  {counted(captures, 'capture')}  {size(nbytes)}{ending}")
 
     def finished(self, runs: Sequence[Run], models: Sequence[str]) -> None:
         """Print the table of captures, every model that the script called, and the next command."""
@@ -101,7 +102,7 @@ def _target(run: Run, place: str) -> str:
     kinds = ", ".join(tree.root.kind if not name else f"{name}: {tree.root.kind}" for name, tree in plan.trees.items())
     names = {binding.name for binding in plan.bindings}
     targets = {(binding.model, binding.target) for binding in plan.bindings}
-    return f"bound to {kinds} (first call, {place}): {_count(len(names), 'probe')}, {_count(len(targets), 'target')}"
+    return f"bound to {kinds} (first call, {place}): {counted(len(names), 'probe')}, {counted(len(targets), 'target')}"
 
 
 def _probes(run: Run) -> list[str]:
@@ -110,8 +111,8 @@ def _probes(run: Run) -> list[str]:
         bindings = [binding for binding in run.plan.bindings if binding.name == name]
         hooks = ", ".join(dict.fromkeys(binding.hook for binding in bindings))
         dropped = len(run.plan.dropped.get(name, ()))
-        note = f"  {_count(dropped, 'match', 'matches')} cannot fire: probes plan" if dropped else ""
-        lines.append((name, hooks, f"{_count(len({binding.target for binding in bindings}), 'target')}{note}"))
+        note = f"  {counted(dropped, 'match', 'matches')} cannot fire: probes plan" if dropped else ""
+        lines.append((name, hooks, f"{counted(len({binding.target for binding in bindings}), 'target')}{note}"))
     widths = [max(len(line[column]) for line in lines) for column in range(2)]
     return [f"  {name.ljust(widths[0])}  {hook.ljust(widths[1])}  {rest}" for name, hook, rest in lines]
 
@@ -126,8 +127,4 @@ def _clock(run: Run) -> str:
 
 
 def _phase(phase: str, steps: int) -> str:
-    return f"train {_count(steps, 'step')}" if phase == "train" else f"{phase} {steps}"
-
-
-def _count(number: int, noun: str, plural: str = "") -> str:
-    return f"{number} {noun if number == 1 else plural or noun + 's'}"
+    return f"train {counted(steps, 'step')}" if phase == "train" else f"{phase} {steps}"

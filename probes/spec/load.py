@@ -13,7 +13,7 @@ from typing import Any
 from probes.digest import PROOF, canonical, spec_identity
 from probes.errors import Problem, SpecError, StorageError, UsageError, nearest
 from probes.plugins import granted
-from probes.printable import html_lines
+from probes.printable import counted, html_lines
 from probes.spec.compose import copy_places, file_bytes, first_bytes, gather, lay_defaults, preset_names, preset_path, problem
 from probes.spec.cross_checks import faults_of
 from probes.spec.key_hints import meant_key, misspelt
@@ -51,7 +51,7 @@ class LoadedSpec:
     document: Document = field(default_factory=Document, repr=False, compare=False)
 
     def __repr__(self) -> str:
-        return f'<LoadedSpec "{self.name}": {len(self.spec.probes)} probes>'
+        return f'<LoadedSpec "{self.name}": {counted(len(self.spec.probes), "probe")}>'
 
     def _repr_html_(self) -> str:
         return html_lines(self.source.decode(errors="replace"))

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, Field, Tag
 
 from probes.component import Edit, Sink, Transform
-from probes.printable import html_lines
+from probes.printable import counted, html_lines
 from probes.record_options import RecordOptions
 from probes.spec.against import Against
 from probes.spec.kinds import KindOf
@@ -195,7 +195,7 @@ class Spec(SpecPart):
     )
 
     def __repr__(self) -> str:
-        return f"<Spec {self.name}: {len(self.probes)} probes>"
+        return f"<Spec {self.name}: {counted(len(self.probes), 'probe')}>"
 
     def _repr_html_(self) -> str:
         return html_lines(self.model_dump_json(indent=2, by_alias=True, exclude_none=True, exclude_defaults=True))

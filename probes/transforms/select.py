@@ -77,7 +77,7 @@ class Select(Transform):
             return
         for index in (self.index, *(self.indices or ()), self.from_):
             if index is not None and not -size <= index < size:
-                raise SignatureError(f"index {index} is out of range for axis {self.dim!r} of size {size}")
+                raise SignatureError(f"index {index} is out of range for axis `{self.dim}` of size {size}")
 
     def _coords(self, signature: Signature, axis: int) -> dict[str, Coord]:
         """The labels with those of the axis shortened alike."""

@@ -27,7 +27,7 @@ def test_a_full_disk_is_one_clear_error_and_committed_steps_remain(tmp_path: Pat
     with pytest.raises(StorageError) as caught:
         taker.add(bytes(400_000))
     assert caught.value.errno == ENOSPC
-    for part in ("cannot write 400064 bytes", "a.journal", "No space left", "bytes are free", "the 1 steps committed before it are safe"):
+    for part in ("cannot write 400064 bytes", "a.journal", "No space left", "bytes are free", "1 step committed before it is safe"):
         assert part in str(caught.value)
     assert read(taker.journal.path)[1] == [[b"one"]]
     opener.file.room = None
@@ -113,7 +113,7 @@ def test_a_failed_sync_acknowledges_nothing_and_closes_the_journal(tmp_path: Pat
     taker.commit()
     taker.add(b"two")
     opener.file.sync_error = EIO
-    with pytest.raises(StorageError, match="the 1 steps committed before it are safe"):
+    with pytest.raises(StorageError, match="1 step committed before it is safe"):
         taker.commit()
     opener.file.sync_error = 0
     with pytest.raises(StorageError, match="the device did not accept the data"):

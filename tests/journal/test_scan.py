@@ -163,7 +163,7 @@ def test_after_a_reboot_only_synced_or_proven_steps_are_trusted(tmp_path: Path) 
     found, payloads = read(taker.journal.path, boot="another")
     assert (found.trusted, found.untrusted_commits, payloads) == (False, 1, [[b"one", b""], [b"three"]])
     assert found.annexes == ((0, {"ids": [0]}), (1, {"ids": [2]}))
-    assert (found.state, found.end, found.left_out) == ("torn", None, "1 steps without proof that their bytes came to the device")
+    assert (found.state, found.end, found.left_out) == ("torn", None, "1 step without proof that all bytes came to the device")
     assert read(taker.journal.path, boot="another", unproven=True)[1] == taker.acknowledged == read(taker.journal.path)[1]
     taker.journal.end(True, "done", {})
     found, payloads = read(taker.journal.path, boot="another")

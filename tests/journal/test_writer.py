@@ -317,7 +317,7 @@ def test_a_journal_that_another_process_removed_is_reported_at_once(tmp_path: Pa
     taker.commit()
     taker.journal.path.unlink()
     taker.add(b"two")
-    with pytest.raises(StorageError, match=r"was removed by another process; steps since then are lost, the 1 steps committed before it"):
+    with pytest.raises(StorageError, match=r"was removed by another process; steps since then are lost, 1 step committed before it"):
         taker.commit()
     with pytest.raises(StorageError, match="another process has removed it"):
         taker.commit()

@@ -453,7 +453,7 @@ def test_a_file_without_a_ledger_next_to_it_is_reported_as_alone(honest: dict[st
     shutil.copy(honest[ONE] / FILE, tmp_path / "some.h5")
     code, last = answer(tmp_path / "some.h5")
     assert code == 0
-    assert "alone, not anchored: who changed the file could have changed its digests too" in last
+    assert "alone, not anchored: a person who changed the file could also have changed its digests" in last
     assert verify(tmp_path / "some.h5").alone
 
 

@@ -137,7 +137,7 @@ def test_the_object_of_open_is_shown_in_one_line_and_has_another_name_than_the_l
     run = two_leaves(tmp_path)
 
     assert type(run).__name__ == "RunReader"
-    assert repr(run) == f'<RunReader "{tmp_path}": 1 epochs>'
+    assert repr(run) == f'<RunReader "{tmp_path}": 1 epoch>'
 
 
 def test_a_run_directory_has_no_links_and_a_single_file_may_be_a_link(tmp_path: Path) -> None:

@@ -40,8 +40,8 @@ def test_an_attempt_with_fewer_captures_does_not_hide_one_with_more(tmp_path: Pa
             seal(journal.path, tmp_path)
     run = open_run(tmp_path)
     assert [(one.attempt, one.captures, one.current) for one in run.attempts] == [(1, 3, True), (2, 1, False), (3, 0, False)]
-    assert run.not_shown == ["epoch 3: attempt 2 (unsealed, 1 captures) is not shown, since attempt 1 holds 3"]
-    assert repr(run).endswith("epochs; epoch 3: attempt 2 (unsealed, 1 captures) is not shown, since attempt 1 holds 3>")
+    assert run.not_shown == ["epoch 3: attempt 2 (unsealed, 1 capture) is not shown, since attempt 1 holds 3"]
+    assert repr(run).endswith("1 epoch; epoch 3: attempt 2 (unsealed, 1 capture) is not shown, since attempt 1 holds 3>")
     recover(tmp_path)
     assert [(one.attempt, one.current) for one in open_run(tmp_path).attempts] == [(1, True), (2, False), (3, False)]
     assert {line.file for line in current(Ledger(tmp_path / "ledger.jsonl").entries).values()} == {"epoch-0003.h5"}

@@ -144,7 +144,7 @@ def test_the_command_prints_its_result(tmp_path: Path) -> None:
     write(tmp_path, [Shot()])
     done = CliRunner().invoke(command, [str(tmp_path)])
     assert done.exit_code == 0
-    assert "sealed    epoch-0003.h5  1 captures, complete" in done.output
+    assert "sealed    epoch-0003.h5  1 capture, complete" in done.output
     assert f"ledger.jsonl: head {Ledger(tmp_path / 'ledger.jsonl').head}" in done.output
     assert "nothing to recover" in CliRunner().invoke(command, [str(tmp_path)]).output
 
@@ -170,7 +170,7 @@ def test_a_journal_of_another_machine_with_unproven_steps_is_not_changed(tmp_pat
     content = journal.read_bytes()
     (finding,) = recover(tmp_path).findings
     assert (finding.file, finding.action, recover(tmp_path).damaged) == (journal.name, "kept", False)
-    assert "1 steps without proof that their bytes came to the device" in finding.message
+    assert "1 step without proof that all bytes came to the device" in finding.message
     assert "--unproven include" in finding.message
     assert journal.read_bytes() == content
     done = CliRunner().invoke(command, [str(tmp_path), "--unproven", "include"])
@@ -182,7 +182,7 @@ def test_excluded_steps_remain_in_a_file_of_another_name(tmp_path: Path, monkeyp
     journal = elsewhere(tmp_path, monkeypatch)
     content = journal.read_bytes()
     done = CliRunner().invoke(command, [str(tmp_path), "--unproven", "exclude"])
-    assert "sealed    epoch-0003.h5  1 captures, incomplete: 1 steps without proof" in done.output
+    assert "sealed    epoch-0003.h5  1 capture, incomplete: 1 step without proof" in done.output
     assert "kept      epoch-0003.journal.kept" in done.output
     assert (tmp_path / "epoch-0003.journal.kept").read_bytes() == content
     assert not recover(tmp_path).findings

@@ -58,10 +58,10 @@ def test_labels_are_selected_with_the_axis() -> None:
 @pytest.mark.parametrize(
     ("keys", "signature", "message"),
     [
-        ({"dim": "token", "index": 0}, Signature("float32", (2, 3), ("batch", "feature")), "'token' is not one of batch, feature"),
+        ({"dim": "token", "index": 0}, Signature("float32", (2, 3), ("batch", "feature")), "`token` is not one of batch, feature"),
         ({"dim": "token", "index": 0}, Signature("float32", (2, 3)), "give the probe `dims`"),
         ({"dim": 2, "index": 0}, Signature("float32", (2, 3)), "axis 2 is out of range"),
-        ({"dim": 0, "index": 2}, Signature("float32", (2, 3)), "index 2 is out of range for axis 0 of size 2"),
+        ({"dim": 0, "index": 2}, Signature("float32", (2, 3)), "index 2 is out of range for axis `0` of size 2"),
         ({"dim": 1, "indices": [0, -4]}, Signature("float32", (2, 3)), "index -4 is out of range"),
         ({"dim": 0, "index": 0}, Signature("float32", ()), "the value has no axes"),
     ],

@@ -9,8 +9,8 @@ import click
 
 from probes.capture_file.closing import rule_verdicts
 from probes.commands.rendering.event_text import event_line
-from probes.commands.rendering.table import counted, number, sparkline, table
-from probes.printable import one_line
+from probes.commands.rendering.table import number, sparkline, table
+from probes.printable import counted, one_line
 from probes.reader.following.followed_run import RunProgress
 from probes.reader.following.followed_series import FollowedSeries
 from probes.signature import size

@@ -16,11 +16,6 @@ BARS = "▁▂▃▄▅▆▇█"
 GAP = "·"
 
 
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun, in the plural unless it is 1."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 def table(
     header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = (), kept: Sequence[str] = (), named: str = ""
 ) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from probes.printable import counted
 from probes.runner.clock.batch_passes import TRAIN
 from probes.runner.clock.open_epoch import BY_OPTIMIZER
 from probes.runner.clock.run_clock import RunClock
@@ -17,17 +18,17 @@ def loop_lines(clock: RunClock) -> list[str]:
 def _counts(clock: RunClock) -> str:
     seen, steps = clock.seen, clock.totals + clock.counts
     skipped = f" ({seen.skipped} skipped by GradScaler)" if seen.skipped else ""
-    batches = f"{_count(clock.passes.training_pulls, 'batch', 'batches')} in {_count(clock.passes.training_passes, 'pass', 'passes')}"
-    calls = [_count(seen.training_calls, "training call"), *([_count(seen.other_calls, "other call")] if seen.other_calls else [])]
+    batches = f"{counted(clock.passes.training_pulls, 'batch', 'batches')} in {counted(clock.passes.training_passes, 'pass', 'passes')}"
+    calls = [counted(seen.training_calls, "training call"), *([counted(seen.other_calls, "other call")] if seen.other_calls else [])]
     listed = ", ".join(f"{count} `{phase}`" for phase, count in sorted(steps.items()) if count) or "none"
     dropped = f" ({clock.steps.dropped} dropped)" if clock.steps.dropped else ""
-    return f"seen: {_count(seen.updates, 'optimizer step')}{skipped}, {batches}, {', '.join(calls)}; steps: {listed}{dropped}"
+    return f"seen: {counted(seen.updates, 'optimizer step')}{skipped}, {batches}, {', '.join(calls)}; steps: {listed}{dropped}"
 
 
 def _warnings(clock: RunClock) -> Iterator[str]:
     seen, steps, rule = clock.seen, (clock.totals + clock.counts)[TRAIN], clock.rule
     if seen.outside:
-        yield f"{_count(seen.outside, 'call')} of the model came before or after the epochs of the loop, so they are not captured"
+        yield f"{counted(seen.outside, 'call')} of the model came before or after the epochs of the loop, so they are not captured"
     if rule == "optimizer" and seen.several:
         yield (
             f"{seen.updates} optimizer steps are {steps} steps, because several of them came on one batch; "
@@ -35,15 +36,11 @@ def _warnings(clock: RunClock) -> Iterator[str]:
         )
     if rule in BY_OPTIMIZER and not seen.updates and seen.accumulated:
         yield (
-            f"no optimizer stepped a parameter of the model, so {seen.training_calls} training calls are {_count(steps, 'step')}; "
+            f"no optimizer stepped a parameter of the model, so {seen.training_calls} training calls are {counted(steps, 'step')}; "
             "`clock: {step: batch}` or `{step: forward}` counts batches or calls"
         )
     if seen.eval_updates:
         yield (
-            f"{_count(seen.eval_updates, 'optimizer step')} followed calls of phase `eval` only, as after a forgotten `model.train()`; "
+            f"{counted(seen.eval_updates, 'optimizer step')} followed calls of phase `eval` only, as after a forgotten `model.train()`; "
             "these calls are steps of `eval`: call `model.train()`, or name the phase (`run.phase`)"
         )
-
-
-def _count(number: int, noun: str, plural: str = "") -> str:
-    return f"{number} {noun if number == 1 else plural or noun + 's'}"

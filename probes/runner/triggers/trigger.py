@@ -18,6 +18,7 @@ from probes.hooks.capture.condition_check import ConditionCheck, UnusualNumber
 from probes.hooks.capture.recorder import Recorder
 from probes.hooks.capture.run_state import CaptureClock, CaptureWriter, RunState
 from probes.plan import Binding, Plan, Tree
+from probes.printable import counted
 from probes.runner.triggers.event import ThresholdEvent, TriggerEvent
 from probes.runner.triggers.nonfinite import NonfiniteEvent, is_finite, numbers
 from probes.runner.triggers.source import SourceWatch, bad_tensors
@@ -328,4 +329,4 @@ def _event_text(found: TriggerEvent, written: dict[str, int]) -> str:
     if not written:
         return f"{found}; no captures could be written"
     full = f"; {written['crowded_out']} older captures were dropped before (`limits.buffer_bytes`)" if written["crowded_out"] else ""
-    return f"{found}; written: {written['captures']} captures of {written['steps']} steps{full}"
+    return f"{found}; written: {counted(written['captures'], 'capture')} of {counted(written['steps'], 'step')}{full}"

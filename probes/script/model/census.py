@@ -12,6 +12,8 @@ from typing import Any
 from torch.nn import Module
 from torch.optim import Optimizer
 
+from probes.printable import counted
+
 
 @dataclass(eq=False)
 class CalledModel:
@@ -133,7 +135,7 @@ class ModelCensus:
             word: what was done with the model that was chosen.
         """
         listed = list(self._listed())
-        rows = [(_named(model), f"first called at {model.place}", _count(model.calls, "call"), _steps(model)) for model in listed]
+        rows = [(_named(model), f"first called at {model.place}", counted(model.calls, "call"), _steps(model)) for model in listed]
         widths = [max((len(row[column]) for row in rows), default=0) for column in range(4)]
         wholes = {id(model): self._whole_of(model) for model in listed if not model.captured}
         captured = [_state(word, model, wholes.get(id(model))) for model in listed]
@@ -203,8 +205,4 @@ def _named(model: CalledModel) -> str:
 
 
 def _steps(model: CalledModel) -> str:
-    return _count(model.steps, "optimizer step") if model.steps else "no optimizer step"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun if number == 1 else noun + 's'}"
+    return counted(model.steps, "optimizer step") if model.steps else "no optimizer step"
