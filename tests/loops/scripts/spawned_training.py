@@ -8,7 +8,7 @@ table:
   step: none; the program trains in processes that are not captured
   epoch: none
   phase: none
-why: Only children of `torch.multiprocessing.spawn` join the run; of others that is said, and a run that captured nothing ends with 1.
+why: A process without a rank says before its first step that it is not captured, and a run that captured nothing ends with 1.
 """
 
 import multiprocessing
