@@ -152,6 +152,18 @@ def test_a_class_name_has_one_meaning() -> None:
     assert not homonyms, "give one of the classes another name, also if it begins with an underscore"
 
 
+def test_a_module_name_has_one_meaning() -> None:
+    """A verb, a conformance kit or a kind is called as the module that does its work."""
+    places: dict[str, list[str]] = defaultdict(list)
+    for path in sorted((ROOT / "probes").rglob("*.py")):
+        inside = path.relative_to(ROOT / "probes")
+        if inside.parts[0] not in ("commands", "testing", "transforms", "edits", "sinks") and path.name != "__init__.py":
+            places[path.name].append(str(inside))
+    known = {"code.py", "document.py", "epoch_weights.py", "operations.py", "run.py"}
+    homonyms = {name: found for name, found in places.items() if len(found) > 1 and name not in known}
+    assert not homonyms, "say in the name which of the two it is"
+
+
 @pytest.mark.parametrize("path", READ, ids=lambda path: str(path.relative_to(ROOT)))
 def test_texts_for_users_have_no_worn_out_turns(path: Path) -> None:
     text = path.read_text(encoding="utf-8")

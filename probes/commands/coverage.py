@@ -14,8 +14,8 @@ from probes.script.program import program_of, show
 from probes.spec import LoadedSpec, load_spec
 
 if TYPE_CHECKING:
-    from probes.plan.outline import OutlineRow
     from probes.plan.tree import Tree
+    from probes.plan.tree_outline import OutlineRow
     from probes.script.coverage import Coverage
 
 Matched = dict[tuple[str, str], list[str]]
@@ -96,7 +96,7 @@ def text(found: Coverage, matched: Matched, *, folded: bool) -> str:
 
 
 def _tree_text(found: Coverage, name: str, tree: Tree, matched: Matched, folded: bool) -> str:
-    from probes.plan.outline import outline
+    from probes.plan.tree_outline import outline
 
     rows = outline(tree, folded=folded)
     header = ("module", "class", "calls", "per call", "probes", "note")

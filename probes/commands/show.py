@@ -22,7 +22,7 @@ from probes.reader.layer_figures import layer_figures
 from probes.reader.run import open as open_run
 from probes.reader.series import Series
 from probes.reader.series_index import is_pattern
-from probes.reader.summary import CaptureSummary, SeriesSummary, figures, summarize
+from probes.reader.series_summary import CaptureSummary, SeriesSummary, figures, summarize
 from probes.signature import size
 from probes.transforms.kernels.moments import Moments
 

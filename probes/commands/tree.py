@@ -17,8 +17,8 @@ from probes.printable import counted
 from probes.spec import LoadedSpec, load_spec
 
 if TYPE_CHECKING:
-    from probes.plan.outline import OutlineRow
     from probes.plan.tree import Tree
+    from probes.plan.tree_outline import OutlineRow
     from probes.script.coverage import Coverage
 
 Matched = dict[tuple[str, str], dict[str, None]]  # (model, module path) -> names of the probes on it
@@ -102,7 +102,7 @@ def _matched(loaded: LoadedSpec, trees: dict[str, Tree]) -> Matched:
 
 
 def _plain(model: str, tree: Tree, matched: Matched, seen: Coverage | None) -> list[dict[str, Any]]:
-    from probes.plan.outline import outline
+    from probes.plan.tree_outline import outline
 
     return [
         {
@@ -121,7 +121,7 @@ def _plain(model: str, tree: Tree, matched: Matched, seen: Coverage | None) -> l
 
 
 def _text(model: str, tree: Tree, shown: Shown) -> str:
-    from probes.plan.outline import outline
+    from probes.plan.tree_outline import outline
 
     rows = outline(tree, folded=shown.folded)
     cells = [

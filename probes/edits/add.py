@@ -11,7 +11,7 @@ from probes.component import EditContext, EditFn
 from probes.edits.kernels.dtypes import require_numbers
 from probes.edits.kernels.factor import Factor, number_of
 from probes.edits.kernels.position import At, PlacedEdit, index, put, take
-from probes.edits.kernels.source import EditSource
+from probes.edits.kernels.tensor_source import EditSource
 from probes.signature import SignatureError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from probes.component import EditContext, EditFn
 from probes.edits.kernels.position import At, PlacedEdit, index, put, take
-from probes.edits.kernels.source import EditSource
+from probes.edits.kernels.tensor_source import EditSource
 from probes.signature import SignatureError
 
 if TYPE_CHECKING:

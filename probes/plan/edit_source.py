@@ -11,7 +11,7 @@ from torch import Tensor
 
 from probes.component import Edit
 from probes.digest import blake3_hex
-from probes.edits.kernels.source import EditSource
+from probes.edits.kernels.tensor_source import EditSource
 from probes.errors import ProbesError, nearest
 from probes.plan.draft import MatchedValue, ProbeDraft
 

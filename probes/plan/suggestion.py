@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from probes.plan.outline import OutlineRow, outline
 from probes.plan.tree import Node, Tree
+from probes.plan.tree_outline import OutlineRow, outline
 from probes.signature import Signature
 
 MOST = 8  # targets that are listed one by one

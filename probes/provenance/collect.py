@@ -21,7 +21,7 @@ from probes.provenance.environment import environment, generators, machine
 from probes.provenance.modules import are_kept, class_files, module_files, module_records, sources
 from probes.provenance.packages import packages
 from probes.provenance.redact import redacted, redacted_table
-from probes.provenance.weights.record import ModuleTree, devices_of, model_record, weights_now
+from probes.provenance.weights.weights_record import ModuleTree, devices_of, model_record, weights_now
 from probes.run_directory.manifest import CodeRecord, FileRecord, Identity, Manifest, PluginRecord, SpecRecord, identity
 from probes.spec.load import LoadedSpec
 

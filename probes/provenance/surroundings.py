@@ -12,7 +12,7 @@ from probes.provenance.child_imports import child_imports
 from probes.provenance.code_reads import code_reads
 from probes.provenance.environment import environment
 from probes.provenance.modules import are_kept, class_files, module_files, module_records, sources
-from probes.provenance.weights.record import ModuleTree, devices_of
+from probes.provenance.weights.weights_record import ModuleTree, devices_of
 
 
 class Surroundings:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probes.reader.series import Series
-from probes.reader.summary import summarize
+from probes.reader.series_summary import summarize
 
 STATS = ("mean", "min", "max", "nan", "+inf", "-inf")
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probes.reader.series import Series
-from probes.reader.summary import figures, moments_of
+from probes.reader.series_summary import figures, moments_of
 
 BIN = "bin"
 MOST_LABELS = 16

@@ -28,7 +28,7 @@ from probes.runner.clock.run_clock import RunClock
 from probes.runner.epoch_writer import EpochFiles, EpochWriter
 from probes.runner.failures import Failures
 from probes.runner.watch.loop_values import LoopValues
-from probes.runner.watch.loss_scale import watch_losses
+from probes.runner.watch.loss_scale_watch import watch_losses
 
 LOGGED = "loop."  # prefix of labels of samples that the program logs
 Observer = Callable[[Answer], None]

@@ -17,7 +17,7 @@ from probes.printable import aligned, counted, html_lines, html_table
 from probes.run_directory.create import shown
 from probes.runner.clock.loop_report import loop_lines
 from probes.runner.engine import Engine
-from probes.runner.watch.loss_scale import scale_lines
+from probes.runner.watch.loss_scale_watch import scale_lines
 from probes.signature import size
 from probes.spec import Probe
 

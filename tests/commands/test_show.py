@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from probes.commands.show import show
 from probes.errors import SeriesNotFound
-from probes.reader.summary import figures, moments_of
+from probes.reader.series_summary import figures, moments_of
 from probes.transforms.kernels.moments import Moments, joined
 from tests.reader.recorded import Recording, counted
 

@@ -16,7 +16,7 @@ from torch.nn.utils import parametrizations
 
 from probes.provenance.code import with_home, without_home
 from probes.provenance.collect import CollectedProvenance, Script, collect, weights_now
-from probes.provenance.weights.record import tensor_hex
+from probes.provenance.weights.weights_record import tensor_hex
 from probes.run_directory.manifest import Manifest, identity
 from probes.signature import DTYPES
 from probes.tensors import DTYPE_NAMES

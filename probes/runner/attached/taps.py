@@ -31,7 +31,7 @@ from probes.plan.edit_source import given_name
 from probes.runner.attached.given_tensors import GivenTensors
 from probes.runner.attached.schedule import Schedule, within
 from probes.runner.triggers.trigger import TriggeredRecorder, TriggerWatch
-from probes.runner.watch.loss_scale import nonlinear
+from probes.runner.watch.loss_scale_watch import nonlinear
 from probes.value_path import LOOP, OF_OPTIMIZER, PARAMETER_ROOTS, OperationName
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from probes.plan import Binding, Plan, Tree
 from probes.printable import counted
 from probes.runner.triggers.event import ThresholdEvent, TriggerEvent
 from probes.runner.triggers.nonfinite import NonfiniteEvent, is_finite, numbers
-from probes.runner.triggers.source import SourceWatch, bad_tensors
+from probes.runner.triggers.nonfinite_source import SourceWatch, bad_tensors
 from probes.runner.triggers.trigger_buffer import TriggerBuffer, TriggerWriter
 from probes.runner.watch.grad_scaler import scaler_watch
 

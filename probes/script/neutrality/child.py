@@ -24,7 +24,7 @@ from probes.script.session import Session
 from probes.spec import load_spec
 
 if TYPE_CHECKING:
-    from probes.script.neutrality.record import NeutralityRecord
+    from probes.script.neutrality.neutrality_record import NeutralityRecord
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class NeutralityChild:
     def _torch_is_there(self) -> None:
         import torch
 
-        from probes.script.neutrality.record import NeutralityRecord
+        from probes.script.neutrality.neutrality_record import NeutralityRecord
 
         torch.manual_seed(0)
         self.record = NeutralityRecord(Path(self.job.record))

@@ -4,7 +4,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from probes.script.neutrality.record import NeutralityRecord
+from probes.script.neutrality.neutrality_record import NeutralityRecord
 
 
 def train(steps: int) -> nn.Module:
