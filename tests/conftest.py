@@ -1,4 +1,4 @@
-"""What holds for every test, however the tests were started."""
+"""Settings of every test, for any way of starting the tests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ settings.load_profile("fresh" if SEED else "fixed")
 
 @pytest.hookimpl(tryfirst=True)  # before the plug-ins of hypothesis and pytest-randomly look at their options
 def pytest_configure(config: pytest.Config) -> None:
-    """Let programs that tests start hear of signals, which a shell's background job or `nohup` makes all below it ignore."""
+    """Let programs that tests start receive signals, which a shell's background job or `nohup` makes all below it ignore."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     config.option.randomly_reset_seed = False  # it orders the tests; their numbers come from SEED

@@ -4,7 +4,7 @@ from pathlib import Path
 
 
 def open_below(folder: Path) -> int:
-    """Count the open descriptors of this process whose file lies below `folder`.
+    """Count the open descriptors of this process whose file is below `folder`.
 
     A count of all descriptors also changes when garbage of an earlier test is collected in between.
     """

@@ -1,4 +1,4 @@
-"""What docs/ci.md tells to do, done in a repository with the digits example."""
+"""The instructions of docs/ci.md, executed in a repository with the digits example."""
 
 from __future__ import annotations
 

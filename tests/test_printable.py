@@ -1,4 +1,4 @@
-"""What is read from a file is shown, and cannot act on the terminal, the page or the report that shows it."""
+"""Text from a file is shown, and cannot act on the terminal, the page or the report."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ TEXTS: dict[str, object] = {"spec": "", "manifest": {}}
 
 
 def written(epoch: int) -> list[second.Stored]:
-    """What `captures` gives, as a stranger would write it down."""
+    """The result of `captures`, as an independent reader would write it."""
     return [
         second.Stored(tuple(one.key), one.dtype, (epoch, one.step, 0, one.call, 0), one.bits.shape, one.bits.tobytes(), {}, 0)  # type: ignore[arg-type]  # a list of four texts
         for one in captures(epoch)

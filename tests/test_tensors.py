@@ -1,4 +1,4 @@
-"""Leaves of nested values, and the bytes that stand for a tensor."""
+"""Leaves of nested values, and the bytes of a tensor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What works where torch is not installed, and what is said where it is needed; a torch that cannot be imported stands for none."""
+"""Commands that work without torch, and the message of the others; a torch that cannot be imported simulates a missing one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands in a sealed file, read with other people's software as well as our own."""
+"""The content of a sealed file, read with the package and with other software."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 def test_nothing_is_written_through_a_link_and_a_file_that_is_not_a_spec_is_unchanged(tmp_path: Path) -> None:
-    """A link of a stranger leads anywhere, and a text without a colon is YAML, too."""
+    """A link of an unknown author may lead anywhere, and a text without a colon is YAML, too."""
     for name, text in {"real.yaml": WRITTEN, "passwd": "root:x:0:0\nada:x:1:1\n"}.items():
         (tmp_path / name).write_text(text, "utf-8")
         (tmp_path / f"{name}.link").symlink_to(tmp_path / name)

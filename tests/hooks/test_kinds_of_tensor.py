@@ -20,7 +20,7 @@ from probes.errors import RunError
 
 
 class Gives(nn.Module):
-    """A model with one part, which returns what it is told to."""
+    """A model with one part, which returns a given value."""
 
     def __init__(self, value: Any) -> None:
         super().__init__()

@@ -47,6 +47,6 @@ def test_an_exception_in_the_training_leaves_an_incomplete_epoch_and_no_hook(tmp
         runpy.run_path(str(own), run_name="__main__")
     end = time.monotonic() + 60
     while "unsealed" in probes.open(tmp_path / "run").state.values() and time.monotonic() < end:
-        time.sleep(0.1)  # a program that is interrupted does not wait for the sealer, which goes on by itself
+        time.sleep(0.1)  # a program that is interrupted does not wait for the sealer, which continues by itself
     assert probes.open(tmp_path / "run").state == {0: "complete", 1: "incomplete"}
     assert probes.verify(tmp_path / "run").ok

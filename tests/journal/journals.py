@@ -1,4 +1,4 @@
-"""Journals to write and read back in tests, and disks that do not do as they are told."""
+"""Journals to write and read back in tests, and disks that fail."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Taker:
         number = self.descriptor(len(data))
         memory = ctypes.create_string_buffer(data, len(data) + 1)
         self.journal.add(number, len(self.acknowledged), 0, len(self.step), 0, ctypes.addressof(memory), len(data), flags)
-        ctypes.memset(memory, 0xEE, len(data))  # whoever keeps a reference instead of a copy is found out
+        ctypes.memset(memory, 0xEE, len(data))  # a reference that is kept instead of a copy shows other bytes
         self.step.append(data)
 
     def commit(self, annex: dict[str, Any] | None = None) -> None:

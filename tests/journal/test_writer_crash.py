@@ -1,4 +1,4 @@
-"""What is left of a journal when its process is killed, or the power goes."""
+"""The state of a journal after a kill of its process, or a power loss."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class _Recorder(RawFile):
 
 
 class _Disk:
-    """What stands on the device, and what only the page cache knows."""
+    """The bytes on the device, and those in the page cache only."""
 
     def __init__(self, durable: bytes) -> None:
         self.durable = bytearray(durable)

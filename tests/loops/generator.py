@@ -1,4 +1,4 @@
-"""Where generated programs come from: hypothesis, which shrinks what fails, or a seed."""
+"""The source of generated programs: hypothesis, which shrinks failing ones, or a seed."""
 
 from __future__ import annotations
 

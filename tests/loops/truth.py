@@ -1,4 +1,4 @@
-"""What must be captured of a script: its truth, written by hand in the script's docstring.
+"""The captures that a script must have: its truth, written by hand in the docstring of the script.
 
 The docstring is a title, a line of dashes, and YAML:
 

@@ -1,4 +1,4 @@
-"""What someone can do to a run who knows the formats, and wants the result to be believed."""
+"""Forgeries by a person who knows the formats and wants the result to verify."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def earlier(run: Path, ledger: str = LEDGER) -> None:
 
 
 def attempt(run: Path, number: int = 2, epochs: int = 1, **options: Any) -> None:
-    """A later attempt with other numbers, as an honest run would have written it."""
+    """A later attempt with other numbers, as a real run would have written it."""
     write_run(run, epochs=epochs, source=small, attempt=number, change=OTHER, **options)
 
 

@@ -1,4 +1,4 @@
-"""Whatever is in a file, reading it ends in a value or in an error of ours, and soon. `make torture` tries a million files."""
+"""Reading any file soon gives a value or an error of the package. `make torture` tries a million files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No file of a stranger makes a verb that reads end in a bug, write outside of what it owns, or take long."""
+"""No malicious file makes a reading verb end in a bug, write outside of its files, or take long."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `verify` and `diff` need of time and memory on runs of a size that is met in practice."""
+"""Time and memory of `verify` and `diff` on runs of a realistic size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verifier in JavaScript, written from `schemas/` alone, agrees with ours on honest runs, forgeries, damage and old releases."""
+"""The verifier in JavaScript, written from `schemas/` alone, agrees with `probes verify` on runs, forgeries, damage and old releases."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_a_sample_of_all_damage_is_found(tmp_path: Path) -> None:
 
 
 def test_a_byte_of_a_file_that_only_its_own_digests_cover_is_found(tmp_path: Path) -> None:
-    """The ledger is made anew over the changed file, so that nothing but what is in the file can tell."""
+    """The ledger is written again over the changed file, so that only the content of the file shows the change."""
     write_run(tmp_path / "good", epochs=1, source=small)
     requests = []
     for number, one in enumerate([*damage.flips(tmp_path / "good")][11::1499]):

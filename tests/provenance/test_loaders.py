@@ -1,4 +1,4 @@
-"""What is recorded of the data that a program goes over."""
+"""The record of the data that a program iterates."""
 
 from __future__ import annotations
 

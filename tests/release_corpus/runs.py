@@ -139,7 +139,7 @@ class Net(nn.Module):
 
 
 class Gives(nn.Module):
-    """A model whose part returns what it is told to; a weight of its own lets it train."""
+    """A model whose part returns a given value; a weight of its own lets it train."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -675,7 +675,7 @@ def attempts(name: str, stage: int) -> None:
 
 @run(stages=2, killed=(0,))
 def killed_and_resumed(name: str, stage: int) -> None:
-    """A run that was killed in its second epoch, and goes on with it."""
+    """A run that was killed in its second epoch, and continues with it."""
     model, notes = net(), Notes(name)
     with probes.attach(model, spec({"p": BOTH}), out=name, resume=stage > 0, take_over=stage > 0) as run:
         if stage:
@@ -874,7 +874,7 @@ def killed_process(name: str, _stage: int) -> None:
 
 @run(killed=(0,))
 def killed_large(name: str, _stage: int) -> None:
-    """Killed when large captures of a step stand in the file, and what would commit them does not."""
+    """Killed when large captures of a step are in the file, and their commit is not."""
     model, notes = Gives(), Notes(name)
     with probes.attach(model, spec({"p": PART}), out=name) as run, run.epoch(0):
         notes.outputs("p", model, "part")

@@ -1,4 +1,4 @@
-"""Who may write to a run directory, on file systems with locks and without."""
+"""The process that may write to a run directory, on file systems with locks and without."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests of captures share: a small model, its training, and hooks written by hand."""
+"""Shared parts of tests of captures: a small model, its training, and hooks written by hand."""
 
 from __future__ import annotations
 

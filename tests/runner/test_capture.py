@@ -1,4 +1,4 @@
-"""What hooks store, against values saved by hooks written by hand, in the same seeded run."""
+"""Values that hooks store, compared with values saved by hooks written by hand, in the same seeded run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people do around a model that is probed: parts called alone, copies, vmap, interrupts, threads."""
+"""Common uses of a probed model: parts called alone, copies, vmap, interrupts, threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all ranks of a launch say at the end, and what the run says of it afterwards: verdicts and missing values with their ranks."""
+"""The summary of all ranks of a launch, and the same facts in the run: verdicts and missing values with their ranks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a program does to the things that are watched, and how a run ends: each is left as the program made it."""
+"""Programs that change watched objects, and the end of a run: each object stays as the program made it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the environment says of ranks, and ranks that are not alike."""
+"""Ranks as the environment states them, and ranks that differ."""
 
 from __future__ import annotations
 

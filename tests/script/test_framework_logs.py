@@ -1,4 +1,4 @@
-"""What trainers log is handed on, and their methods are given back."""
+"""Values that trainers log are passed on, and their methods are restored."""
 
 from __future__ import annotations
 

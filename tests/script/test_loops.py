@@ -1,4 +1,4 @@
-"""What a step and an epoch are in loops that know nothing of us."""
+"""Steps and epochs of loops without calls of probes."""
 
 from __future__ import annotations
 

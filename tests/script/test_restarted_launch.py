@@ -1,4 +1,4 @@
-"""torchrun --max-restarts: a rank is killed, and the launch that goes on has captured what one that was never killed has."""
+"""torchrun --max-restarts: a rank is killed, and the restarted launch has the same captures as one that was never killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a program with probes ends, and what is left of it."""
+"""The end of a program with probes, and the files that remain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an editor with the schema catches of the wrong specs: all that a schema can express; the rest stands in a list."""
+"""Mistakes that an editor finds with the schema: all that a schema can express; a list has the others."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ for tag, pattern in (
 
 
 def as_json(data: Any) -> Any:
-    """What a schema sees: every key is a text."""
+    """The data that a schema gets: every key is a text."""
     if isinstance(data, dict):
         return {str(key): as_json(value) for key, value in data.items()}
     return [as_json(value) for value in data] if isinstance(data, list) else data

@@ -1,4 +1,4 @@
-"""Whatever stands in a file: a spec comes out, or problems with declared codes; never a traceback, never for long."""
+"""Any file is read as a spec or gives problems with declared codes, soon and without a traceback."""
 
 from __future__ import annotations
 

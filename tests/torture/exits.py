@@ -1,4 +1,4 @@
-"""Every way in which a training ends early: it is gone within five seconds, and its committed steps are there."""
+"""Every way in which a training ends early: it ends within five seconds, and its committed steps are kept."""
 
 from __future__ import annotations
 

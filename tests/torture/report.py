@@ -1,4 +1,4 @@
-"""What a torture came to: one row per kind of fault, as a table and as JSON."""
+"""The result of a torture: one row per kind of fault, as a table and as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sealer that stands still, crashes, is slow, or goes on while the run is recovered already; and a slow disk."""
+"""A sealer that hangs, crashes, is slow, or continues while the run is recovered; and a slow disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A little of every fault, so that `make test` finds what `make torture` would; and that the torture itself can be believed."""
+"""A few trials of every fault, so that `make test` finds most faults of `make torture`; and tests of the torture itself."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ def _loop(run: Any, order: dict[str, Any], acks: int) -> None:
 
 
 def _shrink(disk: str, size: int) -> None:
-    """Make a disk as small as it can be, but not smaller than told."""
+    """Make a disk as small as possible, but not smaller than a limit."""
     used = sum(path.stat().st_blocks * 512 for path in Path(disk).rglob("*") if path.is_file())
     size = max(size, -(-used // 4096) * 4096 + 4096)
     subprocess.run(["mount", "-o", f"remount,size={size}", disk], check=True)

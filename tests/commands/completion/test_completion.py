@@ -1,4 +1,4 @@
-"""What shells offer for each word: specs, codes, runs, series and module paths, without the modules of verbs."""
+"""Completions of each word in shells: specs, codes, runs, series and module paths, without the modules of verbs."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def test_only_dense_tensors_of_a_device_are_taken(tensor: Tensor) -> None:
 
 
 class Everything(PinnedBuffer):
-    """Takes what lies on the host for what lies on a device."""
+    """Treats memory of the host as memory of a device."""
 
     def takes(self, tensor: Tensor) -> bool:
         return tensor.nbytes > 0

@@ -11,7 +11,7 @@ from probes.runner.clock.run_clock import RunClock
 
 
 class Program:
-    """A program as the clock hears of it; what the clock answers is written down."""
+    """A program as events of the clock; it records the answers of the clock."""
 
     def __init__(self, **options: Any) -> None:
         self.clock = RunClock(**{"automatic": True, **options})

@@ -1,4 +1,4 @@
-"""What a step, a microstep, a phase and an epoch are, in the loops people write: the table that decides between the rules."""
+"""Steps, microsteps, phases and epochs of common loops: the table that decides between the rules."""
 
 from __future__ import annotations
 

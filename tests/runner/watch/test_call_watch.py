@@ -1,4 +1,4 @@
-"""What the watch over `Module.__call__` asks its listeners, and what it lets through without a question."""
+"""The calls about which the watch over `Module.__call__` asks its listeners, and those that it passes on directly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who finds the model of a script, while several threads of it call and train one."""
+"""Finding the model of a script while several of its threads call and train one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Net(nn.Module):
 
 
 class SlowListener:
-    """Binds a candidate until it is told to go on, as `attach` takes its time."""
+    """Binds a candidate until the test continues it, because `attach` takes time."""
 
     def __init__(self, calls: list[str]) -> None:
         self.calls = calls
