@@ -157,6 +157,10 @@ class Series(SeriesFacts):
         """All captures as one array of the exact bits; see `numpy`. Complex numbers are pairs on a last axis."""
         return self._whole.stacked_bits()
 
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        """The array of `numpy`, for functions of NumPy and of libraries that take what NumPy takes."""
+        return np.asarray(self.numpy(), dtype)
+
     def torch(self) -> torch.Tensor:
         """All captures as one CPU tensor of the true dtype; see `numpy`. Quantized values come back as their integers.
 

@@ -75,9 +75,12 @@ class SeriesIndex:
         Raises:
             SeriesNotFound: no series fits.
             AmbiguousSeries: several series fit; the message lists them.
+            UsageError: the name is of another type.
         """
         if isinstance(name, str):
             return self._targets(name)
+        if not isinstance(name, tuple) or len(name) not in (2, 3) or not all(isinstance(word, str) for word in name):
+            raise UsageError(f'a series is named by texts, `["PROBE", "TARGET"]` or `["PROBE", "TARGET", "LEAF"]`; got {name!r}')
         probe, target, *leaf = name
         if is_pattern(target) and target not in self._targets(probe):
             return self._matching(Word(probe, target, leaf[0] if leaf else None, None, None))

@@ -66,9 +66,10 @@ def attach(
         SpecError: the spec does not say what a spec may say.
         PlanError: the spec does not fit the model.
         StorageError: the directory cannot be used, or its disk has too little space.
-        UsageError: what is to be resumed is a run of another spec or model.
+        UsageError: the model is of another type, or what is to be resumed is a run of another spec or model.
         MissingExtra: the compression needs a package that is not installed.
     """
+    _check_model(model, spec)
     texts = [*overrides, *(f"vars.{name}={_text(value)}" for name, value in (vars or {}).items())]
     loaded = with_functions(load_spec(spec, overrides=texts, allow_plugins=allow_plugins), allow_code, functions)
     plan = resolve(loaded, model, given or {})
@@ -80,6 +81,15 @@ def attach(
     wanted = Wanted(out, resume, take_over, tags or {}, data or {}, script, automatic, candidate)
     start = begin(plan, wanted)
     return Run(plan, _recording(plan, start), start.past, automatic=automatic, rank=rank())
+
+
+def _check_model(model: object, spec: object) -> None:
+    if isinstance(model, Module) or (isinstance(model, Mapping) and all(isinstance(one, Module) for one in model.values()) and model):
+        return
+    if isinstance(spec, Module):
+        raise UsageError("the model comes first: `probes.attach(model, spec)`")
+    found = f"the class `{model.__name__}`; make an instance of it" if isinstance(model, type) else f"a `{type(model).__name__}`"
+    raise UsageError(f"the model must be a `torch.nn.Module`, or a mapping of names to modules; got {found}")
 
 
 def _refuse_unused(plan: Plan, given: Mapping[str, Any]) -> None:

@@ -36,11 +36,13 @@ class ProgramEvents:
 
     Attributes:
         raised: what was raised into the program.
+        begun: whether the run was entered.
     """
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.clock = engine.clock
+        self.begun = False
         self.raised: ProbesError | None = None
         self._owned: set[int] = set()
         self._trees: list[Tree] = []
@@ -49,6 +51,7 @@ class ProgramEvents:
 
     def start(self) -> None:
         """Begin to listen."""
+        self.begun = True
         self.renew()
         self.engine.epoch_listeners.append(self.renew)
         self.engine.collect = self.collect_compiled

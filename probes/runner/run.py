@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any
-from weakref import WeakSet
+from weakref import WeakSet, finalize
 
 from torch import Tensor
 
@@ -69,6 +69,7 @@ class Run(RunLoops):
         self._entered_at: EntryFrame | None = None
         self.of_all_ranks: LaunchSummary | None = None
         self._ended_well = False
+        self._unused = finalize(self, _never_entered, self.directory, self._pid)
         _ATTACHED.add(self)
 
     # Life cycle
@@ -98,6 +99,7 @@ class Run(RunLoops):
         """
         if self._over or self._entered:
             raise UsageError(f'the run in "{self.directory}" was entered before: attach again, with `resume=True` to continue it')
+        self._unused.detach()
         self.engine.live.stand()
         clean_copies.start()
         child_imports.start()
@@ -168,6 +170,7 @@ class Run(RunLoops):
         """
         if not self._entered and not self._over and os.getpid() == self._pid:
             self._over = True
+            self._unused.detach()
             self.recording.owned.withdraw()
         elif self._entered and take_over and not self._is_used:
             with suppress(ProbesError):
@@ -317,6 +320,13 @@ class Run(RunLoops):
 
 _RUNS: WeakSet[Run] = WeakSet()
 _ATTACHED: WeakSet[Run] = WeakSet()
+
+
+def _never_entered(directory: Path, process: int) -> None:
+    """Say of a run that is about to be forgotten that it was without effect; its directory is released."""
+    if os.getpid() == process:
+        hint = "write `with probes.attach(...) as run:`"
+        tell(f'warning: the run in "{directory}" was attached and never entered, so it captured nothing: {hint}')
 
 
 def open_runs() -> list[Run]:

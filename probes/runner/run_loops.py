@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from probes.errors import Stopped
+from probes.errors import Stopped, UsageError
 from probes.hooks.capture import compiled
 from probes.runner.engine import Engine
 from probes.runner.leaving import by_exception
 from probes.runner.program_events import ProgramEvents
 
 T = TypeVar("T")
+LARGEST = 999_999_999  # epoch; its number is in the names of files
 
 
 class RunLoops:
@@ -40,7 +42,9 @@ class RunLoops:
             count: epochs of the whole training.
             start: the first; by default `next_epoch`.
         """
-        for epoch in range(self.next_epoch if start is None else start, count):
+        self._check_entered()
+        first = self.next_epoch if start is None else whole(start, "the first epoch")
+        for epoch in range(first, whole(count, "the number of epochs")):
             self._tell(self.engine.clock.epoch_begins, epoch)
             try:
                 yield epoch
@@ -54,7 +58,8 @@ class RunLoops:
     @contextmanager
     def epoch(self, index: int) -> Iterator[int]:
         """One epoch; an exception in its body, or batches that are left, make it incomplete."""
-        self._tell(self.engine.clock.epoch_begins, index)
+        self._check_entered()
+        self._tell(self.engine.clock.epoch_begins, whole(index, "the number of an epoch"))
         try:
             yield index
         except BaseException as error:  # any end of the loop's body, an interrupt too; raised again
@@ -73,7 +78,8 @@ class RunLoops:
             accumulate: batches that make one step.
             ids: gives the sample ids of a batch; they are stored with the captures.
         """
-        clock, loop, item = self.engine.clock, object(), object()
+        self._check_entered()
+        clock, loop, item, accumulate = self.engine.clock, object(), object(), whole(accumulate, "`accumulate`", 1)
         known: list[int | str] = []
         clock.loop_begins(loop)
         last = _last(batches)
@@ -103,6 +109,7 @@ class RunLoops:
     @contextmanager
     def step(self, ids: Sequence[Any] = ()) -> Iterator[None]:
         """One step; it is committed when its body ends, and dropped when that raises."""
+        self._check_entered()
         clock, item = self.engine.clock, object()
         self._tell(clock.item_begins, item, plain_ids(ids))
         try:
@@ -120,8 +127,11 @@ class RunLoops:
         In any phase but `train` a step is a batch of the loader that the body goes over, or else a call of the model; what is open
         is dropped when the body raises. `run.steps` and `run.step` may stand inside or around it.
         """
+        self._check_entered()
+        if not isinstance(name, str) or not name:
+            raise UsageError(f"the name of a phase is a text such as `eval`; got {name!r}")
         clock = self.engine.clock
-        self._tell(clock.phase_named, name)
+        self._tell(clock.phase_named, str(name))
         try:
             yield
         except BaseException as error:  # as in `epoch`
@@ -141,6 +151,7 @@ class RunLoops:
         Raises:
             UsageError: no step has begun, or a value is of another type.
         """
+        self._check_entered()
         self.engine.log(values)
 
     def raise_pending(self) -> None:
@@ -150,10 +161,41 @@ class RunLoops:
         if self.engine.failures.first is not None:
             self.events.raise_due()
 
+    def _check_entered(self) -> None:
+        """Refuse the loop of a run without hooks on the model, which would capture nothing.
+
+        Raises:
+            UsageError: the run was not entered.
+        """
+        if not self.events.begun:
+            raise UsageError(
+                "the run was not entered, so no hook is on the model: write `with run:` around the loop, or call `run.start()`"
+            )
+
     def _tell(self, event: Callable[..., Any], *args: object, **options: object) -> None:
         if compiled.is_expected():
             self.events.collect_compiled()
         self.engine.hear(event, *args, **options)
+
+
+def whole(value: Any, name: str, least: int = 0) -> int:
+    """A whole number of the program as Python's: of NumPy, and of a tensor with one element, as in a checkpoint, too.
+
+    Args:
+        value: what the program gave.
+        name: its name in the error.
+        least: the smallest that is allowed.
+
+    Raises:
+        UsageError: it is not a whole number, or not within the bounds.
+    """
+    try:
+        number = operator.index(value)
+    except (TypeError, ValueError, RuntimeError):  # of a text or a float; of an array or a tensor of several elements
+        number = -1
+    if not least <= number <= LARGEST:
+        raise UsageError(f"{name} is a whole number from {least} to {LARGEST:,}; got {value!r}")
+    return number
 
 
 def reason_of(error: BaseException | None) -> str:
