@@ -14,7 +14,7 @@ from probes.journal.raw_file import sync_directory
 from probes.run_directory.file_name import final_name, manifest_files, manifest_name
 from probes.run_directory.launch.launch_file import is_launch_file, launches
 from probes.run_directory.owner.claim import FoundClaim, claims, is_claim
-from probes.run_directory.owner.ownership import Ownership, own
+from probes.run_directory.owner.ownership import Ownership, is_of_start, own
 from probes.run_directory.publish import write_whole
 
 
@@ -92,12 +92,8 @@ def unfinished(directory: Path) -> set[str]:
     names: set[str] = set()
     for found in claims(directory):
         if found.claim.files and found.life != "alive" and not _has_begun(found):
-            names |= {path.name for path in directory.iterdir() if _is_of_start(path.name, found.claim.files)}
+            names |= {path.name for path in directory.iterdir() if is_of_start(path.name, found.claim.files)}
     return names
-
-
-def _is_of_start(name: str, files: tuple[str, ...]) -> bool:
-    return name in files or final_name(name) in files
 
 
 def _has_begun(found: FoundClaim) -> bool:
@@ -151,7 +147,7 @@ def write_start(owned: Ownership, files: Mapping[str, bytes], *, again: bool) ->
     """
     try:
         if not again:
-            owned.declare((*owned.claim.files, *files))
+            owned.declare(tuple(files))
         for name, content in files.items():
             write_whole(owned.directory / name, content, replace=again and name != [*files][-1])
         sync_directory(owned.directory.parent)

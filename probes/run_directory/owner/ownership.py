@@ -43,6 +43,7 @@ class Ownership:
         rank: whose part; None for the whole.
         claim: the note in it.
         used: whether a journal was begun.
+        inherited: the files of the starts whose claims this one has ended, as they were then.
     """
 
     def __init__(self, path: Path, rank: int | None, claim: Claim, descriptor: int) -> None:
@@ -55,6 +56,8 @@ class Ownership:
         self._pulse = -1
         self._heart: subprocess.Popen[bytes] | None = None
         self.used = False
+        self.inherited: dict[str, tuple[int, int]] = {}
+        self._declared: tuple[str, ...] = ()
         _OWNED.add(self)
 
     @property
@@ -77,7 +80,8 @@ class Ownership:
         """The files of unfinished starts: of this one, or of those whose claims it has ended."""
         if (self.directory / manifest_name(1, self.rank)).exists():
             return []
-        return sorted(path.name for path in self.directory.iterdir() if {path.name, final_name(path.name)} & {*self.claim.files})
+        there = _files(self.directory)  # other ranks may write files of the same names meanwhile, which are theirs
+        return sorted(name for name, file in there.items() if self.inherited.get(name) == file or is_of_start(name, self._declared))
 
     def sweep(self) -> list[str]:
         """Remove the files of unfinished starts."""
@@ -110,7 +114,8 @@ class Ownership:
         Raises:
             OSError: the disk does not take it.
         """
-        self.claim = self.claim._replace(files=files)
+        self._declared = files
+        self.claim = self.claim._replace(files=(*self.claim.files, *files))
         os.pwrite(self._descriptor, json.dumps(self.claim._asdict()).encode(), 0)  # longer than the old note
 
     def move_to(self, directory: Path) -> None:
@@ -211,6 +216,7 @@ def own(
         StorageError: another process owns it, or may own it, or the directory cannot be written to.
     """
     for _ in range(TRIES):
+        there = _files(directory)  # before the claims: an owner ends the claims of the dead before it writes its first file
         found = _others(directory, run_id, rank)
         for other in found:
             _refuse_living(directory, other, take_over, task)
@@ -221,6 +227,7 @@ def own(
         owned = _publish(directory, rank, generation, run_id, task, tuple(sorted(carried)))
         if owned is None:
             continue
+        owned.inherited = {name: file for name, file in there.items() if is_of_start(name, tuple(carried))}
         # The publisher checks again, so that of two processes with different claims at least one sees the other.
         rivals = [other for other in _others(directory, run_id, rank) if other.path != owned.path]
         living = [other for other in rivals if other.path not in {one.path for one in found} and other.life == "alive"]
@@ -239,6 +246,25 @@ def own(
             ) from error
         return owned
     raise StorageError(in_use(directory, next(iter(_others(directory, run_id, rank)), None), task))
+
+
+def _files(directory: Path) -> dict[str, tuple[int, int]]:
+    """The inode number and the time of the last change of each file, which tell it from a later one of the same name."""
+    with suppress(FileNotFoundError):
+        return {entry.name: _identity(entry) for entry in os.scandir(directory)}
+    return {}
+
+
+def _identity(entry: os.DirEntry[str]) -> tuple[int, int]:
+    with suppress(FileNotFoundError):
+        about = entry.stat(follow_symlinks=False)
+        return about.st_ino, about.st_ctime_ns
+    return 0, 0
+
+
+def is_of_start(name: str, files: tuple[str, ...]) -> bool:
+    """Whether a file is one of these, or one that was about to become one."""
+    return name in files or final_name(name) in files
 
 
 def _has_begun(found: FoundClaim) -> bool:

@@ -11,15 +11,17 @@ import traceback
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from probes.digest import canonical
 from probes.run_directory.create import write_start
-from probes.run_directory.file_name import manifest_name
+from probes.run_directory.file_name import manifest_name, temporary_name
 from probes.run_directory.launch.join import Joined, Newcomer, join
 from probes.run_directory.launch.launch_file import launch_digest, launches
 from probes.run_directory.launch.launcher import Launcher
+from probes.run_directory.owner import ownership
 from tests.conftest import SEED
 
 
@@ -74,6 +76,41 @@ def test_ranks_that_start_at_the_same_instant_agree(times: int, tmp_path: Path) 
         assert {path.read_text() for path in tmp_path.glob(f"{number}-*")} == {"1 token-0-6"}
         assert [*launches(directory)] == [1]
         assert not [path.name for path in directory.iterdir() if path.name.startswith("claim") or path.suffix == ".tmp"]
+
+
+def test_a_rank_that_ends_the_claim_of_a_killed_start_keeps_the_files_of_a_faster_rank(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pid = forked(partial(_killed_in_its_start, tmp_path))
+    assert ended([pid]) == [-signal.SIGKILL]
+    looked, kept, swept = ownership._others, list[ownership.Ownership](), list[str]()
+
+    def slowly(directory: Path, run_id: str, rank: int | None) -> Any:
+        found = looked(directory, run_id, rank)
+        if rank == 2 and not kept:
+            kept.append(ownership.own(directory, run_id, 0))
+            swept.extend(kept[0].sweep())
+            for name in ("spec.yaml", temporary_name(manifest_name(1, 0))):  # in the middle of its start
+                (directory / name).write_bytes(b"version: 1")
+        return found
+
+    monkeypatch.setattr(ownership, "_others", slowly)
+    slower = ownership.own(tmp_path, "launch-1", 2)
+    assert len(swept) == 1
+    assert manifest_name(1, 0) in slower.claim.files
+    before = sorted(path.name for path in tmp_path.iterdir())
+    assert slower.sweep() == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+    slower.release()
+    assert len([path for path in tmp_path.iterdir() if path.name.startswith(("spec", "run"))]) == 2
+    kept[0].release()
+
+
+def _killed_in_its_start(directory: Path) -> None:
+    owned = ownership.own(directory, "launch-1", task="start")
+    owned.declare(("spec.yaml", manifest_name(1, 0)))
+    (directory / temporary_name("spec.yaml")).write_bytes(b"ver")
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 @pytest.mark.torture
