@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import mmap
+import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from probes.clock import SeriesKey
@@ -12,6 +13,7 @@ from probes.digest import Buffer, Hasher, blake3_hex, canonical, epoch_root
 
 FILE_ROOT = "file_root"
 HEX = 64
+PIECE_BYTES = 4 << 20
 
 Gap = tuple[SeriesKey, str, int]
 
@@ -71,13 +73,28 @@ def file_root(contents: Buffer | mmap.mmap, without: Iterable[range]) -> str:
     Returns:
         64 hex digits.
     """
-    hasher, at = Hasher(), 0
+    hasher = Hasher()
     with memoryview(contents) as whole:
-        for place in sorted(without, key=lambda place: (place.start, place.stop)):
-            if place.start > at:
-                with whole[at : place.start] as piece:
-                    hasher.update(piece)
-            at = max(at, place.stop)
-        with whole[at:] as piece:
-            hasher.update(piece)
+        for piece in rest(len(whole), without):
+            with whole[piece.start : piece.stop] as part:
+                hasher.update(part)
     return hasher.hexdigest()
+
+
+def file_root_read(descriptor: int, without: Iterable[range]) -> str:
+    """The same of an open file that is read in pieces, so that it may be larger than the address space that a process may use."""
+    hasher = Hasher()
+    for piece in rest(os.fstat(descriptor).st_size, without):
+        for at in range(piece.start, piece.stop, PIECE_BYTES):
+            hasher.update(os.pread(descriptor, min(PIECE_BYTES, piece.stop - at), at))
+    return hasher.hexdigest()
+
+
+def rest(size: int, without: Iterable[range]) -> Iterator[range]:
+    """The places of a file of so many bytes that are not among the given ones, ascending."""
+    at = 0
+    for place in sorted(without, key=lambda place: (place.start, place.stop)):
+        if place.start > at:
+            yield range(at, place.start)
+        at = max(at, place.stop)
+    yield range(at, size)

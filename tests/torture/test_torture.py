@@ -35,7 +35,6 @@ LONG = {
     "sealer_trouble",
     "exits",
     "million",
-    "small_memory",
 }
 """A minute of CPU and more, like the rest of the torture."""
 TRACED = re.compile(r"^\d+ +(\w+)\(.*\) += (-?\d+)")
