@@ -131,7 +131,7 @@ def test_arguments_other_than_models_are_refused(wrong: Any, said: str, tmp_path
 
 def test_model_and_spec_in_the_other_order_are_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="the model comes first"):
-        probes.attach(SPEC, model(), out=tmp_path / "run")  # type: ignore[arg-type]
+        probes.attach(SPEC, model(), out=tmp_path / "run")  # type: ignore[arg-type]  # the wrong order is what is tested
 
 
 @pytest.mark.parametrize("name", [0, ("p",), ("p", 0), ["p", "0"], None])
