@@ -78,6 +78,9 @@ def main() -> None:
     """Measure and write."""
     torch.set_num_threads(1)
     add, topics = "--add" in sys.argv, [word for word in sys.argv[1:] if word != "--add"]
+    unknown = [topic for topic in topics if not Path(__file__).with_name(f"{topic}.py").exists()]
+    if unknown:
+        sys.exit(f"{__doc__}\nno topic is called {unknown[0]}; topics: {', '.join(TOPICS)}")
     rows = [row.as_dict() for row in measured(topics or list(TOPICS))]
     figures = {"machine": machine(), "rows": rows}
     if add:
