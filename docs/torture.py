@@ -82,9 +82,9 @@ CASES = (
         ("crafted", "journals", "files of strangers"),
     ),
     Case(
-        "an epoch has 1,000,000 captures, or more bytes than memory",
+        "an epoch has 1,000,000 captures or steps, 10,000 series, or more bytes than memory",
         "the memory of the training process stays constant; the sealer needs less memory than the file has bytes",
-        ("captures in one epoch", "sealing"),
+        ("captures in one epoch", "captures of", "steps", "sealing"),
     ),
 )
 

@@ -26,6 +26,7 @@ EPOCHS, STEPS = 3, 4
 STARTS = 4  # of a launch at most; the last one is left alone
 LONGEST = 1.6  # seconds until a kill; most ranks have ended by then
 FULL = 64 << 10  # bytes of a file, for a rank whose disk is full
+UNTOLD = 120  # Python's exit code if stderr, a file of that disk here, did not take the message
 
 PROGRAM = """
 import json, os, resource, sys, time
@@ -106,7 +107,7 @@ def _tried(folder: Path, chance: Random, found: Counter[str]) -> Count:
         odd = [
             (rank, *code)
             for rank, code in enumerate(codes)
-            if code[0] not in (0, *((-9,) if rank in kills else ()), *((3,) if full else ()))
+            if code[0] not in (0, *((-9,) if rank in kills else ()), *((3, UNTOLD) if full else ()))
         ]
         count.problems += [f"start {start}, rank {rank} ended with {code}: {said[-300:]}" for rank, code, said in odd]
         if last:
