@@ -86,9 +86,8 @@ def listed_by(ledger: LedgerContents) -> Iterator[ListedFile]:
 class HeldFiles(Protocol):
     """Questions about the files of several attempts at one epoch."""
 
-    @property
-    def worlds(self) -> Mapping[int, int]:
-        """The number of processes of each start of a launch."""
+    def ranks_of(self, attempt: int, epoch: int) -> int:
+        """The number of ranks of an attempt that must have a file of an epoch."""
 
     def captures(self, found: ListedFile) -> int:
         """The number of captures of a file."""
@@ -116,7 +115,7 @@ def ranked(epoch: int, group: Mapping[int, Mapping[int, list[ListedFile]]], held
 
     def weight(attempt: int) -> tuple[bool, int, int]:
         parts = [tries[attempt] for tries in group.values() if attempt in tries]
-        whole = several and len(parts) >= held_files.worlds.get(attempt, 1) and all(held_files.is_complete(files[-1]) for files in parts)
+        whole = several and len(parts) >= held_files.ranks_of(attempt, epoch) and all(held_files.is_complete(files[-1]) for files in parts)
         return whole, 0 if whole else sum(count or 0 for (_, of), count in held.items() if of == attempt), attempt
 
     best = max((attempt for tries in group.values() for attempt in tries), key=weight)

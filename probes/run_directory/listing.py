@@ -18,7 +18,7 @@ from probes.printable import shortened
 from probes.run_directory.attempts import STATES, Attempt, ListedFile, entry, listed_by, ranked
 from probes.run_directory.file_name import KEPT, ledger_files
 from probes.run_directory.launch.absent import by_reason
-from probes.run_directory.launch.end_note import ended_ranks
+from probes.run_directory.launch.end_note import Ended, ended_ranks
 from probes.run_directory.launch.launch_file import LaunchRecord, launches
 from probes.run_directory.ledger_lines import SeriesRow, read_ledgers, require_sound
 from probes.run_directory.manifest import check_shape
@@ -111,8 +111,16 @@ class Directory:
                 worlds[attempt.epoch] = max(worlds.get(attempt.epoch, (1, 0)), (self._world(attempt), attempt.attempt))
         every = {epoch: [rank for rank in range(world) if rank not in there[epoch]] for epoch, (world, _) in worlds.items()}
         lacking = {epoch: ranks for epoch, ranks in every.items() if ranks}
-        ended = ended_ranks(self.path, (one for ledger in read_ledgers(self.path) for one in ledger.entries)) if lacking else {}
-        return by_reason(lacking, {epoch: attempt for epoch, (_, attempt) in worlds.items()}, ended)
+        return by_reason(lacking, {epoch: attempt for epoch, (_, attempt) in worlds.items()}, self._ended if lacking else {})
+
+    @cached_property
+    def _ended(self) -> Ended:
+        return ended_ranks(self.path, (one for ledger in read_ledgers(self.path) for one in ledger.entries))
+
+    def ranks_of(self, attempt: int, epoch: int) -> int:
+        """The number of ranks of an attempt that must have a file of an epoch: all but those that had ended by themselves before."""
+        world = self.worlds.get(attempt, 1)
+        return world if world == 1 else world - sum(one == attempt and last < epoch for (one, _), last in self._ended.items())
 
     def _world(self, attempt: Attempt) -> int:
         """The number of processes of an attempt; runs of releases without launch files state it in their manifest."""

@@ -29,16 +29,18 @@ Ranks = Callable[..., LaunchSummary | None]
 def ranks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ranks:
     """Trains the ranks of one start one after the other, each for its number of epochs; with a negative one, it fails after them."""
 
-    def train(*epochs: int, job: str = "job", resume: bool = False) -> LaunchSummary | None:
+    def train(*epochs: int, job: str = "job", resume: bool = False, start: int | None = None, within: bool = False) -> LaunchSummary | None:
         found = None
         for rank, count in enumerate(epochs):
             for name, value in {"RANK": rank, "WORLD_SIZE": len(epochs), "TORCHELASTIC_RUN_ID": job}.items():
                 monkeypatch.setenv(name, str(value))
             try:
                 with probes.attach(nn.Sequential(nn.Linear(2, 2)), SPEC, out=tmp_path / "run", resume=resume) as run:
-                    for _ in run.epochs(abs(count)):
+                    for _ in run.epochs(abs(count), start):
                         for x in run.steps([torch.ones(1, 2)] * 2):
                             run_model(run, x)
+                        if within:
+                            raise KeyError("lost")
                     if count < 0:
                         raise KeyError("lost")
             except KeyError:
@@ -124,6 +126,17 @@ def test_the_next_start_continues_after_the_last_epoch_of_any_rank(ranks: Ranks,
     assert run.state == dict.fromkeys(range(4), "complete")
     assert run.not_shown == ["rank 1 has no file of epochs 1, 2, 3, as its program ended before"]
     assert verifies(tmp_path / "run")
+
+
+def test_an_epoch_that_all_remaining_ranks_completed_is_not_hidden_by_a_later_attempt(ranks: Ranks, tmp_path: Path) -> None:
+    ranks(2, 1)
+    ranks(-2, -2, job="later", resume=True, start=1, within=True)  # both ranks repeat epoch 1, and fail within it
+    tries = [one for one in probes.open(tmp_path / "run").attempts if one.epoch == 1]
+    assert [(one.attempt, one.rank, one.state, one.captures, one.current) for one in tries] == [
+        (1, 0, "complete", 2, True),
+        (2, 0, "incomplete", 2, False),
+        (2, 1, "incomplete", 2, False),
+    ]
 
 
 def test_a_rank_that_ended_before_the_others_were_killed_is_not_awaited(ranks: Ranks, tmp_path: Path) -> None:
