@@ -15,14 +15,14 @@ _view = ctypes.PyDLL(None).PyMemoryView_FromMemory
 _view.argtypes = (ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int)
 _view.restype = ctypes.py_object
 
-_pack_fixed, _pack_entry = FIXED.pack_into, ENTRY.pack_into
-_ENTRY_BYTES = ENTRY.size
+_pack_fixed = FIXED.pack_into
 _PADDING = tuple(bytes(n) for n in range(PAYLOAD_ALIGNMENT))
 _BYTES_PER_ROW = 256  # of payload; a buffer of smaller captures is full when its table is
 _FEWEST_ROWS = 64
 
 
-_views: dict[int, memoryview] = {}
+views: dict[int, memoryview] = {}
+"""The views of `memory`, by address."""
 
 
 def memory(address: int, nbytes: int) -> memoryview:
@@ -33,11 +33,11 @@ def memory(address: int, nbytes: int) -> memoryview:
     """
     if not address:
         raise ValueError(f"a capture of {nbytes} bytes has no memory (address 0)")
-    view = _views.get(address)
+    view = views.get(address)
     if view is None or len(view) != nbytes:  # an allocator uses the same few addresses for the values of every step
-        if len(_views) >= _MOST_VIEWS:
-            _views.clear()
-        view = _views[address] = _view(address, nbytes, _READABLE)
+        if len(views) >= _MOST_VIEWS:
+            views.clear()
+        view = views[address] = _view(address, nbytes, _READABLE)
     return view
 
 
@@ -46,19 +46,22 @@ class WriteBuffer:
 
     Attributes:
         room: bytes of payloads that fit.
-        row: where the next entry goes in the table.
+        payload: the memory of the payloads.
         fill: bytes of payloads so far.
+        table: the memory of the table.
+        row: where the next entry goes in the table.
+        last_row: where its last entry may go.
         framed: how many captures were here whose frame is in the file.
     """
 
-    __slots__ = ("_last_row", "_payload", "_rows", "_table", "fill", "framed", "room", "row")
+    __slots__ = ("_rows", "fill", "framed", "last_row", "payload", "room", "row", "table")
 
     def __init__(self, buffer_bytes: int) -> None:
         self.room = buffer_bytes // PAYLOAD_ALIGNMENT * PAYLOAD_ALIGNMENT
-        self._payload = memoryview(bytearray(self.room))
-        self._table = bytearray(FIXED.size + max(buffer_bytes // _BYTES_PER_ROW, _FEWEST_ROWS) * ENTRY.size)
-        self._rows = memoryview(self._table)
-        self._last_row = len(self._table) - ENTRY.size
+        self.payload = memoryview(bytearray(self.room))
+        self.table = bytearray(FIXED.size + max(buffer_bytes // _BYTES_PER_ROW, _FEWEST_ROWS) * ENTRY.size)
+        self._rows = memoryview(self.table)
+        self.last_row = len(self.table) - ENTRY.size
         self.row = FIXED.size
         self.fill = 0
         self.framed = 0
@@ -71,25 +74,7 @@ class WriteBuffer:
     @property
     def full(self) -> bool:
         """Whether the table is full."""
-        return self.row > self._last_row
-
-    def copy(self, descriptor: int, flags: int, step: int, microstep: int, call: int, backward: int, address: int, nbytes: int) -> bool:
-        """Add a small capture and copy its `nbytes` bytes at `address`; False if there is no space for it."""
-        start, row = self.fill, self.row
-        if nbytes > self.room - start or row > self._last_row:
-            return False
-        if nbytes:
-            view = _views.get(address)
-            self._payload[start : start + nbytes] = view if view is not None and len(view) == nbytes else memory(address, nbytes)
-        _pack_entry(self._table, row, descriptor, flags, step, microstep, call, backward, start)
-        self.fill = (start + nbytes + 7) & -8
-        self.row = row + _ENTRY_BYTES
-        return True
-
-    def enter(self, descriptor: int, flags: int, step: int, microstep: int, call: int, backward: int, offset: int) -> None:
-        """Add a large capture, for which there is a row, with its payload at `offset` in the file."""
-        _pack_entry(self._table, self.row, descriptor, flags, step, microstep, call, backward, offset)
-        self.row += _ENTRY_BYTES
+        return self.row > self.last_row
 
     def clear(self) -> None:
         """Remove all captures."""
@@ -99,9 +84,9 @@ class WriteBuffer:
     def frame(self, step: int, phase: int, global_step: int, annex: bytes) -> tuple[Sequence[Buffer], Sequence[Buffer]]:
         """The checksummed part of a frame of all captures, and the rest of it; views that the next capture overwrites."""
         row, fill = self.row, self.fill
-        _pack_fixed(self._table, 0, step, phase, self.entries, len(annex), global_step)
+        _pack_fixed(self.table, 0, step, phase, self.entries, len(annex), global_step)
         rows = self._rows[:row]
-        payload = (self._payload[:fill],) if fill else ()
+        payload = (self.payload[:fill],) if fill else ()
         if not annex:
             return (rows,), payload
         lead = row + len(annex)

@@ -12,10 +12,10 @@ from probes.digest import canonical
 from probes.errors import StorageError
 from probes.host import boot_id
 from probes.journal.raw_file import RawFile, sync_directory
-from probes.journal.record import FIXED, FORMAT, EntryFlag, FrameFlag, RecordKind
+from probes.journal.record import ENTRY, FIXED, FORMAT, EntryFlag, FrameFlag, RecordKind
 from probes.journal.record_writer import RecordLog, refusal
 from probes.journal.validate import FILL, descriptor_fault
-from probes.journal.write_buffer import WriteBuffer, memory
+from probes.journal.write_buffer import WriteBuffer, memory, views
 from probes.signature import Descriptor
 
 DURABILITIES = ("process", "power")
@@ -24,6 +24,8 @@ SMALLEST_BUFFER = 4096
 
 _INLINE = int(EntryFlag.INLINE)
 _LATE = int(EntryFlag.LATE)
+_ENTRY_BYTES = ENTRY.size
+_pack_entry = ENTRY.pack_into
 
 
 class Journal:
@@ -173,12 +175,22 @@ class Journal:
         """
         with self._lock:
             buffer = self._late_buffer() if flags & _LATE else self._buffer
+            row = buffer.row
             if nbytes < self._large:
-                while not buffer.copy(descriptor, flags | _INLINE, step, microstep, call, backward, address, nbytes):
+                start = buffer.fill
+                if start + nbytes > buffer.room or row > buffer.last_row:
                     self._flush(buffer)
+                    start, row = buffer.fill, buffer.row
+                if nbytes:
+                    view = views.get(address)
+                    buffer.payload[start : start + nbytes] = view if view is not None and len(view) == nbytes else memory(address, nbytes)
+                _pack_entry(buffer.table, row, descriptor, flags | _INLINE, step, microstep, call, backward, start)
+                buffer.fill = (start + nbytes + 7) & -8
             else:
                 offset = self._write_large(buffer, address, nbytes)
-                buffer.enter(descriptor, flags, step, microstep, call, backward, offset)
+                row = buffer.row
+                _pack_entry(buffer.table, row, descriptor, flags, step, microstep, call, backward, offset)
+            buffer.row = row + _ENTRY_BYTES
 
     def _late_buffer(self) -> WriteBuffer:
         """Keep late captures, which belong to committed steps, for the next commit, even if a step is aborted before it."""

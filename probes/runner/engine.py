@@ -30,6 +30,7 @@ from probes.runner.failures import Failures
 from probes.runner.watch.loop_values import LoopValues
 from probes.runner.watch.loss_scale_watch import watch_losses
 
+NO_MODULES: frozenset[int] = frozenset()
 LOGGED = "loop."  # prefix of labels of samples that the program logs
 Observer = Callable[[Answer], None]
 P = ParamSpec("P")
@@ -50,7 +51,7 @@ def _guarded(event: Callable[Concatenate[Engine, P], R]) -> Callable[Concatenate
     @wraps(event)
     def guarded(engine: Engine, /, *args: P.args, **options: P.kwargs) -> R | None:
         with engine._lock:
-            if engine._broken or engine._over:
+            if engine._over:
                 return None
             try:
                 return event(engine, *args, **options)
@@ -102,7 +103,6 @@ class Engine:
         self.collect: Callable[[], None] | None = None
         self._open: dict[tuple[str, int], list[Any]] = {}  # the state of each open step, and its microstep
         self._overlaps = False
-        self._broken = False
         self._over = False
         self._lock = threading.RLock()
         self._done = {
@@ -128,20 +128,25 @@ class Engine:
             args: what it takes.
             options: what it takes by name.
         """
-        self._carry_out(event(*args, **options))
+        answers = event(*args, **options)
+        if answers:
+            self._carry_out(answers)
 
     @_guarded
     def enter(self, phase: str, thread: int, *, grad: bool) -> OutermostCall | None:
         """An outermost call enters; None outside any epoch."""
-        self._carry_out(self.clock.call_enters(phase, thread, grad=grad))
-        if thread not in self.clock.calls:
+        answers = self.clock.call_enters(phase, thread, grad=grad)
+        if answers:
+            self._carry_out(answers)
+        called = self.clock.calls.get(thread)
+        if called is None:
             return None
-        position = self.clock.calls[thread][1]
+        position, moment = called[1], self.moment
         opened = self._open[position.phase, position.step]
-        opened[1] = self.moment.microstep = position.microstep
-        counted = self.live.counted if opened[0].due else frozenset()
-        at = self.moment.calls[thread] = self._call_kind(*position, opened[0], counted)
-        if self._overlaps or len(self.moment.calls) > 1:
+        state = opened[0]
+        opened[1] = moment.microstep = position.microstep
+        at = moment.calls[thread] = self._call_kind(*position, state, self.live.counted if state.due else NO_MODULES)
+        if self._overlaps or len(moment.calls) > 1:
             self._settle_overlap()
         if self.writer.surroundings.waiting:
             self.writer.surroundings.first_step()
@@ -168,20 +173,16 @@ class Engine:
         at = self.moment.calls.pop(thread, None)
         if at is not None:
             at.over()
-            if not raised:
-                self._collect_from(at)
+            if not raised:  # store the values that the call has left
+                if self.live.late:
+                    self.live.bind_late()
+                if compiled.in_use():
+                    self.live.pick_up(at)
         answers = self.clock.call_leaves(thread, raised=raised)
         if answers:
             self._carry_out(answers)
         if self._overlaps:
             self._settle_overlap()
-
-    def _collect_from(self, at: OutermostCall) -> None:
-        """Store the values that a call has left."""
-        if self.live.late:
-            self.live.bind_late()
-        if compiled.in_use():
-            self.live.pick_up(at)
 
     @_guarded
     def updating(self, optimizer: Optimizer, frame: FrameType) -> None:
@@ -267,7 +268,7 @@ class Engine:
         """Capture nothing any more after a bug in this code; committed captures stay, and the program continues."""
         if from_signal_handler(error):
             raise error
-        self._broken = True
+        self._over = True
         text = f"internal error, nothing more is captured: {type(error).__name__}: {error}"
         self.failures.say(f"{text}\n{''.join(traceback.format_exception(error))}please report it; the program continues without captures")
         self.failures.stop(RunError(text))
@@ -319,8 +320,7 @@ class Engine:
         """Open the gates of a step, and of other calls that run at the same time."""
         for at in self.moment.calls.values():
             due |= at.opened.due
-        if due != self.schedule.opened:
-            self.schedule.open(due)
+        self.schedule.open(due)
         if self.live.due_hooks:
             self.live.follow()
 

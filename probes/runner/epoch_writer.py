@@ -235,7 +235,7 @@ class EpochWriter:
             watch.end_step(None, ended.phase, ended.step, ended.keep)
             return
         keep = ended.keep
-        with self.failures.storage():
+        try:
             if not keep and not overlaps:
                 journal.abort()
                 self.sinks.end_step(False)
@@ -247,6 +247,8 @@ class EpochWriter:
             annex |= {"gaps": gaps} if gaps and ended.keep else {}
             if keep and (annex or journal.pending):  # a step without captures is counted in the footer only
                 journal.commit(ended.phase, ended.step, ended.global_step, annex)
+        except StorageError as error:
+            self.failures.stop(error)
         if self.sinks.in_use:
             failure = self.sinks.end_step(keep and not self.failures.stopped)
             if failure is not None:

@@ -25,7 +25,7 @@ from probes.runner.watch.grad_scaler import scaler_watch
 from probes.runner.watch.loader_watch import loader_watch
 from probes.runner.watch.loop_values import LOSS
 from probes.runner.watch.nested_step import is_part_of_a_step
-from probes.tensors import in_backward
+from probes.tensors import graph_task, in_backward
 
 
 class ProgramEvents:
@@ -97,9 +97,10 @@ class ProgramEvents:
 
     def call_enters(self, module: Module) -> CallNumbers | None:
         """A module is called; returns the numbering of the calls within it, if it is an outermost call into the model."""
-        if get_ident() in self.engine.moment.aside:
+        engine, thread = self.engine, get_ident()
+        if thread in engine.moment.aside:
             return NO_NUMBERS
-        found = None if in_backward() else self._find(module)
+        found = self._find(module) if graph_task() == -1 else None  # a forward in a backward is a recompute
         if found is None:
             return None
         tree, node = found
@@ -107,19 +108,20 @@ class ProgramEvents:
         if (node is not tree.root and _has_no_parameters(node)) or self._is_overlooked(root, transformed):
             return None
         if transformed:
-            return self.engine.look(phase_of(root), get_ident()) or NO_NUMBERS
-        if self.engine.watch.halts:
+            return engine.look(phase_of(root), thread) or NO_NUMBERS
+        if engine.watch.halts:
             self.halt()
-        phase = phase_of(root)
-        if phase == "train" and loader_watch.thread != get_ident():
+        grad = torch.is_grad_enabled()
+        phase = "train" if grad and root.training else "eval"
+        if phase == "train" and loader_watch.thread != thread:
             loader_watch.follow()
         if loader_watch.gone:
             loader_watch.settle()
-        if loader_watch.fetched.passes and loader_watch.thread == get_ident():
+        if loader_watch.fetched.passes and loader_watch.thread == thread:
             fed = any(one.phase == "train" for one in self.clock.passes.fresh)
             loader_watch.fetched.called(phase, loader_watch.listeners, fed=fed)
-        at = self.engine.enter(phase, get_ident(), grad=torch.is_grad_enabled())
-        if self.engine.failures.first is not None:
+        at = engine.enter(phase, thread, grad=grad)
+        if engine.failures.first is not None:
             self._raise_within_call()
         return at or NO_NUMBERS
 
@@ -272,7 +274,8 @@ def phase_of(root: Module) -> str:
 
 def sanity_checking(root: Module) -> bool:
     """Whether Lightning runs its sanity check of the validation loop; those calls belong to no epoch."""
-    return bool(getattr(vars(root).get("_trainer"), "sanity_checking", False))
+    trainer = vars(root).get("_trainer")
+    return trainer is not None and bool(getattr(trainer, "sanity_checking", False))
 
 
 def _has_no_parameters(node: Node) -> bool:

@@ -85,10 +85,8 @@ class RunLoops:
         last = _last(batches)
         for index, batch in enumerate(batches):
             if index % accumulate == 0:
-                if index:
-                    self._tell(clock.item_ends, item)
-                item, known = object(), []
-                self._tell(clock.item_begins, item, loop=loop)
+                before, item, known = item, object(), []
+                self._tell(clock.item_begins, item, loop=loop, after=before)
                 self.raise_pending()
             if ids is not None:
                 known += plain_ids(ids(batch))

@@ -42,7 +42,7 @@ def failing(method: Any, number: int) -> Any:
         (RunClock, "call_enters", 4),
         (RunClock, "call_leaves", 4),
         (RunClock, "optimizer_stepped", 4),
-        (RunClock, "item_ends", 4),
+        (RunClock, "item_begins", 5),
         (EpochWriter, "end_step", 4),
         (EpochWriter, "open", 2),
         (EpochWriter, "close", 2),

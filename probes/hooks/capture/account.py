@@ -147,6 +147,11 @@ class Account:
         self.without = step
         self.skip(reason)
 
+    def step_given(self) -> None:
+        """Close a step that was due and has given its value."""
+        self.expected += 1
+        self._mark = self.fired
+
     def step_over(self, step: StepState, absence: str, *, sure: bool = True, owed: bool = True) -> str:
         """Close a step that was due.
 

@@ -62,7 +62,7 @@ def is_expected() -> bool:
     if frames is None:
         return False
     backends = getattr(frames, "cached_backends", _UNKNOWN)
-    return len(backends) > (None in backends.values())  # None is that of `torch.compiler.disable`
+    return bool(backends) and len(backends) > (None in backends.values())  # None is that of `torch.compiler.disable`
 
 
 _UNKNOWN = {0: "a PyTorch that does not tell"}

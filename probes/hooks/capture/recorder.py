@@ -14,6 +14,7 @@ from probes.hooks.capture.account import Account
 from probes.hooks.capture.condition_check import ConditionCheck
 from probes.hooks.capture.pipeline import Pipeline
 from probes.hooks.capture.run_state import LATE, CaptureClock, CaptureWriter, RunState
+from probes.hooks.capture.same_kind import Check, never, same_kind_as
 from probes.hooks.capture.shard import WHOLE, LocalParts
 from probes.signature import Descriptor, Signature
 from probes.tensors import DTYPE_NAMES, Composite, NotCapturable, components, is_wrapped, local, unwrapped
@@ -45,6 +46,7 @@ class Recorder:
         writer: where captures of the current descriptor go, in the epoch and phase of `state`.
         phase: their phase.
         nbytes: bytes of each.
+        is_like_last: whether a tensor has the kind of the last one: it needs no descriptor and no copy.
         owner: the binding that this is a recorder of.
         offer: takes a tensor, and puts it where the probe's `where` says so.
         where: the condition of the probe; None without one, or where its number is elsewhere.
@@ -62,8 +64,8 @@ class Recorder:
         "coords",
         "descriptor",
         "dims",
-        "dtype",
         "further_conditions",
+        "is_like_last",
         "key",
         "known",
         "nbytes",
@@ -72,7 +74,6 @@ class Recorder:
         "parts",
         "phase",
         "pipeline",
-        "shape",
         "sharding",
         "state",
         "where",
@@ -99,8 +100,7 @@ class Recorder:
         self.owner: Owner
         self.writer: CaptureWriter | None = None
         self.add: Callable[..., None] = no_descriptor
-        self.dtype: torch.dtype | None = None
-        self.shape: torch.Size | None = None
+        self.is_like_last: Check = never
         self.phase = ""
         self.descriptor = -1
         self.nbytes = 0
@@ -144,7 +144,7 @@ class Recorder:
             backward: how often this arming has fired before.
             sharding: what `LocalParts.split` states, if `tensor` is a part.
         """
-        if type(tensor) not in PLAIN:
+        if type(tensor) is not Tensor and type(tensor) not in PLAIN:
             tensor, sharding = self.parts.split(tensor)
         origin = tensor
         if self.pipeline is not None:
@@ -152,23 +152,15 @@ class Recorder:
             tensor = self.transformed(origin, self.pipeline)
         state = self.state
         address = 0
-        try:
-            # A tensor like the previous one needs no descriptor and no copy. Sparse, nested and wrapped tensors raise here.
-            if (
-                tensor.dtype is self.dtype
-                and type(tensor) is Tensor
-                and tensor.is_cpu
-                and tensor.is_contiguous()
-                and not tensor.is_neg()
-                and tensor.shape == self.shape
-                and sharding is self.sharding
-                and state.writer is self.writer
-                and at.phase == self.phase
-                and at.epoch == state.epoch
-            ):
-                address = tensor.data_ptr()
-        except RuntimeError:
-            address = 0
+        # A tensor like the previous one needs no descriptor and no copy.
+        if (
+            state.writer is self.writer
+            and self.is_like_last(tensor)
+            and sharding is self.sharding
+            and at.phase == self.phase
+            and at.epoch == state.epoch
+        ):
+            address = tensor.data_ptr()
         if not address:
             if self.pipeline is None and is_wrapped(tensor):
                 origin = tensor = unwrapped(tensor)
@@ -268,9 +260,9 @@ class Recorder:
         self.descriptor = self.known[name]
         self.sharding = sharding
         self.nbytes = tensor.nbytes
-        # Tensors with another clock, and those that may be conjugated, are checked each time.
-        like = late_epoch is None and not tensor.is_complex()
-        self.dtype, self.shape, self.phase = (tensor.dtype, tensor.shape, at.phase) if like else (None, None, "")
+        self.phase = at.phase
+        # Tensors with another clock, and those on accelerators, are checked each time.
+        self.is_like_last = same_kind_as(tensor) if late_epoch is None and tensor.is_cpu else never
 
     def names(self, tensor: Tensor) -> tuple[str, ...] | None:
         """The names of the stored tensor's axes.

@@ -175,7 +175,7 @@ class ValueTap(Tap):
 
     def take(self, value: object, at: CaptureClock, call: int) -> None:
         """Store every tensor of the value, if this call is due; a failure never leaves the hook."""
-        if not self.gate.due or not ((self.within is None and at.due is None) or self.wants(at, call)):
+        if not self.gate.due or ((self.within is not None or at.due is not None) and not self.wants(at, call)):
             return
         account = self.account
         account.fired += 1

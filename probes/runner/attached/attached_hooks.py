@@ -321,8 +321,12 @@ class Live:
         for gate, taps in self.scheduled:
             if gate in due:
                 for tap in taps:
+                    account = tap.account
+                    if account.gave is step:
+                        account.step_given()
+                        continue
                     owed = step.differentiated or not tap.root.startswith("grad")
-                    reason = tap.account.step_over(step, tap.absence, sure=whole, owed=owed)
+                    reason = account.step_over(step, tap.absence, sure=whole, owed=owed)
                     if reason:
                         lacking.append((tap, reason))
         for stepped in self.by_optimizer:

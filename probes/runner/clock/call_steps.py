@@ -52,20 +52,23 @@ class CallSteps:
     def _of_training(self, level: int) -> OpenStep:
         if self.passes.fresh:
             self.current.feed()
-        if self.steps.stack:
+        stack = self.steps.stack
+        if stack and stack[-1].item is None:
             self.steps.end_other_phases()
-        item = self.steps.item()
-        step = item if item is not None and item.phase in ("", TRAIN) else self.steps.accumulating(item)
-        if step is not None and step.accumulates and self._is_over(step):
-            self.steps.end(step)
-            step = None
-        elif step is not None:
-            self.seen.accumulated += step.item is None
+        item = self.steps.item() if stack else None
+        step = item
+        if item is None or item.phase not in ("", TRAIN):
+            step = self.steps.accumulating(item)
+            if step is not None and step.accumulates and self._is_over(step):
+                self.steps.end(step)
+                step = None
+            elif step is not None:
+                self.seen.accumulated += 1
         if step is None:
             self.current.roll()
             step = self.steps.push(OpenStep(TRAIN, level))
-        step.called = bool(step.updates)
-        return self.steps.go_on(step)
+        step.called = step.updates > 0
+        return step if stack[-1] is step else self.steps.go_on(step)
 
     def _is_over(self, step: OpenStep) -> bool:
         """Whether a training call is the first after a training step that the loop did not open."""

@@ -39,10 +39,12 @@ class EventCounts:
 
     def call(self, training: bool) -> None:
         """Count an outermost call."""
-        self.training_calls += training
-        self.other_calls += not training
-        self._trained = self._trained or training
-        self._evaluated = self._evaluated or not training
+        if training:
+            self.training_calls += 1
+            self._trained = True
+        else:
+            self.other_calls += 1
+            self._evaluated = True
 
     def update(self, *, skipped: bool, first: bool) -> None:
         """Count an optimizer step; `first`, where it is the first of a training step."""

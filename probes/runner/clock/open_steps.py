@@ -159,7 +159,8 @@ class OpenSteps:
         keep = (keep or returned) and not step.raised
         if step.index >= 0:
             self.dropped += not keep
-            self.answers.append(StepEnded(step.phase, step.index, keep, step.ids, self.totals[step.phase] + step.index))
+            before = self.totals.get(step.phase, 0)
+            self.answers.append(StepEnded(step.phase, step.index, keep, step.ids, before + step.index))
         if self.stack:
             self._resume(self.stack[-1])
 

@@ -131,14 +131,17 @@ class RunClock:
 
     # What the loop says
 
-    def item_begins(self, key: Hashable, ids: Sequence[int | str] = (), loop: Hashable = None) -> Answers:
+    def item_begins(self, key: Hashable, ids: Sequence[int | str] = (), loop: Hashable = None, after: Hashable = None) -> Answers:
         """The loop opens a step itself; its phase is the one that is named, else that of its first call.
 
         Args:
             key: anything that tells the item from others.
             ids: sample ids.
             loop: the iteration of `run.steps` that it belongs to.
+            after: the item before it, which is over.
         """
+        if after is not None:
+            self.steps.end_item(after)
         if self.steps.stack:
             self.steps.end_level(len(self.phases))
         if self.current.number is None:
@@ -148,7 +151,7 @@ class RunClock:
         if phase in ("", TRAIN):
             self.current.roll()
         self.steps.push(OpenStep(phase, len(self.phases), key, self.current.loops.get(loop), ids=tuple(ids)))
-        return self.steps.take()
+        return self.steps.take() if self.steps.answers else ()
 
     def item_ids(self, key: Hashable, ids: Sequence[int | str]) -> None:
         """Sample ids for an open item."""
@@ -222,7 +225,7 @@ class RunClock:
         step.waits = grad and step.single and len(self.steps.stack) == 1
         step.raised = step.raised and step.item is not None
         step.pulled = False
-        return self.steps.take()
+        return self.steps.take() if self.steps.answers else ()
 
     def position(self, thread: int = 0) -> Position | None:
         """The place of the thread's outermost call; None outside any."""
@@ -238,7 +241,7 @@ class RunClock:
         step.raised = raised and step.item is None and (step.phase != TRAIN or self.passes.has_main)
         if step.single and step in self.steps.stack and (raised or not step.waits):
             self.steps.end(step)
-        return self.steps.take()
+        return self.steps.take() if self.steps.answers else ()
 
     def ahead(self) -> tuple[str, int] | None:
         """The phase and number of the step that a training call would open now; None if it would continue an open one."""

@@ -212,19 +212,19 @@ class CallWatch:
         """Ask every listener that is in no outermost call on this thread, also those that begin to listen meanwhile."""
         asked: list[CallListener] = []
         entered: list[CallListener] = []
+        listeners: tuple[CallListener, ...] = ()
         try:
-            while True:
-                inside = self._threads.get(thread, self._outside).inside
-                for listener in self.listeners:
-                    if listener not in inside and listener not in asked:
-                        break
-                else:
-                    break
-                asked.append(listener)
-                numbers = listener.call_enters(module)
-                if numbers is not None:
-                    entered.append(listener)
-                    self._set(thread, {**self._threads.get(thread, self._outside).inside, listener: numbers})
+            while listeners is not self.listeners:
+                listeners = self.listeners
+                for listener in listeners:
+                    inside = self._threads.get(thread, self._outside).inside
+                    if listener in inside or listener in asked or listener not in self.listeners:
+                        continue
+                    asked.append(listener)
+                    numbers = listener.call_enters(module)
+                    if numbers is not None:
+                        entered.append(listener)
+                        self._set(thread, {**self._threads.get(thread, self._outside).inside, listener: numbers})
         except BaseException:  # what a listener raises, an interrupt too; raised again
             self._leave(thread, entered, raised=True)
             raise
@@ -265,11 +265,11 @@ class CallWatch:
 
     def _fill(self, here: ThreadCalls, inside: Inside) -> None:
         others = self._others(inside) if len(inside) < len(self.listeners) else ()
-        counted = _NOBODY
-        for numbers in inside.values():
-            counted |= numbers.counted
+        counted, only = _NOBODY, None
+        for only in inside.values():
+            counted = counted | only.counted if counted else only.counted
         here.inside, here.asks = inside, bool(others)
-        here.numbers = next(iter(inside.values())) if len(inside) == 1 and counted and not others else None
+        here.numbers = only if len(inside) == 1 and counted and not others else None
         here.ignored = self._ignored.setdefault(tuple(map(id, others)), {}) if others else _NONE
         here.ids = counted if not others else _NOBODY if counted else here.ignored
 

@@ -74,13 +74,11 @@ class Program:
 
     def items(self, number: int, *, sized: bool = True, left_at: int | None = None, raised: bool = False) -> Iterator[int]:
         """`run.steps` over so many batches."""
-        loop, key = object(), None
+        loop, key = object(), object()
         self.clock.loop_begins(loop)
         for index in range(number):
-            if key is not None:
-                self.hear(self.clock.item_ends(key))
-            key = object()
-            self.hear(self.clock.item_begins(key, loop=loop))
+            before, key = key, object()
+            self.hear(self.clock.item_begins(key, loop=loop, after=before))
             self.clock.loop_gives(loop, last=sized and index == number - 1)
             yield index
             if left_at == index:
@@ -88,8 +86,7 @@ class Program:
                 if raised:
                     self.clock.loop_raised("exception")
                 return
-        if key is not None:
-            self.hear(self.clock.item_ends(key))
+        self.hear(self.clock.item_ends(key))
         self.clock.loop_ends(loop)
 
     @property
