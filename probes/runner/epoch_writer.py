@@ -176,13 +176,14 @@ class EpochWriter:
             nested: whether a step around it continues, so that the file is not cut here.
             overlaps: whether calls of other steps ran at the same time; they are not dropped with it.
         """
-        if self.live.compared is not None:
-            self.live.compared.end_step(state, keep=ended.keep)
+        live = self.live
+        if live.compared is not None:
+            live.compared.end_step(state, keep=ended.keep)
         logged = self.moment.logged.pop(state, {}) if self.moment.logged else {}
-        if self.live.numbers is not None:
+        if live.numbers is not None:
             at = LastClock(self.moment.epoch, ended.phase, ended.step, self.moment.microstep, state)
-            self.live.numbers.end_step(state, at, logged, keep=ended.keep)
-        for binding, reason in self.live.end_step(state, whole=ended.keep and not (overlaps or state.overlapped)):
+            live.numbers.end_step(state, at, logged, keep=ended.keep)
+        for binding, reason in live.end_step(state, whole=ended.keep and not (overlaps or state.overlapped)):
             if binding.in_each_step and reason not in QUIET:
                 self.failures.missing(binding, reason, ended.phase, ended.step)
         if self._merged:
@@ -239,12 +240,14 @@ class EpochWriter:
             if not keep and not overlaps:
                 journal.abort()
                 self.sinks.end_step(False)
-            before = len(watch.events)
-            keep = watch.end_step(self.moment.writer, ended.phase, ended.step, keep) or keep
             annex: dict[str, Any] = {"ids": list(ended.ids)} if ended.ids and ended.keep else {}
-            if len(watch.events) > before:  # for readers that follow the run; the end of the epoch has them too
-                annex["events"] = [{**found.as_dict(), **written} for found, written in watch.events[before:]]
-            annex |= {"gaps": gaps} if gaps and ended.keep else {}
+            if watch.triggers:
+                before = len(watch.events)
+                keep = watch.end_step(self.moment.writer, ended.phase, ended.step, keep) or keep
+                if len(watch.events) > before:  # for readers that follow the run; the end of the epoch has them too
+                    annex["events"] = [{**found.as_dict(), **written} for found, written in watch.events[before:]]
+            if gaps and ended.keep:
+                annex["gaps"] = gaps
             if keep and (annex or journal.pending):  # a step without captures is counted in the footer only
                 journal.commit(ended.phase, ended.step, ended.global_step, annex)
         except StorageError as error:

@@ -59,9 +59,7 @@ def is_expected() -> bool:
     Importing dynamo says nothing: every optimizer does. What `torch.compile` is called with is kept until dynamo is reset.
     """
     frames = sys.modules.get("torch._dynamo.eval_frame")
-    if frames is None:
-        return False
-    backends = getattr(frames, "cached_backends", _UNKNOWN)
+    backends = {} if frames is None else getattr(frames, "cached_backends", _UNKNOWN)
     return bool(backends) and len(backends) > (None in backends.values())  # None is that of `torch.compiler.disable`
 
 

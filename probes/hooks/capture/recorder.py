@@ -164,9 +164,11 @@ class Recorder:
         if not address:
             if self.pipeline is None and is_wrapped(tensor):
                 origin = tensor = unwrapped(tensor)
-            if state.pinned.takes(tensor):
+            pinned = state.pinned if tensor.is_cpu else state.pinned_buffer()
+            if pinned is not None and pinned.takes(tensor):
                 self.describe(tensor, at, sharding)
-                state.pinned.send(tensor, DeviceCapture(self, at, call, backward), fresh=_apart(tensor, origin))
+                self.is_like_last = never  # it has to pass here again
+                pinned.send(tensor, DeviceCapture(self, at, call, backward), fresh=_apart(tensor, origin))
                 return
             try:
                 tensor = self.dense(tensor)
@@ -261,8 +263,7 @@ class Recorder:
         self.sharding = sharding
         self.nbytes = tensor.nbytes
         self.phase = at.phase
-        # Tensors with another clock, and those on accelerators, are checked each time.
-        self.is_like_last = same_kind_as(tensor) if late_epoch is None and tensor.is_cpu else never
+        self.is_like_last = same_kind_as(tensor) if late_epoch is None else never
 
     def names(self, tensor: Tensor) -> tuple[str, ...] | None:
         """The names of the stored tensor's axes.

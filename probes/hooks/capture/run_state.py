@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from threading import get_ident
+from threading import Lock, get_ident
 from typing import Any, Protocol
 
 from probes.hooks.capture.model_copies import HookOfOurs
@@ -11,6 +11,7 @@ from probes.hooks.capture.pinned import PinnedBuffer
 from probes.signature import Descriptor
 
 LATE = 1  # journal flag: the capture's step was committed before it arrived
+_making = Lock()
 
 
 class CaptureWriter(Protocol):
@@ -140,7 +141,7 @@ class RunState:
         open: whether a step is open.
         rank: rank of this process.
         scales: the loss scales; None until a loss is scaled.
-        pinned: where captures of an accelerator wait until the step ends.
+        pinned: where captures of an accelerator wait until the step ends; None until the first comes.
         collect: opens the step of what a compiled function has left, where anything may be compiled; a gradient may be the first
             that is seen of it.
         aside: the threads whose calls do not concern the run, for a while.
@@ -179,10 +180,17 @@ class RunState:
         self.open = False
         self.rank = rank
         self.scales: ScaleNotes | None = None
-        self.pinned = PinnedBuffer()
+        self.pinned: PinnedBuffer | None = None
         self.collect: Callable[[], None] | None = None
         self.aside: set[int] = set()
         self.logged: dict[StepState, dict[str, Any]] = {}
+
+    def pinned_buffer(self) -> PinnedBuffer:
+        """Where captures of an accelerator wait."""
+        with _making:
+            if self.pinned is None:
+                self.pinned = PinnedBuffer()
+            return self.pinned
 
     def here(self) -> OutermostCall | None:
         """The outermost call of this thread; a thread that works for the only one, such as for a replica, belongs to that call."""

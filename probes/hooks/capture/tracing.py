@@ -8,6 +8,8 @@ from types import FrameType
 import torch
 
 is_compiling = torch.compiler.is_compiling
+_compiler = vars(torch.compiler)
+_FLAG = "_is_compiling_flag"  # where a later release has none, the function is asked
 jit_tracing_state = torch._C._get_tracing_state  # `Module._call_impl` itself asks this at every call
 _functorch_level = torch._C._functorch.peek_interpreter_stack
 _dispatch_modes = torch._C._len_torch_dispatch_stack
@@ -24,18 +26,14 @@ def is_traced() -> bool:
 
     `torch.jit.trace` also calls the model once without tracing, and without gradients, to compare; that call is found on the stack.
     """
+    fx = sys.modules.get("torch.fx._symbolic_trace")
     return (
-        is_compiling()  # `torch.export` too
+        (_compiler.get(_FLAG, True) and is_compiling())  # `torch.export` too; the flag alone takes a fifth of the time
         or jit_tracing_state() is not None
-        or _is_fx_tracing()
+        or (fx is not None and getattr(fx, "_is_fx_tracing_flag", False))
         or (_dispatch_modes() > 0 and _is_fake())
         or (not torch.is_grad_enabled() and _is_check_of_jit_trace())
     )
-
-
-def _is_fx_tracing() -> bool:
-    fx = sys.modules.get("torch.fx._symbolic_trace")
-    return bool(getattr(fx, "_is_fx_tracing_flag", False))
 
 
 def _is_fake() -> bool:

@@ -309,7 +309,7 @@ class Live:
         """
         if self.armed.views or self.armed.handles:
             self.armed.settle()
-        if self.moment.pinned.waiting:
+        if self.moment.pinned is not None:
             self.arrive()
         due = step.due
         if not due:
@@ -336,7 +336,8 @@ class Live:
 
     def arrive(self) -> None:
         """Store the captures that are still being copied from an accelerator."""
-        self.moment.pinned.drain()
+        if self.moment.pinned is not None:
+            self.moment.pinned.drain()
 
     def settle(self) -> None:
         """At the end of an epoch: a tensor hook whose graph was freed was not used by the loss."""

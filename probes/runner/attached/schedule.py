@@ -19,6 +19,7 @@ class Schedule:
         self.gates: dict[When, Gate] = {}
         self.unions: dict[tuple[int, ...], AnyGate] = {}
         self._always: frozenset[Gate] = frozenset()
+        self._all: frozenset[Gate] = frozenset()
         self._ranges: list[tuple[Gate, Range]] = []
         self._epoch = -1
         self._phase = ""
@@ -61,7 +62,9 @@ class Schedule:
     def wait(self) -> None:
         """Open every gate between steps, for compiled functions that call the model before the run is informed."""
         if len(self.opened) < len(self.gates):
-            self.open(frozenset(self.gates.values()))
+            if len(self._all) < len(self.gates):
+                self._all = frozenset(self.gates.values())
+            self.open(self._all)
 
     def close(self) -> None:
         """Close every gate: outside of epochs nothing is due."""

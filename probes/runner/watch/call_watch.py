@@ -158,12 +158,14 @@ class CallWatch:
             if is_dynamo_compiling():
                 return watch._original(module, *args, **kwargs)
             here, key = threads.get(get_ident(), outside), id(module)
-            call: Call = module._call_impl if watch._direct and module._compiled_call_impl is None else partial(watch._original, module)
             if (key in here.ids) is here.asks:
-                return call(*args, **kwargs)
+                if watch._direct and module._compiled_call_impl is None:
+                    return module._call_impl(*args, **kwargs)  # type: ignore[no-untyped-call]  # torch's own, untyped
+                return watch._original(module, *args, **kwargs)
             numbers = here.numbers
             if numbers is None:
                 return watch._look(here, module, args, kwargs)
+            call: Call = module._call_impl if watch._direct and module._compiled_call_impl is None else partial(watch._original, module)
             running, drawn = numbers.running, numbers.drawn  # the same as `enter` and `leave`, without two calls for each capture
             around = running.get(key)
             running[key] = number = drawn.get(key, 0)
@@ -183,7 +185,7 @@ class CallWatch:
         if not here.asks or id(module) in here.ignored:
             return self._number(here.inside, module, args, kwargs)
         thread = get_ident()
-        entered = self._enter(thread, module)
+        entered = self._enter(thread, module, here.inside)
         here = self._threads.get(thread, self._outside)
         if not entered:
             return self._number(here.inside, module, args, kwargs)
@@ -208,7 +210,7 @@ class CallWatch:
             for numbers, around in counting:
                 numbers.leave(key, around)
 
-    def _enter(self, thread: int, module: Module) -> list[CallListener]:
+    def _enter(self, thread: int, module: Module, inside: Inside) -> list[CallListener]:
         """Ask every listener that is in no outermost call on this thread, also those that begin to listen meanwhile."""
         asked: list[CallListener] = []
         entered: list[CallListener] = []
@@ -217,7 +219,6 @@ class CallWatch:
             while listeners is not self.listeners:
                 listeners = self.listeners
                 for listener in listeners:
-                    inside = self._threads.get(thread, self._outside).inside
                     if listener in inside or listener in asked or listener not in self.listeners:
                         continue
                     asked.append(listener)
@@ -240,7 +241,10 @@ class CallWatch:
 
     def _leave(self, thread: int, entered: list[CallListener], *, raised: bool) -> None:
         inside = self._threads.get(thread, self._outside).inside
-        self._set(thread, {} if len(entered) == len(inside) else {one: inside[one] for one in inside if one not in entered})
+        if len(entered) == len(inside):
+            self._threads.pop(thread, None)
+        else:
+            self._set(thread, {one: inside[one] for one in inside if one not in entered})
         for listener in entered:
             if listener in self.listeners:
                 listener.call_leaves(raised=raised)
