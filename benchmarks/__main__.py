@@ -25,7 +25,22 @@ import torch
 from benchmarks.row import Row
 from benchmarks.table import FIGURES, section, write
 
-TOPICS = ("hooks", "operations", "inside", "around", "rivals", "gradient", "journal", "stats", "job", "seal", "reader", "growth", "start")
+TOPICS = (
+    "hooks",
+    "operations",
+    "inside",
+    "around",
+    "rivals",
+    "gradient",
+    "journal",
+    "protection",
+    "stats",
+    "job",
+    "seal",
+    "reader",
+    "growth",
+    "start",
+)
 
 
 def machine() -> dict[str, str]:

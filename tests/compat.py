@@ -32,6 +32,7 @@ TOOLS = ("pytest>=8", "pytest-randomly>=3.15", "hypothesis>=6.100", "jsonschema>
 SHOWN = ("torch", "numpy", "h5py", "pydantic", "xarray", "pandas")
 CORE = (
     "tests/hooks/capture/test_compiled.py",
+    "tests/hooks/capture/test_same_kind.py",
     "tests/hooks/test_kinds_of_tensor.py",
     "tests/runner/test_capture.py",
     "tests/runner/test_capture_gradients.py",

@@ -186,7 +186,7 @@ class RunState:
         self.logged: dict[StepState, dict[str, Any]] = {}
 
     def pinned_buffer(self) -> PinnedBuffer:
-        """Where captures of an accelerator wait."""
+        """The buffer for captures of an accelerator."""
         with _making:
             if self.pinned is None:
                 self.pinned = PinnedBuffer()
