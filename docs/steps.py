@@ -61,7 +61,8 @@ for epoch in range(2):  # epoch: one pass over the training loader
   thread fetches the batches of an iterator that the loop has made (a background loader), a batch is in use from the first training
   call after `optimizer.step()`, and the epoch counts as complete when all of its batches were fetched. If the other thread makes the
   iterator, too, nothing tells one epoch from the next: all steps are in epoch 0, and `clock.epoch_steps` separates them.
-- **The phase** is `train` if the model is in train mode and gradients are enabled; otherwise it is `eval`.
+- **The phase** is `train` if the model is in train mode and gradients are enabled, or only off because an `autograd.Function` runs its
+  forward; otherwise it is `eval`.
 - **A step is dropped**, with its captures, if an exception ends it. A gradient that arrives in it for an earlier step is
   kept. **An epoch is incomplete** if its batches end early, by `break` or by an exception.
 

@@ -16,7 +16,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from probes.errors import ProbesError
 from probes.hooks.capture import compiled
-from probes.hooks.capture.tracing import is_traced, is_transformed
+from probes.hooks.capture.tracing import is_in_function, is_traced, is_transformed
 from probes.plan.tree import Node, Tree
 from probes.runner.engine import Engine
 from probes.runner.watch.backward_watch import backward_watch
@@ -111,7 +111,7 @@ class ProgramEvents:
             return engine.look(phase_of(root), thread) or NO_NUMBERS
         if engine.watch.halts:
             self.halt()
-        grad = torch.is_grad_enabled()
+        grad = torch.is_grad_enabled() or (root.training and is_in_function())
         phase = "train" if grad and root.training else "eval"
         if phase == "train" and loader_watch.thread != thread:
             loader_watch.follow()
@@ -269,7 +269,7 @@ class ProgramEvents:
 
 def phase_of(root: Module) -> str:
     """The phase of a call without a named phase: `train` if the model trains and gradients are on."""
-    return "train" if root.training and torch.is_grad_enabled() else "eval"
+    return "train" if root.training and (torch.is_grad_enabled() or is_in_function()) else "eval"
 
 
 def sanity_checking(root: Module) -> bool:

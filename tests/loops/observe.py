@@ -96,6 +96,21 @@ class Watch:
             return result
 
         nn.Module.__call__ = __call__  # type: ignore[method-assign]  # the observer replaces the method
+        self._stand_in_for_apply()
+
+    def _stand_in_for_apply(self) -> None:
+        """Know whether gradients were on before an `autograd.Function` switched them off for its forward."""
+        original, local = torch.autograd.Function.apply.__func__, self._stack  # type: ignore[attr-defined]  # of a class method
+
+        def apply(kind: type, *args: Any, **kwargs: Any) -> Any:
+            around = local.__dict__.get("grad", False)
+            local.grad = around or torch.is_grad_enabled()
+            try:
+                return original(kind, *args, **kwargs)
+            finally:
+                local.grad = around
+
+        torch.autograd.Function.apply = classmethod(apply)  # type: ignore[method-assign, assignment]  # as above
 
     def _entered(self, module: nn.Module, args: Any, kwargs: Any, parent: int | None) -> dict[str, Any]:
         number = self._number(module)
@@ -103,7 +118,8 @@ class Watch:
         inputs = [] if traced else [digest(each) for each in tensors([*args, *kwargs.values()]).values()]
         training = {at: tree["root"].training for at, tree in enumerate(self.trees) if number in tree["numbers"]}
         call = {"number": len(self.calls), "module": number, "parent": parent, "training": training, "traced": traced}
-        call |= {"grad": torch.is_grad_enabled(), "inputs": inputs, "outputs": {}, "gradients": [], "returned": False}
+        grad = torch.is_grad_enabled() or self._stack.__dict__.get("grad", False)
+        call |= {"grad": grad, "inputs": inputs, "outputs": {}, "gradients": [], "returned": False}
         self.calls.append(call)
         return call
 

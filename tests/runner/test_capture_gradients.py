@@ -138,6 +138,28 @@ def test_checkpointing_stores_each_value_and_gradient_once_with_the_first_passes
             assert torch.equal(ours["p", target, leaf].torch(), plain["p", target, leaf].torch())
 
 
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_a_checkpoint_around_the_whole_model_stores_the_same_as_none(tmp_path: Path, reentrant: bool) -> None:
+    def checkpointed(model: nn.Module, data: Any) -> None:
+        for x in data:
+            checkpoint(model, x.requires_grad_(), use_reentrant=reentrant).square().mean().backward()
+
+    def plain(model: nn.Module, data: Any) -> None:
+        for x in data:
+            model(x).square().mean().backward()
+
+    def stored(loop: Any, name: str) -> Any:
+        torch.manual_seed(1)
+        model = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 2))
+        return record(model, tmp_path / name, loop=loop, modules=["0", "2"], values=["output", "grad_output"])
+
+    ours, other = stored(checkpointed, "ours"), stored(plain, "plain")
+    for target in ("0", "2"):
+        for leaf in ("output", "grad_output"):
+            assert clocks(ours["p", target, leaf]) == clocks(other["p", target, leaf])
+            assert torch.equal(ours["p", target, leaf].torch(), other["p", target, leaf].torch())
+
+
 def test_double_backward_and_a_retained_graph_count_the_firings(tmp_path: Path) -> None:
     def loop(model: nn.Module, data: Any) -> None:
         for x in data:

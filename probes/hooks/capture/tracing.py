@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from types import FrameType
 
 import torch
@@ -13,6 +14,7 @@ _FLAG = "_is_compiling_flag"  # where a later release has none, the function is 
 jit_tracing_state = torch._C._get_tracing_state  # `Module._call_impl` itself asks this at every call
 _functorch_level = torch._C._functorch.peek_interpreter_stack
 _dispatch_modes = torch._C._len_torch_dispatch_stack
+FUNCTION_APPLY = getattr(getattr(torch.autograd.Function.apply, "__func__", None), "__code__", None)
 JIT_TRACE = torch.jit.trace.__code__.co_filename if hasattr(torch.jit.trace, "__code__") else ""
 
 
@@ -46,9 +48,19 @@ def _is_fake() -> bool:
 
 
 def _is_check_of_jit_trace() -> bool:
-    frame: FrameType | None = sys._getframe()
+    return any(frame.f_code.co_filename == JIT_TRACE for frame in _outwards())
+
+
+def is_in_function() -> bool:
+    """Whether an `autograd.Function` of the program is running its forward, in which gradients are off though it has a backward.
+
+    A reversible network, an adjoint method or a checkpoint calls the model there, and again in the backward.
+    """
+    return any(frame.f_code is FUNCTION_APPLY for frame in _outwards())
+
+
+def _outwards() -> Iterator[FrameType]:
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if frame.f_code.co_filename == JIT_TRACE:
-            return True
+        yield frame
         frame = frame.f_back
-    return False

@@ -137,7 +137,7 @@ class ModelCensus:
         listed = list(self._listed())
         rows = [(_named(model), f"first called at {model.place}", counted(model.calls, "call"), _steps(model)) for model in listed]
         widths = [max((len(row[column]) for row in rows), default=0) for column in range(4)]
-        wholes = {id(model): self._whole_of(model) for model in listed if not model.captured}
+        wholes = {id(model): self.whole_of(model) for model in listed if not model.captured}
         captured = [_state(word, model, wholes.get(id(model))) for model in listed]
         return [
             "model  " + "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=True)), state])
@@ -156,7 +156,7 @@ class ModelCensus:
                 calls, instances = sum(one.calls for one in same), sum(one.instances for one in same)
                 yield replace(model, calls=calls, instances=instances)
 
-    def _whole_of(self, model: CalledModel) -> CalledModel | None:
+    def whole_of(self, model: CalledModel) -> CalledModel | None:
         """The captured model that a model has become a part of, such as a backbone that was called alone before."""
         root = model.root()
         if root is None:

@@ -187,8 +187,8 @@ class ModelFinder:
         return [model for model in self.census.models if self._is_further(model) and self._fits(model, captured)]
 
     def _is_further(self, model: CalledModel) -> bool:
-        """Whether a model was trained and is not captured, by itself or as the model that has its parameters."""
-        return bool(model.steps) and not model.captured and not model.shares
+        """Whether a model was trained and is not captured, by itself, as the model that has its parameters, or as part of another."""
+        return bool(model.steps) and not model.captured and not model.shares and self.census.whole_of(model) is None
 
     def _fits(self, model: CalledModel, captured: set[str]) -> bool:
         root = model.root()
