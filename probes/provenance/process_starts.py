@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
+from functools import wraps
 from multiprocessing.process import BaseProcess
 from typing import Any
 
@@ -34,6 +35,7 @@ class ProcessStarts:
     def _replace(self) -> None:
         original = BaseProcess.start
 
+        @wraps(original)
         def start(process: BaseProcess) -> None:
             last = self._replaced is not None and self._replaced[1] is start  # the program's method may call this replacement
             with ExitStack() as around:

@@ -81,15 +81,15 @@ class Watch:
         """Stand in for `Module.__call__`."""
         original, watch = nn.Module.__call__, self
 
-        def __call__(module: nn.Module, *args: Any, **kwargs: Any) -> Any:  # noqa: N807  # it stands in for the method
+        def __call__(self: nn.Module, *args: Any, **kwargs: Any) -> Any:  # noqa: N807  # it stands in for the method; torch's profiler reads `self`
             if os.getpid() != watch._pid:
-                return original(module, *args, **kwargs)
+                return original(self, *args, **kwargs)
             stack = watch._stack.__dict__.setdefault("calls", [])
             with watch._lock:
-                call = watch._entered(module, args, kwargs, stack[-1] if stack else None)
+                call = watch._entered(self, args, kwargs, stack[-1] if stack else None)
             stack.append(call["number"])
             try:
-                result = original(module, *args, **kwargs)
+                result = original(self, *args, **kwargs)
             finally:
                 stack.pop()
             watch._left(call, result)

@@ -151,21 +151,24 @@ class CallWatch:
             known.clear()
 
     def _make(self) -> Call:
-        """The one replacement function: references that the program keeps still work for the next listener."""
+        """The one replacement function: references that the program keeps still work for the next listener.
+
+        The profiler of torch looks for the module under the name `self` in the frame of `Module.__call__`, and crashes without it.
+        """
         watch, threads, outside = self, self._threads, self._outside
 
-        def __call__(module: Module, /, *args: Any, **kwargs: Any) -> Any:  # noqa: N807 - it replaces Module.__call__
+        def __call__(self: Module, /, *args: Any, **kwargs: Any) -> Any:  # noqa: N807 - it replaces Module.__call__
             if is_dynamo_compiling():
-                return watch._original(module, *args, **kwargs)
-            here, key = threads.get(get_ident(), outside), id(module)
+                return watch._original(self, *args, **kwargs)
+            here, key = threads.get(get_ident(), outside), id(self)
             if (key in here.ids) is here.asks:
-                if watch._direct and module._compiled_call_impl is None:
-                    return module._call_impl(*args, **kwargs)  # type: ignore[no-untyped-call]  # torch's own, untyped
-                return watch._original(module, *args, **kwargs)
+                if watch._direct and self._compiled_call_impl is None:
+                    return self._call_impl(*args, **kwargs)  # type: ignore[no-untyped-call]  # torch's own, untyped
+                return watch._original(self, *args, **kwargs)
             numbers = here.numbers
             if numbers is None:
-                return watch._look(here, module, args, kwargs)
-            call: Call = module._call_impl if watch._direct and module._compiled_call_impl is None else partial(watch._original, module)
+                return watch._look(here, self, args, kwargs)
+            call: Call = self._call_impl if watch._direct and self._compiled_call_impl is None else partial(watch._original, self)
             running, drawn = numbers.running, numbers.drawn  # the same as `enter` and `leave`, without two calls for each capture
             around = running.get(key)
             running[key] = number = drawn.get(key, 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import wraps
 from typing import Any, Protocol
 
 from torch import Tensor
@@ -62,7 +63,7 @@ class ScalerWatch:
         for kind in _kinds(GradScaler):
             for name in around.keys() & vars(kind).keys():
                 original = vars(kind)[name]
-                ours = around[name](original)
+                ours = wraps(original)(around[name](original))
                 self._wrapped.append((kind, name, original, ours))
                 setattr(kind, name, ours)
 

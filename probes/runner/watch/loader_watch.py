@@ -9,6 +9,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
+from functools import wraps
 from itertools import count
 from operator import attrgetter
 from threading import get_ident
@@ -148,6 +149,7 @@ class LoaderWatch:
         original: Any = DataLoader.__init_subclass__
         watch = self
 
+        @wraps(original.__func__)
         def __init_subclass__(kind: Any, **options: Any) -> None:  # noqa: N807 - it replaces the method
             original.__func__(kind, **options)
             watch._wrap_derived(kind)
@@ -167,7 +169,7 @@ class LoaderWatch:
 
     def _replace(self, kind: type, name: str, around: Callable[[Call], Call]) -> None:
         original = vars(kind)[name] if name in vars(kind) else getattr(kind, name)
-        ours = around(original)
+        ours = wraps(original)(around(original))
         self._wrapped.append((kind, name, original, ours))
         setattr(kind, name, ours)
 
