@@ -15,6 +15,7 @@ from probes.hooks.capture.account import Account
 from probes.hooks.capture.recorder import Recorder
 from probes.hooks.capture.run_state import CaptureClock
 from probes.hooks.capture.tap import Tap
+from probes.hooks.capture.tracing import in_mode, outside_modes
 from probes.tensors import NO_SHARE, NotCapturable, graph_task, is_wrapped
 
 REWRITTEN = "a later in-place operation changed the tensor, which is a view, so PyTorch dropped its hook"
@@ -70,7 +71,11 @@ class GradHook:
         if opened.dropped:
             return
         try:
-            self.recorder.offer(grad if self.reshape is None else grad.reshape(self.reshape), self, self.call, backward)
+            if type(grad) is not Tensor or in_mode():
+                with outside_modes():
+                    self.offer(grad, backward)
+            else:
+                self.offer(grad, backward)
             scales = self.recorder.state.scales
             if scales is not None:
                 scales.note(self.recorder.key.probe, self)
@@ -78,6 +83,10 @@ class GradHook:
             self.tap.failed(error, self.recorder.key.leaf, self)
         else:
             self.account.give(opened)
+
+    def offer(self, grad: Tensor, backward: int) -> None:
+        """Give a gradient to the recorder."""
+        self.recorder.offer(grad if self.reshape is None else grad.reshape(self.reshape), self, self.call, backward)
 
     def watch(self, tensor: Tensor) -> None:
         """Watch a view: a later in-place operation makes PyTorch drop its hooks silently.

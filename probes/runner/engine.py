@@ -19,6 +19,7 @@ from probes.hooks.capture import compiled
 from probes.hooks.capture.run_state import CaptureClock, Gate, OutermostCall, RunState, StepState
 from probes.hooks.capture.signal_errors import from_signal_handler
 from probes.hooks.capture.tap import Tap
+from probes.hooks.capture.tracing import undisturbed
 from probes.plan import Plan
 from probes.run_directory.resume import PreviousAttempts
 from probes.runner.attached.attached_hooks import Live
@@ -27,22 +28,13 @@ from probes.runner.clock.answers import Answer, Answers, EpochEnded, EpochOpened
 from probes.runner.clock.run_clock import RunClock
 from probes.runner.epoch_writer import EpochFiles, EpochWriter
 from probes.runner.failures import Failures
-from probes.runner.watch.loop_values import LoopValues
+from probes.runner.watch.loop_values import LoopValues, labels_of
 from probes.runner.watch.loss_scale_watch import watch_losses
 
 NO_MODULES: frozenset[int] = frozenset()
-LOGGED = "loop."  # prefix of labels of samples that the program logs
 Observer = Callable[[Answer], None]
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-def labels_of(plan: Plan) -> frozenset[str]:
-    """The names of logged values that the spec uses as labels of samples, or in conditions."""
-    probes = {binding.name: binding.probe for binding in plan.bindings}.values()
-    used = [str(getattr(one, "by", "")) for probe in probes for one in probe.transforms]
-    compared = [one.loop for probe in probes for one in (probe.where, probe.when.trigger) if one is not None and one.loop is not None]
-    return frozenset([*(name.removeprefix(LOGGED) for name in used if name.startswith(LOGGED)), *compared])
 
 
 def _guarded(event: Callable[Concatenate[Engine, P], R]) -> Callable[Concatenate[Engine, P], R | None]:
@@ -54,7 +46,7 @@ def _guarded(event: Callable[Concatenate[Engine, P], R]) -> Callable[Concatenate
             if engine._over:
                 return None
             try:
-                return event(engine, *args, **options)
+                return undisturbed(event)(engine, *args, **options)
             except Exception as error:  # a bug here must not end the training
                 engine._failed(error)
                 return None
@@ -163,7 +155,7 @@ class Engine:
         if self._overlaps or len(moment.calls) > 1:
             self._settle_overlap()
         if self.writer.surroundings.waiting:
-            self.writer.surroundings.first_step()
+            undisturbed(self.writer.surroundings.first_step)()
         if not position.microstep:
             for tap in self.live.data:
                 tap.on_data()
@@ -319,7 +311,7 @@ class Engine:
     def _open_epoch(self, opened: EpochOpened) -> None:
         self.moment.epoch = opened.epoch
         self.logged.epoch_opens()
-        self.writer.open(opened)
+        undisturbed(self.writer.open)(opened)
         self._rest()
         for listener in self.epoch_listeners:
             listener()
@@ -327,7 +319,7 @@ class Engine:
     def _end_epoch(self, ended: EpochEnded) -> None:
         self._rest()
         self.schedule.close()
-        self.writer.close(ended)
+        undisturbed(self.writer.close)(ended)
 
     def _open_step(self, opened: StepOpened) -> None:
         self.moment.step_number += 1
@@ -335,7 +327,7 @@ class Engine:
         self._open[opened.phase, opened.step] = [StepState(due), -1]
         self._go_on(opened.phase, opened.step)
         if self.logged.held:
-            self.logged.step_opens()
+            undisturbed(self.logged.step_opens)()
 
     def _go_on(self, phase: str, step: int) -> None:
         """Make a step the one that the hooks see."""
@@ -378,7 +370,7 @@ class Engine:
 
     def _end_step(self, ended: StepEnded) -> None:
         state, _ = self._open.pop((ended.phase, ended.step))
-        self.writer.end_step(ended, state, nested=bool(self._open), overlaps=self._overlaps)
+        undisturbed(self.writer.end_step)(ended, state, nested=bool(self._open), overlaps=self._overlaps)
         state.over, state.dropped = True, not ended.keep
         if not self._open:
             self._rest()

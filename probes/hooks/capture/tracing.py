@@ -1,19 +1,27 @@
-"""Calls that are not part of the program's computation: tracers that record a model, and functorch transforms."""
+"""Calls that are not part of the program's computation, such as those of tracers, and modes of the program that see every operation."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from types import FrameType
+from typing import ParamSpec, TypeVar
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 is_compiling = torch.compiler.is_compiling
 _compiler = vars(torch.compiler)
 _FLAG = "_is_compiling_flag"  # where a later release has none, the function is asked
 jit_tracing_state = torch._C._get_tracing_state  # `Module._call_impl` itself asks this at every call
 _functorch_level = torch._C._functorch.peek_interpreter_stack
-_dispatch_modes = torch._C._len_torch_dispatch_stack
+dispatch_modes = torch._C._len_torch_dispatch_stack
+function_modes = torch._C._len_torch_function_stack
 FUNCTION_APPLY = getattr(getattr(torch.autograd.Function.apply, "__func__", None), "__code__", None)
 JIT_TRACE = torch.jit.trace.__code__.co_filename if hasattr(torch.jit.trace, "__code__") else ""
 
@@ -33,7 +41,7 @@ def is_traced() -> bool:
         (_compiler.get(_FLAG, True) and is_compiling())  # `torch.export` too; the flag alone takes a fifth of the time
         or jit_tracing_state() is not None
         or (fx is not None and getattr(fx, "_is_fx_tracing_flag", False))
-        or (_dispatch_modes() > 0 and _is_fake())
+        or (dispatch_modes() > 0 and _is_fake())
         or (not torch.is_grad_enabled() and _is_check_of_jit_trace())
     )
 
@@ -42,7 +50,7 @@ def _is_fake() -> bool:
     """Whether tensors currently have shapes without data."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    stack = (torch._C._get_dispatch_stack_at(index) for index in range(_dispatch_modes()))
+    stack = (torch._C._get_dispatch_stack_at(index) for index in range(dispatch_modes()))
     infra = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE)
     return infra is not None or any(isinstance(mode, FakeTensorMode) for mode in stack)
 
@@ -64,3 +72,29 @@ def _outwards() -> Iterator[FrameType]:
     while frame is not None:
         yield frame
         frame = frame.f_back
+
+
+def in_mode() -> bool:
+    """Whether a TorchFunctionMode or a TorchDispatchMode is active on this thread; `torch.set_default_device` sets one, too."""
+    return bool(function_modes() or dispatch_modes())
+
+
+@contextmanager
+def outside_modes() -> Iterator[None]:
+    """Run operations that no mode of the program sees or changes, and no `__torch_function__` of a class of tensors."""
+    with torch._C.DisableTorchFunction():
+        if dispatch_modes():
+            with _disable_current_modes():
+                yield
+        else:
+            yield
+
+
+def undisturbed(function: Callable[P, R]) -> Callable[P, R]:
+    """A function that no mode of the program sees at work; it is returned as it is where none is active."""
+    return partial(_outside, function) if function_modes() or dispatch_modes() else function
+
+
+def _outside(function: Callable[P, R], *args: P.args, **options: P.kwargs) -> R:
+    with outside_modes():
+        return function(*args, **options)

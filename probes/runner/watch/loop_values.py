@@ -13,11 +13,22 @@ from torch.optim import Optimizer
 from probes.errors import UsageError
 from probes.hooks.capture.run_state import RunState
 from probes.hooks.loop import LoopTap, as_tensors
-from probes.plan import Binding, Tree
+from probes.plan import Binding, Plan, Tree
 from probes.runner.clock.open_steps import OpenStep
 from probes.runner.clock.run_clock import RunClock
 
 LOSS = "loss"
+
+
+LOGGED = "loop."  # prefix of labels of samples that the program logs
+
+
+def labels_of(plan: Plan) -> frozenset[str]:
+    """The names of logged values that the spec uses as labels of samples, or in conditions."""
+    probes = {binding.name: binding.probe for binding in plan.bindings}.values()
+    used = [str(getattr(one, "by", "")) for probe in probes for one in probe.transforms]
+    compared = [one.loop for probe in probes for one in (probe.where, probe.when.trigger) if one is not None and one.loop is not None]
+    return frozenset([*(name.removeprefix(LOGGED) for name in used if name.startswith(LOGGED)), *compared])
 
 
 class LoopValues:
