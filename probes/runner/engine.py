@@ -312,6 +312,7 @@ class Engine:
         self.moment.epoch = opened.epoch
         self.logged.epoch_opens()
         undisturbed(self.writer.open)(opened)
+        self.schedule.wait()
         self._rest()
         for listener in self.epoch_listeners:
             listener()
@@ -376,11 +377,11 @@ class Engine:
             self._rest()
 
     def _rest(self) -> None:
-        """The state between steps; all gates are open, because a compiled function calls the model before the run is informed."""
+        """The state between steps; the gates are open if a compiled function may call the model before the run is informed."""
         self.moment.open = False
         self.moment.microstep = -1
-        self.schedule.wait()
         if compiled.is_expected():
+            self.schedule.wait()
             self.live.stay()
             self.moment.collect = self.collect
 

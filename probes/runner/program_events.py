@@ -161,6 +161,7 @@ class ProgramEvents:
     def collect_compiled(self) -> None:
         """Count the trace of a compiled function as one outermost call: its calls of the model are not seen."""
         if not self.engine.moment.open and compiled.is_expected():
+            self.engine.schedule.wait()
             self.engine.live.stay()
         if self.engine.live.waiting and not self.engine.moment.calls:
             root = next(iter(self._clock_trees)).root.module

@@ -60,7 +60,7 @@ class Schedule:
                 union.settle()
 
     def wait(self) -> None:
-        """Open every gate between steps, for compiled functions that call the model before the run is informed."""
+        """Open every gate, for compiled functions that call the model before the run is informed."""
         if len(self.opened) < len(self.gates):
             if len(self._all) < len(self.gates):
                 self._all = frozenset(self.gates.values())
