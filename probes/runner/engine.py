@@ -325,14 +325,15 @@ class Engine:
     def _open_step(self, opened: StepOpened) -> None:
         self.moment.step_number += 1
         due = self.schedule.due(self.moment.epoch, opened.phase, opened.step)
-        self._open[opened.phase, opened.step] = [StepState(due), -1]
-        self._go_on(opened.phase, opened.step)
+        state = StepState(due)
+        self._open[opened.phase, opened.step] = [state, -1]
+        self._go_on(opened.phase, opened.step, state, -1)
         if self.logged.held:
             undisturbed(self.logged.step_opens)()
 
-    def _go_on(self, phase: str, step: int) -> None:
+    def _go_on(self, phase: str, step: int, state: StepState, microstep: int) -> None:
         """Make a step the one that the hooks see."""
-        moment, (state, microstep) = self.moment, self._open[phase, step]
+        moment = self.moment
         moment.phase, moment.step, moment.microstep, moment.opened, moment.open = phase, step, microstep, state, True
         self._open_gates(state.due)
 
@@ -340,7 +341,8 @@ class Engine:
         """Open the gates of a step, and of other calls that run at the same time."""
         for at in self.moment.calls.values():
             due |= at.opened.due
-        self.schedule.open(due)
+        if due != self.schedule.opened:
+            self.schedule.open(due)
         if self.live.due_hooks:
             self.live.follow()
 
@@ -367,7 +369,7 @@ class Engine:
         self.writer.resume(resumed)
         for tap in self.live.taps:
             tap.account.resume(tuple(resumed))
-        self._go_on(resumed.phase, resumed.step)
+        self._go_on(resumed.phase, resumed.step, *self._open[resumed.phase, resumed.step])
 
     def _end_step(self, ended: StepEnded) -> None:
         state, _ = self._open.pop((ended.phase, ended.step))

@@ -91,7 +91,8 @@ class RunLoops:
             if ids is not None:
                 known += plain_ids(ids(batch))
                 clock.item_ids(item, known)
-            clock.loop_gives(loop, last=index == last)
+            if index == last:
+                clock.loop_gives(loop, last=True)
             try:
                 yield batch
             except GeneratorExit:
@@ -154,9 +155,10 @@ class RunLoops:
 
     def raise_pending(self) -> None:
         """Raise what went wrong in a hook, if the spec says `on_error: raise` or it is too early to continue without captures."""
-        if self.engine.watch.halts:
+        engine, watch = self.engine, self.engine.watch
+        if (watch.error is not None or watch.found is not None) and watch.halts:
             self.events.halt()
-        if self.engine.failures.first is not None:
+        if engine.failures.first is not None:
             self.events.raise_due()
 
     def _check_entered(self) -> None:

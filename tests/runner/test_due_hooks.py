@@ -101,3 +101,16 @@ def test_a_function_that_is_compiled_in_the_middle_is_captured_from_the_next_ste
                 call(x)
     steps = [capture.clock.step for capture in probes.open(tmp_path / "r")["p", "0"]]
     assert steps == [0, 2, 4, 6]
+
+
+def test_probes_with_two_schedules_on_a_module_are_captured_after_torch_compile_was_called(tmp_path: Path) -> None:
+    torch.compile(torch.square, backend="eager")
+    net = model()
+    everywhere = {"hook": "forward", "modules": ["0"], "when": {"phases": ["train", "eval"]}}
+    two = {"version": 1, "probes": {"p": everywhere, "q": {"hook": "forward", "modules": ["0"]}}}
+    with probes.attach(net, two, out=tmp_path / "r") as run:
+        for _ in run.epochs(1):
+            for _ in run.steps(range(3)):
+                net(torch.ones(1, 2))
+    found = probes.open(tmp_path / "r")
+    assert [len(found[name, "0"]) for name in "pq"] == [3, 3]

@@ -35,7 +35,10 @@ class Schedule:
         if len(distinct) == 1:
             return distinct[0]
         name = tuple(sorted(id(gate) for gate in distinct))
-        return self.unions.setdefault(name, AnyGate(distinct))
+        if name not in self.unions:
+            self.unions[name] = AnyGate(distinct)
+            self.unions[name].settle()  # its members may be open
+        return self.unions[name]
 
     def due(self, epoch: int, phase: str, step: int) -> frozenset[Gate]:
         """The gates that are due in a step."""
