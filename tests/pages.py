@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
+import re
+from decimal import Decimal
 from pathlib import Path
 from types import ModuleType
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("docs", "docs/tutorials", "examples/*")
 PAGES = [ROOT / "README.md", *(page for folder in FOLDERS for page in sorted(ROOT.glob(f"{folder}/*.md")))]
+
+DECIMAL = re.compile(r"-?\d+\.\d+(?:e[-+]\d+)?")
 
 
 def script(name: str) -> ModuleType:
@@ -24,3 +28,15 @@ def module(path: str) -> ModuleType:
     found = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(found)
     return found
+
+
+def agree(shown: str, now: str) -> bool:
+    """Whether two texts say the same; a decimal number may differ by one of its last digit, since machines round otherwise."""
+    there, here = DECIMAL.findall(shown), DECIMAL.findall(now)
+    return DECIMAL.split(shown) == DECIMAL.split(now) and all(map(_close, there, here))
+
+
+def _close(shown: str, now: str) -> bool:
+    there, here = Decimal(shown), Decimal(now)
+    digit = Decimal(1).scaleb(max(int(there.as_tuple().exponent), int(here.as_tuple().exponent)))  # "0.5" may stand for 0.50
+    return abs(there - here) <= digit

@@ -14,7 +14,7 @@ from torch._dynamo.utils import counters
 import probes
 from probes.errors import PlanError, RunError
 from probes.hooks.capture import compiled
-from tests.old_torch import compiles_with_hooks
+from tests.old_torch import compiles_with_hooks, has_inductor
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore"),  # torch's own, while it compiles
@@ -103,9 +103,11 @@ def test_values_of_a_compiled_model_are_those_of_the_plain_one(tmp_path: Path, b
     assert (ours["p", "a"].torch() < 0).any()
 
 
+@has_inductor
 def test_values_of_a_model_that_inductor_compiled_are_those_of_the_plain_one(tmp_path: Path) -> None:
-    plain, _ = record(tmp_path / "plain", lambda model: model, {"p": VALUES})
-    ours, _ = record(tmp_path / "ours", compile_with(backend="inductor"), {"p": VALUES})
+    # One step: inductor may sum the gradients of weights in another order, so that those of the next step round otherwise.
+    plain, _ = record(tmp_path / "plain", lambda model: model, {"p": VALUES}, steps=1)
+    ours, _ = record(tmp_path / "ours", compile_with(backend="inductor"), {"p": VALUES}, steps=1)
     equal(ours, plain)
     assert (ours["p", "a"].torch() < 0).any()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 import probes
 from probes.hooks.capture import compiled
-from tests.old_torch import compiles_with_hooks
+from tests.old_torch import compiles_with_hooks, has_inductor
 from tests.rounding import U64, after, within
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's own, while it compiles
@@ -98,7 +97,7 @@ def test_a_checkpoint_in_a_compiled_region_is_captured_once(tmp_path: Path, reen
 
 
 @compiles_with_hooks
-@pytest.mark.skipif(shutil.which("g++") is None, reason="inductor needs a C++ compiler")
+@has_inductor
 def test_gradients_through_inductor_are_those_of_the_plain_model(tmp_path: Path) -> None:
     # inductor has a tanh of its own. Each of the 150 roundings of a step grows by 2 at most (the sums of rows of weights) in each of six
     # products, and by as much in the two steps behind it.
