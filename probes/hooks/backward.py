@@ -15,7 +15,7 @@ from probes.hooks.capture.account import Account
 from probes.hooks.capture.recorder import Recorder
 from probes.hooks.capture.run_state import CaptureClock
 from probes.hooks.capture.tap import Tap
-from probes.hooks.capture.tracing import in_mode, outside_modes
+from probes.hooks.capture.tracing import undisturbed
 from probes.tensors import NO_SHARE, NotCapturable, graph_task, is_wrapped
 
 REWRITTEN = "a later in-place operation changed the tensor, which is a view, so PyTorch dropped its hook"
@@ -71,11 +71,7 @@ class GradHook:
         if opened.dropped:
             return
         try:
-            if type(grad) is not Tensor or in_mode():
-                with outside_modes():
-                    self.offer(grad, backward)
-            else:
-                self.offer(grad, backward)
+            undisturbed(self.offer, grad)(grad, backward)
             scales = self.recorder.state.scales
             if scales is not None:
                 scales.note(self.recorder.key.probe, self)

@@ -109,8 +109,7 @@ class ProgramEvents:
             return None
         if transformed:
             return engine.look(phase_of(root), thread) or NO_NUMBERS
-        watch = engine.watch
-        if (watch.error is not None or watch.found is not None) and watch.halts:
+        if engine.watch.halts:
             self.halt()
         grad = torch.is_grad_enabled() or (root.training and is_in_function())
         phase = "train" if grad and root.training else "eval"

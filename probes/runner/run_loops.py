@@ -155,10 +155,9 @@ class RunLoops:
 
     def raise_pending(self) -> None:
         """Raise what went wrong in a hook, if the spec says `on_error: raise` or it is too early to continue without captures."""
-        engine, watch = self.engine, self.engine.watch
-        if (watch.error is not None or watch.found is not None) and watch.halts:
+        if self.engine.watch.halts:
             self.events.halt()
-        if engine.failures.first is not None:
+        if self.engine.failures.first is not None:
             self.events.raise_due()
 
     def _check_entered(self) -> None:

@@ -144,7 +144,7 @@ class Recorder:
             backward: how often this arming has fired before.
             sharding: what `LocalParts.split` states, if `tensor` is a part.
         """
-        if type(tensor) is not Tensor and type(tensor) not in PLAIN:
+        if type(tensor) not in PLAIN:
             tensor, sharding = self.parts.split(tensor)
         origin = tensor
         if self.pipeline is not None:

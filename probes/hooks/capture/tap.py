@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from torch import Tensor
 
 from probes.hooks.capture.account import Account
-from probes.hooks.capture.recorder import PLAIN, Recorder
+from probes.hooks.capture.recorder import Recorder
 from probes.hooks.capture.run_state import CaptureClock, Gate, RunState, Within
 from probes.hooks.capture.signal_errors import from_signal_handler
-from probes.hooks.capture.tracing import dispatch_modes, function_modes, in_mode, is_transformed, outside_modes
+from probes.hooks.capture.tracing import dispatch_modes, function_modes, is_transformed, undisturbed
 from probes.tensors import LeafNotFound, NotCapturable, describe, follow, leaves, opaque
 from probes.transforms.kernels.mask import MaskAbsent
 from probes.value_path import ValuePath
@@ -120,11 +120,7 @@ class Tap:
     def take(self, value: object, at: CaptureClock, call: int) -> None:
         """Process a value of a call that is due; a failure never leaves the hook."""
         try:
-            if type(value) is not Tensor or in_mode():
-                with outside_modes():
-                    self.handle(value, at, call)
-            else:
-                self.handle(value, at, call)
+            undisturbed(self.handle, value)(value, at, call)
         except Exception as error:  # the hook boundary: a failing probe must not change training
             self.failed(error, self.path, at)
 
@@ -148,11 +144,7 @@ class Tap:
     def put(self, recorder: Recorder, tensor: Tensor, at: CaptureClock, call: int, backward: int = 0) -> None:
         """Store one tensor; a failure is counted, and does not affect the other tensors of the value."""
         try:
-            if type(tensor) not in PLAIN or in_mode():
-                with outside_modes():
-                    recorder.offer(tensor, at, call, backward)
-            else:
-                recorder.offer(tensor, at, call, backward)
+            undisturbed(recorder.offer, tensor)(tensor, at, call, backward)
         except Exception as error:  # as in `take`
             self.failed(error, recorder.key.leaf, at)
         else:
@@ -192,11 +184,10 @@ class ValueTap(Tap):
                 recorder = self.single
                 if recorder is None:
                     recorder = self.single = self.recorder(self.root)
+                offer = recorder.offer
                 if function_modes() or dispatch_modes():  # `in_mode`, without a call for each capture
-                    with outside_modes():
-                        recorder.offer(value, at, call, 0)
-                else:
-                    recorder.offer(value, at, call, 0)
+                    offer = undisturbed(offer)
+                offer(value, at, call, 0)
                 account.gave = at.opened
             else:
                 self.handle(value, at, call)

@@ -10,6 +10,7 @@ from types import FrameType
 from typing import ParamSpec, TypeVar
 
 import torch
+from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 P = ParamSpec("P")
@@ -90,9 +91,15 @@ def outside_modes() -> Iterator[None]:
             yield
 
 
-def undisturbed(function: Callable[P, R]) -> Callable[P, R]:
-    """A function that no mode of the program sees at work; it is returned as it is where none is active."""
-    return partial(_outside, function) if function_modes() or dispatch_modes() else function
+def undisturbed(function: Callable[P, R], value: object = None) -> Callable[P, R]:
+    """A function that no mode of the program sees at work, and no class of tensors of its own.
+
+    Args:
+        function: returned as it is where nothing would see it.
+        value: what it works on; None for plain tensors.
+    """
+    seen = in_mode() or not (value is None or type(value) is Tensor)
+    return partial(_outside, function) if seen else function
 
 
 def _outside(function: Callable[P, R], *args: P.args, **options: P.kwargs) -> R:

@@ -272,11 +272,13 @@ class CallWatch:
 
     def _fill(self, here: ThreadCalls, inside: Inside) -> None:
         others = self._others(inside) if len(inside) < len(self.listeners) else ()
-        counted, only = _NOBODY, None
-        for only in inside.values():
-            counted = counted | only.counted if counted else only.counted
+        counted, counting = _NOBODY, []
+        for numbers in inside.values():
+            if numbers.counted:
+                counted |= numbers.counted
+                counting.append(numbers)
         here.inside, here.asks = inside, bool(others)
-        here.numbers = only if len(inside) == 1 and counted and not others else None
+        here.numbers = counting[0] if len(counting) == 1 and not others else None
         here.ignored = self._ignored.setdefault(tuple(map(id, others)), {}) if others else _NONE
         here.ids = counted if not others else _NOBODY if counted else here.ignored
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Iterator
+from types import FrameType
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from probes.hooks.capture.run_state import OutermostCall, StepState
 from probes.runner.watch.call_watch import NO_NUMBERS, CallNumbers, CallWatch, calls_call_impl
 
 X = torch.ones(2)
@@ -175,3 +179,30 @@ def test_a_replacement_of_module_call_by_another_tool_continues_to_run(watch: Ca
         watch.remove(listener)
         assert nn.Module.__call__ is noting
     assert seen == [module, module]
+
+
+@pytest.mark.parametrize("beside", [0, 1, 2])
+def test_a_call_whose_number_one_of_several_listeners_wants_is_passed_on_directly(watch: CallWatch, beside: int) -> None:
+    part = nn.Linear(2, 2)
+    model = nn.Sequential(part, part)
+    at = OutermostCall(0, "train", 0, 0, StepState(), frozenset([id(part)]))
+    names: list[str] = []
+
+    class Numbering(Listener):
+        def call_enters(self, module: nn.Module) -> CallNumbers | None:
+            return at if super().call_enters(module) is not None else None
+
+    def called(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and frame.f_locals.get("self") is part and frame.f_code.co_name in ("__call__", "_wrapped_call_impl"):
+            names.append(frame.f_code.co_name)
+
+    for listener in (Numbering(model), *(Listener(model) for _ in range(beside))):
+        watch.add(listener)
+    sys.setprofile(called)
+    try:
+        model(X)
+    finally:
+        sys.setprofile(None)
+    assert at.drawn == {id(part): 2}
+    assert at.running == {}
+    assert names == ["__call__"] * 2
