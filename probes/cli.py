@@ -177,8 +177,20 @@ def cli() -> None:
 
 def main() -> None:
     """Run the command line and end the process with its exit code."""
+    _open_missing_streams()
     if COMPLETE in os.environ:
         from probes.commands.completion.bash import register
 
         register()
     cli(prog_name="probes")
+
+
+def _open_missing_streams() -> None:
+    """Open the standard streams that the caller has closed, as a service may: what is printed there is lost, without an error."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # takes the lowest free number, which is this one
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(number, "r" if name == "stdin" else "w", encoding="utf-8", closefd=False))

@@ -130,3 +130,12 @@ def pytest_runtest_setup() -> None:
     for library, seed in (("numpy.random", "seed"), ("torch", "manual_seed")):
         if (module := sys.modules.get(library)) is not None:
             getattr(module, seed)(SEED % 2**32)
+
+
+@pytest.fixture
+def greeting(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A `sitecustomize` that prints when an interpreter starts, as those of clusters do; for all that this process starts."""
+    place = tmp_path_factory.mktemp("site") / "sitecustomize.py"
+    place.write_text("import sys\nprint('welcome')\nsys.stdout.write('no newline')\n", encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(place.parent), os.environ.get("PYTHONPATH")])))
+    return place

@@ -162,3 +162,23 @@ def test_a_closed_reader_of_stdout_gives_no_message(words: list[str], code: int)
     finally:
         os.close(writing)
     assert (done.stderr, done.returncode) == ("", code)
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_standard_streams_that_are_closed_cost_only_what_would_be_printed_there(tmp_path: Path, closed: str) -> None:
+    spec = tmp_path / "spec.yaml"
+    spec.write_text("version: 1\nname: a\nprobes: {p: {hook: forward, modules: [fc]}}\n", encoding="utf-8")
+    for words, code in ((f"check {spec}", 0), ("check none.yaml", 3), ("--version", 0)):
+        command = f"exec {sys.executable} -m probes {words} {closed}"
+        done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False)
+        assert done.returncode == code, done.stderr
+        assert "bug" not in done.stderr
+
+
+def test_a_working_directory_that_was_deleted_is_named(tmp_path: Path) -> None:
+    spec, script = tmp_path / "spec.yaml", tmp_path / "train.py"
+    spec.write_text("version: 1\nname: a\nprobes: {p: {hook: forward, modules: [fc]}}\n", encoding="utf-8")
+    script.touch()
+    command = f"mkdir gone; cd gone; rmdir ../gone; exec {sys.executable} -P -m probes run {spec} {script}"
+    done = subprocess.run(["/bin/sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.count("working directory was deleted")) == (3, 1), done.stderr

@@ -264,7 +264,8 @@ def script_file(script: str, directory: Path) -> Path | None:
         place = directory.joinpath(*parts)
         candidates = [place.with_suffix(".py"), place / "__main__.py"] if all(part.isidentifier() for part in parts) else []
     else:
-        candidates = [directory / with_home(script)]
+        place = directory / with_home(script)
+        candidates = [place, place / "__main__.py"]
     below = directory.resolve()
     with suppress(OSError):  # a name that no file can have
         return next((path for path in candidates if path.is_file() and path.resolve().is_relative_to(below)), None)

@@ -19,7 +19,7 @@ from probes.proof.anchor import checked
 from probes.proof.finding import CheckedFile, Finding, Verdict
 from probes.proof.sandbox.confinement import PROTECTIONS, confine
 from probes.proof.verify import verify
-from probes.subprocess_command import command
+from probes.subprocess_command import answer_line, command, last_answer
 
 EXPECTED = PROTECTIONS
 MEMORY = 2 << 30  # the child's own memory; mapped files count in addition, only with their bytes on disk
@@ -59,8 +59,9 @@ def verify_untrusted(path: str | Path, *, anchor: str | Sequence[str] | None = N
         )  # a new session has no terminal to write to
     except subprocess.TimeoutExpired:
         return _crashed(place, f"the process that read it did not end within {patience} seconds")
-    if done.returncode == 0:
-        return _verdict(json.loads(done.stdout))
+    data = last_answer(done.stdout)
+    if done.returncode == 0 and data is not None:
+        return _verdict(data)
     if done.returncode == 2:
         raise ProbesError(done.stderr.decode(errors="replace").strip())
     return _crashed(place, _death(done.returncode))
@@ -128,7 +129,7 @@ def _main(request: dict[str, Any]) -> int:
     except ProbesError as error:
         print(error, file=sys.stderr)
         return 2
-    print(json.dumps({**verdict.as_dict(), "confined": confined}))
+    sys.stdout.buffer.write(answer_line({**verdict.as_dict(), "confined": confined}))
     return 0
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
@@ -17,6 +19,7 @@ DIFF_NAME = "code.diff"
 LARGEST_DIFF = 16 << 20
 UNTRACKED = 100
 TIMEOUT_S = 10.0
+_LONE = re.compile(r"\\u(dc[89a-f][0-9a-f])")  # a byte that cannot be decoded, as `without_home` writes it
 
 
 class GitUnknown(LookupError):
@@ -24,8 +27,14 @@ class GitUnknown(LookupError):
 
 
 def without_home(text: str, home: Path | None = None) -> str:
-    """A text with every path into the home directory written `~`."""
-    place = str(home or Path.home())
+    """A text of the system, such as a path, as it is recorded: with every path into the home directory written `~`, in Unicode.
+
+    Args:
+        text: as Python gave it; a byte that cannot be decoded is a lone surrogate in it, and is recorded as an escape.
+        home: the home directory; by default that of the user, who may have none.
+    """
+    text = _in_unicode(text)
+    place = _in_unicode(str(home or _home()))
     if place in ("/", ""):
         return text
     return re.sub(rf"(?<![\w./~-]){re.escape(place)}(?=/|$)", "~", text)
@@ -33,7 +42,25 @@ def without_home(text: str, home: Path | None = None) -> str:
 
 def with_home(text: str) -> str:
     """The inverse of `without_home` for one argument."""
-    return re.sub(r"(^|(?<==))~(?=/|$)", lambda _: str(Path.home()), text)
+    text = _LONE.sub(lambda found: chr(int(found[1], 16)), text)
+    home = str(_home())
+    return re.sub(r"(^|(?<==))~(?=/|$)", lambda _: home, text) if home else text
+
+
+def _home() -> Path | str:
+    """The home directory of the user; empty for a user without one, such as a number that a container was started with."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        return ""
+
+
+def _in_unicode(text: str) -> str:
+    if text.isascii():
+        return text
+    with suppress(UnicodeEncodeError):  # in a locale without UTF-8, Python reads all other characters as bytes
+        text = os.fsencode(text).decode("utf-8", "surrogateescape")
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def code(script: str | None, file: Path | None, argv: Sequence[str], automatic: bool, unknown: dict[str, str]) -> tuple[CodeRecord, bytes]:

@@ -57,10 +57,12 @@ class CollectedProvenance(NamedTuple):
 def this_script() -> Script:
     """The program of this process, from the start of the interpreter."""
     main = sys.modules.get("__main__")
-    place = getattr(main, "__file__", None)
+    archive = getattr(getattr(main, "__loader__", None), "archive", None)  # a zipapp is recorded as a whole
+    place = archive or getattr(main, "__file__", None)
     spec = getattr(main, "__spec__", None)
     file = Path(place) if place and Path(place).is_file() else None
-    name = f"-m {spec.name.removesuffix('.__main__')}" if spec is not None else sys.argv[0]
+    module = "__main__" if spec is None else spec.name  # that is also the name in a directory or an archive that is given as a script
+    name = sys.argv[0] if module == "__main__" else f"-m {module.removesuffix('.__main__')}"
     return Script(name if file else None, file, tuple(sys.argv[1:]))
 
 

@@ -121,4 +121,4 @@ def _zipped(files: tuple[tuple[str, Path, int, int], ...]) -> tuple[bytes, int]:
 
 def _name(path: Path, here: Path) -> str:
     absolute = here / path
-    return str(absolute.relative_to(here)) if absolute.is_relative_to(here) else without_home(str(absolute))
+    return without_home(str(absolute.relative_to(here) if absolute.is_relative_to(here) else absolute))

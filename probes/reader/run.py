@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +16,7 @@ from probes.capture_file.roots import root_of_segments
 from probes.clock import LOSS_SCALE, SeriesKey
 from probes.errors import StorageError, UsageError
 from probes.printable import counted
+from probes.progress.stderr import tell
 from probes.reader.lazy_part import LazyPart
 from probes.reader.selection import Names, Numbers, Selection
 from probes.reader.series_index import SeriesIndex
@@ -56,7 +56,7 @@ def open(path: str | Path) -> RunReader:  # noqa: A001  # it is called probes.op
         raise StorageError(f'"{found}" does not exist; `probes ls` lists the runs under runs/')
     if found.is_dir() and not is_run(found):
         found = newest_run(found)
-        print(f"reading the newest run, {found}", file=sys.stderr)
+        tell(f"reading the newest run, {found}")
     return RunReader(Directory(found), Selection())
 
 

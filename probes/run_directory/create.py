@@ -34,8 +34,15 @@ _started: list[Path] = []  # the working directory at the start of the command; 
 
 @contextmanager
 def started_here() -> Iterator[None]:
-    """Resolve default directories and printed paths against the working directory as it is now, also if the body changes it."""
-    _started.append(Path.cwd())
+    """Resolve default directories and printed paths against the working directory as it is now, also if the body changes it.
+
+    Raises:
+        StorageError: the working directory was deleted.
+    """
+    try:
+        _started.append(Path.cwd())
+    except FileNotFoundError as error:
+        raise StorageError("the working directory was deleted; change to one that exists, and start the command again") from error
     try:
         yield
     finally:

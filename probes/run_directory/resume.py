@@ -6,7 +6,6 @@ HDF5 file itself. The child seals the journals that are left and prints its answ
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -14,12 +13,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from probes.digest import canonical
 from probes.errors import ProbesError, StorageError
 from probes.run_directory.file_name import Stem, attempt_of_manifest, manifest_files
 from probes.run_directory.launch.launch_file import launches
 from probes.run_directory.owner.ownership import Ownership
-from probes.subprocess_command import command
+from probes.subprocess_command import answer_line, command, last_answer
 
 if TYPE_CHECKING:
     from probes.run_directory.attempts import ListedFile
@@ -58,12 +56,15 @@ def previous_attempts(owned: Ownership) -> PreviousAttempts:
     """
     directory = owned.directory
     words = [str(directory), *([] if owned.rank is None else [str(owned.rank)])]
-    child = command("probes.run_directory.resume", *words)
+    try:
+        child = command("probes.run_directory.resume", *words)
+    except FileNotFoundError:  # no interpreter, so that no child: this process reads the files, which imports h5py
+        return read_attempts(directory, owned.rank)
     done = subprocess.run(child, stdin=subprocess.DEVNULL, capture_output=True, check=False, pass_fds=owned.shared)
     if done.returncode:
         last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
         raise StorageError(f'cannot read the run directory "{directory}": {"".join(last) or f"exit status {done.returncode}"}')
-    answer: dict[str, Any] = json.loads(done.stdout)
+    answer: dict[str, Any] = last_answer(done.stdout) or {"error": "the process that read it gave no answer"}
     if "error" in answer:
         raise StorageError(f'cannot resume the run "{directory}": {answer["error"]}')
     steps = {int(epoch): dict(counts) for epoch, counts in answer["steps"].items()}
@@ -114,7 +115,7 @@ def main(words: list[str]) -> None:
         answer: dict[str, Any] = {**asdict(found), "steps": {str(epoch): counts for epoch, counts in found.steps.items()}}
     except ProbesError as error:
         answer = {"error": str(error)}
-    sys.stdout.buffer.write(canonical(answer) + b"\n")
+    sys.stdout.buffer.write(answer_line(answer))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from probes.capture_file.codecs import Compression, compression
 from probes.capture_file.hdf5_read import open_file
 from probes.capture_file.outline import stated
 from probes.capture_file.write import OnProgress, WrittenFile, ignore_progress, write_capture_file
-from probes.digest import canonical, file_hex
+from probes.digest import file_hex
 from probes.errors import FileRefused, ProbesError, StorageError
 from probes.host import free_words
 from probes.journal.scan import Scan, scan
@@ -30,6 +30,7 @@ from probes.run_directory.file_name import KEPT, Stem, final_name, parse_stem, t
 from probes.run_directory.ledger import Ledger, SealedFileInfo
 from probes.run_directory.ledger_lines import LedgerLine
 from probes.run_directory.publish import publish
+from probes.subprocess_command import answer_line
 
 PATIENCE = 60.0  # seconds to wait for a journal that another process holds
 
@@ -288,7 +289,7 @@ def _obey(seals: JournalSealer, answers: int) -> None:
             answer = asdict(seals.seal(order["journal"], order.get("options")))
         except (ProbesError, OSError) as error:
             answer = {"journal": order["journal"], "error": str(error), "kind": type(error).__name__}
-        _answer(answers, canonical(answer) + b"\n")
+        _answer(answers, answer_line(answer))
 
 
 def _release(claim: Path, descriptor: int) -> None:

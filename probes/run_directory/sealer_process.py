@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import subprocess
@@ -10,16 +9,17 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import monotonic
 from typing import IO, Any
 from weakref import WeakSet
 
 from probes.digest import canonical
+from probes.errors import ProbesError
 from probes.run_directory.ledger import SealedFileInfo
 from probes.run_directory.owner.ownership import Ownership
-from probes.subprocess_command import command
+from probes.subprocess_command import answered, command
 
 MOST_WAITING = 2
 ATTEMPTS = 2
@@ -134,6 +134,8 @@ class SealerProcess:
         self._feed()
         while self._orders and self._child is not None and self._hears(deadline, PATIENCE):
             pass
+        if self._child is None and timeout is None:
+            self._seal_here()
         late, self._orders = self._orders, []
         in_time = deadline is None or monotonic() < deadline
         why = self._unstarted or _stands_still() if in_time else f"not sealed after {timeout} seconds; the sealer continues"
@@ -183,6 +185,17 @@ class SealerProcess:
         sent = sum(order.sent for order in self._orders)
         for order in [order for order in self._orders if not order.sent][: MOST_SENT - sent]:
             order.sent = self._send({"journal": order.journal, "options": order.options})
+
+    def _seal_here(self) -> None:
+        """Seal the journals for which no child can be started: the program has no interpreter, or the system is out of processes."""
+        for order in tuple(self._orders):
+            from probes.run_directory.seal import seal  # with h5py, which the process that trains does without otherwise
+
+            try:
+                sealed = asdict(seal(self.directory / order.journal, self.directory, order.options))
+            except (ProbesError, OSError) as error:
+                sealed = {"journal": order.journal, "error": f"{self._unstarted}, and here: {error}"}
+            self._answered(sealed)
 
     def _start(self) -> None:
         self._received, self._unstarted = b"", ""
@@ -234,8 +247,8 @@ class SealerProcess:
             self._bury()
             return True
         *lines, self._received = (self._received + piece).split(b"\n")
-        for line in lines:
-            self._answered(json.loads(line))
+        for answer in filter(None, map(answered, lines)):
+            self._answered(answer)
         self._feed()
         return True
 

@@ -9,8 +9,9 @@ import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.machinery import ModuleSpec, SourceFileLoader, SourcelessFileLoader
 from pathlib import Path
+from pkgutil import get_importer
 from types import CodeType, ModuleType, TracebackType
 
 from probes.errors import StorageError, UsageError
@@ -39,7 +40,7 @@ class Program:
     """A script or a module, and its arguments.
 
     Attributes:
-        name: path of a script, of a directory that holds a `__main__.py`, or name of a module.
+        name: path of a script, compiled or not, of a directory or an archive that holds a `__main__.py`, or name of a module.
         arguments: what follows it on the command line.
         is_module: whether `name` names a module, as after `python -m`.
     """
@@ -65,8 +66,11 @@ class Program:
         Raises:
             StorageError: there is no such file.
         """
-        if not self.is_module and not self.path.is_file():
-            raise StorageError(f"script '{self.path}' does not exist; a module is run with `-m {self.name.removesuffix('.py')}`")
+        if self.is_module or self.path.is_file():
+            return
+        if self.path.is_fifo():
+            raise StorageError(f"script '{self.path}' is a pipe, which can be read only once; save it as a file")
+        raise StorageError(f"script '{self.path}' does not exist; a module is run with `-m {self.name.removesuffix('.py')}`")
 
     def execute(self) -> ProgramEnding:
         """Run the program as `__main__` of this process.
@@ -87,36 +91,56 @@ class Program:
         return ProgramEnding(0)
 
     def _script(self) -> tuple[ModuleType, CodeType]:
-        path = self.path.absolute()
-        _put_first(str(path.parent.resolve()))
+        path = str(Path(self.name).absolute())
         sys.argv = [self.name, *self.arguments]
-        with io.open_code(str(path)) as file:
-            code = compile(file.read(), str(path), "exec", dont_inherit=True)
-        main = ModuleType("__main__")
-        loader = SourceFileLoader("__main__", str(path))
-        main.__dict__.update(
-            __file__=str(path), __builtins__=__builtins__, __cached__=None, __package__=None, __loader__=loader, __annotations__={}
-        )
-        return main, code
+        importer = get_importer(path)
+        if importer is not None:
+            _put_first(path)
+            spec = importer.find_spec("__main__")
+            if spec is None:
+                raise StorageError(f"archive '{self.name}' holds no `__main__.py`")
+            return _main(spec.origin, spec.loader, spec), _code(spec.loader, "__main__", self.name)
+        _put_first(str(Path(path).parent.resolve()))
+        if path.endswith(".pyc"):
+            compiled = SourcelessFileLoader("__main__", path)
+            return _main(path, compiled), _code(compiled, "__main__", self.name)
+        with io.open_code(path) as file:
+            code = compile(file.read(), path, "exec", dont_inherit=True)
+        return _main(path, SourceFileLoader("__main__", path)), code
 
     def _module(self) -> tuple[ModuleType, CodeType]:
         _put_first(str(Path.cwd()))
         spec = _found(self.name)
-        code = getattr(spec.loader, "get_code", lambda _name: None)(spec.name)
-        if code is None:
-            raise StorageError(f"module '{self.name}' has no Python code to run")
+        code = _code(spec.loader, spec.name, self.name)
         sys.argv = [spec.origin or self.name, *self.arguments]
-        main = ModuleType("__main__", None)
-        main.__dict__.update(
-            __file__=spec.origin,
-            __builtins__=__builtins__,
-            __cached__=spec.cached,
-            __package__=spec.parent,
-            __loader__=spec.loader,
-            __annotations__={},
-        )
-        main.__spec__ = spec
-        return main, code
+        return _main(spec.origin, spec.loader, spec), code
+
+
+def _code(loader: object, name: str, shown: str) -> CodeType:
+    """The code of a module.
+
+    Raises:
+        StorageError: it has none.
+    """
+    code: CodeType | None = getattr(loader, "get_code", lambda _name: None)(name)
+    if code is None:
+        raise StorageError(f"module '{shown}' has no Python code to run")
+    return code
+
+
+def _main(file: str | None, loader: object, spec: ModuleSpec | None = None) -> ModuleType:
+    """The module `__main__`, with the attributes that the interpreter gives it."""
+    main = ModuleType("__main__")
+    main.__dict__.update(
+        __file__=file,
+        __builtins__=__builtins__,
+        __cached__=spec.cached if spec else None,
+        __package__=spec.parent if spec else None,
+        __loader__=loader,
+        __annotations__={},
+        __spec__=spec,
+    )
+    return main
 
 
 def _found(name: str) -> ModuleSpec:
@@ -185,7 +209,7 @@ def unknown_to(program: Program, options: Sequence[str]) -> str:
         options: our options.
     """
     given = next((word for word in program.arguments if word.partition("=")[0] in options), "")
-    if not given or program.is_module:
+    if not given or program.is_module or program.path.suffix == ".pyc" or get_importer(str(program.path)) is not None:
         return ""
     try:
         text = program.path.read_text(encoding="utf-8", errors="replace")

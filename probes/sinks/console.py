@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import Literal
 
@@ -10,6 +9,7 @@ from pydantic import Field
 
 from probes.component import Number, Reading, Sink, SinkContext, SinkSession
 from probes.printable import invisible
+from probes.progress.stderr import tell
 
 
 class Console(Sink):
@@ -35,9 +35,7 @@ class _Terminal:
 
     def step(self, readings: Sequence[Reading]) -> None:
         """Print the lines of one step in one write."""
-        text = "".join(f"{line(reading, self.rank)}\n" for reading in readings)
-        sys.stderr.write(text)
-        sys.stderr.flush()
+        tell("\n".join(line(reading, self.rank) for reading in readings))
 
     def close(self) -> None:
         """Leave the terminal as it is."""

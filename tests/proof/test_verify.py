@@ -394,10 +394,12 @@ def test_an_empty_directory_has_nothing_to_verify(tmp_path: Path) -> None:
     assert "nothing" in codes(tmp_path / "a") or codes(tmp_path / "a") == ["spec-edited"]
 
 
-def test_a_hostile_file_takes_down_no_more_than_the_child(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hostile_file_takes_down_no_more_than_the_child(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = verify_untrusted(run)
     assert replace(found, findings=tuple(one for one in found.findings if one.code != "unconfined")) == verify(run)
-    monkeypatch.setattr("sys.executable", "/bin/false")
+    interpreter = tmp_path / "python3"
+    interpreter.symlink_to("/bin/false")
+    monkeypatch.setattr("sys.executable", str(interpreter))
     found = verify_untrusted(run)
     assert [finding.code for finding in found.findings] == ["crashed"]
 

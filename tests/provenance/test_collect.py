@@ -223,6 +223,23 @@ def test_the_home_directory_is_written_as_a_tilde_and_comes_back(text: str, monk
     assert with_home(without_home(argument)) == argument
 
 
+@pytest.mark.parametrize("text", ["d\udcfcr/tr\udce4in.py", "/home/ada/\udcff", "ä/ö", "\\d+"])
+def test_names_that_cannot_be_decoded_are_recorded_as_escapes_and_come_back(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/ada")
+    recorded = without_home(text)
+    recorded.encode("utf-8")
+    assert with_home(recorded) == text
+
+
+def test_paths_of_a_user_without_a_home_directory_stay_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(_: object) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", classmethod(none))
+    assert without_home("/data/a") == "/data/a"
+    assert with_home("~/a") == "~/a"
+
+
 def test_a_mixed_up_tf32_setting_is_reported_as_unknown() -> None:
     """Torch refuses to tell the old switches once the new ones were used; see its notes on TF32."""
     script = (

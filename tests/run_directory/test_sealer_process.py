@@ -13,6 +13,8 @@ from time import monotonic, sleep
 import pytest
 
 from probes.run_directory.ledger import Ledger
+from probes.run_directory.owner.ownership import own
+from probes.run_directory.resume import previous_attempts
 from probes.run_directory.sealer_process import SealerProcess
 from tests.run_directory.epochs import Shot, payloads, stored, write
 
@@ -254,9 +256,40 @@ def test_a_child_that_cannot_be_started_is_tried_again_with_the_next_epoch_and_a
     with monkeypatch.context() as without:
         without.setattr(subprocess, "Popen", refuse)
         sealer.submit(epoch(tmp_path, 4))
-        assert sealer.drain() == []
-    assert [failure.message for failure in sealer.failures] == ["the sealer cannot be started: Too many open files"]
-    assert (tmp_path / "epoch-0004.journal").exists()
+        sealer.submit(damaged(tmp_path, 5))
+        assert [one.epoch for one in sealer.drain()] == [4]
+    (failure,) = sealer.failures
+    assert failure.message.startswith("the sealer cannot be started: Too many open files, and here: ")
+    assert (tmp_path / "epoch-0005.journal").exists()
+
+
+def damaged(directory: Path, number: int) -> Path:
+    journal = epoch(directory, number)
+    journal.write_bytes(b"no journal")
+    return journal
+
+
+@pytest.mark.parametrize("executable", [None, "", "/usr/bin/uwsgi", "/nonexistent/python3"])
+def test_a_program_without_an_interpreter_seals_at_its_end_and_is_not_started_again(
+    tmp_path: Path, sealer: SealerProcess, monkeypatch: pytest.MonkeyPatch, executable: str | None
+) -> None:
+    monkeypatch.setattr(sys, "executable", executable)
+    monkeypatch.setattr(sys, "exec_prefix", str(tmp_path))
+    sealer.submit(epoch(tmp_path, 0))
+    assert sealer._child is None
+    assert [one.epoch for one in sealer.drain()] == [0]
+    assert sealer.failures == []
+
+
+@pytest.mark.usefixtures("greeting")
+def test_the_greeting_of_an_interpreter_is_not_taken_for_an_answer(tmp_path: Path, sealer: SealerProcess) -> None:
+    sealer.submit(epoch(tmp_path, 0))
+    assert [one.epoch for one in sealer.drain()] == [0]
+    owned = own(tmp_path, "run")
+    try:
+        assert previous_attempts(owned).attempt == 1
+    finally:
+        owned.release()
 
 
 def test_a_file_that_holds_less_than_was_committed_is_a_failure(tmp_path: Path, sealer: SealerProcess) -> None:

@@ -1,5 +1,10 @@
+import os
 import pickle
+import py_compile
+import subprocess
 import sys
+import zipapp
+import zipfile
 from pathlib import Path
 from textwrap import dedent
 
@@ -7,6 +12,7 @@ import pytest
 
 from probes.errors import StorageError, UsageError
 from probes.script.program import Program, program_of, show
+from tests.warm import programs
 
 
 def written(folder: Path, text: str, name: str = "train.py") -> str:
@@ -59,6 +65,39 @@ def test_a_module_runs_with_its_spec(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_directory_runs_its_main(tmp_path: Path) -> None:
     written(tmp_path, "import sys; sys.exit(4)", "app/__main__.py")
     assert Program(str(tmp_path / "app")).execute().code == 4
+
+
+SHOW = """
+import sys
+print(__name__, __file__, __package__, __spec__ and (__spec__.name, __spec__.origin), type(__loader__).__name__, sys.argv, sys.path[0])
+import beside
+"""
+
+
+@pytest.mark.parametrize("form", ["train.py", "train.pyc", "app", "app.pyz", "app.pex"])
+def test_all_that_the_interpreter_takes_as_a_script_has_the_same_main_module(tmp_path: Path, form: str) -> None:
+    for folder in ("", "app/"):
+        written(tmp_path, "", f"{folder}beside.py")
+    written(tmp_path, SHOW, "app/__main__.py")
+    py_compile.compile(written(tmp_path, SHOW), str(tmp_path / "train.pyc"))
+    zipapp.create_archive(tmp_path / "app", tmp_path / "app.pyz")
+    zipapp.create_archive(tmp_path / "app", tmp_path / "app.pex", interpreter="/usr/bin/env python3")
+    place = str(tmp_path / form)
+    ours = f"from probes.script.program import Program; sys.exit(Program({place!r}, ('--a', 'b')).execute().code)"
+    plain = subprocess.run([sys.executable, place, "--a", "b"], capture_output=True, text=True, check=True, cwd="/")
+    program = programs.run("-c", f"import sys; {ours}", check=True)
+    assert program.stdout == plain.stdout != ""
+
+
+def test_an_archive_without_a_main_and_a_pipe_are_refused_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with zipfile.ZipFile(tmp_path / "empty.pyz", "w") as archive:
+        archive.writestr("a.py", "")
+    ended = Program(str(tmp_path / "empty.pyz")).execute()
+    assert isinstance(ended.error, StorageError)
+    assert "holds no `__main__.py`" in str(ended.error)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(StorageError, match="is a pipe, which can be read only once"):
+        Program(str(tmp_path / "pipe")).check()
 
 
 @pytest.mark.parametrize(("leaving", "code"), [("", 0), ("0", 0), ("3", 3), ("None", 0), ("'no data'", 1)])

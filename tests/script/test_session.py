@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -217,3 +218,18 @@ def test_without_out_the_run_is_where_the_user_started_and_the_printed_path_exis
     assert printed.startswith("runs/t/")
     assert len(probes.open(started / printed)["acts", "fc"]) == 4
     assert not list(elsewhere.iterdir())
+
+
+def test_a_program_whose_names_cannot_be_decoded_is_captured_and_verifies(tmp_path: Path) -> None:
+    folder = tmp_path / os.fsdecode(b"d\xfcr")
+    folder.mkdir()
+    script, spec, out = (folder / os.fsdecode(name) for name in (b"tr\xe4in.py", b"sp\xe9c.yaml", b"r\xfcn"))
+    script.write_text(PRELUDE + dedent(LOOP.format(what="pass")), encoding="utf-8")
+    spec.write_text("version: 1\nname: a\nprobes: {p: {hook: forward, modules: [fc]}}\n", encoding="utf-8")
+    environment = os.environ | {"PYTHONIOENCODING": "utf-8:surrogateescape"}
+    words = ["-m", "probes", "run", "--out", str(out), str(spec), str(script), os.fsdecode(b"--\xfc")]
+    done = programs.run(*words, cwd=folder, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert probes.open(out)["p", "fc"].numpy().shape == (4, 2, 2)
+    assert json.loads((out / "run.json").read_text("utf-8"))["code"]["argv"] == ["--\\udcfc"]
+    assert programs.run("-m", "probes", "verify", out, cwd=folder, env=environment).returncode == 0

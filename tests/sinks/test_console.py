@@ -30,3 +30,8 @@ def test_the_lines_of_a_step_go_to_stderr(capsys: pytest.CaptureFixture[str]) ->
     session.step([reading({"": 1.0}), reading({"": 2.0})])
     session.close()
     assert capsys.readouterr().err.count("\n") == 2
+
+
+def test_without_stderr_the_lines_are_lost_and_nothing_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stderr", None)
+    Console().open(SinkContext(0)).step([reading({"": 1.0})])

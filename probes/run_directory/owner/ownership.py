@@ -12,7 +12,6 @@ import os
 import secrets
 import socket
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -27,6 +26,7 @@ from probes.run_directory.file_name import final_name, manifest_name, temporary_
 from probes.run_directory.owner import claim as claim_file
 from probes.run_directory.owner import heartbeat
 from probes.run_directory.owner.claim import HEARTBEAT, LOCK, Claim, FoundClaim, claim_name, claims
+from probes.subprocess_command import interpreter
 
 TRIES = 20
 LOOK_SECONDS = 0.05
@@ -97,7 +97,7 @@ class Ownership:
         read, write = os.pipe()
         try:
             # Run as a file, without importing this package or user code: it starts in 20 ms and takes 8 MiB.
-            words = [sys.executable, "-I", "-S", heartbeat.__file__, str(self.path), str(heartbeat.BEAT_SECONDS)]
+            words = [interpreter(), "-I", "-S", heartbeat.__file__, str(self.path), str(heartbeat.BEAT_SECONDS)]
             self._heart = subprocess.Popen(words, stdin=read, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
         except BaseException:  # no end of the pipe stays open, also after an interrupt; raised again
             os.close(write)

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import IO, Any
 
 from probes.errors import MissingExtra
-from probes.sinks.kernels.tracker_process import received, send
+from probes.sinks.kernels.tracker_process import READY, received, send
 
 PRIORITY = 10  # lower than that of the training
 
@@ -16,6 +16,8 @@ PRIORITY = 10  # lower than that of the training
 def main() -> None:
     """Answer each request with None, or with the reason why it failed."""
     answers = os.fdopen(os.dup(1), "wb")
+    answers.write(READY)
+    answers.flush()
     os.dup2(2, 1)  # output of packages must not mix with the output of the program
     with suppress(OSError):
         os.nice(PRIORITY)

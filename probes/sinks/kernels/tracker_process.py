@@ -16,6 +16,7 @@ from probes.errors import MissingExtra
 from probes.sinks.kernels.background import Tracker
 from probes.subprocess_command import command
 
+READY = b"\x1eready\n"  # the first line of the child itself
 LENGTH = Struct("<Q")
 ENDED = 5.0  # seconds for a process that has nothing left to do
 
@@ -42,6 +43,7 @@ class TrackerProcess:
             start_new_session=True,  # an interrupt typed at the terminal ends the training, and the child still sends its data
         )
         self._unanswered = 0
+        self._ready = False
         self._say([path for path in sys.path if path])
         self._say(connect)  # the exit status is not needed: the answer, which `write` reads first, says whether it worked
 
@@ -69,6 +71,7 @@ class TrackerProcess:
         self._say(request)
         while self._unanswered:
             try:
+                self._skip_greetings(self._child.stdout)
                 answer = received(self._child.stdout)
             except EOFError:
                 raise OSError(f"the process that sends to the tracker ended with exit status {self._release()}") from None
@@ -77,6 +80,18 @@ class TrackerProcess:
                 self._release()
                 missing, message = answer
                 raise MissingExtra(message) if missing else OSError(message)
+
+    def _skip_greetings(self, output: IO[bytes]) -> None:
+        """Read what the interpreter prints when it starts, such as a line of `sitecustomize`, once.
+
+        Raises:
+            EOFError: the child has ended.
+        """
+        while not self._ready:
+            line = output.readline()
+            if not line:
+                raise EOFError
+            self._ready = line.endswith(READY)
 
     def _say(self, request: Any) -> None:
         assert self._child.stdin is not None

@@ -97,6 +97,12 @@ def test_a_kernel_that_cannot_confine_is_named_in_the_verdict(
     assert finding.note
 
 
+@pytest.mark.usefixtures("greeting")
+def test_the_greeting_of_an_interpreter_is_not_taken_for_a_verdict(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", epochs=1, source=small)
+    assert verify_untrusted(tmp_path / "run").ok
+
+
 def test_outside_of_linux_nothing_is_confined(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(*_: object, **__: object) -> object:
         raise OSError

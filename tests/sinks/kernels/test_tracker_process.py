@@ -71,6 +71,14 @@ def test_an_error_in_the_child_is_reported_in_the_parent(tmp_path: Path, way: st
         opened.close()
 
 
+@pytest.mark.usefixtures("greeting")
+def test_the_greeting_of_an_interpreter_is_not_taken_for_an_answer_of_the_tracker(tmp_path: Path) -> None:
+    opened = session(tmp_path / "noted")
+    opened.step([reading({"": 1.0}, global_step=7)])
+    opened.close()
+    assert (tmp_path / "noted").read_text().startswith("7\nf00 at priority")
+
+
 def test_a_process_that_does_not_end_in_time_is_killed(tmp_path: Path) -> None:
     opened = session(tmp_path / "pid", "hangs", wait=0.1)
     opened.step([reading({"": 1.0})])
