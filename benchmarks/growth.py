@@ -74,7 +74,9 @@ def epochs(folder: Path, x: torch.Tensor) -> Iterator[Row]:
             run.engine.hear(run.engine.clock.epoch_begins, epoch)
             probed.seconds(4)
             if epoch in (20, 100):
-                marks[epoch] = [resident(os.getpid()), *map(resident, children())]
+                sealer = run.recording.sealer._child
+                assert sealer is not None
+                marks[epoch] = [resident(os.getpid()), resident(sealer.pid)]
     for place, (before, after) in enumerate(zip(marks[20], marks[100], strict=True)):
         who = "the sealer" if place else "the training process"
         yield Row(
@@ -85,11 +87,6 @@ def epochs(folder: Path, x: torch.Tensor) -> Iterator[Row]:
 def resident(process: int) -> int:
     """Pages in memory."""
     return int(Path(f"/proc/{process}/statm").read_text(encoding="ascii").split()[1])
-
-
-def children() -> list[int]:
-    """Processes that this one has started."""
-    return [int(number) for number in Path(f"/proc/self/task/{os.getpid()}/children").read_text(encoding="ascii").split()]
 
 
 def _one(value: float) -> Interval:

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from probes.capture_file.read import SealedFile
 from probes.errors import FileRefused, StorageError, UsageError
 from probes.plain_file import read_plain, regular
+from probes.processes.subprocess_command import command as child_command
 from probes.proof.replay_files import CODE, code_files, named_files
 from probes.proof.replay_modules import imported_below, in_place_of_others
 from probes.proof.verify import verify
@@ -26,7 +27,6 @@ from probes.provenance.redact import REDACTED
 from probes.run_directory.launch.launch_file import launches
 from probes.run_directory.listing import Directory
 from probes.run_directory.manifest import CodeRecord, Manifest, PluginRecord
-from probes.subprocess_command import command as child_command
 
 LAUNCHED_BY = {"slurm": "srun --ntasks {}", "mpirun": "mpirun -n {}"}
 TORCHRUN = "torchrun --standalone --nproc-per-node {} --no-python"

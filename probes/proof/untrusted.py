@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 
 from probes.clock import SeriesKey
 from probes.errors import ProbesError, StorageError
+from probes.processes.subprocess_command import answer_line, command, last_answer
 from probes.proof.anchor import checked
 from probes.proof.finding import CheckedFile, Finding, Verdict
 from probes.proof.sandbox.confinement import PROTECTIONS, confine
 from probes.proof.verify import verify
-from probes.subprocess_command import answer_line, command, last_answer
 
 EXPECTED = PROTECTIONS
 MEMORY = 2 << 30  # the child's own memory; mapped files count in addition, only with their bytes on disk

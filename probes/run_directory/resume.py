@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from probes.errors import ProbesError, StorageError
+from probes.processes.subprocess_command import answer_line, command, last_answer
 from probes.run_directory.file_name import Stem, attempt_of_manifest, manifest_files
 from probes.run_directory.launch.launch_file import launches
 from probes.run_directory.owner.ownership import Ownership
-from probes.subprocess_command import answer_line, command, last_answer
 
 if TYPE_CHECKING:
     from probes.run_directory.attempts import ListedFile

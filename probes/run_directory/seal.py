@@ -26,11 +26,11 @@ from probes.digest import file_hex
 from probes.errors import FileRefused, ProbesError, StorageError
 from probes.host import free_words
 from probes.journal.scan import Scan, scan
+from probes.processes.subprocess_command import answer_line
 from probes.run_directory.file_name import KEPT, Stem, final_name, parse_stem, temporary_name
 from probes.run_directory.ledger import Ledger, SealedFileInfo
 from probes.run_directory.ledger_lines import LedgerLine
 from probes.run_directory.publish import publish
-from probes.subprocess_command import answer_line
 
 PATIENCE = 60.0  # seconds to wait for a journal that another process holds
 

@@ -17,9 +17,10 @@ from weakref import WeakSet
 
 from probes.digest import canonical
 from probes.errors import ProbesError
+from probes.processes.detached_process import DetachedProcess
+from probes.processes.subprocess_command import answered, command
 from probes.run_directory.ledger import SealedFileInfo
 from probes.run_directory.owner.ownership import Ownership
-from probes.subprocess_command import answered, command
 
 MOST_WAITING = 2
 ATTEMPTS = 2
@@ -83,7 +84,7 @@ class SealerProcess:
         self.at_work = False
         self._owned = owned
         self._process = os.getpid()
-        self._child: subprocess.Popen[bytes] | None = None
+        self._child: DetachedProcess | None = None
         self._errors: IO[bytes] | None = None
         self._orders: list[_SealRequest] = []
         self._received = b""
@@ -206,15 +207,12 @@ class SealerProcess:
         except OSError:  # the directory for temporary files is full or gone
             self._errors = None
         try:
-            self._child = subprocess.Popen(
+            self._child = DetachedProcess(
                 command("probes.run_directory.seal", str(self.directory.resolve())),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL if self._errors is None else self._errors,
                 bufsize=0,
                 env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},
                 pass_fds=self._owned.shared if self._owned is not None else (),
-                start_new_session=True,  # an interrupt typed at the terminal must not reach it
             )
         except OSError:
             _last_words(self._errors)
@@ -268,20 +266,19 @@ class SealerProcess:
 
     def _bury(self) -> None:
         """The child has died: retry its current journal once, and send the following ones for the first time."""
-        status, words = self._release(wait=True)
+        words = self._release(wait=True)
         if self._orders and self._orders[0].attempts >= ATTEMPTS:
             order = self._orders.pop(0)
-            self.failures.append(
-                SealFailure(order.journal, f"the sealer ended twice on this journal, last with exit status {status}: {words}".rstrip(": "))
-            )
+            text = f"the sealer ended twice on this journal; its last words: {words or 'none, as after a kill'}"
+            self.failures.append(SealFailure(order.journal, text))
         elif self._orders:
             self._orders[0].attempts += 1
         self._feed()
 
-    def _release(self, wait: bool) -> tuple[int | None, str]:
-        """Wait for the child; return its exit status and its last output."""
+    def _release(self, wait: bool) -> str:
+        """Let the child end; return its last output."""
         if self._child is None:
-            return None, ""
+            return ""
         claim = {"claim": self._owned.path.name, "descriptor": self._owned.shared[0]} if self.at_work and self._owned is not None else {}
         self._send({"quit": True, **claim})
         child, self._child = self._child, None
@@ -289,19 +286,16 @@ class SealerProcess:
         for pipe in (child.stdin, child.stdout):
             if pipe is not None:
                 pipe.close()
-        if wait:
-            _end(child)
-        else:
-            child.returncode = 0  # it outlives this process on purpose, so Python must not warn about it
-        return child.returncode, _last_words(errors)
+        if wait and not child.has_ended(QUIT_SECONDS):
+            child.kill()
+            child.has_ended(QUIT_SECONDS)
+        child.close()
+        return _last_words(errors)
 
     def go_inert(self) -> None:
         """Close the pipes in a forked process, so that the child notices when the process of the run ends."""
         if self._child is not None:
-            for pipe in (self._child.stdin, self._child.stdout):
-                if pipe is not None:
-                    pipe.close()
-            self._child.returncode = 0
+            self._child.close()
             self._child = None
 
 
@@ -328,12 +322,3 @@ def _last_words(errors: IO[bytes] | None) -> str:
 
 def _stands_still() -> str:
     return f"the sealer made no progress for {PATIENCE:g} seconds"
-
-
-def _end(child: subprocess.Popen[bytes]) -> None:
-    """Wait for a child that has nothing left to do."""
-    try:
-        child.wait(QUIT_SECONDS)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.wait()

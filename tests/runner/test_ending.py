@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
 
 import probes
 from probes.run_directory.recover import recover
+from tests.processes.running import sealers
 from tests.warm import programs
 
 PROGRAM = """
@@ -73,13 +73,13 @@ def test_a_program_ends_within_five_seconds_and_keeps_committed_steps(tmp_path: 
 
 def test_a_sealer_that_hangs_does_not_delay_an_interrupted_program(tmp_path: Path) -> None:
     program = at_its_place("SIGINT", tmp_path)
-    sealers = subprocess.run(["pgrep", "-P", str(program.pid)], capture_output=True, text=True, check=True).stdout.split()
-    for sealer in sealers:
-        subprocess.run(["kill", "-STOP", sealer], check=True)
+    hanging = sealers(tmp_path / "r")
+    for sealer in hanging:
+        os.kill(sealer, signal.SIGSTOP)
     program.send_signal(signal.SIGINT)
     assert program.wait(20) == -signal.SIGINT
-    for sealer in sealers:
-        subprocess.run(["kill", "-CONT", sealer], check=True)
-    assert sealers
+    for sealer in hanging:
+        os.kill(sealer, signal.SIGCONT)
+    assert len(hanging) == 1
     recover(tmp_path / "r")
     assert probes.open(tmp_path / "r").state == {0: "complete", 1: "incomplete"}

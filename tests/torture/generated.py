@@ -19,6 +19,7 @@ from signal import SIGHUP, SIGINT, SIGKILL, SIGTERM, signal
 from time import monotonic, sleep
 from typing import Any
 
+from tests.processes.running import sealers
 from tests.torture.report import Effort, Row
 from tests.torture.shim import ALL, Fault, Mode
 
@@ -137,7 +138,7 @@ def _start(order: dict[str, Any], chance: random.Random, last: bool) -> tuple[in
             beside = _recover_beside(order)
         if waited >= kill_at:
             with suppress(ProcessLookupError):
-                for victim in (*(_children(pid) if both else ()), pid):
+                for victim in (*((*_children(pid), *sealers(order["out"])) if both else ()), pid):
                     os.kill(victim, number)
             kill_at, number = LONGEST, SIGKILL
         sleep(0.001)

@@ -23,6 +23,8 @@ from time import monotonic, sleep
 from types import TracebackType
 from typing import Any
 
+from tests.processes.running import sealers
+
 ROOT = Path(__file__).parents[2]
 SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER: orphaned sealers become ours, so that their end can be waited for
 PATIENCE = 60.0
@@ -149,8 +151,7 @@ def _watch(pid: int, order: dict[str, Any], twin: int = -1) -> dict[str, Any]:
 
 def _kill(pid: int, order: dict[str, Any]) -> None:
     """Kill the training, and with `kill_sealer` its sealer too."""
-    sealers = _children(pid) if order.get("kill_sealer") else []
-    for victim in (pid, *sealers):
+    for victim in (pid, *(sealers(order["out"]) if order.get("kill_sealer") else [])):
         with suppress(ProcessLookupError):
             os.kill(victim, order.get("kill_signal", signal.SIGKILL))
 

@@ -25,7 +25,7 @@ SHIM = """#!{python} -IS
 import json, os, socket, sys
 server = socket.socket(socket.AF_UNIX)
 server.connect({place!r})
-if sys.argv[1:2] == ["-I"]:
+if sys.argv[1:2] in (["-I"], ["-S"]):
     os.execv({python!r}, [{python!r}, *sys.argv[1:]])
 request = dict(words=[*{words!r}, *sys.argv[1:]], cwd=os.getcwd(), env=dict(os.environ))
 text = json.dumps(request).encode() + b"\\n"

@@ -22,11 +22,12 @@ from weakref import WeakSet
 from probes.errors import StorageError
 from probes.host import boot_id, is_local, process_namespace, started
 from probes.plain_file import open_above
+from probes.processes.detached_process import DetachedProcess
+from probes.processes.subprocess_command import interpreter
 from probes.run_directory.file_name import final_name, manifest_name, temporary_name
 from probes.run_directory.owner import claim as claim_file
 from probes.run_directory.owner import heartbeat
 from probes.run_directory.owner.claim import HEARTBEAT, LOCK, Claim, FoundClaim, claim_name, claims
-from probes.subprocess_command import interpreter
 
 TRIES = 20
 LOOK_SECONDS = 0.05
@@ -54,7 +55,7 @@ class Ownership:
         self._descriptor = descriptor
         self._process = os.getpid()
         self._pulse = -1
-        self._heart: subprocess.Popen[bytes] | None = None
+        self._heart: DetachedProcess | None = None
         self.used = False
         self.inherited: dict[str, tuple[int, int]] = {}
         self._declared: tuple[str, ...] = ()
@@ -92,13 +93,13 @@ class Ownership:
 
     def beat(self) -> None:
         """Start the heartbeat child, again if it died."""
-        if HEARTBEAT not in self.claim.proof or (self._heart is not None and self._heart.poll() is None):
+        if HEARTBEAT not in self.claim.proof or (self._heart is not None and not self._heart.has_ended()):
             return
         read, write = os.pipe()
         try:
             # Run as a file, without importing this package or user code: it starts in 20 ms and takes 8 MiB.
             words = [interpreter(), "-I", "-S", heartbeat.__file__, str(self.path), str(heartbeat.BEAT_SECONDS)]
-            self._heart = subprocess.Popen(words, stdin=read, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+            self._heart = DetachedProcess(words, stdin=read, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         except BaseException:  # no end of the pipe stays open, also after an interrupt; raised again
             os.close(write)
             raise
@@ -171,10 +172,10 @@ class Ownership:
         descriptors, self._descriptor, self._pulse = self.shared, -1, -1
         for descriptor in descriptors:
             os.close(descriptor)
-        if self._heart is not None and os.getpid() == self._process:
-            with suppress(subprocess.TimeoutExpired):
-                self._heart.wait(0.5)
-            self._heart.returncode = self._heart.returncode or 0  # it continues for the sealer, so Python must not warn about it
+        if self._heart is not None:
+            if os.getpid() == self._process:
+                self._heart.has_ended(0.5)  # it may continue for the sealer
+            self._heart.close()
         self._heart = None
         _OWNED.discard(self)
 

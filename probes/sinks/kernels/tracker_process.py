@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -13,8 +12,9 @@ from typing import IO, Any
 
 from probes.component import Reading
 from probes.errors import MissingExtra
+from probes.processes.detached_process import DetachedProcess
+from probes.processes.subprocess_command import command
 from probes.sinks.kernels.background import Tracker
-from probes.subprocess_command import command
 
 READY = b"\x1eready\n"  # the first line of the child itself
 LENGTH = Struct("<Q")
@@ -35,12 +35,8 @@ class TrackerProcess:
     """
 
     def __init__(self, connect: Callable[[], Tracker]) -> None:
-        self._child = subprocess.Popen(
-            command("probes.sinks.kernels.tracker_child"),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-            start_new_session=True,  # an interrupt typed at the terminal ends the training, and the child still sends its data
+        self._child = DetachedProcess(
+            command("probes.sinks.kernels.tracker_child"), env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         )
         self._unanswered = 0
         self._ready = False
@@ -74,7 +70,8 @@ class TrackerProcess:
                 self._skip_greetings(self._child.stdout)
                 answer = received(self._child.stdout)
             except EOFError:
-                raise OSError(f"the process that sends to the tracker ended with exit status {self._release()}") from None
+                self._release()
+                raise OSError("the process that sends to the tracker has ended") from None
             self._unanswered -= 1
             if answer is not None:
                 self._release()
@@ -99,16 +96,14 @@ class TrackerProcess:
         with suppress(BrokenPipeError):  # the end of its answers shows that it has died
             send(self._child.stdin, request)
 
-    def _release(self) -> int | None:
+    def _release(self) -> None:
         for pipe in (self._child.stdin, self._child.stdout):
             if pipe is not None:
                 with suppress(BrokenPipeError):
                     pipe.close()
-        try:
-            return self._child.wait(ENDED)
-        except subprocess.TimeoutExpired:
+        if not self._child.has_ended(ENDED):
             self._child.kill()
-            return self._child.wait()
+        self._child.close()
 
 
 def send(pipe: IO[bytes], content: Any) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 # -P keeps the user's working directory out of the child's imports; the path of this package comes last, so it shadows nothing.
 _PROGRAM = "import runpy, sys; sys.path.append(sys.argv.pop(1)); runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
-_LOCATION = str(Path(__file__).resolve().parents[1])
+_LOCATION = str(Path(__file__).resolve().parents[2])
 _RECORD = b"\x1e"  # before each answer, as in a JSON text sequence (RFC 7464); what a `sitecustomize` prints comes without it
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from probes.subprocess_command import answer_line, answered, interpreter, last_answer
+from probes.processes.subprocess_command import answer_line, answered, interpreter, last_answer
 
 
 def test_messages_are_found_in_the_output_of_anything() -> None:

@@ -1,0 +1,144 @@
+"""Processes that work for this one and are not its children.
+
+A program may wait for all of its children (`os.wait()` until there are none, tracers of processes), end them, or count them. A process
+that `probes` starts for longer than one call must not be among them. So a short-lived child starts it and ends at once, as daemons are
+started: see `daemon(7)`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import IO
+
+from probes.processes.subprocess_command import interpreter
+
+STARTS_WITHIN = 30.0  # seconds; 10 ms are usual
+_ID_BYTES = 32
+
+# The write end of a pipe stays open in the process as long as it runs. Its first line is the process id, or the number of an error.
+_START = """
+import os, sys
+life = int(sys.argv[1])
+try:
+    process = os.fork()
+except OSError as error:
+    process = -error.errno
+if process:
+    os.write(life, b"%d" % process)
+    os._exit(0)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+class DetachedProcess:
+    """A process that is not a child of this one, in a session of its own: an interrupt typed at the terminal does not reach it.
+
+    Attributes:
+        pid: its process id.
+        stdin: the other end of its input, if that is a pipe.
+        stdout: the other end of its output, if that is a pipe.
+    """
+
+    def __init__(
+        self,
+        words: Sequence[str],
+        *,
+        stdin: int = subprocess.PIPE,
+        stdout: int = subprocess.PIPE,
+        stderr: IO[bytes] | int | None = None,
+        bufsize: int = -1,
+        env: Mapping[str, str] | None = None,
+        pass_fds: Sequence[int] = (),
+    ) -> None:
+        """Start it.
+
+        Args:
+            words: the path of an executable, and its arguments.
+            stdin: as `subprocess.Popen` takes it.
+            stdout: likewise.
+            stderr: likewise.
+            bufsize: likewise.
+            env: likewise.
+            pass_fds: likewise.
+
+        Raises:
+            OSError: no descriptor, memory or process is free, or there is no interpreter.
+        """
+        self.stdin: IO[bytes] | None = None
+        self.stdout: IO[bytes] | None = None
+        self._life = -1
+        self._life, life = os.pipe()
+        starts = None
+        try:
+            starts = subprocess.Popen(
+                [interpreter(), "-S", "-P", "-c", _START, str(life), *words],
+                stdin=stdin,
+                stdout=stdout,
+                stderr=stderr,
+                bufsize=bufsize,
+                env=env,
+                pass_fds=(*pass_fds, life),
+                start_new_session=True,
+            )
+            os.close(life)
+            life = -1
+            self.stdin, self.stdout = starts.stdin, starts.stdout
+            self.pid = self._started(starts)
+        except BaseException:  # also after an interrupt, no end of a pipe stays open; raised again
+            if life >= 0:
+                os.close(life)
+            if starts is not None:
+                starts.kill()
+                starts.wait()
+            self.close()
+            raise
+
+    def _started(self, starts: subprocess.Popen[bytes]) -> int:
+        """The process id, once the child that starts it has ended."""
+        if not self._hears(STARTS_WITHIN):
+            starts.kill()
+        starts.wait()
+        number = int(os.read(self._life, _ID_BYTES) or -errno.EAGAIN)
+        if number < 0:
+            raise OSError(-number, os.strerror(-number))
+        return number
+
+    def has_ended(self, seconds: float = 0.0) -> bool:
+        """Whether it has ended, after waiting for that up to a time."""
+        if self._life >= 0 and not self._hears(seconds):
+            return False
+        if os.getpid() == 1:  # in a container, the parent of all processes without one
+            with suppress(ChildProcessError):
+                os.waitpid(self.pid, os.WNOHANG)
+        return True
+
+    def kill(self) -> None:
+        """End it, unless it has ended."""
+        if not self.has_ended():
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Close the pipes; the process continues, and notices the end of its input."""
+        for pipe in (self.stdin, self.stdout):
+            if pipe is not None:
+                with suppress(BrokenPipeError):
+                    pipe.close()
+        life, self._life = self._life, -1
+        if life >= 0:
+            os.close(life)
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _hears(self, seconds: float) -> bool:
+        """Whether there is something to read in the pipe that the process holds, or its end."""
+        poll = select.poll()  # not `select`, which supports only the first 1,024 descriptors
+        poll.register(self._life, select.POLLIN)
+        return bool(poll.poll(seconds * 1000))
