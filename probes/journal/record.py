@@ -8,6 +8,8 @@ from struct import Struct
 from typing import NamedTuple
 from zlib import crc32
 
+import numpy as np
+
 from probes.digest import Buffer
 
 FORMAT = "journal.v1"
@@ -20,6 +22,14 @@ NO_DIGEST = bytes(32)
 
 FIXED = Struct("<IIIIQ")  # step, phase id, entries, annex bytes, global step
 ENTRY = Struct("<IIIiIIQ")  # descriptor, flags, step, microstep, call, backward, offset
+
+CAPTURE = np.dtype(
+    {
+        "names": ["descriptor", "flags", "step", "microstep", "call", "backward", "offset"],
+        "formats": ["<u4", "<u4", "<u4", "<i4", "<u4", "<u4", "<u8"],
+    }
+)
+"""An entry as NumPy reads it."""
 
 _FIELDS = Struct("<4sBBHQQI32s")
 _CHECK = Struct("<I")

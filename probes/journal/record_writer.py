@@ -15,7 +15,7 @@ from probes.digest import Buffer
 from probes.errors import StorageError
 from probes.host import free_words
 from probes.journal.raw_file import RawFile, write_rest
-from probes.journal.record import FIXED, HEADER_BYTES, NO_DIGEST, RecordKind, extent_place, link, pack_fields, place, seal_header
+from probes.journal.record import FIXED, HEADER_BYTES, NO_DIGEST, FrameFlag, RecordKind, extent_place, link, pack_fields, place, seal_header
 from probes.journal.write_buffer import WriteBuffer
 from probes.printable import counted
 
@@ -24,6 +24,7 @@ from probes.printable import counted
 PROVEN_BYTES = 32 << 10
 LOOK_SECONDS = 0.05
 _LEAST_AHEAD = 1 << 20
+_COMMIT = int(FrameFlag.COMMIT)
 _MOST_AHEAD = 16 << 20
 
 
@@ -37,12 +38,14 @@ class RecordLog:
         path: the file.
         end: where the last good record ends.
         commits: steps committed so far; the journal counts them.
+        captures: captures committed so far.
         waited_ns: nanoseconds spent in system calls on the file.
     """
 
     def __init__(self, file: RawFile, path: Path, *, digests: bool, nonce: bytes) -> None:
         self.path = path
         self.commits = 0
+        self.captures = 0
         self.waited_ns = 0
         self._file = file
         self._digests = digests
@@ -57,7 +60,13 @@ class RecordLog:
         self._unsettled = False
 
     def append(
-        self, kind: RecordKind, checked: Sequence[Buffer], rest: Sequence[Buffer] = (), flags: int = 0, taken: WriteBuffer | None = None
+        self,
+        kind: RecordKind,
+        checked: Sequence[Buffer],
+        rest: Sequence[Buffer] = (),
+        flags: int = 0,
+        taken: WriteBuffer | None = None,
+        late: WriteBuffer | None = None,
     ) -> int:
         """Write one record after the last.
 
@@ -67,6 +76,7 @@ class RecordLog:
             rest: the other parts.
             flags: those of a frame.
             taken: the buffer to clear once the record is written.
+            late: another one.
 
         Returns:
             Where the body starts in the file.
@@ -81,21 +91,35 @@ class RecordLog:
         digest = _digest(rest) if rest and (self._digests or length - lead <= PROVEN_BYTES) else NO_DIGEST
         fields = pack_fields(kind, flags, self._sequence, length, lead, digest)
         check = link(self._check, fields, checked)
-        entries = taken.entries if taken is not None else 0
+        captures = (taken.entries if taken is not None else 0) + (late.entries if late is not None else 0)
         body = offset + HEADER_BYTES
         end = body + length
         if end > self._reserved:
             self._reserve(end)
-        self._write((seal_header(fields, check), *checked, *rest), offset, end - offset)
+        head = (seal_header(fields, check), *checked)
+        if flags & _COMMIT and rest and digest is NO_DIGEST:
+            # A kill may end a write between two pages, and an overwritten file is long enough already. So the header, which makes the
+            # step safe, comes after the bytes that nothing else proves.
+            self._write(rest, body + lead, length - lead)
+            self._write(head, offset, HEADER_BYTES + lead)
+        else:
+            self._write((*head, *rest), offset, end - offset)
         # Python handles signals at calls. There is none between these stores, so an interrupt finds all or none of them done.
         self.end = end
         self._sequence += 1
         self._check = check
         self._unsettled = False
         if taken is not None:
-            taken.framed += entries
             taken.row = FIXED.size
             taken.fill = 0
+            taken.kept_rows = 0
+            taken.kept = None
+        if late is not None:
+            late.row = FIXED.size
+            late.fill = 0
+            late.kept_rows = 0
+            late.kept = None
+        self.captures += captures
         return body
 
     @property

@@ -12,18 +12,12 @@ import numpy as np
 
 from probes.errors import FileRefused, StorageError
 from probes.host import boot_id
-from probes.journal.record import ENTRY, FIXED, EntryFlag, FrameFlag, RecordKind, payload_start
+from probes.journal.record import CAPTURE, ENTRY, FIXED, EntryFlag, FrameFlag, RecordKind, payload_start
 from probes.journal.record_reader import JournalBytes, Proof, Record, RecordReader
 from probes.journal.validate import LARGEST, annex_fault, descriptor_fault, end_fault, head_fault
 from probes.printable import counted
 from probes.signature import DTYPES
 
-CAPTURE = np.dtype(
-    {
-        "names": ["descriptor", "flags", "step", "microstep", "call", "backward", "offset"],
-        "formats": ["<u4", "<u4", "<u4", "<i4", "<u4", "<u4", "<u8"],
-    }
-)
 COMMIT = np.dtype([("phase", "<u4"), ("step", "<u4"), ("global_step", "<u8"), ("first", "<u8"), ("count", "<u8")])
 
 Array = np.ndarray[Any, Any]

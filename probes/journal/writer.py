@@ -12,7 +12,7 @@ from probes.digest import canonical
 from probes.errors import StorageError
 from probes.host import boot_id
 from probes.journal.raw_file import RawFile, sync_directory
-from probes.journal.record import ENTRY, FIXED, FORMAT, EntryFlag, FrameFlag, RecordKind
+from probes.journal.record import ENTRY, FORMAT, EntryFlag, FrameFlag, RecordKind
 from probes.journal.record_writer import RecordLog, refusal
 from probes.journal.validate import FILL, descriptor_fault
 from probes.journal.write_buffer import WriteBuffer, memory, views
@@ -31,10 +31,10 @@ _pack_entry = ENTRY.pack_into
 class Journal:
     """The log of one epoch (and attempt, and rank) while it runs.
 
-    Small captures are copied into a buffer that is written as one frame by `commit`, or earlier when it is full; a
-    capture of 128 KiB or more is written from the tensor's memory, with one system call. Memory is bounded by `buffer_bytes` and
-    an eighth of it for the table. A call that raises `StorageError` has stored nothing, and what was committed before
-    it stays; unless the message says that the journal takes no more, a later call may succeed.
+    Small captures are copied into a buffer that `commit` writes as one frame, and that is written earlier when it is full; a capture of
+    128 KiB or more is written from the tensor's memory, with one system call. Memory is bounded by `buffer_bytes`, an eighth of it for
+    the table, and 32 bytes for each other capture of the open step. A call that raises `StorageError` has stored nothing, and what was
+    committed before it stays; unless the message says that the journal takes no more, a later call may succeed.
 
     Attributes:
         path: the file.
@@ -52,9 +52,6 @@ class Journal:
         self._large = min(LARGE_BYTES, self._buffer.room)
         self._descriptors = 0
         self._phases: dict[str, int] = {}
-        self._committed = 0
-        self._late_committed = 0
-        self._void = False
         # Gradients arrive on the threads of autograd. The lock is re-entrant: a signal handler that closes the run while a capture is
         # being copied must not wait for its own thread.
         self._lock = threading.RLock()
@@ -117,18 +114,13 @@ class Journal:
 
     @property
     def captures(self) -> int:
-        """Captures stored so far, without those of aborted steps."""
-        late = self._late.framed if self._late is not None else 0
-        waiting = (self._buffer, *self._paused.values(), *([self._late] if self._late is not None else []))
-        return self._buffer.framed + late + sum(buffer.entries for buffer in waiting)
+        """Captures committed so far."""
+        return self._log.captures
 
     @property
     def pending(self) -> bool:
         """Whether a commit would store anything."""
-        buffer, late = self._buffer, self._late
-        if buffer.row > FIXED.size or buffer.framed != self._committed:
-            return True
-        return late is not None and (late.row > FIXED.size or late.framed != self._late_committed)
+        return self._buffer.entries > 0 or (self._late is not None and self._late.entries > 0)
 
     def descriptor(self, about: Descriptor) -> int:
         """Describe the captures of a series, once per (series, dtype, shape).
@@ -151,7 +143,6 @@ class Journal:
         with self._lock:
             number = self._descriptors
             text = canonical({**stated, "id": number})
-            self._tell_void()
             self._log.append(RecordKind.DESCRIPTOR, (text,))
             self._descriptors = number + 1
         return number
@@ -202,7 +193,6 @@ class Journal:
         """Write a large capture with one system call, and return its offset in the file."""
         if buffer.full:
             self._flush(buffer)
-        self._tell_void()
         return self._log.append(RecordKind.EXTENT, (), (memory(address, nbytes),))
 
     def commit(self, phase: str, step: int, global_step: int, annex: Mapping[str, Any] | None = None) -> None:
@@ -222,37 +212,29 @@ class Journal:
             if number is None:
                 number = len(self._phases)
                 annex = {**(annex or {}), "phases": {str(number): phase}}
-            if self._late is not None and self._late.entries:
-                self._flush(self._late)
-            self._write_frame(self._buffer, FrameFlag.COMMIT, step, number, global_step, canonical(annex) if annex else b"")
+            late = self._late if self._late is not None and self._late.entries else None
+            checked, rest = self._buffer.frame(step, number, global_step, canonical(annex) if annex else b"", late)
+            self._log.append(RecordKind.FRAME, checked, rest, FrameFlag.COMMIT, self._buffer, late)
             self._phases[phase] = number
             if self._power:
                 self._log.sync()
             self._log.check_name()
             self._log.commits += 1
-            self._committed = self._buffer.framed
-            self._late_committed = self._late.framed if self._late is not None else 0
 
     def abort(self) -> None:
-        """Discard everything since the last commit; never fails, because the file is updated with the next record."""
+        """Discard everything since the last commit, except late captures; never fails: bytes without an entry mean nothing."""
         with self._lock:
-            self._void = self._void or self._buffer.framed != self._committed
             self._buffer.clear()
-            self._buffer.framed = self._committed
 
     def pause(self, step: Hashable) -> None:
         """Set the captures of the open step aside, so that another can be committed or aborted without them.
-
-        Captures of the step that a full buffer has written to the file already go with the next commit.
 
         Args:
             step: what `resume` names it by.
         """
         with self._lock:
             self._paused[step] = self._buffer
-            fresh = self._unused.pop() if self._unused else WriteBuffer(self._buffer_bytes)
-            fresh.framed = self._buffer.framed
-            self._buffer = fresh
+            self._buffer = self._unused.pop() if self._unused else WriteBuffer(self._buffer_bytes)
 
     def resume(self, step: Hashable) -> None:
         """Continue a step that was paused.
@@ -264,10 +246,10 @@ class Journal:
             paused = self._paused.pop(step, None)
             if paused is None:
                 return
-            if self._buffer.entries:
+            if self._buffer.entries:  # of a step that was dropped while others overlapped it
                 self._flush(self._buffer)
+                paused.take(self._buffer)
             other, self._buffer = self._buffer, paused
-            paused.framed = other.framed
             self._unused.append(other)
 
     def end(self, complete: bool, reason: str, closing: Mapping[str, Any]) -> None:
@@ -292,18 +274,9 @@ class Journal:
             self._log.close()
 
     def _flush(self, buffer: WriteBuffer) -> None:
-        self._write_frame(buffer, FrameFlag(0), 0, 0, 0, b"")
-
-    def _write_frame(self, buffer: WriteBuffer, flags: FrameFlag, step: int, phase: int, global_step: int, annex: bytes) -> None:
-        self._tell_void()
-        checked, rest = buffer.frame(step, phase, global_step, annex)
-        self._log.append(RecordKind.FRAME, checked, rest, flags, buffer)
-
-    def _tell_void(self) -> None:
-        """Write a pending abort before anything else is appended."""
-        if self._void:
-            self._log.append(RecordKind.FRAME, (FIXED.pack(0, 0, 0, 0, 0),), (), FrameFlag.ABORT)
-            self._void = False
+        """Write the payloads to the file, and keep their entries for the commit: until then they belong to nobody."""
+        payload = (buffer.payload[: buffer.fill],)
+        buffer.keep(self._log.append(RecordKind.EXTENT, (), payload) if buffer.fill else 0)
 
 
 def _open(path: Path, spare: Path | None, opener: Callable[..., RawFile]) -> tuple[RawFile, int]:

@@ -142,6 +142,8 @@ def test_address_zero_is_refused_unless_there_is_nothing_to_read(tmp_path: Path)
     with pytest.raises(ValueError, match="a capture of 4 bytes has no memory"):
         taker.journal.add(taker.descriptor(4), 0, 0, 0, 0, 0, 4)
     taker.journal.add(taker.descriptor(0), 0, 0, 0, 0, 0, 0)
+    assert taker.journal.captures == 0
+    taker.commit()
     assert taker.journal.captures == 1
     taker.journal.close()
 
