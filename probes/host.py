@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 
 _LINUX = Path("/proc/sys/kernel/random/boot_id")
@@ -31,6 +32,7 @@ def free_words(path: Path) -> str:
         return "free space is not known"
 
 
+_ESCAPED = re.compile(rb"\\([0-7]{3})")  # a space of a path is `\040` in the list of mounts
 _LOCAL = {
     "apfs",
     "bcachefs",
@@ -55,15 +57,15 @@ _LOCAL = {
 def is_local(directory: Path) -> bool:
     """Whether a directory is on a file system of this machine alone; if that is not known, it is assumed."""
     try:
-        lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = Path("/proc/self/mountinfo").read_bytes().splitlines()
     except OSError:
         return True
-    place, found, kind = str(directory.resolve()), "", ""
+    place, found, kind = os.fsencode(directory.resolve()), b"", ""
     for line in lines:
-        before, _, after = line.partition(" - ")
-        mount = before.split()[4].encode().decode("unicode_escape")  # a space is escaped as `\040`
-        if len(mount) >= len(found) and (place == mount or place.startswith(mount.rstrip("/") + "/")):
-            found, kind = mount, after.split()[0]
+        before, _, after = line.partition(b" - ")
+        mount = _ESCAPED.sub(lambda code: bytes([int(code[1], 8)]), before.split()[4])
+        if len(mount) >= len(found) and (place == mount or place.startswith(mount.rstrip(b"/") + b"/")):
+            found, kind = mount, os.fsdecode(after.split()[0])
     return not kind or kind in _LOCAL
 
 
@@ -75,9 +77,15 @@ def process_namespace() -> str:
         return ""
 
 
+def process_fields(pid: int) -> list[str]:
+    """The fields of `/proc/PID/stat` after the name of the process, first its state; none if the system does not tell them."""
+    try:
+        # The name is cut after 15 bytes, within a character too, and may hold brackets and spaces.
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].decode("ascii").split()
+    except OSError:
+        return []
+
+
 def started(pid: int) -> str:
     """The start of a process, in ticks since the machine started; empty if the system does not know it."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return ""
+    return next(iter(process_fields(pid)[19:]), "")

@@ -34,6 +34,12 @@ def invisible(text: str) -> int | None:
     return next((index for index, c in enumerate(text) if c not in SEEN and category(c) in HIDDEN), None)
 
 
+def storable(text: str) -> str:
+    """The text as a file can hold it: halves of surrogate pairs, as in names that are not UTF-8, and NULs at the end become escapes."""
+    kept = text.rstrip("\0")
+    return kept.encode("utf-8", "backslashreplace").decode() + "\\x00" * (len(text) - len(kept))
+
+
 def one_line(text: str) -> str:
     """The text on one line; characters that move the cursor, hide or reorder text are written as Python escapes.
 

@@ -71,7 +71,24 @@ class Ledger:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.entries, self._end = _read(path)
+        self.entries: list[LedgerLine] = []
+        self._files: dict[str, LedgerLine] = {}
+        self._earliest: dict[tuple[int, int], int] = {}
+        self._load()
+
+    def _load(self) -> None:
+        """Read the file."""
+        self.entries, self._end = _read(self.path)
+        self._files.clear()
+        self._earliest.clear()
+        for entry in self.entries:
+            self._record(entry)
+
+    def _record(self, entry: LedgerLine) -> None:
+        """Take a line into the indexes, so that an append needs no look at all lines."""
+        self._files[entry.file] = entry
+        place = entry.epoch, entry.rank
+        self._earliest[place] = min(entry.attempt, self._earliest.get(place, entry.attempt))
 
     @property
     def head(self) -> str:
@@ -82,11 +99,11 @@ class Ledger:
         """Read the file again if another process has written to it."""
         size = self.path.stat().st_size if self.path.exists() else 0
         if size != self._end:
-            self.entries, self._end = _read(self.path)
+            self._load()
 
     def entry(self, file: str) -> LedgerLine | None:
         """The line of a file."""
-        return next((entry for entry in reversed(self.entries) if entry.file == file), None)
+        return self._files.get(file)
 
     def append(self, facts: Mapping[str, Any]) -> LedgerLine:
         """Add a line and wait until it is on the device; a piece of a line left by a kill is cut off first.
@@ -115,6 +132,7 @@ class Ledger:
             raise StorageError(f'"{self.path}" cannot be written: {error.strerror or error}; {free_words(self.path)}') from error
         self._end += len(text)
         self.entries.append(entry)
+        self._record(entry)
         return entry
 
     def _made(self, facts: Mapping[str, Any]) -> LedgerLine:
@@ -136,6 +154,8 @@ class Ledger:
 
     def _superseded(self, facts: Mapping[str, Any]) -> str | None:
         """The current file of the same place, unless its attempt is complete and the new file does not end one."""
+        if self._earliest.get((facts["epoch"], facts["rank"]), facts["attempt"]) >= facts["attempt"]:
+            return None
         before = current(self.entries).get((facts["epoch"], facts["rank"], facts["segment"]))
         if before is None or before.attempt >= facts["attempt"]:
             return None

@@ -200,9 +200,7 @@ def _make(scanned: Scan, path: Path, how: Compression | None, passed: OnProgress
     """Build the file and give it its name."""
     temporary = path.with_name(temporary_name(path.name))
     try:
-        for left in path.parent.glob(f"{path.name}*"):
-            if final_name(left.name) == path.name:
-                left.unlink(missing_ok=True)
+        _clear(path)
         built = write_capture_file(scanned, temporary, how, passed)
         passed("built")
         if path.exists():
@@ -246,11 +244,36 @@ def _facts(path: Path, scanned: Scan, built: WrittenFile) -> dict[str, Any]:
 
 
 def _check_same(entry: LedgerLine, path: Path, scanned: Scan) -> None:
-    """Refuse to remove a journal whose file is in the ledger, but is missing or was not built from the journal."""
+    """Refuse to remove a journal whose file is in the ledger, but is missing or was not built from the journal.
+
+    It is built once more to see that: a journal of the same place and size may hold other captures.
+    """
     if not path.exists():
         raise StorageError(f'"{path}" is in the ledger, but not in the directory; the journal "{scanned.path}" is kept')
-    if entry.captures != len(scanned.captures) or not _is_of(path, scanned):
+    is_same = entry.captures == len(scanned.captures) and _is_of(path, scanned)
+    if not is_same or _built_again(path, scanned) != entry.captures_root:
         raise StorageError(f'"{path}" was not built from "{scanned.path}"; move the journal to another directory and recover again')
+
+
+def _built_again(path: Path, scanned: Scan) -> str:
+    """The captures root of the file that a journal gives."""
+    temporary = path.with_name(temporary_name(path.name))
+    try:
+        _clear(path)
+        return write_capture_file(scanned, temporary, None, ignore_progress).captures_root
+    except OSError as error:
+        if isinstance(error, ProbesError):
+            raise
+        raise StorageError(f'"{scanned.path}" cannot be compared with "{path}": {_reason(error, scanned)}; it is kept') from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _clear(path: Path) -> None:
+    """Remove what an interrupted seal has left of a file under other names."""
+    for left in path.parent.glob(f"{path.name}*"):
+        if final_name(left.name) == path.name:
+            left.unlink(missing_ok=True)
 
 
 def _check_unfinished(path: Path, scanned: Scan) -> None:

@@ -17,6 +17,7 @@ from weakref import WeakSet
 
 from probes.digest import canonical
 from probes.errors import ProbesError
+from probes.host import process_fields
 from probes.processes.detached_process import DetachedProcess
 from probes.processes.subprocess_command import answered, command
 from probes.run_directory.ledger import SealedFileInfo
@@ -165,11 +166,7 @@ class SealerProcess:
         """Processor time of the child, or the time now if the system does not report it."""
         if self._child is None:
             return ""
-        try:
-            fields = Path(f"/proc/{self._child.pid}/stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            return str(monotonic())
-        return " ".join(fields[11:13])
+        return " ".join(process_fields(self._child.pid)[11:13]) or str(monotonic())
 
     def _is_fork(self) -> bool:
         """Whether this process is a fork of the one that talks to the child."""

@@ -196,7 +196,7 @@ class EpochWriter:
         if not self.disk_space.asked and ended.keep:
             self._ask_for_room()
         if self.recording.segment_steps and self.recording.is_full() and not nested and not self.failures.stopped:
-            self._cut()
+            self._cut(ended)
 
     def pause(self, paused: StepPaused) -> None:
         """Set the captures of the open step aside while a step of another phase runs within it."""
@@ -262,10 +262,12 @@ class EpochWriter:
         elif self._limit is not None:
             self._keep_limit(self._limit)
 
-    def _cut(self) -> None:
-        """Continue the epoch in another file."""
+    def _cut(self, ended: StepEnded) -> None:
+        """Continue the epoch in another file; captures that came late for the last steps belong in this one."""
         writing, self.moment.writer = self.moment.writer is not None, None
         with self.failures.storage():
+            if self.recording.journal is not None and self.recording.journal.pending:
+                self.recording.journal.commit(ended.phase, ended.step, ended.global_step, {})
             journal = self.recording.next_segment()
             if writing:
                 self.moment.writer = self.sinks.over(journal, self.moment.epoch, self._starts)

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from probes.errors import Stopped, UsageError
 from probes.hooks.capture import compiled
+from probes.printable import storable
 from probes.runner.engine import Engine
 from probes.runner.leaving import by_exception
 from probes.runner.program_events import ProgramEvents
@@ -228,4 +229,4 @@ def plain_ids(ids: Iterable[Any]) -> list[int | str]:
 def _plain(one: Any) -> int | str:
     if hasattr(one, "tolist"):  # of one number, in a list
         one = one.tolist()
-    return int(one) if isinstance(one, int) and not isinstance(one, bool) else str(one)
+    return int(one) if isinstance(one, int) and not isinstance(one, bool) else storable(str(one))

@@ -241,3 +241,13 @@ def test_a_last_line_that_was_written_in_part_is_not_an_entry(tmp_path: Path) ->
     assert [entry.epoch for entry in again.entries] == [0]
     again.append(facts(2))
     assert [entry.epoch for entry in Ledger(ledger.path).entries] == [0, 2]
+
+
+def test_appends_of_a_first_attempt_do_not_look_at_all_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("probes.run_directory.ledger.current", None)
+    made = Ledger(tmp_path / "ledger.jsonl")
+    for segment in range(1, 5):
+        made.append({**facts(0, segment=segment, complete=False), "file": f"epoch-0000.s{segment:04d}.h5"})
+    assert [entry.supersedes for entry in made.entries] == [None] * 4
+    assert Ledger(made.path).entry("epoch-0000.s0002.h5") == made.entries[1]
+    assert made.entry("epoch-0000.s0005.h5") is None

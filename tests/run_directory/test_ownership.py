@@ -305,3 +305,27 @@ def test_a_claim_that_is_a_pipe_or_has_no_end_is_not_read(tmp_path: Path) -> Non
     os.mkfifo(tmp_path / "claim.json")
     (tmp_path / "claim.2.json").symlink_to("/dev/zero")
     assert [(found.claim.pid, found.life) for found in claims(tmp_path)]
+
+
+def test_a_heartbeat_continues_after_a_failure_of_the_disk(tmp_path: Path) -> None:
+    program = """
+import os, sys, time
+from probes.run_directory.owner import heartbeat
+times = []
+def utime(claim, when=None):
+    times.append(when)
+    if len(times) == 1:
+        raise OSError(5, "Input/output error")
+    print(when, flush=True)
+os.utime = utime
+heartbeat.main(sys.argv[1], 0.01)
+"""
+    path = tmp_path / "claim.json"
+    path.touch()
+    with subprocess.Popen([sys.executable, "-c", program, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        assert child.stdin is not None
+        assert child.stdout.readline() == "None\n"
+        child.stdin.close()
+        assert child.stdout.read().endswith("(0, 0)\n")
+    assert child.returncode == 0

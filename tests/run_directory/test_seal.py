@@ -280,6 +280,19 @@ def test_a_different_journal_with_the_name_of_a_sealed_one_is_kept(tmp_path: Pat
     assert journal.exists()
 
 
+def test_a_journal_of_as_many_other_captures_as_the_sealed_one_is_kept(tmp_path: Path) -> None:
+    seal(write(tmp_path, [Shot()]), tmp_path)
+    before = names(tmp_path)
+    journal = write(tmp_path, [Shot(data=bytes(24))])
+    with pytest.raises(StorageError, match="was not built from"):
+        seal(journal, tmp_path)
+    assert names(tmp_path) == sorted([*before, journal.name])
+    journal.unlink()
+    journal = write(tmp_path, [Shot()])
+    assert seal(journal, tmp_path).repeated
+    assert names(tmp_path) == before
+
+
 def test_a_full_disk_keeps_the_journal_and_leaves_no_half_file(tmp_path: Path) -> None:
     journal = write(tmp_path, [Shot(step=step, shape=(1 << 18,)) for step in range(4)])
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)

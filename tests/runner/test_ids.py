@@ -21,9 +21,10 @@ from probes.runner.run_loops import plain_ids
         ([torch.tensor(3), np.int64(4)], [3, 4]),
         (["a", 2**70, 1.5, True, ("b", 3)], ["a", 2**70, "1.5", "True", "('b', 3)"]),
         (torch.tensor(7), [7]),
+        (["a\udcff.png", "\ud800", "b\0", "\0\0"], ["a\\udcff.png", "\\ud800", "b\\x00", "\\x00\\x00"]),
         ((), []),
     ],
-    ids=range(7),
+    ids=range(8),
 )
 def test_ids_are_numbers_and_texts(ids: Any, stored: list[Any]) -> None:
     found = plain_ids(ids)

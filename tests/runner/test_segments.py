@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -128,3 +129,26 @@ def test_a_segment_that_cannot_be_begun_leaves_no_hole(tmp_path: Path, monkeypat
     train(probes.attach(model, EACH, out=tmp_path / "r"), model, 1)
     assert names(tmp_path / "r") == ["epoch-0000.s0001.h5", "epoch-0000.s0002.h5"]
     assert {finding.code for finding in probes.verify(tmp_path / "r").findings} == {"incomplete"}
+
+
+def test_a_gradient_that_comes_late_is_in_the_segment_that_is_cut_after_it(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Linear(2, 2, bias=False))
+    spec = {
+        "version": 1,
+        "sinks": {"c": {"kind": "hdf5", "seal": {"steps": 2}}},
+        "probes": {"p": {"modules": ["0"], "values": ["output", "grad_output"]}},
+    }
+    with probes.attach(model, spec, out=tmp_path / "r") as run, run.epoch(0):
+        with run.step():
+            y = model(torch.ones(1, 2))
+        with suppress(ValueError), run.step():
+            model(torch.zeros(1, 2))
+            y.sum().backward()
+            raise ValueError
+        with run.step():
+            model(torch.full((1, 2), 3.0)).sum().backward()
+    found = probes.open(tmp_path / "r")
+    assert found["p", "0", "grad_output"].clocks["step"].tolist()[0] == 0
+    assert len(found["p", "0", "grad_output"]) == 2
+    assert len(found["p", "0", "output"]) == 2
+    assert not list((tmp_path / "r").glob("*.journal"))

@@ -10,6 +10,7 @@ import os
 import select
 import signal
 import sys
+from contextlib import suppress
 
 BEAT_SECONDS = 5.0
 
@@ -21,8 +22,10 @@ def main(path: str, seconds: float = BEAT_SECONDS) -> None:
     owners = select.poll()
     owners.register(0, select.POLLIN | select.POLLHUP)
     while not owners.poll(seconds * 1000):
-        os.utime(claim)
-    os.utime(claim, (0, 0))
+        with suppress(OSError):  # a disk that fails for a while does not end the owner
+            os.utime(claim)
+    with suppress(OSError):
+        os.utime(claim, (0, 0))
 
 
 if __name__ == "__main__":

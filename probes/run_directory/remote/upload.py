@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -57,7 +58,7 @@ class Upload:
                     raise StorageError(f'"{path}" is in the ledger and is not there; `probes verify` says more')
                 yield self._put(path, there)
             if there.get(ledger.name, -1) != content.end:
-                yield self._put(ledger, there, content.end)
+                yield self._put_start(ledger, there, content.end)
         for path in self._others():
             if there.get(path.name) != path.stat().st_size:
                 yield self._put(path, there)
@@ -67,11 +68,19 @@ class Upload:
         found = (path for pattern in OTHERS for path in self.directory.glob(pattern))
         return sorted(path for path in found if path.is_file() and final_name(path.name) is None)
 
-    def _put(self, path: Path, there: dict[str, int], size: int | None = None) -> str:
-        size = path.stat().st_size if size is None else size
+    def _put(self, path: Path, there: dict[str, int]) -> str:
+        size = path.stat().st_size
         self._trying(lambda: self.store.put(path, path.name))
         there[path.name] = size
         return path.name
+
+    def _put_start(self, path: Path, there: dict[str, int], size: int) -> str:
+        """Upload the first bytes of a file that may grow meanwhile."""
+        with tempfile.TemporaryDirectory() as folder:
+            copy = Path(folder, path.name)
+            with path.open("rb") as file:
+                copy.write_bytes(file.read(size))
+            return self._put(copy, there)
 
     def _trying(self, call: Callable[[], T]) -> T:
         for pause in (*PAUSES[: TRIES - 1], None):

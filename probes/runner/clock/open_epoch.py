@@ -52,6 +52,7 @@ class OpenEpoch:
     begun: bool = False
     raised: str = ""
     loops: dict[Hashable, BatchLoop] = field(default_factory=dict)
+    _unopened: int = 0
     _turn: list[BatchPass] | None = None
     _earlier: dict[int, Mapping[str, int]] = field(default_factory=dict)
 
@@ -74,8 +75,8 @@ class OpenEpoch:
         if epoch == self.number and epoch == self.first:
             self._adopt()
             return
-        if epoch < self.following and self.begun:
-            raise UsageError(f"epoch {epoch} is over; the next one is {self.following}: epochs are numbered upwards")
+        if epoch < self._unopened:
+            raise UsageError(f"epoch {epoch} is over; the next one is {self._unopened}: epochs are numbered upwards")
         self.end()
         self.begun = True
         self._open(epoch, implicit=False)
@@ -101,6 +102,7 @@ class OpenEpoch:
             if before < epoch:
                 self.steps.totals.update(counts)
         self.number, self.following, self.implicit = epoch, epoch + 1, implicit
+        self._unopened = epoch + 1
         self.steps.counts.clear()
         self.raised = ""
         self.steps.answers.append(EpochOpened(epoch, dict(self.steps.totals)))

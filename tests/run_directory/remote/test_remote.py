@@ -90,6 +90,29 @@ def test_a_changed_copy_does_not_verify(tmp_path: Path, memory: Any) -> None:
     assert not probes.verify("memory://a").ok
 
 
+def test_a_line_that_is_added_while_the_ledger_is_uploaded_waits_for_its_file(tmp_path: Path, memory: Any) -> None:
+    counted(tmp_path / "run", 2)
+    ledger = tmp_path / "run" / "ledger.jsonl"
+    whole = ledger.read_bytes()
+    first = whole.splitlines(keepends=True)[0]
+    ledger.write_bytes(first)
+    store = RemoteFolder("memory://a")
+    put = store.put
+
+    def sealed_meanwhile(path: Path, name: str) -> None:
+        ledger.write_bytes(whole)
+        put(path, name)
+
+    store.put = sealed_meanwhile  # type: ignore[method-assign]  # a sealer that finishes another epoch at this moment
+    task = Upload(tmp_path / "run", store)
+    task.sync()
+    there = tmp_path / "there"
+    there.mkdir()
+    store.get("ledger.jsonl", there / "ledger.jsonl")
+    assert (there / "ledger.jsonl").read_bytes() == first
+    assert task.sync() == ["epoch-0001.h5", "ledger.jsonl"]
+
+
 def test_an_upload_continues_after_an_earlier_one(tmp_path: Path, memory: Any) -> None:
     counted(tmp_path / "run", 2)
     Upload(tmp_path / "run", RemoteFolder("memory://a")).sync()

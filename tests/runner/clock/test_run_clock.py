@@ -557,6 +557,14 @@ def test_an_epoch_that_has_ended_does_not_begin_again() -> None:
         program.clock.epoch_begins(2)
 
 
+def test_an_epoch_that_calls_have_opened_and_ended_does_not_begin_again() -> None:
+    program = Program(automatic=False, rule="forward", epoch_steps=2)
+    for _ in range(5):
+        program.call()
+    with pytest.raises(UsageError, match="epoch 0 is over; the next one is 3"):
+        program.clock.epoch_begins(0)
+
+
 def test_steps_count_from_zero_in_every_epoch_and_totals_continue() -> None:
     program = Program(automatic=False)
     for epoch in range(2):
