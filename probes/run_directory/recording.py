@@ -99,7 +99,11 @@ class Recording:
         if journal is None:
             return
         waited = {"journal_seconds": round(journal.waited_ns / 1e9, 6), "sealer_seconds": round(self.sealer.waited_seconds, 6)}
-        journal.end(complete, reason, {**closing, "waited": waited})
+        try:
+            journal.end(complete, reason, {**closing, "waited": waited})
+        except StorageError:
+            journal.close()
+            raise
         self.sealer.submit(journal.path, {**self.options, "captures": journal.captures})
         self.sealed += self.sealer.poll()
 
