@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from probes.errors import StorageError
+from probes.journal.record_writer import refusal
 from probes.journal.writer import Journal
 from probes.run_directory.file_name import CONTINUED, Stem
 from probes.run_directory.launch.launch_file import LaunchRecord
@@ -101,9 +102,9 @@ class Recording:
         waited = {"journal_seconds": round(journal.waited_ns / 1e9, 6), "sealer_seconds": round(self.sealer.waited_seconds, 6)}
         try:
             journal.end(complete, reason, {**closing, "waited": waited})
-        except StorageError:
+        except StorageError as error:
             journal.close()
-            raise
+            raise refusal(f'{error}; the journal is kept: `probes recover "{self.directory}"` seals it', error) from error
         self.sealer.submit(journal.path, {**self.options, "captures": journal.captures})
         self.sealed += self.sealer.poll()
 

@@ -184,7 +184,7 @@ class EpochWriter:
             at = LastClock(self.moment.epoch, ended.phase, ended.step, self.moment.microstep, state)
             live.numbers.end_step(state, at, logged, keep=ended.keep)
         for binding, reason in live.end_step(state, whole=ended.keep and not (overlaps or state.overlapped)):
-            if binding.in_each_step and reason not in QUIET:
+            if binding.in_each_step and reason not in QUIET and not self.failures.stopped:
                 self.failures.missing(binding, reason, ended.phase, ended.step)
         if self._merged:
             for accumulator in self._accumulators():

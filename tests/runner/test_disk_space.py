@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from errno import ENOSPC
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,11 @@ from torch import nn
 import probes
 from probes.errors import StorageError
 from probes.host import free_bytes
+from probes.journal.raw_file import RawFile
 from probes.plan import resolve
+from probes.run_directory.recover import recover
 from probes.runner.disk_space import OVERHEAD, DiskSpace, due
+from tests.descriptors import open_below
 
 LONG = 10**12
 
@@ -79,3 +83,28 @@ def test_only_due_steps_are_counted(steps: dict[str, Any] | None, expected: int)
 def test_the_free_space_of_a_missing_directory_is_that_of_its_parent(tmp_path: Path) -> None:
     assert free_bytes(tmp_path / "a" / "b") > OVERHEAD
     DiskSpace(resolve(spec(10), net()), tmp_path / "a").before()
+
+
+def test_a_disk_that_is_full_at_the_end_of_an_epoch_keeps_the_journal_and_names_the_way_to_seal_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = nn.Sequential(nn.Identity())
+    made = {"version": 1, "probes": {"a": {"hook": "forward", "modules": ["0"]}}}
+
+    def full(*_: object) -> int:
+        raise OSError(ENOSPC, "No space left on device")
+
+    with probes.attach(model, made, out=tmp_path / "run") as run:
+        with monkeypatch.context() as disk, run.epoch(0):
+            with run.step():
+                model(torch.ones(2))
+            disk.setattr(RawFile, "write", full)
+        with run.epoch(1), run.step():
+            model(torch.ones(2))
+    said = capsys.readouterr().err
+    assert said.count("No space left on device") == 1
+    assert f'`probes recover "{tmp_path / "run"}"` seals it' in said
+    assert "not reached" not in said
+    assert open_below(tmp_path) == 0
+    recover(tmp_path / "run")
+    assert len(probes.open(tmp_path / "run")["a", "0"]) == 1
