@@ -21,6 +21,9 @@ from probes.processes.subprocess_command import interpreter
 STARTS_WITHIN = 30.0  # seconds; 10 ms are usual
 _ID_BYTES = 32
 
+# Debuggers and tracers add themselves to the commands of Python that a program starts (debugpy, VizTracer), and would wait for this one.
+_BY_SHELL = ("/bin/sh", "-c", 'exec "$@"', "sh") if os.access("/bin/sh", os.X_OK) else ()
+
 # The write end of a pipe stays open in the process as long as it runs. Its first line is the process id, or the number of an error.
 _START = """
 import os, sys
@@ -77,7 +80,7 @@ class DetachedProcess:
         starts = None
         try:
             starts = subprocess.Popen(
-                [interpreter(), "-S", "-P", "-c", _START, str(life), *words],
+                [*_BY_SHELL, interpreter(), "-S", "-P", "-c", _START, str(life), *words],
                 stdin=stdin,
                 stdout=stdout,
                 stderr=stderr,

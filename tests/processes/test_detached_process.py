@@ -3,9 +3,11 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import subprocess
 import sys
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import pytest
 
@@ -52,6 +54,29 @@ def test_it_can_be_killed_and_its_end_is_seen() -> None:
 
 def test_the_end_of_a_process_that_was_let_go_is_its_own() -> None:
     process = DetachedProcess(ECHO)
+    process.close()
+    until_gone(process.pid)
+
+
+def test_what_changes_the_commands_of_python_that_a_program_starts_does_not_see_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    commands: list[str] = []
+    start = subprocess.Popen.__init__
+
+    def seen(process: Any, words: list[str], *more: Any, **options: Any) -> None:
+        commands.append(words[0])
+        start(process, words, *more, **options)
+
+    monkeypatch.setattr(subprocess.Popen, "__init__", seen)  # as debugpy and VizTracer do
+    process = DetachedProcess(ECHO)
+    process.close()
+    until_gone(process.pid)
+    assert commands == ["/bin/sh"]
+
+
+def test_it_starts_where_the_system_has_no_shell(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("probes.processes.detached_process._BY_SHELL", ())
+    process = DetachedProcess(ECHO)
+    assert runs(process.pid)
     process.close()
     until_gone(process.pid)
 
