@@ -58,7 +58,7 @@ def test_the_end_of_a_process_that_was_let_go_is_its_own() -> None:
     until_gone(process.pid)
 
 
-def test_what_changes_the_commands_of_python_that_a_program_starts_does_not_see_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_debuggers_that_change_the_commands_of_python_do_not_see_it(monkeypatch: pytest.MonkeyPatch) -> None:
     commands: list[str] = []
     start = subprocess.Popen.__init__
 
