@@ -66,7 +66,8 @@ def drawn(seed: int) -> tuple[dict[str, Any], random.Random]:
         "steps": chance.randint(3, 12),
         "durability": chance.choice(["process", "power"]),
         "segment": chance.choice([0, 0, 3]),
-        "wide": chance.random() < 0.5,
+        "wide": chance.choice([0, 0, 3_000, 9_000, 15_000, 20_000]),  # of 8 bytes: with a digest, without one, and written by themselves
+        "recycles": chance.random() < 0.5,
     }
     return program, chance
 

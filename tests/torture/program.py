@@ -12,11 +12,10 @@ import sys
 from collections.abc import Iterator
 from hashlib import blake2b
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any
 
 from tests.torture import shim
-
-WIDE = 20_000  # float64: more than the 128 KiB from which a journal writes a capture by itself
 
 Place = tuple[int, int, str, int]  # attempt, epoch, phase, step
 
@@ -54,7 +53,7 @@ class Truth:
         os.write(self._file, json.dumps(["kept", *place]).encode() + b"\n")
 
 
-def model(truth: Truth, wide: bool) -> Any:
+def model(truth: Truth, wide: int) -> Any:
     """A model whose values the program takes down before any hook of the run."""
     import torch
     from torch import nn
@@ -67,7 +66,7 @@ def model(truth: Truth, wide: bool) -> Any:
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             if wide:
-                self.wide(x.double().mean() + torch.arange(WIDE, dtype=torch.float64))
+                self.wide(x.double().mean() + torch.arange(wide, dtype=torch.float64))
             return self.small(x * self.weight)
 
     def small(_module: Any, _args: Any, output: Any) -> None:
@@ -142,6 +141,8 @@ def _loop(order: dict[str, Any], truth: Truth) -> int:
                 truth.kept(attempt, epoch, phase, step)
 
         for epoch in run.epochs(order["epochs"]):
+            if epoch and order["recycles"]:
+                _until_recycled(Path(order["out"]))
             if order["style"] == "step":
                 for step in range(steps):
                     with run.step():
@@ -163,6 +164,13 @@ def _loop(order: dict[str, Any], truth: Truth) -> int:
                 for step in range(steps // 2):
                     kept(epoch, "eval", step)
     return 0
+
+
+def _until_recycled(out: Path) -> None:
+    """Wait until the journal of an earlier epoch can be written over, as in a training whose epochs are longer than sealing takes."""
+    deadline = monotonic() + 1.0
+    while not (out / "spare.journal").exists() and monotonic() < deadline:
+        sleep(0.005)
 
 
 def _loader(order: dict[str, Any]) -> Any:
