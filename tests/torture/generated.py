@@ -91,6 +91,7 @@ def trial(order: dict[str, Any]) -> dict[str, Any]:
         before = len(_steps(order))
         status, hung = _start(asked, chance, last)
         total["hung"] = total["hung"] or hung
+        _until_sealed(order)  # else a journal may become a file between the look at its name and at its content
         _hear(total, compare(order), asked)
         new = _steps(order)[before:]
         if "lack" in asked and new and (len(new) % order["steps"] or max(new) + 1 < order["epochs"]):
@@ -103,6 +104,13 @@ def trial(order: dict[str, Any]) -> dict[str, Any]:
     total["problems"] += [f"seed {order['trial']}: {problem}"] if problem else []
     _hear(total, compare(order), order)
     return total
+
+
+def _until_sealed(order: dict[str, Any]) -> None:
+    """Wait for the sealer that a killed training has left."""
+    deadline = monotonic() + LONGEST
+    while sealers(order["out"]) and monotonic() < deadline:
+        sleep(0.005)
 
 
 def _fault(order: dict[str, Any], chance: random.Random) -> dict[str, Any]:
