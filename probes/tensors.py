@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import inspect
 from collections import deque
@@ -85,40 +84,6 @@ def _registered(value: object) -> list[tuple[str, Any]]:
         entries, _ = rule.flatten_with_keys_fn(value)
         return [(str(getattr(key, "name", getattr(key, "key", getattr(key, "idx", key)))), member) for key, member in entries]
     return [(str(index), member) for index, member in enumerate(rule.flatten_fn(value)[0])]
-
-
-def with_members(value: Any, changes: Mapping[str, Any]) -> Any:
-    """A shallow copy of a container with some members exchanged; its type is kept.
-
-    Args:
-        value: a container, owned by the model; it is not written to.
-        changes: the new members by the names that `children` gives.
-
-    Raises:
-        LeafNotFound: no rule says how such a value is built.
-    """
-    result: Any = copy.copy(value)
-    if isinstance(value, Mapping):
-        names = key_names(value)
-        for name, member in changes.items():
-            result[names[name]] = member
-        return result
-    if (dataclasses.is_dataclass(value) and not isinstance(value, type)) or isinstance(value, SimpleNamespace):
-        for name, member in changes.items():
-            object.__setattr__(result, name, member)
-        return result
-    members = children(value)
-    if members is None:
-        raise LeafNotFound(f"a {type(value).__qualname__} cannot be rebuilt")
-    items = [changes.get(name, member) for name, member in members]
-    if isinstance(value, tuple):
-        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-    if isinstance(value, list | deque):
-        for index, item in enumerate(items):
-            result[index] = item
-        return result
-    rule = pytree.SUPPORTED_NODES[type(value)]
-    return rule.unflatten_fn(items, rule.flatten_fn(value)[1])
 
 
 def attribute(value: object, name: str) -> Any:

@@ -9,12 +9,13 @@ import torch
 from torch import Tensor
 
 from probes.component import Edit, EditContext
+from probes.containers import with_members
 from probes.errors import EditError
 from probes.hooks.backward import GradHook, GradTap
 from probes.hooks.capture.run_state import CaptureClock
 from probes.hooks.capture.tap import Tap
 from probes.signature import Signature, SignatureError
-from probes.tensors import DTYPE_NAMES, LeafNotFound, children, leaves, with_members
+from probes.tensors import DTYPE_NAMES, LeafNotFound, children, leaves
 from probes.transforms.kernels.mask import MaskAbsent, input_of
 from probes.value_path import quoted
 
@@ -127,7 +128,11 @@ class EditTap(Tap):
         def change(leaf: Tensor) -> Tensor:
             return self.editor(leaf, at, call)
 
-        result = rebuilt(value, keys, change)
+        try:
+            result = rebuilt(value, keys, change)
+        except LeafNotFound as error:
+            hint = "edit a value that is a tensor, or one in a container that can be copied"
+            raise EditError(f"{self.editor.where}: {error}; {hint}") from error
         if not recompute:
             self.account.give(at.opened)
             self.record(at, call)

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 from torch import Tensor
 from torch.nn import Module
 
+from probes.containers import with_members
 from probes.hooks.capture.model_copies import HookOfOurs
-from probes.tensors import children, with_members
+from probes.tensors import children
 
 IN_PLACE = ("torch.nn.modules.activation", "torch.nn.modules.dropout")
 

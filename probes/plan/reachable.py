@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from torch import Tensor
 from torch.nn import Module
 
+from probes.containers import with_members
 from probes.signature import Signature
-from probes.tensors import DTYPE_NAMES, children, with_members
+from probes.tensors import DTYPE_NAMES, children
 from probes.value_path import quoted
 
 DEEPEST = 8  # keys; objects of any class may contain each other in a cycle
@@ -58,7 +60,16 @@ def _below(value: object, path: str, so_far: ReachableTensor, above: tuple[int, 
 def _rebuilds(value: object, members: Mapping[str, Any]) -> bool:
     """Whether a container can be copied with other members."""
     try:
-        with_members(value, members)
+        with_members(value, {name: _another(member) for name, member in members.items()})
     except Exception:  # the program's own class may raise anything
         return False
     return True
+
+
+def _another(member: Any) -> Any:
+    """Another tensor, or another container with the same content; any other object itself."""
+    if isinstance(member, Tensor):
+        return member.detach()
+    if children(member) is None:
+        return member
+    return (*member,) if type(member) is tuple else copy.copy(member)

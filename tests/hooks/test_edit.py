@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import UserDict
 from pathlib import Path
 from typing import Any
 
@@ -280,3 +281,32 @@ def test_a_deterministic_edit_is_repeated_in_a_recompute_and_a_random_one_is_ref
     assert torch.equal(model.a.weight.grad, plain.a.weight.grad)
     with pytest.raises(EditError, match="recomputed by activation checkpointing"):
         run_with(model, tmp_path / "r", {"e": {**edit, "edit": {"kind": "noise", "std": 1}}})
+
+
+class Shared(UserDict[str, Any]):
+    """A mapping whose copy shares its items."""
+
+    def __copy__(self) -> Shared:
+        other = Shared()
+        other.data = self.data
+        return other
+
+
+class Packed(nn.Module):
+    """Returns a container, and keeps it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Identity()
+
+    def forward(self, x: Tensor) -> Any:
+        self.made = Shared(x=self.inner(x))
+        return self.made
+
+
+def test_an_edit_in_a_container_that_has_no_independent_copy_stops_and_leaves_it_as_it_was(tmp_path: Path) -> None:
+    model = Packed()
+    zero = {"modules": [""], "values": ["output.x"], "edit": {"kind": "zero"}}
+    with pytest.raises(EditError, match="probe `e` on ``: a Shared cannot be rebuilt"):
+        run_with(model, tmp_path, {"e": zero})
+    assert torch.equal(model.made["x"], X)

@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 
 import probes
 from probes.errors import RunError
+from probes.plan.reachable import reachable
 
 
 @dataclasses.dataclass
@@ -142,6 +143,29 @@ def test_the_total_never_replaces_a_share_that_cannot_be_captured(tmp_path: Path
     for place in ("closed", "proxy"):
         assert f"`grad_input.batch.x` of `parts.{place}` is missing in 1 of 1 steps that were due: no share once" in str(raised.value)
         assert list(probes.open(tmp_path / "run")["p"][f"parts.{place}"]) == ["grad_input_total.batch.x"]
+
+
+class SharedItems(UserDict[str, Any]):
+    """A mapping whose copy shares its items."""
+
+    def __copy__(self) -> SharedItems:
+        other = SharedItems()
+        other.data = self.data
+        return other
+
+
+def test_a_container_whose_copy_shares_its_members_is_refused_and_left_as_it_was(tmp_path: Path) -> None:
+    made: list[tuple[Any, Tensor]] = []
+
+    def pack(x: Tensor) -> Any:
+        made.append((SharedItems(x=x), x))
+        return made[-1][0]
+
+    net = Net({"shared": (Part(lambda value: value["x"]), pack)})
+    with pytest.raises(RunError, match=r"`grad_input.batch.x` of `parts.shared` .*no share once"):
+        captured(net, ["grad_input.batch.x", "input"], tmp_path)
+    assert all(box["x"] is x for box, x in made)
+    assert not reachable(made[0][0], "input.batch")["input.batch.x"].shared
 
 
 class Writes(nn.Module):
