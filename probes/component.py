@@ -157,7 +157,7 @@ class TensorComparison(Transform):
         """Take every decision that the signature allows and return the function that is called for each pair.
 
         Args:
-            signature: that of the value; the other tensor has the same dtype and number of axes.
+            signature: that of the value; the other tensor has the same dtype: floats of two dtypes become the one that holds both.
 
         Returns:
             A function of the value and the other tensor. It raises ValueError if their sizes do not fit.

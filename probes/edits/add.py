@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from probes.component import EditContext, EditFn
-from probes.edits.kernels.dtypes import require_numbers
+from probes.edits.kernels.dtypes import converted, require_numbers
 from probes.edits.kernels.factor import Factor, number_of
 from probes.edits.kernels.position import At, PlacedEdit, index, put, take
 from probes.edits.kernels.tensor_source import EditSource
@@ -51,7 +51,7 @@ class Add(PlacedEdit):
             scale = number_of(self.scale, context.given)
             if source is None:
                 return put(value, place, part + (self.value or 0.0) * scale), {}
-            added = source.to(part) * scale
+            added = converted(source, part) * scale
             try:
                 added = added.expand(part.shape)
             except RuntimeError:

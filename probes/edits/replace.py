@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from probes.component import EditContext, EditFn
+from probes.edits.kernels.dtypes import converted
 from probes.edits.kernels.position import At, PlacedEdit, index, put, take
 from probes.edits.kernels.tensor_source import EditSource
 from probes.signature import SignatureError
@@ -35,6 +36,6 @@ class Replace(PlacedEdit):
             if given.shape != part.shape:
                 message = f"at this position the source has shape {tuple(given.shape)}, and the value {tuple(part.shape)}"
                 raise SignatureError(message)
-            return put(value, place, given.to(part)), {}
+            return put(value, place, converted(given, part)), {}
 
         return apply

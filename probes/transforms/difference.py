@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 class Subtraction(TensorComparison):
     """Subtracts from the value the tensor that `against` names.
 
-    Each difference is rounded once, to the dtype of the value, or to float32 for float16 and bfloat16.
+    Each difference is rounded once, to the dtype of the value, or to float32 for float16 and bfloat16. Floats of two dtypes are compared in
+    the one that holds both; a real tensor is never compared with a complex one.
     """
 
     kind: Literal["difference"] = "difference"

@@ -22,3 +22,8 @@ def test_a_vector_is_added_times_the_scale() -> None:
 def test_a_vector_that_does_not_broadcast_is_refused() -> None:
     with pytest.raises(SignatureError, match="does not broadcast"):
         applied(made("add", from_={"file": "v.npy"}), torch.zeros(2, 2), source=torch.ones(3))
+
+
+def test_a_complex_source_is_not_added_to_a_real_value() -> None:
+    with pytest.raises(SignatureError, match="the source is `complex64`, and the value `float32`, which cannot hold its numbers"):
+        applied(made("add", from_={"file": "v.npy"}), torch.zeros(1), source=torch.tensor([1 + 2j]))

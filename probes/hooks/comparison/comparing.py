@@ -13,7 +13,7 @@ from probes.hooks.capture.pipeline import LaterTransforms, Pipeline
 from probes.hooks.capture.recorder import PLAIN, Recorder
 from probes.hooks.capture.run_state import CaptureClock, StepState
 from probes.hooks.capture.shard import WHOLE
-from probes.signature import Signature
+from probes.signature import COMPLEX, FLOATS, Signature
 from probes.tensors import DTYPE_NAMES, unwrapped
 
 Place = tuple[int, int, int]
@@ -39,7 +39,7 @@ class Comparing:
         self.comparison = comparison
         self.before = Pipeline(transforms[:place], dims)
         recorder.parts.transforms = tuple(transforms)
-        self.begun: dict[tuple[torch.dtype, int], tuple[CompareFn, Signature]] = {}
+        self.begun: dict[tuple[torch.dtype, torch.dtype, int], tuple[CompareFn, Signature]] = {}
         self.recorder = recorder
         self.later = [later_of(recorder, transforms[place + 1 :])]
         self.later += [check.follow() for check in recorder.checks]
@@ -81,16 +81,37 @@ class Comparing:
         if other is None:
             self.recorder.account.skip("no second tensor")
             return
-        name = (value.dtype, value.ndim)
+        name = (value.dtype, other.dtype, value.ndim)
         known = self.begun.get(name)
         if known is None:
-            signature = signature.replace(dtype=DTYPE_NAMES[value.dtype], shape=tuple(value.shape))
+            signature = signature.replace(dtype=DTYPE_NAMES[common_dtype(value, other)], shape=tuple(value.shape))
             known = self.begun[name] = (self.comparison.compare(signature), self.comparison.out(signature))
+        other = other.to(value.device)
+        if other.dtype is not value.dtype:
+            dtype = common_dtype(value, other)
+            value, other = value.to(dtype), other.to(dtype)
         with torch.autocast(value.device.type, enabled=False):
-            result = known[0](value, other.to(value.device))
+            result = known[0](value, other)
         for later in self.later:
             later.start = known[1]
         self.store(result, at, place[1], place[2])
+
+
+def common_dtype(value: Tensor, other: Tensor) -> torch.dtype:
+    """The dtype in which two tensors are compared: their own, or for floats of two dtypes the one that holds both exactly.
+
+    Raises:
+        ValueError: they are of two dtypes, and not both of real or both of complex floats.
+    """
+    if value.dtype is other.dtype:
+        return value.dtype
+    ours, theirs = DTYPE_NAMES[value.dtype], DTYPE_NAMES[other.dtype]
+    if not any(ours in kind and theirs in kind for kind in (FLOATS, COMPLEX)):
+        raise ValueError(
+            f"the value is `{ours}`, and the tensor that it is compared with `{theirs}`: only floats of two dtypes are compared; "
+            "put a transform before the comparison that gives both one dtype"
+        )
+    return torch.promote_types(value.dtype, other.dtype)
 
 
 def later_of(recorder: Recorder, transforms: Sequence[Transform]) -> LaterTransforms:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import probes
+from probes.errors import RunError
 from tests.runner.in_memory import in_memory
 
 BATCHES = [torch.randn(6, 5, generator=torch.Generator().manual_seed(seed)) for seed in range(5)]
@@ -178,3 +179,58 @@ def test_tensors_of_other_shapes_are_skipped_and_reported(capsys: pytest.Capture
                 model(torch.randn(size, 5))
     assert run.found["p", "first"].steps.tolist() == [2]
     assert "the value has shape (4, 8), and the tensor that it is compared with (3, 8)" in capsys.readouterr().err
+
+
+class Both(nn.Module):
+    """Two values of one call, each of its own dtype."""
+
+    def __init__(self, one: Tensor, other: Tensor) -> None:
+        super().__init__()
+        self.p, self.q, self.values = nn.Identity(), nn.Identity(), (one, other)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.q(self.values[1])
+        self.p(self.values[0])
+        return x
+
+
+def compared(one: Tensor, other: Tensor, kind: str) -> Any:
+    probe = {"hook": "forward", "modules": ["p"], "expect": {"fires": "some"}, **against({"series": "q"}, kind)}
+    model = Both(one, other)
+    with in_memory(model, spec(probe, q={"hook": "forward", "modules": ["q"]})) as run, run.epoch(0), run.step():
+        model(torch.zeros(1))
+    return run
+
+
+NEAR = torch.tensor([1.0, 1.0 + 2.0**-40], dtype=torch.float64)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (torch.ones(2), NEAR),
+        (NEAR, torch.ones(2)),
+        (torch.ones(2, dtype=torch.bfloat16), torch.tensor([1.0, 1.0 + 2.0**-20])),
+        (torch.ones(2, dtype=torch.float16), torch.tensor([1.0, 1.0078125], dtype=torch.bfloat16)),
+    ],
+)
+def test_floats_of_two_dtypes_are_compared_in_the_dtype_that_holds_both(one: Tensor, other: Tensor) -> None:
+    run = compared(one, other, "difference")
+    assert torch.equal(run.found["p", "p"].torch()[0].double(), one.double() - other.double())
+    error = compared(one, other, "relative_error").found["p", "p"].torch()[0]
+    torch.testing.assert_close(error.double(), relative(one.double(), other.double()), rtol=1e-6, atol=0)
+
+
+@pytest.mark.parametrize("kind", ["difference", "cosine", "relative_error"])
+@pytest.mark.parametrize(
+    "other",
+    [
+        torch.tensor([1 + 2j, 1]),
+        torch.tensor([1, 2**60 + 1]),
+        torch.tensor([True, False]),
+    ],
+    ids=["complex", "integer", "bool"],
+)
+def test_a_value_is_never_compared_with_another_kind_of_number(kind: str, other: Tensor) -> None:
+    with pytest.raises(RunError, match=f"the value is `float32`, and the tensor that it is compared with `{str(other.dtype)[6:]}`"):
+        compared(torch.ones(2), other, kind)
