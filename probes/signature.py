@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import NamedTuple
@@ -97,7 +97,7 @@ class Signature:
     Attributes:
         dtype: torch's name without prefix, or None if only a forward tells.
         shape: sizes, None for a size that is not known; None if even the rank is not known.
-        dims: names of the axes; None if nobody named them.
+        dims: names of the axes, each another; None if nobody named them.
         coords: labels of an axis by its name, such as `stat` -> (`mean`, `std`).
     """
 
@@ -105,6 +105,16 @@ class Signature:
     shape: tuple[int | None, ...] | None = None
     dims: tuple[str, ...] | None = None
     coords: dict[str, Coord] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.dims is not None and len({*self.dims}) < len(self.dims):
+            object.__setattr__(self, "dims", distinct(self.dims))
+
+    @classmethod
+    def of_axes(cls, dtype: str | None, shape: tuple[int | None, ...] | None, axes: Sequence[tuple[str, Coord | None]]) -> Signature:
+        """The signature of axes with names and labels; a name that an earlier axis has gets a number."""
+        dims = distinct([name for name, _ in axes])
+        return cls(dtype, shape, dims, {name: labels for name, (_, labels) in zip(dims, axes, strict=True) if labels is not None})
 
     @property
     def ndim(self) -> int | None:
@@ -171,20 +181,20 @@ class Signature:
         """The same with another axis instead of one: of another size, name and meaning."""
         if self.ndim is None:
             return Signature(self.dtype)
-        old = self.dims[axis] if self.dims is not None else None
-        coords = {other: known for other, known in self.coords.items() if other != old}
-        names = tuple(f"dim_{at}" for at in range(self.ndim)) if self.dims is None else self.dims
-        names = (*names[:axis], name, *names[axis + 1 :])
-        shape = self.shape and (*self.shape[:axis], size, *self.shape[axis + 1 :])
-        return Signature(self.dtype, shape, names, coords if labels is None else {**coords, name: labels})
+        axes = [*self._axes()]
+        axes[axis] = (name, labels)
+        return self.of_axes(self.dtype, self.shape and (*self.shape[:axis], size, *self.shape[axis + 1 :]), axes)
 
     def with_first(self, name: str, size: int | None, labels: Coord | None = None) -> Signature:
         """The signature with a new first axis."""
-        coords = self.coords if labels is None else {**self.coords, name: labels}
         if self.ndim is None:
             return Signature(self.dtype)
-        dims = self.dims if self.dims is not None else tuple(f"dim_{at}" for at in range(self.ndim))
-        return Signature(self.dtype, None if self.shape is None else (size, *self.shape), (name, *dims), coords)
+        return self.of_axes(self.dtype, None if self.shape is None else (size, *self.shape), [(name, labels), *self._axes()])
+
+    def _axes(self) -> Iterator[tuple[str, Coord | None]]:
+        """Name and labels of each axis; one without a name has its number."""
+        for name in self.dims if self.dims is not None else (f"dim_{at}" for at in range(self.ndim or 0)):
+            yield name, self.coords.get(name)
 
     def require(self, dtypes: Collection[str], hint: str) -> None:
         """Check that the dtype, if known, is one of `dtypes`.
@@ -205,6 +215,15 @@ class Signature:
         names = self.dims or ("",) * len(self.shape)
         sizes = [f"{name}={size if size is not None else '?'}".lstrip("=") for name, size in zip(names, self.shape, strict=True)]
         return f"{self.dtype or 'unknown'}[{', '.join(sizes)}]"
+
+
+def distinct(names: Sequence[str]) -> tuple[str, ...]:
+    """The names, each another: one that an earlier axis has gets a number, such as `bin_1`."""
+    found: list[str] = []
+    for name in names:
+        free = (f"{name}_{number}" for number in range(1, len(names) + 1) if f"{name}_{number}" not in names)
+        found.append(name if name not in found else next(one for one in free if one not in found))
+    return tuple(found)
 
 
 def size(count: int) -> str:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from probes.component import Accumulation, TensorComparison, Transform, TransformFn
-from probes.signature import Signature
+from probes.signature import Coord, Signature
 from probes.testing.component import check_component
 from probes.testing.values import DTYPES, SHAPES, bits, example, generators, refusal, signatures
 
@@ -25,9 +25,9 @@ def check_transform(
     """Check that a transform does what its signature predicts, and nothing else.
 
     For every shape and dtype `out` raises a `SignatureError` with a reason, or: the result has the predicted dtype, shape, names
-    and labels, also where parts of the input's signature are unknown; the result is the same the second time and in inference
-    mode; the input and the global random generators are untouched; and the function that was begun for one size takes another
-    of the same rank.
+    and labels, also where parts of the input's signature are unknown, or one of its axes has the name of a new one; the result is
+    the same the second time and in inference mode; the input and the global random generators are untouched; and the function
+    that was begun for one size takes another of the same rank.
 
     Args:
         transform: the transform, with the settings to check.
@@ -78,6 +78,7 @@ def _check_value(transform: Transform, signature: Signature) -> None:
     _check_labels(transform, predicted)
     real = signature_of(result, predicted)
     assert real == predicted, f"`{transform.kind}` of {signature} was predicted to be {predicted}, but is {real}"
+    _check_names(transform, signature, predicted)
     _check_unknown(transform, signature, real)
     again = begun(transform, signature)(value)
     with torch.inference_mode():
@@ -123,6 +124,22 @@ def _check_labels(transform: Transform, predicted: Signature) -> None:
         assert name in predicted.dims, f"`{transform.kind}` labels `{name}`, which is not one of {predicted.dims}"
         size = (predicted.shape or ())[predicted.dims.index(name)]
         assert len(labels) == size, f"`{transform.kind}` has {len(labels)} labels for `{name}` of size {size}"
+
+
+def _check_names(transform: Transform, signature: Signature, predicted: Signature) -> None:
+    """Check that each axis keeps its labels where an axis of the value has the name of a new one."""
+    dims = signature.dims or ()
+    for name, axis in product((name for name in predicted.dims or () if name not in dims), range(len(dims))):
+        same = signature.replace(dims=(*dims[:axis], name, *dims[axis + 1 :]))
+        if _takes(transform, same):
+            found = transform.out(same)
+            _check_labels(transform, found)
+            assert _labels(found) == _labels(predicted), f"`{transform.kind}` labels another axis if the value has an axis `{name}`"
+
+
+def _labels(signature: Signature) -> list[Coord | None]:
+    """The labels of each axis."""
+    return [signature.coords.get(name) for name in signature.dims or ()]
 
 
 def _check_unknown(transform: Transform, signature: Signature, real: Signature) -> None:

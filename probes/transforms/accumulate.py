@@ -108,11 +108,7 @@ class Accumulate(Accumulation):
         rest = signature.without(self.dims)
         if self.what == "covariance":
             return _matrix(rest, self.dims)
-        if rest.shape is None:
-            names = ("stat", *rest.dims) if rest.dims is not None else None
-            return Signature("float64", None, names, {**rest.coords, "stat": MOMENTS} if names else {})
-        names = ("stat", *(rest.dims or (f"dim_{at}" for at in range(len(rest.shape)))))
-        return Signature("float64", (len(MOMENTS), *rest.shape), names, {**rest.coords, "stat": MOMENTS})
+        return rest.replace(dtype="float64").with_first("stat", len(MOMENTS), MOMENTS)
 
     def begin(self, signature: Signature) -> TransformFn:
         """The statistics of one value; `merge` combines them with those of others."""
@@ -220,7 +216,6 @@ def _matrix(rest: Signature, dims: tuple[str | int, ...] | None) -> Signature:
         )
     if rest.ndim is None:
         return Signature("float64")
-    feature = rest.dims[0] if rest.dims is not None else "dim_0"
-    labels = {} if size is None else {"stat": (*COVARIANCE, *map(str, range(size)))}
-    shape = (None if size is None else len(COVARIANCE) + size, size)
-    return Signature("float64", shape, ("stat", feature), {**rest.coords, **labels})
+    labels = None if size is None else (*COVARIANCE, *map(str, range(size)))
+    found = rest.replace(dtype="float64", shape=(size,))
+    return found.with_first("stat", None if size is None else len(COVARIANCE) + size, labels)

@@ -78,6 +78,15 @@ class KeepsFirstSize(Fine):
         return lambda tensor: tensor.new_zeros([size or 0 for size in signature.shape or ()])
 
 
+class LabelsByName(Fine):
+    """Labels its last axis by a name that another axis may have."""
+
+    def out(self, signature: Signature) -> Signature:
+        if not signature.dims or signature.shape is None or signature.shape[-1] is None:
+            return super().out(signature)
+        return super().out(signature).replace(dims=(*signature.dims[:-1], "made"), coords={"made": tuple(range(signature.shape[-1]))})
+
+
 class Sums(Fine, Accumulation):
     """Adds up over an epoch."""
 
@@ -130,6 +139,7 @@ def test_a_sound_accumulation_passes() -> None:
         (PredictsWrongly(), "was predicted to be float64"),
         (NeedsAllParts(), "refuses unknown.*wants a shape"),
         (KeepsFirstSize(), "begun for"),
+        (LabelsByName(), "labels"),
         (MergesInPlace(), "writes to what it is given"),
         (ForgetsCounts(), "depends on how the parts are grouped"),
         (MergesToOne(), "changes dtype or shape"),

@@ -67,9 +67,10 @@ def bind(text: str, given: dict[str, int], signature: Signature) -> Signature:
     sizes = _solve(text, _opened(left, spread), given, signature)
     inner = names(tuple(spread))
     flat = [tuple(n for name in axis for n in (inner if name == "..." else (name,))) for axis in _opened(right, spread)]
-    dims = tuple("_".join(axis) or "unit" for axis in flat)
     shape = tuple(_joined(sizes[name] for name in axis) for axis in flat)
-    return Signature(signature.dtype, shape, dims, {name: labels for name, labels in signature.coords.items() if name in dims})
+    kept = {axis[0] for axis in _opened(left, spread) if len(axis) == 1}  # the axes with labels: the others are parts of axes
+    labels = [signature.coords.get(axis[0]) if len(axis) == 1 and axis[0] in kept else None for axis in flat]
+    return Signature.of_axes(signature.dtype, shape, [("_".join(axis) or "unit", known) for axis, known in zip(flat, labels, strict=True)])
 
 
 def _opened(side: tuple[Item, ...], spread: list[Axis]) -> list[Axis]:
