@@ -110,7 +110,7 @@ class SinkSessions:
             buffered, self.writer.buffered = self.writer.buffered, late
         if keep and buffered and self.writer is not None:
             self._evaluate(self.writer, buffered)
-            self._hand_over([(route.sinks, self.writer.reading(route, capture)) for route, capture in buffered if route.sinks])
+            self._hand_over(self.writer, buffered)
         fresh = [text for name, text in self.failures.items() if name not in self.reported]
         self.reported |= set(self.failures)
         return RunError("; ".join(fresh)) if fresh and self.strict else None
@@ -131,12 +131,14 @@ class SinkSessions:
             if route.checked:
                 self.evaluator.evaluate(route.checked, writer.clock(capture), capture.payload, capture.descriptor.dtype)
 
-    def _hand_over(self, readings: list[tuple[tuple[str, ...], Reading]]) -> None:
+    def _hand_over(self, writer: SinkWriter, buffered: list[tuple[Route, BufferedCapture]]) -> None:
+        made: dict[int, Reading] = {}  # by the index of the capture; all its sinks get the same
         for name, session in list((self.open or {}).items()):
             with _SinkGuard(self, name):
-                own = [reading for sinks, reading in readings if name in sinks]
+                own = [(at, route, capture) for at, (route, capture) in enumerate(buffered) if name in route.sinks]
+                made.update({at: writer.reading(route, capture) for at, route, capture in own if at not in made})
                 if own:
-                    session.step(own)
+                    session.step([made[at] for at, _, _ in own])
 
     def close(self) -> None:
         """Close the sinks; captures of a step that was not committed are dropped."""
@@ -236,9 +238,16 @@ class SinkWriter(BufferingWriter):
         return Clock(epoch, about.key.phase, capture.step, known, *times, self.sessions.rank)
 
     def reading(self, route: Route, capture: BufferedCapture) -> Reading:
-        """A capture as Python numbers."""
+        """A capture as Python numbers.
+
+        Raises:
+            ValueError: torch does not convert its dtype.
+        """
         about = capture.descriptor
-        values = numbers(capture.payload, getattr(torch, about.dtype))
+        try:
+            values = numbers(capture.payload, getattr(torch, about.dtype))
+        except RuntimeError as error:
+            raise ValueError(f"`{about.key}` has dtype `{about.dtype}`, whose elements cannot be read as numbers: {error}") from None
         return Reading(about.key, self.clock(capture), bool(capture.flags & LATE), dict(zip(route.labels, values, strict=True)))
 
 

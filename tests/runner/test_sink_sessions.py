@@ -121,6 +121,27 @@ def test_a_sink_that_fails_is_disabled_and_the_captures_continue(tmp_path: Path,
         record(tmp_path / "strict", BOTH, {"on_error": "raise"}, size={"hook": "forward", "modules": ["0"], "transforms": STATS})
 
 
+def test_a_capture_that_a_sink_cannot_read_disables_that_sink_and_the_captures_continue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreadable(payload: bytes, dtype: torch.dtype) -> Any:
+        if len(payload) == 10 * 8:
+            raise RuntimeError("no conversion")
+        return numbers(payload, dtype)
+
+    monkeypatch.setattr("probes.runner.sink_sessions.numbers", unreadable)
+    sinks = {**BOTH, "other": {"kind": "jsonl", "path": "other.jsonl"}}
+    found = {
+        "stats": {"hook": "forward", "modules": ["0"], "transforms": STATS, "sinks": ["captures", "log"]},
+        "norm": {"hook": "forward", "modules": ["0"], "transforms": [{"kind": "norm"}], "sinks": ["captures", "other"]},
+    }
+    run = record(tmp_path / "run", sinks, **found)
+    said = "sink `log` failed and was disabled: `stats/0:output` has dtype `float64`, whose elements cannot be read as numbers"
+    assert said in str(run.summary())
+    assert [len(probes.open(tmp_path / "run")[name, "0"]) for name in found] == [6, 6]
+    assert len(lines(tmp_path / "run", "other.jsonl")) == 6
+
+
 @pytest.mark.parametrize(
     ("probe", "said"),
     [

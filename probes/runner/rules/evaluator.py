@@ -135,8 +135,9 @@ def _unfit(dtype: str, shape: tuple[int, ...]) -> str:
     elements = int(np.prod(shape, dtype=np.int64))
     if elements > MOST_ELEMENTS:
         return f"has {elements:,} elements, and rules check at most {MOST_ELEMENTS:,}; add a transform such as `stats` or `norm`"
-    real = dtype == "bool" or values(np.zeros(2, bits_dtype(dtype)), dtype).dtype.kind in "iuf" if dtype in DTYPES else False
-    return "" if real and not dtype.startswith("complex") else f"has dtype `{dtype}`, whose values are not real numbers; add `abs`"
+    known = dtype in DTYPES and not dtype.startswith(("complex", "float4"))
+    real = known and (dtype == "bool" or values(np.zeros(2, bits_dtype(dtype)), dtype).dtype.kind in "iuf")
+    return "" if real else f"has dtype `{dtype}`, whose values are not real numbers; add `abs`"
 
 
 def _is_named(number: str | None, label: str, single: set[str | None]) -> bool:
