@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import product
 
@@ -26,8 +27,8 @@ def check_transform(
 
     For every shape and dtype `out` raises a `SignatureError` with a reason, or: the result has the predicted dtype, shape, names
     and labels, also where parts of the input's signature are unknown, or one of its axes has the name of a new one; the result is
-    the same the second time and in inference mode; the input and the global random generators are untouched; and the function
-    that was begun for one size takes another of the same rank.
+    the same the second time, in inference mode and after it; a value that is not contiguous is taken; the input and the global
+    random generators are untouched; and the function that was begun for one size takes another of the same rank.
 
     Args:
         transform: the transform, with the settings to check.
@@ -42,11 +43,11 @@ def check_transform(
         AssertionError: the transform breaks a rule; the message says which, and for what value.
     """
     check_component(transform)
-    taken = []
-    for signature in signatures(shapes, dtypes, dims):
-        if _takes(transform, signature):
-            _check_value(transform, signature)
-            taken.append(signature)
+    taken = [signature for signature in signatures(shapes, dtypes, dims) if _takes(transform, signature)]
+    for signature in taken:
+        _check_value(transform, signature)
+    with ThreadPoolExecutor(1) as thread:  # a fresh one, as that of a server: inference mode is the first that it knows
+        thread.submit(_check_inference, transform, taken).result()
     assert taken, f"`{transform.kind}` takes none of the values; give `shapes` and `dims` that fit its settings"
     return tuple(taken)
 
@@ -81,14 +82,29 @@ def _check_value(transform: Transform, signature: Signature) -> None:
     _check_names(transform, signature, predicted)
     _check_unknown(transform, signature, real)
     again = begun(transform, signature)(value)
-    with torch.inference_mode():
-        inferred = begun(transform, signature)(value.clone())
-    for other, when in ((again, "the second time"), (inferred, "in inference mode")):
-        assert bits(other) == bits(result), f"`{transform.kind}` of {signature} differs {when}"
+    assert bits(again) == bits(result), f"`{transform.kind}` of {signature} differs the second time"
+    _check_strided(transform, value, signature, result)
     assert not result.requires_grad, f"the result of `{transform.kind}` requires grad"
     _check_other_sizes(transform, signature)
     if isinstance(transform, Accumulation):
         _check_merge(transform, signature)
+
+
+def _check_inference(transform: Transform, taken: Sequence[Signature]) -> None:
+    """Check the results in inference mode, and then without it: what a transform keeps must serve in both."""
+    for signature in taken:
+        value = example(signature)
+        with torch.inference_mode():
+            work = begun(transform, signature)
+            inferred = work(value.clone())
+        for other, when in ((inferred, "in inference mode"), (work(value), "after inference mode")):
+            assert bits(other) == bits(begun(transform, signature)(value)), f"`{transform.kind}` of {signature} differs {when}"
+
+
+def _check_strided(transform: Transform, value: Tensor, signature: Signature, result: Tensor) -> None:
+    """Check a value that is not contiguous, which may give another rounding of a sum, and nothing else."""
+    found = begun(transform, signature)(torch.stack((value, value), -1)[..., 0])
+    assert (found.dtype, found.shape) == (result.dtype, result.shape), f"`{transform.kind}` of {signature} differs if it is not contiguous"
 
 
 def _check_merge(transform: Accumulation, signature: Signature) -> None:

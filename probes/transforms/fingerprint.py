@@ -36,7 +36,8 @@ class Fingerprint(Transform):
         from blake3 import blake3
 
         def work(tensor: Tensor) -> Tensor:
-            flat = tensor.resolve_conj().resolve_neg().reshape(-1).cpu()
+            dense = tensor.resolve_conj().resolve_neg().contiguous().cpu()
+            flat = dense.as_strided((dense.numel(),), (1,))  # also the stride of an axis of size 1, which `view` needs to be 1
             content = flat.view(torch.uint8).numpy().data
             return torch.frombuffer(bytearray(blake3(content).digest()), dtype=torch.uint8).to(tensor.device)
 

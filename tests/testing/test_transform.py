@@ -82,9 +82,11 @@ class LabelsByName(Fine):
     """Labels its last axis by a name that another axis may have."""
 
     def out(self, signature: Signature) -> Signature:
-        if not signature.dims or signature.shape is None or signature.shape[-1] is None:
-            return super().out(signature)
-        return super().out(signature).replace(dims=(*signature.dims[:-1], "made"), coords={"made": tuple(range(signature.shape[-1]))})
+        found = super().out(signature)
+        if not signature.dims:
+            return found
+        size = signature.shape[-1] if signature.shape is not None else None
+        return found.replace(dims=(*signature.dims[:-1], "made"), coords={} if size is None else {"made": tuple(range(size))})
 
 
 class Sums(Fine, Accumulation):

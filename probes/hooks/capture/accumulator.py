@@ -160,7 +160,7 @@ class Accumulator(Recorder):
         merged, self.merged = self.merged, {}
         sharding, self.parts.one = self.parts.one, None
         for _, part in sorted(merged.items()):
-            self.behind.start = part.signature
+            self.behind.start_with(part.signature)
             try:
                 super().put(part.value, part.at, 0, 0, sharding or WHOLE)
             except Exception as error:  # as in a hook

@@ -47,7 +47,8 @@ class Accelerator:
 
     def host(self, nbytes: int) -> Tensor:
         """Pinned memory."""
-        return torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
+        with torch.inference_mode(mode=False):  # it outlives the call, and is written to in every mode
+            return torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
 
     def copy(self, target: Tensor, source: Tensor) -> None:
         """A copy in the current stream."""

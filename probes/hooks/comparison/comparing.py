@@ -39,7 +39,7 @@ class Comparing:
         self.comparison = comparison
         self.before = Pipeline(transforms[:place], dims)
         recorder.parts.transforms = tuple(transforms)
-        self.begun: dict[tuple[torch.dtype, torch.dtype, int], tuple[CompareFn, Signature]] = {}
+        self.begun: dict[tuple[torch.dtype, torch.dtype, torch.Size], tuple[CompareFn, Signature]] = {}
         self.recorder = recorder
         self.later = [later_of(recorder, transforms[place + 1 :])]
         self.later += [check.follow() for check in recorder.checks]
@@ -81,7 +81,7 @@ class Comparing:
         if other is None:
             self.recorder.account.skip("no second tensor")
             return
-        name = (value.dtype, other.dtype, value.ndim)
+        name = (value.dtype, other.dtype, value.shape)
         known = self.begun.get(name)
         if known is None:
             signature = signature.replace(dtype=DTYPE_NAMES[common_dtype(value, other)], shape=tuple(value.shape))
@@ -93,7 +93,7 @@ class Comparing:
         with torch.autocast(value.device.type, enabled=False):
             result = known[0](value, other)
         for later in self.later:
-            later.start = known[1]
+            later.start_with(known[1])
         self.store(result, at, place[1], place[2])
 
 

@@ -37,7 +37,8 @@ class _Scratch(threading.local):
     """Memory that every call on a thread overwrites, so that hundreds of probes share it."""
 
     def __init__(self) -> None:
-        self.tensor = torch.empty(CHUNK, dtype=torch.float32, device="cpu")
+        with torch.inference_mode(mode=False):  # a tensor of inference mode cannot be written to outside of it
+            self.tensor = torch.empty(CHUNK, dtype=torch.float32, device="cpu")
         self.values = self.tensor.numpy()
         self.apart = np.empty(CHUNK, np.float32)
         self.marks = np.empty(CHUNK, np.bool_)
