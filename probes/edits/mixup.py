@@ -59,7 +59,7 @@ class Mixup(PlacedEdit):
                 return torch.randperm(count, generator=generator)
             found = context.given[self.permutation["given"]]
             whole = not (found.is_floating_point() or found.is_complex() or found.dtype is torch.bool)
-            if not whole or not torch.equal(found.flatten().sort().values.long(), torch.arange(count)):
+            if not whole or found.ndim != 1 or not torch.equal(found.long().sort().values, torch.arange(count)):
                 raise SignatureError(f"`{self.permutation['given']}` is not a permutation of the {count} samples of the batch")
             return found.long()
 

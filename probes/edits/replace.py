@@ -8,7 +8,7 @@ from pydantic import Field
 
 from probes.component import EditContext, EditFn
 from probes.edits.kernels.dtypes import converted
-from probes.edits.kernels.position import At, PlacedEdit, index, put, take
+from probes.edits.kernels.position import At, PlacedEdit, index, overwrite, take
 from probes.edits.kernels.tensor_source import EditSource
 from probes.signature import SignatureError
 
@@ -36,6 +36,6 @@ class Replace(PlacedEdit):
             if given.shape != part.shape:
                 message = f"at this position the source has shape {tuple(given.shape)}, and the value {tuple(part.shape)}"
                 raise SignatureError(message)
-            return put(value, place, converted(given, part)), {}
+            return overwrite(value, place, converted(given, part)), {}
 
         return apply

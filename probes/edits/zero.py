@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from probes.component import EditContext, EditFn
-from probes.edits.kernels.position import At, PlacedEdit, index, put, take
+from probes.edits.kernels.position import At, PlacedEdit, index, overwrite, take
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -23,6 +23,6 @@ class Zero(PlacedEdit):
 
         def apply(value: Tensor, _generator: Generator) -> tuple[Tensor, dict[str, Tensor]]:
             part = take(value, place)
-            return put(value, place, part.new_zeros(part.shape)), {}
+            return overwrite(value, place, part.new_zeros(part.shape)), {}
 
         return apply

@@ -100,9 +100,9 @@ def _check_repeats(name: str, apply: EditFn, value: Tensor, result: Tensor, draw
 def _check_backward(name: str, apply: EditFn, value: Tensor) -> None:
     leaf = value.clone().requires_grad_()
     result, _ = apply(leaf.clone(), _seeded())
-    if result.requires_grad:
-        result.double().sum().backward()  # type: ignore[no-untyped-call]  # torch's stubs leave it untyped
-        assert leaf.grad is not None, f"{name} is in the graph of another tensor than its input"
+    assert result.requires_grad, f"{name} is not in the graph of its input: modules before it would get no gradient"
+    result.double().sum().backward()  # type: ignore[no-untyped-call]  # torch's stubs leave it untyped
+    assert leaf.grad is not None, f"{name} is in the graph of another tensor than its input"
 
 
 def _check_other_size(edit: Edit, apply: EditFn, signature: Signature, source: Tensor | None) -> None:

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from probes.signature import SignatureError
+from probes.component import EditContext
+from probes.signature import Signature, SignatureError
 from probes.testing import check_edit
 from tests.edits.made import applied, made
 
@@ -24,3 +25,10 @@ def test_samples_are_mixed_along_the_axis_named_batch() -> None:
 def test_a_value_without_axes_is_refused() -> None:
     with pytest.raises(SignatureError, match="no batch to mix"):
         applied(made("mixup", lam=0.5), torch.tensor(1.0))
+
+
+def test_a_permutation_has_one_axis() -> None:
+    edit = made("mixup", lam=0.5, permutation={"given": "p"})
+    context = EditContext(Signature("float32", (3, 2)), None, {"p": torch.tensor([[1, 2, 0]])})
+    with pytest.raises(SignatureError, match="`p` is not a permutation of the 3 samples"):
+        edit.begin(context)(torch.ones(3, 2), torch.Generator())

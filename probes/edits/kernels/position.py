@@ -185,6 +185,7 @@ class EditedPart:
             raise ValueError(f"positions are integers, one for each sample, and these are {str(found.dtype)[6:]}{list(found.shape)}")
         if found.ndim == 1 and not isinstance(position, tuple) and len(found) != samples:
             raise ValueError(f"{len(found)} positions are given for {samples} samples")
+        found = found.long()  # torch takes uint8 as a mask, and compares no longer unsigned integers
         found = torch.where(found < 0, found + size, found)
         if found.numel() and not (int(found.min()) >= 0 and int(found.max()) < size):
             raise IndexError(f"a position is out of range for an axis of size {size}")
@@ -244,6 +245,15 @@ def put(value: Tensor, place: EditedPart, part: Tensor) -> Tensor:
     except (IndexError, RuntimeError, ValueError) as error:
         raise SignatureError(f"the edit does not fit a value of shape {tuple(value.shape)}: {error}") from None
     return result
+
+
+def overwrite(value: Tensor, place: EditedPart, part: Tensor) -> Tensor:
+    """A copy of `value` with a part at a place that was not computed from it; the gradient of what it replaces is zero.
+
+    Raises:
+        SignatureError: the part does not fit the place, or the place is outside the value.
+    """
+    return value.clone().copy_(part) if place.is_whole else put(value, place, part)
 
 
 def take(value: Tensor, place: EditedPart) -> Tensor:

@@ -171,3 +171,10 @@ def probes_run(model: nn.Module, edit: dict[str, Any], partners: list[float]) ->
 def test_a_tensor_that_the_program_does_not_give_is_refused_before_the_run() -> None:
     with pytest.raises(probes.ProbesError, match="the program does not give `mask`"):
         resolve(spec({"kind": "zero", "at": {"token": "last_of mask"}}), Net(), {"masks": 1.0})
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.uint16, torch.int32, torch.uint64])
+def test_positions_of_every_integer_dtype_are_positions(dtype: torch.dtype) -> None:
+    positions = torch.tensor([1, 2, 1])
+    wanted = zeroed({"token": {"given": "p"}}, {"p": positions})
+    assert torch.equal(zeroed({"token": {"given": "p"}}, {"p": positions.to(dtype)}), wanted)
