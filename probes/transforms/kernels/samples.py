@@ -53,7 +53,9 @@ def with_samples(found: Tensor, step: int, first_row: int, ids: Sequence[int | s
 def merge_largest(earlier: Tensor, later: Tensor) -> Tensor:
     """The largest of both; equal values in the order of their samples."""
     both = torch.cat([earlier, later], dim=1)
-    order = both[VALUE].sort(dim=0, descending=True, stable=True).indices[: earlier.shape[1]]
+    real_first = (both[ROW] < 0).byte().sort(dim=0, stable=True).indices  # what is missing has the value -inf, and a sample may have it
+    by_value = both[VALUE].gather(0, real_first).sort(dim=0, descending=True, stable=True).indices
+    order = real_first.gather(0, by_value)[: earlier.shape[1]]
     return both.gather(1, order.expand(4, *order.shape))
 
 
@@ -74,9 +76,9 @@ def sums_by_label(rows: Tensor, labels: Tensor, count: int) -> Tensor:
     if labels.is_floating_point() or labels.is_complex() or labels.numel() != rows.shape[0]:
         kind = f"{str(labels.dtype).removeprefix('torch.')}{list(labels.shape)}"
         raise ValueError(f"sums by label need one integer for each of the {rows.shape[0]} samples, and the labels are {kind}")
-    labels = labels.reshape(-1)
+    labels = labels.reshape(-1).long()  # torch does not compare unsigned integers of more than 8 bits
     wanted = ((labels >= 0) & (labels < count)).to(rows.device)
-    values, places = rows.double()[wanted], labels.to(rows.device)[wanted].long()
+    values, places = rows.double()[wanted], labels.to(rows.device)[wanted]
     finite = values.isfinite()
     found = rows.new_zeros((3, count, *rows.shape[1:]), dtype=torch.float64)
     for index, part in enumerate((finite.double(), (~finite).double(), values.where(finite, 0.0))):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from probes.errors import RunError
+from probes.transforms.kernels.samples import largest, merge_largest, sums_by_label, with_samples
 from tests.runner.in_memory import in_memory
 
 GENERATOR = torch.Generator().manual_seed(3)
@@ -193,3 +195,16 @@ def test_ids_of_other_rows_are_not_used() -> None:
         for rows in run.steps(torch.arange(12).split(3), ids=lambda rows: rows.tolist()):
             model(TOKENS[rows], TOKENS[rows])
     assert run.found["p", "net"].torch()[0][1].isnan().all()
+
+
+def test_a_sample_whose_value_is_negative_infinity_comes_before_what_is_missing() -> None:
+    first, second = (with_samples(largest(rows, 3), step, 0, ()) for step, rows in enumerate((torch.tensor([5.0]), torch.full((2,), -inf))))
+    found = merge_largest(first, second)
+    assert found[0].tolist() == [5.0, -inf, -inf]
+    assert found[2:].tolist() == [[0.0, 1.0, 1.0], [0.0, 0.0, 1.0]]
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.int16])
+def test_labels_of_every_integer_dtype_are_taken(dtype: torch.dtype) -> None:
+    rows, labels = torch.arange(3.0), torch.tensor([1, 0, 1])
+    assert torch.equal(sums_by_label(rows, labels.to(dtype), 2), sums_by_label(rows, labels, 2))
