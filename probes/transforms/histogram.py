@@ -54,10 +54,14 @@ class Histogram(Transform):
             SignatureError: the value is complex, packed or quantized, or there is no such axis.
         """
         signature.require(("bool", *INTEGERS, *FLOATS, *FLOAT8), "put a transform before it that makes real numbers, such as `abs`")
-        edges = [f"{edge:.6g}" for edge in self.edges]
-        inner = [f"[{low}, {high})" for low, high in pairwise(edges[:-1])]
-        labels = ("under", *inner, f"[{edges[-2]}, {edges[-1]}]", "over", "nan")
+        labels = next((found for digits in range(6, 17) if len({*(found := self._labels(digits))}) == len(found)), self._labels(17))
         return signature.without(self.dims).with_first("bin", self.bins + 3, labels).replace(dtype="int64")
+
+    def _labels(self, digits: int) -> tuple[str, ...]:
+        """The names of the buckets, with this many digits of each edge."""
+        edges = [f"{edge:.{digits}g}" for edge in self.edges]
+        inner = [f"[{low}, {high})" for low, high in pairwise(edges[:-1])]
+        return ("under", *inner, f"[{edges[-2]}, {edges[-1]}]", "over", "nan")
 
     def begin(self, signature: Signature) -> TransformFn:
         """A binary search among the edges, then a count; both stay on the device."""

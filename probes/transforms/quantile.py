@@ -34,6 +34,9 @@ class Quantile(Transform):
     def _one(self) -> Self:
         if self.dim is not None and self.dims is not None:
             raise PydanticCustomError("no_effect", "`quantile` takes `dim` or `dims`, not both", {})
+        twice = next((share for at, share in enumerate(self.q) if share in self.q[:at]), None)
+        if twice is not None:
+            raise PydanticCustomError("no_effect", "`q` has {share} twice", {"share": twice, "hint": "remove one of them"})
         return self
 
     def out(self, signature: Signature) -> Signature:

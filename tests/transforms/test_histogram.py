@@ -70,3 +70,11 @@ def test_the_axes_that_are_not_counted_over_remain() -> None:
     assert applied(transform, value, "batch", "x").T.tolist() == [[0, 1, 1, 1, 0], [0, 2, 0, 0, 1]]
     assert transform.out(Signature("float32", (2, 3), ("batch", "x"))).dims == ("bin", "batch")
     check_transform(made("histogram", bins=3, range=[-1, 1], dims=[-1]), shapes=[(7,), (3, 5), (2, 0), (2, 3, 4)])
+
+
+def test_bins_that_six_digits_do_not_tell_apart_have_labels_with_more() -> None:
+    coarse = made("histogram", bins=2, range=[0.0, 1 / 3]).out(Signature("float32", (4,))).coords["bin"]
+    fine = made("histogram", bins=10, range=[1e6, 1e6 + 1]).out(Signature("float32", (4,))).coords["bin"]
+    assert coarse[1] == "[0, 0.166667)"
+    assert len({*fine}) == 13
+    assert fine[1] == "[1000000, 1000000.1)"

@@ -66,3 +66,8 @@ def test_several_axes_are_reduced_by_name() -> None:
 def test_dim_and_dims_together_are_refused() -> None:
     with pytest.raises(ValidationError, match="not both"):
         made("quantile", q=Q, dim=0, dims=[1])
+
+
+def test_a_share_given_twice_is_refused() -> None:
+    with pytest.raises(ValidationError, match=r"`q` has 0\.5 twice"):
+        made("quantile", q=[0.5, 0.1, 0.5])
