@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from probes.errors import EditError
 from probes.hooks.backward import GradHook, GradTap
 from probes.hooks.capture.run_state import CaptureClock
 from probes.hooks.capture.tap import Tap
+from probes.hooks.capture.tracing import function_modes
 from probes.signature import Signature, SignatureError
 from probes.tensors import DTYPE_NAMES, LeafNotFound, children, leaves
 from probes.transforms.kernels.mask import MaskAbsent, input_of
@@ -67,14 +69,15 @@ class Editor:
                     raise SignatureError(f"`dims` names {len(self.dims)} axes ({', '.join(self.dims)}), but the value has {value.ndim}")
                 signature = Signature(DTYPE_NAMES[value.dtype], tuple(value.shape), self.dims)
                 self.begun[key] = self.edit.begin(EditContext(signature, source, self.given, input_of))
-            result, self.drawn = self.begun[key](value, self.generator(at, call))
+            with torch.device("cpu") if function_modes() else nullcontext():  # a default device is such a mode
+                result, self.drawn = self.begun[key](value, self.generator(at, call))
         except (SignatureError, MaskAbsent, RuntimeError, ValueError, TypeError) as error:
             raise EditError(f"{self.where}: edit `{self.edit.kind}` in epoch {at.epoch} step {at.step}: {error}") from error
         return self.checked(value, result, at)
 
     def generator(self, at: CaptureClock, call: int) -> torch.Generator:
         """A generator whose numbers depend only on the seed and the clock."""
-        generator = torch.Generator()
+        generator = torch.Generator("cpu")
         seed = 0
         for number in (getattr(self.edit, "seed", 0), at.epoch, at.step, at.microstep + 1, call):
             seed = (seed * 1_000_003 + number + 1) % (1 << 63)

@@ -310,3 +310,14 @@ def test_an_edit_in_a_container_that_has_no_independent_copy_stops_and_leaves_it
     with pytest.raises(EditError, match="probe `e` on ``: a Shared cannot be rebuilt"):
         run_with(model, tmp_path, {"e": zero})
     assert torch.equal(model.made["x"], X)
+
+
+@pytest.mark.parametrize("edit", [{"kind": "noise", "std": 1.0}, {"kind": "mixup", "alpha": 0.5}, {"kind": "zero", "at": {"a": [0, 1]}}])
+def test_an_edit_makes_its_tensors_on_the_host_whatever_the_default_device(tmp_path: Path, edit: dict[str, Any]) -> None:
+    probe = {"modules": ["a"], "values": ["output"], "dims": ["a", "b"], "edit": edit}
+    _, plain = run_with(Net(), tmp_path / "plain", {"e": probe})
+    torch.manual_seed(0)
+    model = Net()
+    with torch.device("meta"):
+        _, found = run_with(model, tmp_path / "meta", {"e": probe})
+    assert all(map(torch.equal, found, plain))

@@ -47,11 +47,12 @@ def _by_guard(tensor: Tensor) -> Check:
 
 def _distinguishes(make: Callable[[Tensor], Check]) -> bool:
     """Whether a check finds what it must: it is not part of torch's public interface, so a later release may change it."""
-    plain = torch.zeros(2, 3)
-    others = (plain.double(), torch.zeros(3, 2), torch.zeros(3, 2).t(), plain._neg_view(), torch.nn.Parameter(plain), plain.to_sparse())
     try:
+        plain = torch.zeros(2, 3, device="cpu")  # the program may have another default device
+        further = (plain._neg_view(), torch.nn.Parameter(plain), plain.to_sparse())
+        others = (plain.double(), torch.zeros(3, 2, device="cpu"), torch.zeros(3, 2, device="cpu").t(), *further)
         check = make(plain)
-        return check(torch.ones(2, 3)) and not any(map(check, others))
+        return check(torch.ones(2, 3, device="cpu")) and not any(map(check, others))
     except (ImportError, AttributeError, TypeError, RuntimeError):
         return False
 
