@@ -20,7 +20,7 @@ from probes.commands.rendering.table import spans, table
 from probes.printable import one_line
 from probes.reader.run import RunReader
 from probes.reader.run import open as open_run
-from probes.run_directory.listing import run_directories
+from probes.run_directory.search import run_directories
 from probes.signature import Signature, size
 
 RUNS = Path("runs")

@@ -10,10 +10,10 @@ import click
 from probes.commands.rendering.advance_line import LongCommand
 from probes.errors import StorageError, UsageError
 from probes.reader.following.writer_life import ALIVE, UNKNOWN, life_of
-from probes.run_directory.listing import is_run
 from probes.run_directory.remote.store import RemoteFolder
 from probes.run_directory.remote.upload import Upload
 from probes.run_directory.remote.url import remote_url
+from probes.run_directory.search import is_run
 
 
 @click.command(cls=LongCommand)

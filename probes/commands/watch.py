@@ -18,7 +18,7 @@ from probes.errors import StorageError, UsageError
 from probes.reader.following.followed_run import FollowedRun, RunProgress
 from probes.reader.following.followed_series import FollowedSeries
 from probes.reader.series_index import key_pattern
-from probes.run_directory.listing import run_directories
+from probes.run_directory.search import newest_run
 
 RUNS = Path("runs")
 ENTER, LEAVE = "\x1b[?1049h\x1b[?25l\x1b[?7l", "\x1b[?7h\x1b[?25h\x1b[?1049l"  # the alternate screen, without a cursor, long lines cut
@@ -75,7 +75,7 @@ def _meant(run: Path | None, once: bool) -> Path:
     if run is not None and run.exists() and not run.is_dir():
         raise UsageError(f'`probes watch` follows a run directory, and "{run}" is a file; `probes ls` lists what a file holds')
     below = RUNS if run is None else run
-    found = max(run_directories(below), key=lambda path: path.stat().st_mtime, default=None)
+    found = newest_run(below)
     if found is not None or (run is not None and not once):
         return found or below
     if run is None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from probes.clock import SeriesKey
-from probes.errors import FileRefused, StorageError, UsageError
+from probes.errors import FileRefused, UsageError
 from probes.plain_file import plain_json
 from probes.progress.loops import with_progress
 from probes.proof.comparison.alignment import align
@@ -26,7 +26,8 @@ from probes.proof.comparison.provenance_diff import provenance_differences
 from probes.reader.selection import Numbers, Selection
 from probes.run_directory.launch.epoch_weights import epoch_tables
 from probes.run_directory.launch.whole_weights import WholeTensor, first_manifests, whole_tensors
-from probes.run_directory.listing import Directory, is_run, newest_run
+from probes.run_directory.listing import Directory
+from probes.run_directory.search import meant_run
 
 Tolerances = Mapping[str, ToleranceBounds]
 
@@ -97,10 +98,7 @@ def diff(
 
 
 def _directory(path: str | Path, has_file: Callable[[int, int], bool]) -> Directory:
-    found = Path(path)
-    if not found.exists():
-        raise StorageError(f'"{found}" does not exist; `probes ls` lists the runs under runs/')
-    return Directory(newest_run(found) if found.is_dir() and not is_run(found) else found, has_file=has_file)
+    return Directory(meant_run(path), has_file=has_file)
 
 
 def _sides(left: Directory, right: Directory, concat: str) -> tuple[ComparedRun, ComparedRun]:

@@ -17,7 +17,7 @@ from probes.proof.replay_files import lay_files
 from probes.proof.replay_plan import Change, ReplayPlan, changes, command, plan_replay, recorded_launcher, write_spec
 from probes.run_directory.launch.launcher import without_launch
 from probes.run_directory.ledger_lines import read_ledgers
-from probes.run_directory.listing import is_run, newest_run
+from probes.run_directory.search import meant_run
 
 STDERR = 2
 
@@ -94,8 +94,7 @@ def replay(
         MissingExtra: torch is not installed.
     """
     require_torch("`probes replay`")
-    run = Path(path)
-    run = newest_run(run) if run.is_dir() and not is_run(run) else run
+    run = meant_run(path)
     plan = plan_replay(run, Path(out), Path(directory) if directory is not None else None, roots_only=bool(expect), start=launcher)
     if not agreed(plan):
         raise UsageError("nothing was run")

@@ -14,9 +14,8 @@ from probes.capture_file.closing.rule_verdicts import RuleVerdict, rule_verdicts
 from probes.capture_file.outline import SeriesOutline, joined
 from probes.capture_file.roots import root_of_segments
 from probes.clock import LOSS_SCALE, SeriesKey
-from probes.errors import StorageError, UsageError
+from probes.errors import UsageError
 from probes.printable import counted
-from probes.progress.stderr import tell
 from probes.reader.lazy_part import LazyPart
 from probes.reader.selection import Names, Numbers, Selection
 from probes.reader.series_index import SeriesIndex
@@ -24,8 +23,9 @@ from probes.run_directory.attempts import Attempt, ListedFile
 from probes.run_directory.launch.absent import by_ranks, ended_before, without
 from probes.run_directory.launch.epoch_weights import weights_by_epoch
 from probes.run_directory.launch.whole_weights import weights_at_start
-from probes.run_directory.listing import Directory, is_run, newest_run
+from probes.run_directory.listing import Directory
 from probes.run_directory.remote.url import remote_url
+from probes.run_directory.search import meant_run
 
 if TYPE_CHECKING:
     from probes.reader.samples.sample_dataset import SampleDataset
@@ -37,8 +37,8 @@ def open(path: str | Path) -> RunReader:  # noqa: A001  # it is called probes.op
     Needs no torch, writes nothing, and trusts nothing in the files. Files are opened when something of them is requested.
 
     Args:
-        path: a run directory, a directory of runs (then its newest one is opened, and named on stderr), one file, or the URL of a run
-            directory in a store that fsspec reaches, such as `s3://bucket/runs/a`; capture files are downloaded when they are read.
+        path: a run directory, a directory of runs at any depth (then the newest is opened, and named on stderr), one file, or the URL of
+            a run directory in a store that fsspec reaches, such as `s3://bucket/runs/a`; capture files are downloaded when they are read.
 
     Returns:
         The run.
@@ -51,13 +51,7 @@ def open(path: str | Path) -> RunReader:  # noqa: A001  # it is called probes.op
     url = remote_url(path)
     if url is not None:
         return _opened(url, Selection())
-    found = Path(path)
-    if not found.exists():
-        raise StorageError(f'"{found}" does not exist; `probes ls` lists the runs under runs/')
-    if found.is_dir() and not is_run(found):
-        found = newest_run(found)
-        tell(f"reading the newest run, {found}")
-    return RunReader(Directory(found), Selection())
+    return RunReader(Directory(meant_run(path)), Selection())
 
 
 def _opened(place: Path | str, selection: Selection) -> RunReader:

@@ -13,7 +13,7 @@ from probes.reader.run import RunReader
 from probes.reader.run import open as open_run
 from probes.reader.selection import Names, Numbers
 from probes.reader.series import Series
-from probes.run_directory.listing import run_directories
+from probes.run_directory.search import run_directories
 
 if TYPE_CHECKING:
     import xarray

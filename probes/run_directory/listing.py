@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -14,9 +14,8 @@ from probes.capture_file.series_name import SeriesAddress
 from probes.clock import SeriesKey
 from probes.errors import FileRefused, StorageError
 from probes.plain_file import plain_object, read_plain, regular
-from probes.printable import shortened
 from probes.run_directory.attempts import STATES, Attempt, ListedFile, entry, listed_by, ranked
-from probes.run_directory.file_name import KEPT, ledger_files
+from probes.run_directory.file_name import KEPT
 from probes.run_directory.launch.absent import by_reason
 from probes.run_directory.launch.end_note import Ended, ended_ranks
 from probes.run_directory.launch.launch_file import LaunchRecord, launches
@@ -32,11 +31,6 @@ OPEN_FILES = 64  # each takes two descriptors; a process may have about a thousa
 KEPT_PARTS = 256
 
 PLACE = ("epoch", "attempt", "rank", "segment")
-
-
-def is_run(path: Path) -> bool:
-    """Whether a directory holds a run."""
-    return (path / "run.json").is_file() or bool(ledger_files(path)) or any(path.glob("epoch-*"))
 
 
 class Mirror(Protocol):
@@ -313,42 +307,3 @@ def _outline(row: SeriesRow, epoch: int) -> SeriesOutline:
     shape, dims = None if row.shape is None else tuple(row.shape), None if row.dims is None else tuple(row.dims)
     key = SeriesKey(row.probe, row.target, row.leaf, row.phase)
     return SeriesOutline(key, row.dtype, row.captures, shape, dims, row.bytes, (epoch,) if row.epochs is None else tuple(row.epochs))
-
-
-def run_directories(path: Path, *, inside: bool = False, links: list[Path] | None = None) -> Iterator[Path]:
-    """The run directories at or below a path; links are not followed.
-
-    Args:
-        path: where to begin.
-        inside: also those in the directory of another run, which are not part of that run.
-        links: takes the links to run directories.
-
-    Raises:
-        StorageError: a directory cannot be read, or its path is too long, so that there may be runs in it.
-    """
-    waiting = [path]
-    while waiting:
-        found = waiting.pop()
-        try:
-            if found.is_dir() and is_run(found):
-                yield found
-                if not inside:
-                    continue
-            below = sorted((one for one in found.iterdir() if one.is_dir()), reverse=True) if found.is_dir() else []
-            waiting += [one for one in below if not one.is_symlink()]
-            if links is not None:
-                links += [one for one in below if one.is_symlink() and is_run(one)]
-        except OSError as error:
-            raise StorageError(f'"{shortened(str(found), 200)}" cannot be searched for runs: {error.strerror}') from error
-
-
-def newest_run(path: Path) -> Path:
-    """The newest run below a directory.
-
-    Raises:
-        StorageError: there is none.
-    """
-    runs = sorted((below for below in path.iterdir() if below.is_dir() and is_run(below)), key=lambda run: run.name)
-    if not runs:
-        raise StorageError(f'"{path}" holds no run: there is no run.json, no ledger and no epoch file in it')
-    return runs[-1]

@@ -11,7 +11,7 @@ from probes.capture_file import read
 from probes.clock import SeriesKey
 from probes.errors import FileRefused, SeriesNotFound, StorageError
 from probes.run_directory import listing as directory_module
-from probes.run_directory.listing import run_directories
+from probes.run_directory.search import run_directories
 from tests.descriptors import open_below
 from tests.journal import handmade
 from tests.reader.recorded import Recording, counted

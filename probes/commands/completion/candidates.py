@@ -12,6 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from probes.clock import SeriesKey
+from probes.run_directory.search import begun
 
 PRESETS = Path(__file__).parents[2] / "presets"
 MOST_FOLDERS = 2_000  # limit of directories that are searched for runs
@@ -96,7 +97,7 @@ def _runs_below(folder: Path) -> list[Path]:
             found.append(path)
         elif depth < DEPTH:
             waiting += [(below, depth + 1) for below in _folders(path)]
-    return sorted(found, key=lambda path: -path.stat().st_mtime)
+    return sorted(found, key=begun, reverse=True)
 
 
 def _folders(path: Path) -> list[Path]:

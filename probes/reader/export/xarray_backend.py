@@ -23,7 +23,7 @@ from probes.reader.convert import COORDINATES, axis_names
 from probes.reader.run import open as open_run
 from probes.reader.series import Series
 from probes.reader.series_index import key_pattern
-from probes.run_directory.listing import is_run
+from probes.run_directory.search import is_run
 from probes.signature import Coord
 
 Axis = tuple[int, Coord]

@@ -26,7 +26,8 @@ from probes.run_directory.attempts import UNSEALED
 from probes.run_directory.file_name import Stem, ledger_files, parse_stem
 from probes.run_directory.launch.run_head import head_of
 from probes.run_directory.ledger_lines import LedgerContents, breaches, read_ledger
-from probes.run_directory.listing import Directory, is_run
+from probes.run_directory.listing import Directory
+from probes.run_directory.search import is_run
 
 WINDOW = 10.0  # seconds over which the rate of captures is measured
 LAST_FILES = 8  # number of last epochs whose files are read for events and verdicts
