@@ -57,6 +57,11 @@ class SeriesFacts:
         return sorted({part.dtype for part, _ in self._chosen})
 
     @property
+    def stored_dtypes(self) -> list[str]:
+        """Names of all dtypes that the captures have, selected or not."""
+        return sorted({part.dtype for part in self._parts if len(part.clocks)})
+
+    @property
     def word(self) -> str:
         """`probe/target:leaf[@phase]`, with `~dtype` where one was chosen; `RunReader.find` takes it."""
         return str(SeriesAddress(self.key, self.dtype if self._selection.dtype is not None else ""))
@@ -144,13 +149,23 @@ class SeriesFacts:
         """The selected captures, at least one."""
         found = self._captures
         if not found.chosen:
-            raise SeriesNotFound(f"`{self.key}` has no capture in this selection; {self._extent()}")
+            raise SeriesNotFound(f"`{self.key}` has no capture in this selection; {self.extent}")
         return found
 
     @property
     def _first(self) -> SeriesPart:
         return self._some.chosen[0][0].part()
 
-    def _extent(self) -> str:
-        every = SeriesFacts(self.key, self._parts, Selection(dtype=self._selection.dtype)).clocks
+    @property
+    def has_dtype(self) -> bool:
+        """Whether a capture, selected or not, has one of the selected dtypes."""
+        return any(map(self._selection.has_dtype, self.stored_dtypes))
+
+    @property
+    def extent(self) -> str:
+        """A part of a sentence: the epochs and steps of the captures of the selected dtypes, or the dtypes that there are."""
+        if not self.has_dtype:
+            known = " and ".join(f"`{dtype}`" for dtype in self.stored_dtypes)
+            return f"its captures are {known}" if known else "nothing was captured"
+        every = np.concatenate([part.clocks for part in self._parts if self._selection.has_dtype(part.dtype)])
         return "it has " + " and ".join(f"{name}s {every[name].min()} to {every[name].max()}" for name in ("epoch", "step"))

@@ -97,14 +97,13 @@ class SeriesIndex:
             SeriesNotFound: no series fits.
             AmbiguousSeries: several series fit; the message lists them.
         """
-        name, _, dtype = word.rpartition("~") if "~" in word else (word, "", "")
+        name, mark, dtype = word.rpartition("~") if "~" in word else (word, "", "")
         exact = {str(key): key for key in self._keys}
         if word in exact:
             return self._series([exact[word]])
-        if name in exact:
-            return self._series([exact[name]]).sel(dtype=dtype)
-        meant = parse_word(word)
-        return self.sel(phase=meant.phase, dtype=meant.dtype)._one(meant.probe, meant.target, meant.leaf)
+        meant = parse_word(name)
+        found = self._series([exact[name]]) if name in exact else self.sel(phase=meant.phase)._one(meant.probe, meant.target, meant.leaf)
+        return _of_dtype(found, dtype) if mark else found
 
     def match(self, word: str) -> SeriesSet:
         """The series that a pattern `probe[/target[:leaf]][@phase][~dtype]` matches, such as `gradnorm/encoder.*`.
@@ -171,7 +170,11 @@ class SeriesIndex:
         found = [key for key in self._keys if fits(key)]
         if not found:
             raise SeriesNotFound(f"no series matches `{meant.probe}/{meant.target or '**'}`; {_known([str(key) for key in self._keys])}")
-        return SeriesSet([self._series([key]) for key in found], self.about)
+        every = [self._series([key]) for key in found]
+        chosen = every if self._selection.dtype is None else [one for one in every if one.has_dtype]
+        if not chosen:
+            raise SeriesNotFound(f"no series that matches `{meant.probe}/{meant.target or '**'}` has this dtype; {every[0].extent}")
+        return SeriesSet(chosen, self.about)
 
     def _targets(self, probe: str) -> dict[str, tuple[str, ...]]:
         leaves: dict[str, dict[str, None]] = {}
@@ -200,6 +203,17 @@ class SeriesIndex:
             raise AmbiguousSeries(_choice(keys))
         key = keys[0]
         return Series(key, self._keys[key], self._selection, self._scales.get((key.probe, key.phase), ()))
+
+
+def _of_dtype(series: Series, dtype: str) -> Series:
+    """The captures of a series of one dtype, by its name in a word.
+
+    Raises:
+        SeriesNotFound: no capture has it.
+    """
+    if dtype not in (known := series.stored_dtypes):
+        raise SeriesNotFound(f"`{series.key}` has no capture of the dtype `{dtype}`; {nearest(dtype, known) or _known(known)}")
+    return series.sel(dtype=dtype)
 
 
 def _choice(keys: Sequence[SeriesKey]) -> str:

@@ -3,14 +3,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import probes
 from probes.capture_file.series_part import CLOCKS, StepColumn
+from probes.cli import cli
+from probes.clock import SeriesKey
 from probes.errors import SeriesNotFound, UsageError
-from tests.reader.recorded import counted
+from tests.reader.recorded import Recording, counted
 
 
 @pytest.mark.parametrize(
@@ -63,3 +66,38 @@ def test_a_step_is_found_at_any_position(found: list[int], wanted: int, base: in
     steps = StepColumn(clocks_of([base + step for step in (sorted(found) if ascending else found)]))
     expected = np.flatnonzero(steps.column == base + wanted)
     assert steps.at(base + wanted).tolist() == expected.tolist()
+
+
+@pytest.fixture
+def mixed(tmp_path: Path) -> Path:
+    """A series of two dtypes."""
+    Recording(tmp_path).take(np.zeros(2, "<f4")).take(np.ones(2, "<f2"), step=1).sealed()
+    return tmp_path
+
+
+@pytest.mark.parametrize("word", ["acts/fc1:output~int8", "acts/fc1:output~", "acts/fc1~int8", "acts~int8"])
+def test_a_word_with_a_dtype_that_its_series_lacks_is_answered_with_the_dtypes(word: str, mixed: Path) -> None:
+    with pytest.raises(SeriesNotFound, match=f"has no capture of the dtype `{word.partition('~')[2]}`; there is `float16`, `float32`"):
+        probes.open(mixed).find(word)
+    assert CliRunner().invoke(cli, ["show", str(mixed), word]).exit_code == 2
+    assert CliRunner().invoke(cli, ["export", str(mixed), word]).exit_code == 2
+
+
+def test_a_selected_dtype_without_a_capture_is_answered_with_the_dtypes(mixed: Path) -> None:
+    run = probes.open(mixed)
+    for series in (run["acts", "fc1"].sel(dtype="int8"), run.sel(dtype="int8")["acts", "fc1"]):
+        with pytest.raises(SeriesNotFound, match="no capture in this selection; its captures are `float16` and `float32`"):
+            series.numpy()
+    with pytest.raises(SeriesNotFound, match=r"`\*\*/\*\*` has this dtype; its captures are `float16` and `float32`"):
+        run.match("**~int8")
+    for series in (run["acts", "fc1"].sel(step=9), run.sel(step=9).find("acts/fc1:output")):
+        with pytest.raises(SeriesNotFound, match="epochs 0 to 0 and steps 0 to 1"):
+            series.numpy()
+    with pytest.raises(SeriesNotFound, match="epochs 0 to 0 and steps 1 to 1"):
+        run.sel(step=9).find("acts/fc1:output~float16").numpy()
+
+
+def test_a_pattern_with_a_dtype_leaves_out_series_without_it(mixed: Path) -> None:
+    Recording(mixed, 1).take(np.zeros(2, "<f4"), key=SeriesKey("acts", "fc2", "output", "train")).sealed()
+    assert [one.key.target for one in probes.open(mixed).match("**~float16")] == ["fc1"]
+    assert [one.key.target for one in probes.open(mixed).match("**~float32")] == ["fc1", "fc2"]
