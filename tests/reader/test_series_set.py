@@ -14,6 +14,7 @@ from probes.cli import cli
 from probes.clock import SeriesKey
 from probes.errors import MissingExtra, SeriesNotFound, UsageError
 from probes.reader import frame
+from probes.reader.export.clock_columns import CLOCK, NAMES
 from tests.reader.recorded import Recording
 
 LAYERS = ("encoder.0.fc", "encoder.1.fc", "head", "")
@@ -65,7 +66,7 @@ def test_a_pattern_that_matches_nothing_or_is_not_a_pattern_is_refused(run: Path
 
 def test_a_frame_has_a_row_for_each_number_with_its_place(run: Path) -> None:
     found = probes.open(run).frame("norm")
-    assert list(found) == [*frame.NAMES, *frame.CLOCK, "value"]
+    assert list(found) == [*NAMES, *CLOCK, "value"]
     expected = [
         ("norm", layer, "output", "train", epoch, step, 100 * epoch + step, 0, 0, 0, 0, 10.0 * LAYERS.index(layer) + epoch + step)
         for layer in sorted(LAYERS)

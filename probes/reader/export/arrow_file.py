@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import IO, Any
 
 from probes.optional_package import import_optional
-from probes.reader.export.long_table import LongTable
+from probes.reader.export.long_arrow import LongArrowTable
 from probes.reader.export.wide_table import WideTable
 from probes.reader.series import Series
 
@@ -27,7 +27,7 @@ def record_batches(series: Sequence[Series], *, wide: bool = False, about: Mappi
         UsageError: the captures do not fit in a table of this form.
     """
     package = import_optional("pyarrow", "parquet", "a Parquet or Arrow table")
-    table = WideTable(series, package) if wide else LongTable(series, package)
+    table = WideTable(series, package) if wide else LongArrowTable(series, package)
     schema = table.schema.with_metadata({"probes.series": json.dumps([_about(one) for one in series]), **(about or {})})
     found = (batch for one in table.tables() for batch in one.replace_schema_metadata(schema.metadata).to_batches())
     return package.RecordBatchReader.from_batches(schema, found)

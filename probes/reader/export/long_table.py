@@ -1,4 +1,4 @@
-"""The long form of captures as Arrow tables: one row for each number, with its place in the run."""
+"""The long form of captures: one row for each number, with its place in the run."""
 
 from __future__ import annotations
 
@@ -12,11 +12,28 @@ from numpy.typing import NDArray
 
 from probes.progress.loops import with_progress
 from probes.reader.export.batch import Batch
+from probes.reader.export.clock_columns import CLOCK, NAMES, whole
 from probes.reader.export.value_column import Numeric, as_column, joint_dtype
-from probes.reader.frame import CLOCK, NAMES, Label, whole
 from probes.reader.series import Series
 
-ROWS = 1 << 18  # rows of a table in memory: some 30 MB with all columns
+ROWS = 1 << 18  # rows of a part in memory: some 30 MB with all columns
+Label = str | float
+
+
+@dataclass(frozen=True)
+class TextColumn:
+    """A column with few distinct texts.
+
+    Attributes:
+        codes: (rows,) index into `words`; -1 for no text.
+        words: the texts.
+    """
+
+    codes: NDArray[np.int32]
+    words: tuple[str, ...]
+
+
+Column = NDArray[Any] | TextColumn
 
 
 @dataclass(frozen=True)
@@ -35,20 +52,19 @@ class Axes:
 
 
 class LongTable:
-    """The numbers of several series as tables of the same columns.
+    """The numbers of several series in parts of the same columns.
 
     Args:
         series: each of one dtype.
-        package: pyarrow.
+        complexes: whether the column of the values may hold complex numbers.
 
     Raises:
         UsageError: numbers of the series do not fit in one column.
     """
 
-    def __init__(self, series: Sequence[Series], package: Any) -> None:
+    def __init__(self, series: Sequence[Series], *, complexes: bool = False) -> None:
         self.series = series
-        self.package = package
-        self.kind: Numeric = joint_dtype(series)
+        self.kind: Numeric = joint_dtype(series, complexes=complexes)
         self.axes = {(index, rank): axes for index, one in enumerate(series) for rank, axes in _axes_of(one)}
 
     @cached_property
@@ -75,60 +91,58 @@ class LongTable:
         """The distinct texts of each column that names a series."""
         return {name: tuple(dict.fromkeys(getattr(one.key, name) for one in self.series)) for name in NAMES}
 
-    @property
-    def schema(self) -> Any:
-        """The columns."""
-        arrow = self.package
-        text = arrow.dictionary(arrow.int32(), arrow.string())
-        fields = [*((name, text) for name in NAMES), *((name, arrow.int64()) for name in CLOCK)]
-        fields += [(column, arrow.int64()) for column in self.index_columns.values()]
-        if self.labels:
-            fields.append(("label", text if isinstance(self.labels[0], str) else arrow.float64()))
-        return arrow.schema([*fields, ("value", arrow.from_numpy_dtype(self.kind))])
-
-    def tables(self) -> Iterator[Any]:
-        """One table after the other, of at most `ROWS` rows."""
-        schema = self.schema
+    def parts(self) -> Iterator[dict[str, Column]]:
+        """The columns by name, at most `ROWS` rows at a time."""
         for index, one in enumerate(with_progress(self.series, "series")):
             for batch in one.batches(ROWS):
                 axes = self.axes[index, batch.shapes.shape[1]]
                 values = as_column(batch.values(), self.kind, one)
                 for first in range(0, len(values), ROWS):
                     rows = _Elements(batch, first, min(first + ROWS, len(values)))
-                    columns = [*self._names(one, len(rows)), *self._clock(rows), *self._places(axes, rows)]
-                    yield self.package.table([*columns, values[first : rows.last]], schema=schema)
+                    clock = {name: whole(batch.clocks[name])[rows.captures] for name in CLOCK}
+                    yield {**self._names(one, len(rows)), **clock, **self._places(axes, rows), "value": values[first : rows.last]}
 
-    def _names(self, series: Series, count: int) -> Iterator[Any]:
+    def columns(self) -> dict[str, Column]:
+        """All rows together."""
+        parts = list(self.parts())
+        found: dict[str, Column] = {name: TextColumn(_joined(parts, name, np.int32), words) for name, words in self.words.items()}
+        found |= {name: _joined(parts, name, np.int64) for name in (*CLOCK, *self.index_columns.values())}
+        if self.labels:
+            texts = self._text_labels
+            found["label"] = TextColumn(_joined(parts, "label", np.int32), texts) if texts else _joined(parts, "label", float)
+        return found | {"value": _joined(parts, "value", self.kind)}
+
+    @property
+    def _text_labels(self) -> tuple[str, ...]:
+        return tuple(label for label in self.labels if isinstance(label, str))
+
+    def _names(self, series: Series, count: int) -> dict[str, TextColumn]:
         """A text for all rows, for each column that names a series."""
-        for name, words in self.words.items():
-            codes = np.full(count, words.index(getattr(series.key, name)), np.int32)
-            yield self._texts(codes, words)
+        return {
+            name: TextColumn(np.full(count, words.index(getattr(series.key, name)), np.int32), words) for name, words in self.words.items()
+        }
 
-    def _texts(self, codes: NDArray[np.int32], words: Sequence[str]) -> Any:
-        known = self.package.array(words, self.package.string())
-        return self.package.DictionaryArray.from_arrays(self.package.array(codes, mask=codes < 0), known)
-
-    def _clock(self, rows: _Elements) -> Iterator[NDArray[np.int64]]:
-        for name in CLOCK:
-            yield whole(rows.batch.clocks[name])[rows.captures]
-
-    def _places(self, axes: Axes, rows: _Elements) -> Iterator[Any]:
+    def _places(self, axes: Axes, rows: _Elements) -> dict[str, Column]:
         """The index columns, -1 for axes that the series lacks, and the labels."""
         known = {name: place for place, name in enumerate(axes.names) if place != axes.labelled}
-        for name in self.index_columns:
-            yield rows.index(known[name]) if name in known else np.full(len(rows), -1)
-        if self.labels:
-            yield self._labels(axes, rows)
+        found: dict[str, Column] = {
+            column: rows.index(known[name]) if name in known else np.full(len(rows), -1) for name, column in self.index_columns.items()
+        }
+        return found | {"label": self._labels(axes, rows)} if self.labels else found
 
-    def _labels(self, axes: Axes, rows: _Elements) -> Any:
-        texts = isinstance(self.labels[0], str)
-        if axes.labelled is None:
-            return self._texts(np.full(len(rows), -1, np.int32), self.labels) if texts else self.package.nulls(len(rows), "float64")  # type: ignore[arg-type]  # all are texts
-        index = rows.index(axes.labelled)
+    def _labels(self, axes: Axes, rows: _Elements) -> Column:
+        """The label of each row; a missing number is NaN."""
+        texts, index = self._text_labels, None if axes.labelled is None else rows.index(axes.labelled)
         if not texts:
-            return np.array(axes.labels, float)[index]
-        codes = np.array([self.labels.index(str(label)) for label in axes.labels], np.int32)
-        return self._texts(codes[index], self.labels)  # type: ignore[arg-type]  # all are texts
+            return np.full(len(rows), np.nan) if index is None else np.array(axes.labels, float)[index]
+        codes = np.array([texts.index(str(label)) for label in axes.labels], np.int32)
+        return TextColumn(np.full(len(rows), -1, np.int32) if index is None else codes[index], texts)
+
+
+def _joined(parts: Sequence[dict[str, Column]], name: str, kind: Any) -> NDArray[Any]:
+    """A column of all parts; of texts the codes."""
+    found = [part[name] for part in parts]
+    return np.concatenate([np.empty(0, kind), *(one.codes if isinstance(one, TextColumn) else one for one in found)])
 
 
 class _Elements:

@@ -12,8 +12,8 @@ import numpy as np
 
 from probes.errors import UsageError
 from probes.progress.loops import with_progress
+from probes.reader.export.clock_columns import CLOCK, whole
 from probes.reader.export.joined_shape import joined_shape
-from probes.reader.frame import CLOCK, whole
 from probes.reader.series import Series
 from probes.signature import DTYPES
 

@@ -16,14 +16,18 @@ Numeric = np.dtype[Any]
 EXACT = 1 << 53  # float64 holds all integers up to this one
 
 
-def joint_dtype(series: Sequence[Series]) -> Numeric:
+def joint_dtype(series: Sequence[Series], *, complexes: bool = False) -> Numeric:
     """The dtype of a column for the numbers of all series; float16 is widened, because few readers support it.
 
+    Args:
+        series: each of one dtype.
+        complexes: whether the column may hold complex numbers.
+
     Raises:
-        UsageError: a series holds complex numbers, which tables do not have.
+        UsageError: a series holds complex numbers, which the table does not have.
     """
     for one in series:
-        if values_dtype(one.dtype).kind == "c":
+        if values_dtype(one.dtype).kind == "c" and not complexes:
             raise UsageError(
                 f"`{one.word}` holds `{one.dtype}`, and a table has no complex numbers; export it as npz, or store `abs` of it"
             )
@@ -37,7 +41,7 @@ def as_column(numbers: NDArray[Any], kind: Numeric, series: Series) -> NDArray[A
     Raises:
         UsageError: an integer of the series has no counterpart among floats, which other series of the column need.
     """
-    if kind.kind == "f" and numbers.dtype.kind in "iu" and numbers.dtype.itemsize == 8 and numbers.size:
+    if kind.kind in "fc" and numbers.dtype.kind in "iu" and numbers.dtype.itemsize == 8 and numbers.size:
         low, high = int(numbers.min()), int(numbers.max())
         if low < -EXACT or high > EXACT:
             far = low if low < -EXACT else high

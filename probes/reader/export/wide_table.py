@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from probes.errors import UsageError
 from probes.progress.loops import with_progress
+from probes.reader.export.clock_columns import whole
 from probes.reader.export.value_column import Numeric, as_column, joint_dtype
-from probes.reader.frame import whole
 from probes.reader.series import Series
 
 MOST_COLUMNS = 10_000

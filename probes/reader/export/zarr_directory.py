@@ -14,8 +14,8 @@ from probes.capture_file.series_name import escape, group_name
 from probes.optional_package import import_optional
 from probes.progress.loops import with_progress
 from probes.reader.convert import COORDINATES, axis_names
+from probes.reader.export.clock_columns import whole
 from probes.reader.export.joined_shape import joined_shape
-from probes.reader.frame import whole
 from probes.reader.series import Series
 
 CHUNK_BYTES = 1 << 20
