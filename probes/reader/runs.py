@@ -11,7 +11,7 @@ from probes.printable import counted, html_table
 from probes.reader.convert import joined_runs
 from probes.reader.run import RunReader
 from probes.reader.run import open as open_run
-from probes.reader.selection import Names, Numbers
+from probes.reader.selection import Names, Numbers, Selection
 from probes.reader.series import Series
 from probes.run_directory.search import run_directories
 
@@ -46,7 +46,8 @@ class Runs(Mapping[str, RunReader]):
 
     def sel(self, *, phase: Names = None, epoch: Numbers = None, step: Numbers = None, rank: Numbers = None, dtype: Names = None) -> Runs:
         """Every run, restricted to some places of the clock; see `RunReader.sel`."""
-        asked: dict[str, Any] = {"phase": phase, "epoch": epoch, "step": step, "rank": rank, "dtype": dtype}
+        asked = Selection().narrowed(phase=phase, epoch=epoch, step=step, rank=rank, dtype=dtype)._asdict()
+        del asked["id"]
         return Runs({name: run.sel(**asked) for name, run in self._runs.items()})
 
     def series(self, probe: str, target: str, *leaf: str) -> SeriesOfRuns:

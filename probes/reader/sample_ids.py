@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from itertools import pairwise
 from typing import Any
 
@@ -12,7 +13,6 @@ from probes.capture_file.series_part import StepIds
 from probes.errors import RaggedSeries, SeriesNotFound
 from probes.reader.lazy_part import LazyPart
 from probes.reader.selected import SelectedCaptures, rows_of
-from probes.reader.selection import Samples
 
 CALL = ["epoch", "step", "microstep", "rank"]
 
@@ -49,13 +49,12 @@ def ids(captures: SelectedCaptures) -> NDArray[Any]:
     return np.concatenate([_of_part(*chosen) for chosen in captures.chosen] or [np.empty(0, np.int64)])
 
 
-def among(found: NDArray[Any], wanted: Samples) -> NDArray[np.bool_]:
+def among(found: NDArray[Any], wanted: Collection[int | str]) -> NDArray[np.bool_]:
     """The ids that are selected; numbers and texts are never equal."""
-    asked = {wanted} if isinstance(wanted, int | str) or wanted is None else set(wanted)
-    return np.array([one in asked for one in found.tolist()], bool)
+    return np.array([one in wanted for one in found.tolist()], bool)
 
 
-def holding(part: LazyPart, positions: NDArray[np.intp], wanted: Samples) -> NDArray[np.bool_]:
+def holding(part: LazyPart, positions: NDArray[np.intp], wanted: Collection[int | str]) -> NDArray[np.bool_]:
     """The captures of a part whose step saw one of the samples; no value is read."""
     recorded = _recorded(part)
     steps = np.repeat(recorded.steps, recorded.sizes)[among(recorded.ids, wanted)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from math import prod
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ from probes.clock import Clock, SeriesKey
 from probes.errors import RaggedSeries
 from probes.printable import html_table, one_line
 from probes.reader.lazy_part import LazyPart
-from probes.reader.selection import Numbers
+from probes.reader.selection import Places
 
 Chosen = tuple[LazyPart, NDArray[np.intp]]  # a part, and the positions of the selected captures in it, ascending
 
@@ -42,7 +42,7 @@ class Capture(NamedTuple):
         return html_table(("Capture", ""), rows)
 
 
-def positions(wanted: Numbers, steps: StepColumn) -> NDArray[np.intp]:
+def positions(wanted: Places | None, steps: StepColumn) -> NDArray[np.intp]:
     """The positions of the steps that a selection means, ascending."""
     if wanted is None:
         return np.arange(len(steps.column))
@@ -187,10 +187,10 @@ def consecutive(positions: NDArray[np.intp]) -> Iterator[tuple[int, int]]:
         yield int(some[0]), int(some[-1]) + 1
 
 
-def _among(wanted: Numbers, found: NDArray[Any]) -> NDArray[np.bool_]:
+def _among(wanted: Places, found: NDArray[Any]) -> NDArray[np.bool_]:
     """Which of the numbers found are wanted."""
     if isinstance(wanted, slice):
         start = wanted.start or 0
         mask: NDArray[np.bool_] = (found >= start) & ((found.astype(np.int64) - start) % (wanted.step or 1) == 0)
         return mask if wanted.stop is None else mask & (found < wanted.stop)
-    return np.isin(found, list(wanted)) if isinstance(wanted, Iterable) else np.asarray(found == wanted)
+    return np.isin(found, list(wanted)) if isinstance(wanted, frozenset) else np.asarray(found == wanted)

@@ -148,7 +148,7 @@ class Series(SeriesFacts):
         """
         found = self._some
         if self._selection.id is not None:
-            return self._rows_of_samples(mask)
+            return self._rows_of_samples(self._selection.id, mask)
         if mask is not None:
             return sample_ids.masked(found, mask._captures)
         return found.rows()
@@ -246,8 +246,8 @@ class Series(SeriesFacts):
             raise UsageError(f"`sel(id=...)` of `{self.key}` selects rows of captures; read them with .rows(), and their ids with .ids")
         return self._some
 
-    def _rows_of_samples(self, mask: Series | None) -> NDArray[Any]:
+    def _rows_of_samples(self, wanted: frozenset[int | str], mask: Series | None) -> NDArray[Any]:
         """The rows of the selected samples; masks of other series do not fit them."""
         if mask is not None:
             raise UsageError("`rows` takes a mask or a selection by `id`, not both")
-        return self._captures.rows()[sample_ids.among(sample_ids.ids(self._captures), self._selection.id)]
+        return self._captures.rows()[sample_ids.among(sample_ids.ids(self._captures), wanted)]

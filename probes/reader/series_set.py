@@ -12,7 +12,7 @@ from probes.reader.export.file import export
 from probes.reader.frame import Package, frame_of
 from probes.reader.plot.layers_plot import plot_layers
 from probes.reader.plot.series_plot import plot_series
-from probes.reader.selection import Names, Numbers
+from probes.reader.selection import Names, Numbers, Selection
 from probes.reader.series import Series
 
 SHOWN = 100  # limit of series that a notebook lists
@@ -59,7 +59,8 @@ class SeriesSet(Sequence[Series]):
 
     def sel(self, *, epoch: Numbers = None, step: Numbers = None, rank: Numbers = None, dtype: Names = None) -> SeriesSet:
         """The same series at some places of the clock, without series that have no capture there; see `Series.sel`."""
-        narrowed = (one.sel(epoch=epoch, step=step, rank=rank, dtype=dtype) for one in self._series)
+        asked = Selection().narrowed(epoch=epoch, step=step, rank=rank, dtype=dtype)  # once, since an iterator is read once
+        narrowed = (one.sel(epoch=asked.epoch, step=asked.step, rank=asked.rank, dtype=asked.dtype) for one in self._series)
         return SeriesSet([one for one in narrowed if len(one)], self._about)
 
     def frame(self, package: Package | None = None) -> Any:

@@ -16,7 +16,7 @@ from probes.printable import in_html, one_line
 from probes.progress.loops import with_progress
 from probes.proof.comparison.difference import Difference
 from probes.proof.diff import diff
-from probes.reader.selection import Numbers
+from probes.reader.selection import Numbers, numbers
 from probes.report import sections
 from probes.report.content import RunContent, read
 from probes.report.library import plotly_js
@@ -38,6 +38,7 @@ def report(paths: Sequence[Path], rank: Numbers = None) -> tuple[str, list[RunCo
         UsageError: a run has no file of these ranks.
     """
     library = plotly_js()
+    rank = None if rank is None else numbers("rank", rank)  # once, since an iterator is read once
     runs = [read(path, 1 / len(paths), rank) for path in with_progress(paths, "run")]
     difference = _difference(runs, rank) if len(runs) == 2 else None
     data = {"format": "report.v1", "runs": [{"name": one_line(run.name), **run.plots} for run in runs], "partings": _partings(difference)}

@@ -1,7 +1,9 @@
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import probes
 from probes.clock import SeriesKey
@@ -82,3 +84,18 @@ def test_samples_are_never_given_among_others(tmp_path: Path) -> None:
 def test_samples_of_a_run_without_ids_cannot_be_selected(tmp_path: Path) -> None:
     with pytest.raises(SeriesNotFound, match=r"run\.steps\(loader, ids=\.\.\.\)"):
         probes.open(counted(tmp_path, 1))["acts", "fc1"].sel(id=1).rows()
+
+
+@pytest.mark.parametrize("wanted", [np.int64(3), np.array(3), np.array([3]), torch.tensor(3), torch.tensor([3]), iter([3]), {3}])
+def test_an_id_is_an_integer_of_any_package(wanted: Any, tmp_path: Path) -> None:
+    Recording(tmp_path).take(np.arange(3.0).reshape(3, 1)).ids(0, [1, 3, 5]).sealed()
+    series = probes.open(tmp_path)["acts", "fc1"]
+    assert series.sel(id=wanted).ids.tolist() == [3]
+    assert series.sel(id=series.ids[1]).rows().tolist() == [[1]]
+
+
+@pytest.mark.parametrize("wanted", [3.0, [3.0], True, b"3", {3: 1}, np.ones((2, 2), int), [None]])
+def test_an_id_of_another_type_is_refused(wanted: Any, tmp_path: Path) -> None:
+    Recording(tmp_path).take(np.zeros((1, 1))).ids(0, [3]).sealed()
+    with pytest.raises(UsageError, match="`id` takes sample ids"):
+        probes.open(tmp_path)["acts", "fc1"].sel(id=wanted)

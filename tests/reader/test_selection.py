@@ -1,8 +1,11 @@
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +16,9 @@ from probes.capture_file.series_part import CLOCKS, StepColumn
 from probes.cli import cli
 from probes.clock import SeriesKey
 from probes.errors import SeriesNotFound, UsageError
+from probes.reader.selected import Capture
+from probes.reader.selection import Selection
+from probes.reader.series import Series
 from tests.reader.recorded import Recording, counted
 
 
@@ -25,14 +31,36 @@ from tests.reader.recorded import Recording, counted
         ({"step": slice(None, 1)}, [0, 10, 20]),
         ({"step": slice(3, None)}, [3, 13, 23]),
         ({"epoch": np.int64(2), "step": np.arange(2)}, [20, 21]),
+        ({"epoch": np.array(2), "step": slice(np.int64(1), np.int8(3))}, [21, 22]),
+        ({"epoch": torch.tensor(2), "step": torch.arange(2)}, [20, 21]),
+        ({"phase": np.array(["train"]), "dtype": ["float32", torch.float32], "step": {1}, "epoch": range(2)}, [1, 11]),
+        ({"phase": np.array("train"), "dtype": torch.float32, "step": [], "epoch": 1}, []),
+        ({"dtype": "torch.float32", "step": 3, "epoch": (0, 0)}, [3]),
+        ({"dtype": {"int8": 0, "float32": 0}.keys(), "step": slice(2, sys.maxsize), "epoch": 0}, [2, 3]),
         ({"phase": "train", "dtype": "float32", "rank": 0, "epoch": 0}, [0, 1, 2, 3]),
     ],
 )
 def test_a_selection_uses_the_clock(asked: dict, expected: list[int], tmp_path: Path) -> None:
     run = probes.open(counted(tmp_path))
-    assert run.sel(**asked)["acts", "fc1"].numpy()[:, 0, 0].tolist() == expected
+    assert [one.value[0, 0] for one in captured(run.sel(**asked)["acts", "fc1"])] == expected
     narrowed = {name: value for name, value in asked.items() if name != "phase"}
-    assert run["acts", "fc1"].sel(**narrowed).numpy()[:, 0, 0].tolist() == expected
+    assert [one.value[0, 0] for one in captured(run["acts", "fc1"].sel(**narrowed))] == expected
+
+
+def captured(series: Series) -> list[Capture]:
+    return list(series) if len(series) else []
+
+
+@pytest.mark.parametrize("several", [iter, list, set, np.array, torch.tensor, lambda numbers: (one for one in numbers)])
+def test_any_collection_is_read_once_for_all_series(several: Callable[[list[int]], Any], tmp_path: Path) -> None:
+    run = probes.open(counted(tmp_path))
+    first, second = run.match("**"), run.sel(step=several([0, 2]))
+    assert [len(one) for one in second.match("**").sel(epoch=several([0, 1]))] == [4]
+    assert [len(one) for one in first.sel(epoch=several([0, 1]))] == [8]
+    assert len(second["acts", "fc1"]) == 6
+    assert second.epochs == [0, 1, 2]
+    runs = probes.open_all(tmp_path).sel(epoch=several([1, 2]))
+    assert [run.epochs for run in runs.values()] == [[1, 2]]
 
 
 def test_selections_combine_and_a_coordinate_is_selected_once(tmp_path: Path) -> None:
@@ -42,10 +70,43 @@ def test_selections_combine_and_a_coordinate_is_selected_once(tmp_path: Path) ->
         run.sel(epoch=1).sel(epoch=2)
 
 
-@pytest.mark.parametrize("step", ["3", True, -1, slice(-3, None), slice(0, 4, -1), 1.5, [0.5]])
+WRONG_NUMBERS = ["3", b"3", True, np.True_, np.array([True]), torch.tensor(True), {0: 1}, object(), [[1, 2]], np.ones((2, 2), int), [None]]
+WRONG_NUMBERS += [-1, slice(-3, None), slice(0, 4, -1), slice(0, 4, 0), slice(0.5), slice("a"), 1.5, [0.5], np.array(0.5), torch.ones(2)]
+WRONG_NUMBERS += [1 << 63, [1 << 80], slice(1 << 63, None)]
+
+
+@pytest.mark.parametrize("step", WRONG_NUMBERS)
 def test_a_selection_that_is_not_a_number_is_refused(step: object, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="`step`"):
         probes.open(counted(tmp_path, 1)).sel(step=step)
+
+
+@pytest.mark.parametrize("names", [3, b"train", [3], None, {"train": 1}, np.array([1]), [["train"]], True])
+def test_a_name_that_is_not_a_text_is_refused(names: Any, tmp_path: Path) -> None:
+    run = probes.open(counted(tmp_path, 1))
+    for asked in ({"phase": names}, {"dtype": names}):
+        if names is not None:
+            with pytest.raises(UsageError, match=rf"`{next(iter(asked))}` takes"):
+                run.sel(**asked)
+    with pytest.raises(UsageError, match="not `float3`; did you mean `float32`"):
+        run.sel(dtype="float3")
+
+
+def test_the_words_of_a_selection_name_its_places(tmp_path: Path) -> None:
+    run = probes.open(counted(tmp_path))
+    with pytest.raises(SeriesNotFound, match=r"in this selection \(epochs 5:2, which is empty\)"):
+        run.sel(epoch=slice(5, 2))["acts"]
+    words = run.sel(epoch=[7, 5], phase="train")._selection.words
+    assert words == "phase train, epochs 5, 7"
+    assert Selection().narrowed(id=range(8), rank=slice(1, None, 2), dtype=()).words == (
+        "ranks 1::2, an empty list of dtypes, ids 0, 1, 2, 3, 4 and 3 more"
+    )
+
+
+def test_a_step_beyond_all_integers_is_an_error_of_usage(tmp_path: Path) -> None:
+    counted(tmp_path, 1)
+    done = CliRunner().invoke(cli, ["show", str(tmp_path), "acts/fc1:output", "--step", "99999999999999999999999:"])
+    assert (done.exit_code, "takes numbers up to 9223372036854775807" in done.output) == (2, True)
 
 
 def test_a_selection_without_a_match_is_answered_with_the_existing_values(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from probes.printable import html_lines
 from probes.reader.sample_ids import among
 from probes.reader.samples.capture_stream import CaptureStream
 from probes.reader.samples.tables import huggingface_table, record_batches_of
-from probes.reader.selection import Samples
+from probes.reader.selection import Samples, sample_ids
 from probes.reader.series import Series
 
 Item = dict[str, Any]
@@ -103,7 +103,7 @@ class SampleDataset(Sequence[Item]):
 
     def find(self, id: Samples) -> NDArray[np.intp]:  # noqa: A002  # as in `Series.sel(id=...)`
         """The indices of the items of a sample, or of several."""
-        return np.flatnonzero(among(self.ids, id))
+        return np.flatnonzero(among(self.ids, sample_ids("id", id)))
 
     def split(self, test: float, seed: int = 0) -> tuple[SampleDataset, SampleDataset]:
         """Split the items into two datasets, for training and for testing, that share no sample.
