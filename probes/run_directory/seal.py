@@ -10,6 +10,7 @@ import fcntl
 import json
 import os
 import signal
+import stat
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -26,6 +27,7 @@ from probes.digest import file_hex
 from probes.errors import FileRefused, ProbesError, StorageError
 from probes.host import free_words
 from probes.journal.scan import Scan, scan
+from probes.plain_file import regular
 from probes.processes.subprocess_command import answer_line
 from probes.run_directory.file_name import KEPT, Stem, final_name, parse_stem, temporary_name
 from probes.run_directory.ledger import Ledger, SealedFileInfo
@@ -141,7 +143,8 @@ def held(journal: Path) -> Iterator[bool]:
     """Lock a journal against other processes; yields whether it still exists once the lock is held.
 
     Raises:
-        StorageError: another process does not release it.
+        FileRefused: it is not a regular file.
+        StorageError: it cannot be opened, or another process does not release it.
     """
     try:
         handle = _opened(journal)
@@ -156,11 +159,23 @@ def held(journal: Path) -> Iterator[bool]:
 
 
 def _opened(journal: Path) -> int:
-    flags = os.O_CLOEXEC | os.O_NOFOLLOW
-    try:
-        return os.open(journal, os.O_RDWR | flags)  # NFS locks only files that are open for writing
-    except PermissionError:
-        return os.open(journal, os.O_RDONLY | flags)
+    """A descriptor of a journal; the name may be that of anything.
+
+    Raises:
+        FileNotFoundError: there is nothing of this name.
+        FileRefused: it is not a regular file.
+        StorageError: it cannot be opened.
+    """
+    try:  # for writing, because NFS locks only such files
+        handle = os.open(journal, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        return regular(journal)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise FileRefused("not-regular", f'"{journal}" is not a regular file')
+    return handle
 
 
 def _lock(handle: int, journal: Path) -> None:
