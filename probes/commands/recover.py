@@ -8,15 +8,15 @@ from pathlib import Path
 
 import click
 
+from probes.commands.options.run_path import RUN_PATH
 from probes.commands.rendering.advance_line import LongCommand
 from probes.printable import counted, one_line
 from probes.run_directory.launch.absent import by_ranks, without
-from probes.run_directory.recover import Recovery, RecoveryFinding, side_directories
-from probes.run_directory.recover import recover as put_in_order
+from probes.run_directory.recover import Recovery, RecoveryFinding, recover_all
 
 
 @click.command(cls=LongCommand)
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=RUN_PATH)
 @click.option("--take-over", is_flag=True, help="Recover even if it is unknown whether the process that owns RUN still runs.")
 @click.option(
     "--unproven",
@@ -27,12 +27,19 @@ from probes.run_directory.recover import recover as put_in_order
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def recover(context: click.Context, run: Path, take_over: bool, unproven: str, as_json: bool) -> None:
-    """Seal the journals that a killed process left in RUN, and in RUN.candidate-2 and so on; exit 1 if a file is damaged."""
-    recovery = put_in_order(run, take_over=take_over, unproven=unproven)
-    beside = [put_in_order(path, take_over=take_over, unproven=unproven) for path in side_directories(run)]
-    about = {**_data(recovery), "beside": [_data(one) for one in beside]}
-    click.echo(json.dumps(about, indent=2) if as_json else "\n".join([_text(recovery), *map(_beside, beside)]))
-    if any(one.damaged for one in (recovery, *beside)):
+    """Seal the journals that a killed process left in RUN, and in RUN.candidate-2 and so on; exit 1 if a file is damaged.
+
+    Of a directory of runs, recover all runs below it.
+    """
+    found = recover_all(run, take_over=take_over, unproven=unproven)
+    first, *beside = found
+    if first.directory == run:
+        about: dict[str, object] = {**_data(first), "beside": [_data(one) for one in beside]}
+        text = "\n".join([_text(first), *map(_beside, beside)])
+    else:
+        about, text = {"runs": [_data(one) for one in found]}, "\n".join(map(_named, found))
+    click.echo(json.dumps(about, indent=2) if as_json else text)
+    if any(one.damaged for one in found):
         context.exit(1)
 
 
@@ -57,6 +64,10 @@ def _text(recovery: Recovery) -> str:
 
 def _beside(recovery: Recovery) -> str:
     return f'"{recovery.directory}", another model of the same script:\n{_text(recovery)}'
+
+
+def _named(recovery: Recovery) -> str:
+    return one_line(f'"{recovery.directory}":') + f"\n{_text(recovery)}"
 
 
 def _line(finding: RecoveryFinding) -> str:

@@ -10,13 +10,15 @@ from pathlib import Path
 
 from probes.errors import FileRefused, ProbesError, StorageError
 from probes.progress.loops import with_progress
-from probes.run_directory.file_name import KEPT, Stem, final_name, ledger_files, parse_stem
+from probes.run_directory.file_name import KEPT, TEMPORARY, Stem, final_name, ledger_files, parse_stem
 from probes.run_directory.launch.run_head import run_head
 from probes.run_directory.ledger import Ledger
 from probes.run_directory.ledger_lines import FIRST, LedgerLine
 from probes.run_directory.listing import Directory
+from probes.run_directory.owner.claim import claims
 from probes.run_directory.owner.ownership import own
 from probes.run_directory.seal import JournalSealer, UnprovenSteps
+from probes.run_directory.search import is_run, run_directories
 
 UNPROVEN_WAYS = (
     "if that machine did not crash (a killed job, a copy of the directory), `probes recover --unproven include` takes them all; "
@@ -109,6 +111,41 @@ def recover(directory: Path, *, take_over: bool = False, unproven: str = "keep")
         owned.release()
 
 
+def recover_all(path: Path, *, take_over: bool = False, unproven: str = "keep") -> list[Recovery]:
+    """Recover a run and the runs next to it that `probes run` began for other models of the same script; or all runs below a directory.
+
+    Of several runs, one that cannot be recovered is a finding, and the others are recovered.
+
+    Args:
+        path: a run directory, or a directory of runs.
+        take_over: see `recover`.
+        unproven: see `recover`.
+
+    Raises:
+        StorageError: there is no run, or another process owns the only one.
+        FileRefused: the ledger of the only one is damaged.
+    """
+    below = [] if _is_begun(path) or not path.is_dir() else sorted(run_directories(path))
+    if path.is_dir() and not below and not _is_begun(path) and not side_directories(path):
+        raise StorageError(f'"{path}" holds no run: there is no run.json, no ledger and no epoch file in it')
+    if not below:
+        return [recover(one, take_over=take_over, unproven=unproven) for one in (path, *side_directories(path))]
+    every = dict.fromkeys(one for run in below for one in (run, *side_directories(run)))
+    return [_recovered(run, take_over, unproven) for run in every]
+
+
+def _is_begun(path: Path) -> bool:
+    """Whether a directory holds a run, or what a start left that was killed before its manifest was there."""
+    return path.is_dir() and (is_run(path) or bool(claims(path)) or any(final_name(one.name) for one in path.glob(f"*{TEMPORARY}")))
+
+
+def _recovered(run: Path, take_over: bool, unproven: str) -> Recovery:
+    try:
+        return recover(run, take_over=take_over, unproven=unproven)
+    except (StorageError, FileRefused) as error:
+        return Recovery(run, (RecoveryFinding(".", "refused", str(error)),), {})
+
+
 def _absent(directory: Path) -> dict[int, tuple[int, ...]]:
     with suppress(FileRefused):  # a damaged file is reported when it is read
         return Directory(directory).absent_ranks
@@ -183,8 +220,12 @@ def _sweep(directory: Path, ours: Callable[[Stem], bool]) -> Iterator[RecoveryFi
         final = final_name(path.name)
         stem = _stem(final) if final is not None else None
         if stem is not None and ours(stem) and not (directory / f"{stem}.journal").exists():
-            path.unlink(missing_ok=True)
-            yield RecoveryFinding(path.name, "swept", "an unfinished file without its journal")
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                yield RecoveryFinding(path.name, "refused", f"it cannot be removed: {error.strerror}")
+            else:
+                yield RecoveryFinding(path.name, "swept", "an unfinished file without its journal")
 
 
 def _compare(directory: Path, ledgers: dict[str, Ledger], ours: Callable[[Stem], bool]) -> Iterator[RecoveryFinding]:

@@ -7,11 +7,13 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from probes.cli import cli
 from probes.commands.recover import recover as command
 from probes.errors import StorageError
 from probes.run_directory.ledger import Ledger
@@ -233,3 +235,60 @@ def test_a_start_that_was_killed_before_its_manifest_was_there_is_swept(tmp_path
         (tmp_path / name).write_text("version: 1\n")
     assert actions(tmp_path) == {"run.json.12-0123abcd.tmp": "swept", "spec.yaml": "swept"}
     assert names(tmp_path) == ["mine.yaml"]
+
+
+def a_link(path: Path) -> None:
+    path.symlink_to("elsewhere")
+
+
+def unreadable(path: Path) -> None:
+    path.write_bytes(b"x")
+    path.chmod(0)
+    if os.access(path, os.R_OK):
+        pytest.skip("this user may read every file")
+
+
+@pytest.mark.parametrize("made", [a_link, Path.mkdir, os.mkfifo, unreadable])
+def test_a_journal_that_cannot_be_opened_is_refused_and_the_others_are_sealed(made: Callable[[Path], None], tmp_path: Path) -> None:
+    made(tmp_path / "epoch-0002.journal")
+    write(tmp_path, [Shot()], name="epoch-0003.journal")
+    recovery = recover(tmp_path)
+    assert {one.file: one.action for one in recovery.findings} == {"epoch-0002.journal": "refused", "epoch-0003.h5": "sealed"}
+    assert recovery.damaged
+
+
+def test_an_unfinished_file_that_cannot_be_removed_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "epoch-0002.h5.tmp").mkdir()
+    write(tmp_path, [Shot()], name="epoch-0003.journal")
+    assert actions(tmp_path) == {"epoch-0002.h5.tmp": "refused", "epoch-0003.h5": "sealed"}
+
+
+def said(*words: object) -> tuple[int, str]:
+    done = CliRunner().invoke(cli, ["recover", *map(str, words)])
+    return done.exit_code, done.output
+
+
+def test_a_directory_without_a_run_is_refused(tmp_path: Path) -> None:
+    assert said(tmp_path)[0] == 3
+    assert "holds no run" in said(tmp_path)[1]
+    assert names(tmp_path) == []
+    assert said(tmp_path / "none")[0] == 3
+    assert said("") == (2, said("")[1])
+    assert "the path is empty" in said("")[1]
+
+
+def test_all_runs_below_a_directory_are_recovered(tmp_path: Path) -> None:
+    for name in ("a/1", "a/1.candidate-2", "b"):
+        (tmp_path / name).mkdir(parents=True)
+        write(tmp_path / name, [Shot()])
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "ledger.jsonl").write_text("damaged\n")
+    code, text = said(tmp_path)
+    assert code == 1
+    assert [line for line in text.splitlines() if line.startswith('"')] == [
+        f'"{tmp_path / name}":' for name in ("a/1", "a/1.candidate-2", "b", "c")
+    ]
+    assert text.count("sealed    epoch-0003.h5") == 3
+    assert "refused   .  error[" in text
+    found = json.loads(said(tmp_path, "--json")[1])
+    assert [Path(one["run"]).name for one in found["runs"]] == ["1", "1.candidate-2", "b", "c"]
