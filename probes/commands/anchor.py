@@ -6,12 +6,13 @@ from pathlib import Path
 
 import click
 
+from probes.commands.options.run_path import RUN_PATH
 from probes.errors import UsageError
 from probes.printable import one_line
 
 
 @click.command()
-@click.argument("run", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.argument("run", type=RUN_PATH)
 @click.option("--file", type=click.Path(path_type=Path, dir_okay=False), help="Write the anchor to this new file, outside of RUN.")
 @click.option("--git", "in_git", is_flag=True, help="Make an annotated tag in the git repository of the current directory.")
 @click.option("--note", "in_note", is_flag=True, help="Add a git note to the commit whose code RUN executed (refs/notes/probes).")

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from probes.commands.options.run_path import RUN_PATH
 from probes.commands.rendering.advance_line import LongCommand
 from probes.commands.rendering.numbers import numbers
 from probes.proof.comparison.difference import Difference
@@ -16,8 +17,8 @@ from probes.report.difference_text import markdown, text
 
 
 @click.command(cls=LongCommand)
-@click.argument("a", type=click.Path(path_type=Path))
-@click.argument("b", type=click.Path(path_type=Path))
+@click.argument("a", type=RUN_PATH)
+@click.argument("b", type=RUN_PATH)
 @click.option("--rtol", type=click.FloatRange(min=0), help="Relative tolerance (relative to A); replaces those of the spec.")
 @click.option("--atol", type=click.FloatRange(min=0), help="Absolute tolerance; replaces those of the spec.")
 @click.option("--bitwise", is_flag=True, help="Compare bit for bit; ignore tolerances of the spec.")

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from probes.commands.options.run_path import RUN_PATH
 from probes.commands.rendering.advance_line import LongCommand
 from probes.commands.rendering.numbers import numbers
 from probes.errors import UsageError
@@ -21,7 +22,7 @@ from probes.reader.series_set import SeriesSet
 
 
 @click.command(cls=LongCommand)
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=RUN_PATH)
 @click.argument("series", nargs=-1)
 @click.option("--format", "kind", type=click.Choice(sorted(FORMATS)), help="Output format; default: the suffix of --out, else jsonl.")
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="File to write; without it, jsonl goes to stdout.")

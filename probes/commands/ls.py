@@ -14,6 +14,7 @@ from probes.capture_file.closing import rule_verdicts
 from probes.capture_file.closing.missing_values import in_words
 from probes.capture_file.outline import SeriesOutline
 from probes.capture_file.series_name import SeriesAddress
+from probes.commands.options.run_path import RUN_PATH
 from probes.commands.rendering.event_text import event_line
 from probes.commands.rendering.numbers import numbers
 from probes.commands.rendering.table import spans, table
@@ -27,7 +28,7 @@ RUNS = Path("runs")
 
 
 @click.command()
-@click.argument("run", required=False, type=click.Path(path_type=Path))
+@click.argument("run", required=False, type=RUN_PATH)
 @click.option("--epoch", callback=numbers, help="Select epochs: 3 or 0,5 or 10:20.")
 @click.option("--phase", help="Select a phase.")
 @click.option("--rank", callback=numbers, help="Select ranks: 3 or 0,5 or 10:20.")

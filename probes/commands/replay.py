@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from probes.commands.diff import report
+from probes.commands.options.run_path import RUN_PATH
 from probes.commands.rendering.advance_line import LongCommand
 from probes.errors import UsageError
 from probes.printable import one_line
@@ -22,7 +23,7 @@ MOST_MODULES = 40
 
 
 @click.command(cls=LongCommand)
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=RUN_PATH)
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="Directory of the new run; default: RUN-replay.")
 @click.option("--directory", type=click.Path(path_type=Path, file_okay=False, exists=True), help="Working directory for the script.")
 @click.option("--anyway", is_flag=True, help="Run even if code, packages or environment have changed.")

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import click
 
+from probes.commands.options.run_path import RUN_PATH
 from probes.commands.rendering.advance_line import LongCommand
 from probes.commands.rendering.numbers import numbers
 from probes.errors import StorageError, UsageError
 
 
 @click.command(cls=LongCommand)
-@click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=RUN_PATH)
 @click.option(
     "-o", "--out", type=click.Path(path_type=Path, dir_okay=False), default=Path("report.html"), show_default=True, help="File to write."
 )

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from probes.commands.options.run_path import RUN_PATH
 from probes.commands.rendering.advance_line import LongCommand
 from probes.commands.rendering.layers_text import SORTS, in_order, layers_data, layers_text
 from probes.commands.rendering.numbers import numbers
@@ -31,7 +32,7 @@ CLOCK = ("epoch", "step", "microstep", "call", "backward", "rank")
 
 
 @click.command(cls=LongCommand)
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=RUN_PATH)
 @click.argument("series", required=False, metavar="SERIES")
 @click.option("--epoch", callback=numbers, help="Select epochs: 3 or 0,5 or 10:20.")
 @click.option("--step", callback=numbers, help="Select steps: 3 or 0,5 or 10:20.")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from probes.commands.options.run_path import RUN_PATH
 from probes.commands.rendering.advance_line import LongCommand
 from probes.errors import StorageError, UsageError
 from probes.reader.following.writer_life import ALIVE, UNKNOWN, life_of
@@ -17,7 +18,7 @@ from probes.run_directory.search import is_run
 
 
 @click.command(cls=LongCommand)
-@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("run", type=RUN_PATH)
 @click.argument("url")
 @click.option("--follow", is_flag=True, help="Continue until the run ends; wait if it has not begun.")
 @click.option("--interval", type=click.FloatRange(0.1, 3600), default=5.0, show_default=True, help="Seconds between checks with --follow.")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from probes.commands.options.run_path import RUN_PATH
 from probes.commands.rendering.advance_line import LongCommand
 from probes.errors import StorageError, UsageError
 from probes.proof.finding import Verdict
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=LongCommand)
-@click.argument("path", metavar="RUN|FILE|RUNS", type=click.Path(path_type=Path))
+@click.argument("path", metavar="RUN|FILE|RUNS", type=RUN_PATH)
 @click.option(
     "--anchor",
     metavar="HASH|FILE|git|TRACKER:RUN",

@@ -6,7 +6,7 @@ import json
 from typing import Any, NamedTuple
 
 from probes.digest import canonical
-from probes.errors import FileRefused, UsageError
+from probes.errors import FileRefused, RunError, UsageError
 from probes.plain_file import plain_object
 from probes.proof.anchor import checked
 from probes.proof.finding import Verdict
@@ -61,10 +61,11 @@ def note(verdict: Verdict) -> AnchorNote:
     """The anchor of a run that verifies.
 
     Raises:
-        UsageError: the run does not verify, or has no ledger.
+        RunError: the run does not verify.
+        UsageError: it has no ledger.
     """
     if not verdict.ok:
-        raise UsageError(f'"{verdict.path}" does not verify, so it is not anchored; `probes verify` lists what is wrong')
+        raise RunError(f'"{verdict.path}" does not verify, so it is not anchored; `probes verify` lists what is wrong')
     if not verdict.head or verdict.runs != 1:
         raise UsageError(f'"{verdict.path}" is not one run with a ledger, so there is nothing to anchor')
     return AnchorNote(verdict.run_id, verdict.head, len(verdict.files))
