@@ -29,7 +29,7 @@ from probes.run_directory.recover import Recovery, RecoveryFinding, recover_all
 def recover(context: click.Context, run: Path, take_over: bool, unproven: str, as_json: bool) -> None:
     """Seal the journals that a killed process left in RUN, and in RUN.candidate-2 and so on; exit 1 if a file is damaged.
 
-    Of a directory of runs, recover all runs below it.
+    If RUN is a directory of runs, recover all runs below it.
     """
     found = recover_all(run, take_over=take_over, unproven=unproven)
     first, *beside = found

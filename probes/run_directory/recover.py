@@ -114,7 +114,7 @@ def recover(directory: Path, *, take_over: bool = False, unproven: str = "keep")
 def recover_all(path: Path, *, take_over: bool = False, unproven: str = "keep") -> list[Recovery]:
     """Recover a run and the runs next to it that `probes run` began for other models of the same script; or all runs below a directory.
 
-    Of several runs, one that cannot be recovered is a finding, and the others are recovered.
+    If there are several, one that cannot be recovered is a finding, and the others are recovered.
 
     Args:
         path: a run directory, or a directory of runs.

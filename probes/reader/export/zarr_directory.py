@@ -53,9 +53,10 @@ def _write_series(group: Any, series: Series, shape: tuple[int, ...]) -> None:
     values = group.create_array("values", shape=shape, chunks=chunks, dtype=values_dtype(series.dtype), dimension_names=dims)
     done = 0
     for batch in series.batches(max(chunk * prod(shape[1:]), 1)):
-        found = batch.values().reshape(-1, *shape[1:])
-        values[done : done + len(found)] = found
-        done += len(found)
+        if batch.bits.size:  # `-1` has no meaning where an axis has size 0
+            found = batch.values().reshape(-1, *shape[1:])
+            values[done : done + len(found)] = found
+            done += len(found)
     counts = 1 if stacked else series.row_sizes
     for name in ("step", *COORDINATES):
         group.create_array(name, data=np.repeat(whole(series.clocks[name]), counts), dimension_names=(first,))

@@ -64,6 +64,26 @@ def test_each_dtype_comes_back_over_all_epochs(tmp_path: Path, size: int, monkey
 
 
 @needs_zarr
+@pytest.mark.parametrize("shapes", [[(0,), (0,)], [(0, 3), (0, 3)], [(2, 0), (2, 0)], [(0, 3), (2, 3)], [(2, 0), (3, 0)]])
+def test_captures_without_elements_are_arrays_without_elements(shapes: list[tuple[int, ...]], tmp_path: Path) -> None:
+    import zarr
+
+    recording = Recording(tmp_path / "run")
+    for step, shape in enumerate(shapes):
+        recording.take(np.ones(shape, "<f4"), step=step)
+    recording.sealed()
+    run = probes.open(tmp_path / "run")
+    run.export(tmp_path / "a.zarr")
+    stacked = len({*shapes}) == 1
+    expected = run["acts", "fc1"].numpy() if stacked else run["acts", "fc1"].rows()
+    found = zarr.open_group(str(tmp_path / "a.zarr"), mode="r")["acts/fc1:output"]
+    assert found["values"].shape == expected.shape
+    np.testing.assert_array_equal(found["values"][:], expected)
+    for name in ("npz", "parquet", "arrow", "safetensors", "jsonl"):
+        run.export(tmp_path / f"a.{name}")
+
+
+@needs_zarr
 def test_xarray_opens_a_series_by_its_name(tmp_path: Path) -> None:
     xarray = pytest.importorskip("xarray")
     recording = Recording(tmp_path / "run")
