@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import select
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -119,19 +121,35 @@ class Verbs(click.Group):
         fitting = [CompletionItem(name, help=verb.about) for name, verb in verbs().items() if name.startswith(incomplete)]
         return [*fitting, *click.Command.shell_complete(self, ctx, incomplete)]
 
+    def make_context(self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any) -> click.Context:
+        """Parse the words before the verb, which also prints the help and the version."""
+        with _answered(lambda: False):
+            return super().make_context(info_name, args, parent, **extra)
+
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a verb; turn an error into a message and an exit code."""
-        try:
+        """Run a verb."""
+        with _answered(lambda: bool(ctx.meta.get(DEBUG))):
             return super().invoke(ctx)
-        except (click.exceptions.Exit, click.Abort, click.UsageError):
-            raise
-        except KeyboardInterrupt:
-            click.echo("interrupted", err=True)
-            ctx.exit(INTERRUPTED)
-        except BrokenPipeError as error:
-            ctx.exit(BROKEN_PIPE if _stdout_is_closed() else answer(error, debug=bool(ctx.meta.get(DEBUG))))
-        except Exception as error:  # the single place where any error becomes an exit code
-            ctx.exit(answer(error, debug=bool(ctx.meta.get(DEBUG))))
+
+
+@contextmanager
+def _answered(debug: Callable[[], bool]) -> Iterator[None]:
+    """Turn an error into a message and an exit code.
+
+    Args:
+        debug: whether the traceback is shown.
+    """
+    try:
+        yield
+    except (click.exceptions.Exit, click.Abort, click.UsageError):
+        raise
+    except KeyboardInterrupt:
+        click.echo("interrupted", err=True)
+        raise click.exceptions.Exit(INTERRUPTED) from None
+    except BrokenPipeError as error:
+        raise click.exceptions.Exit(BROKEN_PIPE if _stdout_is_closed() else answer(error, debug=debug())) from None
+    except Exception as error:  # the single place where any error becomes an exit code
+        raise click.exceptions.Exit(answer(error, debug=debug())) from None
 
 
 def _stdout_is_closed() -> bool:

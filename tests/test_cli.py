@@ -152,8 +152,8 @@ def test_completion_offers_verbs_without_importing_them() -> None:
     assert {item.value for item in offered} == {"recover", "replay", "report"}
 
 
-@pytest.mark.parametrize(("words", "code"), [(["explain"], 141), (["--help"], 1)])
-def test_a_closed_reader_of_stdout_gives_no_message(words: list[str], code: int) -> None:
+@pytest.mark.parametrize("words", [["explain"], ["--help"], ["--version"], ["explain", "--help"]])
+def test_a_closed_reader_of_stdout_gives_no_message(words: list[str]) -> None:
     """As for `probes explain | head -1`, where the pipe is closed at any time."""
     reading, writing = os.pipe()
     os.close(reading)
@@ -161,7 +161,15 @@ def test_a_closed_reader_of_stdout_gives_no_message(words: list[str], code: int)
         done = subprocess.run([sys.executable, "-m", "probes", *words], stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
     finally:
         os.close(writing)
-    assert (done.stderr, done.returncode) == ("", code)
+    assert (done.stderr, done.returncode) == ("", 141)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+@pytest.mark.parametrize("words", ["explain", "--help", "--version", "explain --help"])
+def test_a_full_disk_under_stdout_is_an_error_of_the_environment(words: str) -> None:
+    command = f"exec {sys.executable} -m probes {words} > /dev/full"
+    done = subprocess.run(["/bin/sh", "-c", command], stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.stderr, done.returncode) == ("error: [Errno 28] No space left on device\n", 3)
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])

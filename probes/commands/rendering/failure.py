@@ -34,8 +34,8 @@ def answer(error: Exception, *, debug: bool = False) -> int:
 
 
 def _say(text: str) -> None:
-    """Print on stderr; a script under `probes run` may have closed it."""
-    with suppress(ValueError):
+    """Print on stderr; a script under `probes run` may have closed it, and its disk may be full."""
+    with suppress(ValueError, OSError):
         click.echo(text, err=True)
 
 
