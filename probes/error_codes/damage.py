@@ -267,6 +267,13 @@ DAMAGE: dict[str, Code] = {
             "files (`cp -rL`), if you trust their targets."
         ),
     ),
+    "unreadable": Code(
+        "A file of the run cannot be read.",
+        advice=(
+            "The message has the reason of the operating system: you may not read the file (`chmod`), or its disk has an error. Nothing "
+            "is known about its content; verify the run again when it can be read."
+        ),
+    ),
     "oversized": Code(
         "A ledger, a manifest or a text is larger than any that a run writes.",
         advice="It was not read, since reading would take much memory. No run writes such a file: treat it as made by somebody else.",

@@ -176,6 +176,14 @@ class RunCheck:
                 self._find("incomplete", last.file, "the epoch is incomplete: its next segment is missing")
 
     def _file(self, name: str) -> _File:
+        """Check a file; that it cannot be read is a finding, as damage is."""
+        try:
+            return self._read_file(name)
+        except OSError as error:
+            self._find("unreadable", name, f"cannot be read: {error.strerror}" if error.strerror else str(error))
+            return _File(CheckedFile(name, 0, ok=False), "")
+
+    def _read_file(self, name: str) -> _File:
         path = self._directory / name
         if not path.is_file() or (path.is_symlink() and self.has_ledger):  # a user may name one file by a link
             self._find("not-regular", name, "is a link" if path.is_symlink() else "is not a regular file")

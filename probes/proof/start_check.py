@@ -64,6 +64,9 @@ class StartCheck:
         except FileRefused as refused:
             self._find("manifest-edited", name, f"is not a manifest: {refused.message}")
             return {}
+        except StorageError as error:
+            self._find("unreadable", name, str(error))
+            return {}
         except ValueError:
             self._find("manifest-edited", name, "does not fit the schema: it is not a JSON object")
             return {}
