@@ -213,7 +213,10 @@ def test_a_renamed_module_is_found_through_the_mapping(tmp_path: Path) -> None:
     assert found.series[0].other == SeriesKey("acts", "head.fc1", "output.0", "train")
 
 
-@pytest.mark.parametrize(("text", "message"), [("fc1", "OLD=NEW"), ("x=y", "applies to no series"), ("fc1=fc2", "would both be")])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("fc1", "OLD=NEW"), ("x=y", "applies to no series"), ("fc1=zz", "leads to no series of the second run"), ("fc1=fc2", "would both be")],
+)
 def test_a_mapping_that_does_nothing_or_too_much_is_refused(tmp_path: Path, text: str, message: str) -> None:
     write_run(tmp_path / "a", epochs=1)
     with pytest.raises(UsageError, match=message):

@@ -72,17 +72,17 @@ def pair(a: Iterable[SeriesKey], b: Iterable[SeriesKey], renames: Sequence[Renam
         renames: of module paths and leaves; each must apply.
 
     Raises:
-        UsageError: a renaming applies to no series, or leads two series to one.
+        UsageError: a renaming applies to no series, leads to none, or leads two series to one.
     """
     there = normalised(b)
-    used: set[Rename] = set()
+    used: dict[Rename, bool] = {}  # and whether it led to a series
     found: dict[SeriesKey, SeriesKey] = {}
     for name, key in normalised(a).items():
         wanted = name
         for rename in renames:
             renamed = rename(name)
             if renamed is not None:
-                used.add(rename)
+                used[rename] = used.get(rename, False) or renamed in there
                 wanted = renamed
                 break
         if wanted in there:
@@ -91,10 +91,11 @@ def pair(a: Iterable[SeriesKey], b: Iterable[SeriesKey], renames: Sequence[Renam
     return found
 
 
-def _check(renames: Sequence[Rename], used: set[Rename], found: Mapping[SeriesKey, SeriesKey]) -> None:
+def _check(renames: Sequence[Rename], used: Mapping[Rename, bool], found: Mapping[SeriesKey, SeriesKey]) -> None:
     for rename in renames:
-        if rename not in used:
-            raise UsageError(f'--map "{rename.text}" applies to no series of the first run')
+        if not used.get(rename, False):
+            which = "leads to no series of the second run" if rename in used else "applies to no series of the first run"
+            raise UsageError(f'--map "{rename.text}" {which}')
     seen: dict[SeriesKey, SeriesKey] = {}
     for key, other in found.items():
         if other in seen:
