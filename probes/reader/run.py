@@ -23,7 +23,7 @@ from probes.run_directory.attempts import Attempt, ListedFile
 from probes.run_directory.launch.absent import by_ranks, ended_before, without
 from probes.run_directory.launch.epoch_weights import weights_by_epoch
 from probes.run_directory.launch.whole_weights import weights_at_start
-from probes.run_directory.listing import Directory
+from probes.run_directory.listing import Directory, directory_at
 from probes.run_directory.remote.url import remote_url
 from probes.run_directory.search import meant_run
 
@@ -56,12 +56,7 @@ def open(path: str | Path) -> RunReader:  # noqa: A001  # it is called probes.op
 
 def _opened(place: Path | str, selection: Selection) -> RunReader:
     """A run by its path, or by its URL."""
-    if isinstance(place, str):
-        from probes.run_directory.remote.mirror import RemoteMirror  # most runs are on this machine
-
-        mirror = RemoteMirror(place)
-        return RunReader(Directory(mirror.path, mirror), selection)
-    return RunReader(Directory(place), selection)
+    return RunReader(directory_at(place), selection)
 
 
 def closings_of(directory: Directory, files: Iterable[ListedFile]) -> list[dict[str, Any]]:

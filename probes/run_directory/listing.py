@@ -65,6 +65,10 @@ class Directory:
         self._addresses: dict[str, tuple[SeriesAddress, ...]] = {}
         self._parts: dict[tuple[str, SeriesAddress], SeriesPart] = {}
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process opens the files by their path; open files and their memory maps do not leave this process."""
+        return directory_at, (self.path if self.mirror is None else self.mirror.url, self._has_file)
+
     @cached_property
     def attempts(self) -> tuple[Attempt, ...]:
         """Every attempt at every epoch, superseded ones included."""
@@ -284,6 +288,16 @@ class Directory:
         there = [found for name in names if (found := entry(name)) is not None]
         journals = [found for found in there if not found.sealed and found[:4] not in done]
         return tuple(sealed + journals) if ledgers or journals else tuple(there)
+
+
+def directory_at(place: Path | str, has_file: Callable[[int, int], bool] | None = None) -> Directory:
+    """A run directory by its path, or by its URL."""
+    if isinstance(place, Path):
+        return Directory(place, has_file=has_file)
+    from probes.run_directory.remote.mirror import RemoteMirror  # most runs are on this machine
+
+    mirror = RemoteMirror(place)
+    return Directory(mirror.path, mirror, has_file)
 
 
 def _manifest(path: Path) -> dict[str, Any]:

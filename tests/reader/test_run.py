@@ -1,3 +1,4 @@
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ import probes
 from probes.clock import SeriesKey
 from probes.errors import AmbiguousSeries, FileRefused, SeriesNotFound
 from probes.reader.run import RunReader
+from probes.reader.series import Series
 from tests.reader.recorded import Recording, counted
 
 
@@ -159,3 +161,12 @@ def test_a_journal_that_is_a_link_is_refused(tmp_path: Path) -> None:
     (run / "epoch-0000.journal").symlink_to(elsewhere)
     with pytest.raises(FileRefused, match="is a link"):
         probes.open(run)["acts", "fc1"].numpy()
+
+
+def test_a_series_is_pickled_with_its_selection(tmp_path: Path) -> None:
+    run = probes.open(counted(tmp_path))
+    series = run.sel(epoch=slice(1, None))["acts", "fc1"]
+    expected = series.numpy()
+    for sent in (series, run.match("**").sel(epoch=[1, 2])[0], run.match("**").sel(epoch=[1, 2])):
+        received = pickle.loads(pickle.dumps(sent))
+        np.testing.assert_array_equal((received if isinstance(received, Series) else received[0]).numpy(), expected)
