@@ -63,7 +63,7 @@ def labelled_array(
     package = import_optional("xarray", "xarray", "`Series.xarray`")
     dims = ("step", *axis_names(signature.dims, values.ndim - 1)) if stacked else axis_names(signature.dims, values.ndim, ROW)
     coordinates: dict[str, Any] = {column: (dims[0], clocks[column]) for column in ("step", *COORDINATES)}
-    coordinates |= _labels(signature, dims)
+    coordinates |= axis_labels(signature, dims[1:] if stacked else dims)
     found: xarray.DataArray = package.DataArray(values, dims=dims, coords=coordinates, attrs=dict(attrs), name=name)
     return found
 
@@ -94,7 +94,7 @@ def joined_runs(
     dims = ("run", "step", *axis_names(signature.dims, joined.ndim - 2))
     coordinates: dict[str, Any] = {"run": list(captures)} | {tag: ("run", list(found)) for tag, found in tags.items()}
     coordinates |= {column: ("step", clocks[column]) for column in CLOCK}
-    found: xarray.DataArray = package.DataArray(joined, dims=dims, coords=coordinates | _labels(signature, dims))
+    found: xarray.DataArray = package.DataArray(joined, dims=dims, coords=coordinates | axis_labels(signature, dims[2:]))
     return found
 
 
@@ -109,16 +109,18 @@ def _side_by_side(captures: Sequence[tuple[NDArray[Any], NDArray[Any]]], clocks:
     return joined
 
 
-def _labels(signature: Signature, dims: Sequence[str]) -> dict[str, Any]:
-    return {name: list(labels) for name, labels in signature.coords.items() if name in dims}
+def axis_labels(signature: Signature, names: Sequence[str]) -> dict[str, Any]:
+    """The labels of axes, by the names that `axis_names` gave the axes of a capture."""
+    given = dict(zip(signature.dims or (), names, strict=False))
+    return {given[name]: list(labels) for name, labels in signature.coords.items() if name in given}
 
 
-def axis_names(dims: tuple[str, ...] | None, count: int, first: str = "dim_0") -> tuple[str, ...]:
-    """A distinct name for each axis; none is `step`, which the clock takes."""
+def axis_names(dims: tuple[str, ...] | None, count: int, first: str = "dim_0", others: Sequence[str] = ()) -> tuple[str, ...]:
+    """A distinct name for each axis; none is `step` or another name of the clock, nor one of some others."""
     names = list(dims or (first, *(f"dim_{index}" for index in range(1, count))))[:count]
     if len(names) != count:
         raise RaggedSeries(f"there are {count} axes and {len(names)} names: {', '.join(f'`{name}`' for name in names)}")
-    taken = {"step", *COORDINATES}
+    taken = {"step", *COORDINATES, *others}
     for index, name in enumerate(names):
         names[index] = name if name not in taken else next(f"{name}_{n}" for n in range(1, count + 9) if f"{name}_{n}" not in taken)
         taken.add(names[index])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from math import prod
 from pathlib import Path
@@ -13,7 +14,7 @@ from probes.capture_file.dtype_decode import values_dtype
 from probes.capture_file.series_name import escape, group_name
 from probes.optional_package import import_optional
 from probes.progress.loops import with_progress
-from probes.reader.convert import COORDINATES, axis_names
+from probes.reader.convert import COORDINATES, axis_labels, axis_names
 from probes.reader.export.clock_columns import whole
 from probes.reader.export.joined_shape import joined_shape
 from probes.reader.series import Series
@@ -41,12 +42,15 @@ def write_zarr(folder: Path, series: Sequence[Series], *, about: Mapping[str, st
         group = root.require_group(escape(one.key.probe)).require_group(name)
         group.attrs.update({**one.key._asdict(), "torch_dtype": one.dtype})
         _write_series(group, one, shape)
+        _consolidate(package, group)
+    _consolidate(package, root)
 
 
 def _write_series(group: Any, series: Series, shape: tuple[int, ...]) -> None:
     stacked = len(series.shapes) == 1
     first = "step" if stacked else "row"
-    dims = (first, *axis_names(series.dims, len(series.shapes[0]))[0 if stacked else 1 :])
+    axes = axis_names(series.dims, len(series.shapes[0]), others=("values",) if stacked else ("values", first))
+    dims = (first, *axes[0 if stacked else 1 :])
     row_bytes = prod(shape[1:]) * values_dtype(series.dtype).itemsize
     chunk = max(min(CHUNK_BYTES // max(row_bytes, 1), shape[0]), 1)
     chunks = (chunk, *(max(size, 1) for size in shape[1:]))
@@ -60,9 +64,17 @@ def _write_series(group: Any, series: Series, shape: tuple[int, ...]) -> None:
     counts = 1 if stacked else series.row_sizes
     for name in ("step", *COORDINATES):
         group.create_array(name, data=np.repeat(whole(series.clocks[name]), counts), dimension_names=(first,))
-    for axis, labels in series.signature.coords.items():
+    values.attrs["coordinates"] = " ".join(("step", *COORDINATES))  # of the conventions for climate and forecast, which xarray follows
+    for axis, labels in axis_labels(series.signature, axes).items():
         if axis in dims and labels:
             group.create_array(axis, data=_labels(labels), dimension_names=(axis,))
+
+
+def _consolidate(package: Any, group: Any) -> None:
+    """Repeat the metadata of all arrays below a group in the group, so that a reader of a remote store fetches them at once."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # zarr warns that its format 3 does not specify it yet
+        package.consolidate_metadata(group.store, path=group.path)
 
 
 def _labels(labels: Sequence[Any]) -> Any:

@@ -96,11 +96,32 @@ def test_xarray_opens_a_series_by_its_name(tmp_path: Path) -> None:
     recording.sealed()
     run = probes.open(tmp_path / "run")
     run.export(tmp_path / "a.zarr")
-    found = xarray.open_zarr(tmp_path / "a.zarr", group="acts/fc1:output", consolidated=False)
+    found = xarray.open_zarr(tmp_path / "a.zarr", group="acts/fc1:output")
     assert found["values"].sel(stat="std").values.tolist() == [10, 11, 12]
     assert found["global_step"].values.tolist() == [0, 1, 2]
-    rows = xarray.open_zarr(tmp_path / "a.zarr", group="rows/fc1:output", consolidated=False)
+    rows = xarray.open_zarr(tmp_path / "a.zarr", group="rows/fc1:output")
     assert rows["values"].dims == ("row", "feature")
     assert rows["values"].values.tolist() == run["rows", "fc1"].rows().tolist()
     assert rows["step"].values.tolist() == [0, 1, 1, 2, 2, 2]
     assert not (tmp_path / "__x").exists()
+
+
+@needs_zarr
+def test_the_clock_and_the_labels_are_coordinates_whatever_the_axes_are_called(tmp_path: Path) -> None:
+    xarray = pytest.importorskip("xarray")
+    recording = Recording(tmp_path / "run")
+    names = {"clock": ("step", "epoch"), "array": ("values", "row"), "plain": ("batch", "stat")}
+    for probe, dims in names.items():
+        for step in range(2):
+            labels = {dims[1]: ("mean", "std")}
+            recording.take(np.full((3, 2), step, "<f4"), key=KEY._replace(probe=probe), dims=dims, coords=labels, step=step)
+    recording.sealed()
+    run = probes.open(tmp_path / "run")
+    run.export(tmp_path / "a.zarr")
+    for probe, dims in {"clock": ("step_1", "epoch_1"), "array": ("values_1", "row"), "plain": ("batch", "stat")}.items():
+        found = xarray.open_zarr(tmp_path / "a.zarr", group=f"{probe}/fc1:output")
+        assert list(found.data_vars) == ["values"]
+        assert found["values"].dims == ("step", *dims)
+        assert {"epoch", "global_step", "rank", dims[1]} <= {*found.coords}
+        assert found["values"].sel({dims[1]: "std", "step": 1}).values.tolist() == [1, 1, 1]
+    assert run["clock", "fc1"].xarray().sel(epoch_1="std", step=1).values.tolist() == [1, 1, 1]
