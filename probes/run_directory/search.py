@@ -55,6 +55,8 @@ def meant_run(path: str | Path) -> Path:
     found = Path(path)
     if not found.exists():
         raise StorageError(f'"{found}" does not exist; `probes ls` lists the runs under runs/')
+    if not found.is_dir() and not found.is_file():
+        raise StorageError(f'"{found}" is neither a directory nor a regular file')
     if not found.is_dir() or is_run(found):
         return found
     newest = newest_run(found)

@@ -79,3 +79,6 @@ def test_a_directory_without_runs_is_refused(tmp_path: Path) -> None:
         meant_run(tmp_path)
     with pytest.raises(StorageError, match="does not exist"):
         meant_run(tmp_path / "none")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(StorageError, match="neither a directory nor a regular file"):
+        meant_run(tmp_path / "pipe")
