@@ -52,4 +52,4 @@ def _has(dtype: np.dtype[Any], number: complex) -> bool:
     if dtype.kind in "iu":
         limits = np.iinfo(dtype)
         return number == number and number % 1 == 0 and int(limits.min) <= number <= int(limits.max)
-    return not isfinite(number) or abs(number) <= float(np.finfo(dtype).max)
+    return (not isinstance(number, int) and not isfinite(number)) or abs(number) <= float(np.finfo(dtype).max)

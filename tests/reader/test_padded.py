@@ -48,3 +48,10 @@ def test_captures_with_different_numbers_of_axes_are_refused(tmp_path: Path) -> 
 
 def test_scalars_need_no_padding(tmp_path: Path) -> None:
     assert series(tmp_path, np.array(1.5), np.array(2.5)).numpy(pad=0).tolist() == [1.5, 2.5]
+
+
+@pytest.mark.parametrize("dtype", ["<f4", "<i8", "<c8", "?"])
+def test_an_integer_beyond_all_floats_is_refused(dtype: str, tmp_path: Path) -> None:
+    Recording(tmp_path).take(np.zeros(2, dtype), **({"dtype": "complex64", "shape": (1,)} if dtype == "<c8" else {})).sealed()
+    with pytest.raises(UsageError, match="is not a number of the dtype"):
+        probes.open(tmp_path)["acts", "fc1"].numpy(pad=10**400)
