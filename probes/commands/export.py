@@ -25,7 +25,7 @@ from probes.reader.series_set import SeriesSet
 @click.argument("run", type=RUN_PATH)
 @click.argument("series", nargs=-1)
 @click.option("--format", "kind", type=click.Choice(sorted(FORMATS)), help="Output format; default: the suffix of --out, else jsonl.")
-@click.option("-o", "--out", type=click.Path(path_type=Path), help="File to write; without it, jsonl goes to stdout.")
+@click.option("-o", "--out", type=click.Path(path_type=Path), help="File to write; without it, or with -, jsonl goes to stdout.")
 @click.option("--wide", is_flag=True, help="Write a row for each step and a column for each number (parquet, arrow).")
 @click.option("--manifest", is_flag=True, help="Print the manifest of the run instead.")
 @click.option("--epoch", callback=numbers, help="Select epochs: 3 or 0,5 or 10:20.")
@@ -57,6 +57,7 @@ def export(
     if manifest:
         click.echo(json.dumps(dict(opened.manifest), indent=2))
         return
+    out = None if out == Path("-") else out
     if kind is None and out is not None and out.suffix and out.suffix not in SUFFIXES:
         raise UsageError(f'"{out}" names no format; give `--format`, or one of the suffixes {", ".join(sorted(SUFFIXES))}')
     kind = kind or (SUFFIXES.get(out.suffix, "jsonl") if out is not None else "jsonl")

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from probes.errors import UsageError
+from probes.errors import StorageError, UsageError
 from probes.reader.export.arrow_file import write_arrow, write_parquet
 from probes.reader.export.jsonl_file import write_jsonl
 from probes.reader.export.npz_file import write_npz
@@ -42,6 +42,7 @@ def export(
 
     Raises:
         UsageError: the format is not known, or cannot hold the captures.
+        StorageError: the folder does not exist.
         MissingExtra: the format needs a package that is not installed.
     """
     out = Path(path)
@@ -49,6 +50,8 @@ def export(
     if kind not in FORMATS:
         known = ", ".join(f"`{suffix}`" for suffix in SUFFIXES)
         raise UsageError(f'"{out.name}" names no format that is known; the suffix is one of {known}, or name the format')
+    if not out.parent.is_dir():
+        raise StorageError(f'the folder "{out.parent}" does not exist')
     if kind == ZARR:
         _refuse_wide(kind, wide)
         with _replacing_folder(out) as folder:

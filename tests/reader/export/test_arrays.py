@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from click.testing import CliRunner
 
 import probes
-from probes.errors import UsageError
+from probes.cli import cli
+from probes.errors import StorageError, UsageError
 from probes.reader.export import npz_file, safetensors_file
 from probes.reader.run import RunReader
 from probes.signature import DTYPES
@@ -75,3 +77,19 @@ def test_captures_of_different_rows_are_joined(tmp_path: Path) -> None:
     found = safetensors.load_file(tmp_path / "a.safetensors")
     assert found["acts/fc1:output"].tolist() == [[0, 0]] * 3 + [[1, 1]]
     assert found["acts/fc1:output.row_sizes"].tolist() == [3, 1]
+
+
+def test_a_folder_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    run = probes.open(Recording(tmp_path / "run").take(np.zeros(2, "<f4")).sealed().parent)
+    for name in ("a.npz", "a.zarr", "a.parquet"):
+        with pytest.raises(StorageError, match=r'the folder ".*nodir" does not exist'):
+            run.export(tmp_path / "nodir" / name)
+
+
+def test_a_dash_is_stdout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Recording(tmp_path / "run").take(np.zeros(2, "<f4")).sealed()
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(cli, ["export", "run", "-o", "-"])
+    assert (done.exit_code, done.stdout.count("\n")) == (0, 1)
+    assert CliRunner().invoke(cli, ["export", "run", "-o", "-", "--format", "npz"]).exit_code == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
