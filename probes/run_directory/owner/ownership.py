@@ -318,7 +318,8 @@ def _publish(directory: Path, rank: int | None, generation: int, run_id: str, ta
             os.close(descriptor)
             with suppress(OSError):
                 temporary.unlink(missing_ok=True)
-        raise StorageError(f'run directory "{directory}" is not writable: {error.strerror}; choose another directory with `out`') from error
+        way = "recover a copy of it" if task == "recover" else "choose another directory with `out`"
+        raise StorageError(f'run directory "{directory}" is not writable: {error.strerror}; {way}') from error
     return Ownership(path, rank, claim, descriptor)
 
 
