@@ -73,7 +73,7 @@ def _map(path: Path) -> mmap.mmap:
             mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
             refuse_holes(path, min(_stated_bytes(head), len(mapped)))
             return mapped
-    except FileRefused:
+    except (FileRefused, StorageError):
         raise
     except OSError as error:
         raise StorageError(f'"{path}" cannot be read: {error.strerror or error}') from error

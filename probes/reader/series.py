@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -231,8 +231,14 @@ class Series(SeriesFacts):
         found = sample_ids.ids(self._captures)
         return found if self._selection.id is None else found[sample_ids.among(found, self._selection.id)]
 
-    def __getitem__(self, index: int) -> Capture:
-        """The capture at a position, counted from the end if negative."""
+    @overload
+    def __getitem__(self, index: int) -> Capture: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Capture]: ...
+    def __getitem__(self, index: int | slice) -> Capture | list[Capture]:
+        """The capture at a position, counted from the end if negative, or the captures of a range of positions."""
+        if isinstance(index, slice):
+            return [self._whole[position] for position in range(*index.indices(len(self)))]
         return self._whole[index]
 
     def __iter__(self) -> Iterator[Capture]:

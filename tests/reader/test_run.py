@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import probes
+from probes.capture_file.read import SealedFile
 from probes.clock import SeriesKey
-from probes.errors import AmbiguousSeries, FileRefused, SeriesNotFound
+from probes.errors import AmbiguousSeries, FileRefused, SeriesNotFound, StorageError
 from probes.reader.run import RunReader
 from probes.reader.series import Series
 from tests.reader.recorded import Recording, counted
@@ -170,3 +171,15 @@ def test_a_series_is_pickled_with_its_selection(tmp_path: Path) -> None:
     for sent in (series, run.match("**").sel(epoch=[1, 2])[0], run.match("**").sel(epoch=[1, 2])):
         received = pickle.loads(pickle.dumps(sent))
         np.testing.assert_array_equal((received if isinstance(received, Series) else received[0]).numpy(), expected)
+
+
+def test_captures_are_taken_by_ranges_of_positions(tmp_path: Path) -> None:
+    series = probes.open(counted(tmp_path, 1))["acts", "fc1"]
+    assert [one.clock.step for one in series[1:3]] == [1, 2]
+    assert [one.clock.step for one in series[::-2]] == [3, 1]
+    assert series[9:] == []
+
+
+def test_a_file_that_cannot_be_read_is_named_once(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match=r'^"[^"]*" cannot be read: [^:]*$'):
+        SealedFile(tmp_path / "none.h5")
