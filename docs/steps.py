@@ -80,7 +80,9 @@ If the default does not fit, `clock.step` sets what ends a training step:
 | `forward` | each call of the model |
 
 `clock.epoch_steps: N` ends an epoch after N training steps. Inside your own loop, `run.epochs`, `run.steps`, `run.step` and `run.phase`
-set all of this directly.
+set all of this directly. A step of `run.steps` ends when the loop goes on or is over, whether by `break`, `return` or an iterator around
+it such as `islice`. If a variable holds the iterator, as in `steps = run.steps(loader)`, an exception in the loop does not end it: if the
+program catches the exception within the epoch, the step stays open as long as the variable, and is kept. `with run.step():` drops it.
 
 ## Table of styles
 

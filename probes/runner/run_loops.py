@@ -12,7 +12,7 @@ from probes.errors import Stopped, UsageError
 from probes.hooks.capture import compiled
 from probes.printable import storable
 from probes.runner.engine import Engine
-from probes.runner.leaving import by_exception
+from probes.runner.leaving import by_exception, handled
 from probes.runner.program_events import ProgramEvents
 
 T = TypeVar("T")
@@ -47,10 +47,11 @@ class RunLoops:
         first = self.next_epoch if start is None else whole(start, "the first epoch")
         for epoch in range(first, whole(count, "the number of epochs")):
             self._tell(self.engine.clock.epoch_begins, epoch)
+            before = handled()
             try:
                 yield epoch
-            except GeneratorExit:
-                if by_exception(sys._getframe(1)):
+            except GeneratorExit as closing:
+                if by_exception(closing, sys._getframe(1), before):
                     self._tell(self.engine.clock.epoch_ends, complete=False, reason="exception")
                 raise
             self._tell(self.engine.clock.epoch_ends)
@@ -94,10 +95,11 @@ class RunLoops:
                 clock.item_ids(item, known)
             if index == last:
                 clock.loop_gives(loop, last=True)
+            handling = handled()
             try:
                 yield batch
-            except GeneratorExit:
-                raised = by_exception(sys._getframe(1))
+            except GeneratorExit as closing:
+                raised = by_exception(closing, sys._getframe(1), handling)
                 self._tell(clock.item_ends, item, keep=not raised)
                 if raised:
                     clock.loop_raised("exception")
