@@ -21,12 +21,16 @@ class TensorTap(Tap):
     it: after unscaling, clipping and averaging over processes.
     """
 
-    __slots__ = ("editor", "holder", "known", "name", "stage", "times")
+    __slots__ = ("editor", "handles", "holder", "inner", "is_buffer", "known", "name", "renewed", "stage", "times")
 
     editor: Editor | None
+    handles: list[Any]
     holder: weakref.ref[torch.nn.Module]
+    inner: int
+    is_buffer: bool
     known: int | None
     name: str
+    renewed: int
     stage: str
     times: tuple[int, int]
 
@@ -37,6 +41,10 @@ class TensorTap(Tap):
         self.stage = stage
         self.editor = None
         self.known = None
+        self.handles = []
+        self.inner = 0
+        self.renewed = -1
+        self.is_buffer = False
         self.times = (-1, 0)
         return self
 
@@ -105,8 +113,9 @@ class TensorTap(Tap):
             if self.is_due():
                 self.account.skip("no data")
             return
-        if self.is_due():
-            self.take(self.tensor, self.state, 0)
+        tensor = self.tensor
+        if tensor is not None and self.is_due():
+            self.take(tensor, self.state, 0)
 
     def on_editing_increment(self, grad: Tensor | None) -> Tensor | None:
         """The tensor hook of an edit of stage `increment`: returns the new gradient."""
@@ -138,20 +147,52 @@ class TensorTap(Tap):
         return tensor is not None and is_lazy(tensor)
 
     def notice(self, tensor: Tensor | None) -> None:
-        """Report if the parameter is another object than before; a buffer may be."""
-        if self.root == "grad" and self.known is not None and self.known != id(tensor):
-            self.account.drift = f"parameter `{self.name}` " + ("was deleted" if tensor is None else "was replaced by another parameter")
+        """Report if the parameter is another object than before; a buffer may be. Both may be deleted."""
+        if tensor is None and self.known is not None:
+            self.account.drift = f"{'buffer' if self.is_buffer else 'parameter'} `{self.name}` was deleted"
+        elif self.root == "grad" and self.known is not None and self.is_replaced:
+            self.account.drift = f"parameter `{self.name}` was replaced by another parameter"
+        if tensor is not None:
+            self.inner = tensor._cdata
+            self.is_buffer = not isinstance(tensor, torch.nn.Parameter)
         # Not a weak reference: `torch.utils.swap_tensors`, which `Module.to` may use, refuses a tensor that has one.
         self.known = None if tensor is None else id(tensor)
 
+    def why_absent(self) -> str:
+        """The reason why an open step has no value."""
+        tensor = self.tensor
+        if tensor is None or self.is_replaced or self.renewed == self.state.step_number:
+            return "replaced"
+        return "frozen" if self.absence == "no optimizer step" and not tensor.requires_grad else self.absence
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether the tensor is another object than the one that has the hook, or has none since."""
+        tensor = self.tensor
+        if self.known is not None and id(tensor) != self.known:
+            return True
+        if tensor is None or not self.handles:
+            return False
+        # Another tensor may have got the id of this one; and `torch.utils.swap_tensors` exchanges the contents of two objects.
+        tables = (tensor._backward_hooks, getattr(tensor, "_post_accumulate_grad_hooks", None))
+        return tensor._cdata != self.inner or any(all(one.hooks_dict_ref() is not table for table in tables) for one in self.handles)
+
     def attach(self) -> list[Any]:
         """Register the hook of the stage and return its handles; the run calls `final` and `data`."""
+        self.handles = self._attach()
+        return self.handles
+
+    def _attach(self) -> list[Any]:
         tensor = self.tensor
+        exchanged = tensor is not None and bool(self.handles) and id(tensor) == self.known and tensor._cdata != self.inner
+        if self.is_replaced:
+            self.renewed = self.state.step_number  # of the step that is open, or was the last
         self.notice(tensor)
         if tensor is None or is_lazy(tensor):
             return []
         if self.root == "grad" and self.stage != "final":
-            self.absence = "not reached" if tensor.requires_grad else "frozen"
+            # After `torch.utils.swap_tensors` PyTorch calls no hook of the tensor any more, also a new one.
+            self.absence = "replaced" if exchanged else "not reached" if tensor.requires_grad else "frozen"
         if self.root == "data" or self.stage == "final" or not tensor.requires_grad:
             return []
         if self.editor is not None:

@@ -2,33 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from torch.nn import Module
 
+from probes.module_glob import ModuleGlob
 from probes.plan.binding import Binding, Plan
+from probes.plan.match_modules import isinstance_of
 from probes.plan.tree import Node, Tree
+from probes.spec import Probe
 
 Trees = Mapping[str, Tree]
 
 
-def renew(plan: Plan, trees: Trees) -> tuple[Trees, dict[int, str]]:
+def renew(plan: Plan, trees: Trees, *, again: bool = False) -> tuple[Trees, dict[int, str]]:
     """Read the models again if a module of a binding has changed.
 
     Args:
         plan: the plan; it never changes.
         trees: the trees as they were read last; those of the plan at first.
+        again: read them in any case.
 
     Returns:
         The trees as the models are now (the same ones if nothing changed), and what happened to the module of a binding, by
         the binding's index; a binding without an entry is unchanged.
     """
-    changed = [binding for binding in plan.bindings if _current(trees, binding) is not _known(trees, binding)]
-    if not changed:
+    changed = [binding for binding in plan.bindings if is_outdated(trees, binding)]
+    if not changed and not again:
         return trees, {}
     now = {name: Tree(tree.model) for name, tree in trees.items()}
     texts = {binding.index: _text(binding, _known(trees, binding), node_of(now, binding)) for binding in changed}
     return now, {index: text for index, text in texts.items() if text}
+
+
+def is_outdated(trees: Trees, binding: Binding) -> bool:
+    """Whether another module, or none, is now at the path of a binding's module."""
+    return _current(trees, binding) is not _known(trees, binding)
 
 
 def node_of(trees: Trees, binding: Binding) -> Node | None:
@@ -37,6 +46,49 @@ def node_of(trees: Trees, binding: Binding) -> Node | None:
     if node is None or binding.hook == "tensor":
         return node
     return node if node.runs and not node.scripted else None
+
+
+def added(plan: Plan, before: Trees, now: Trees) -> dict[str, list[str]]:
+    """Modules, parameters and buffers that a glob of a probe selects, and that were not in the model before.
+
+    Args:
+        plan: the plan, which has no binding for them.
+        before: the trees as they were read last.
+        now: the trees as they are.
+
+    Returns:
+        Their paths by probe.
+    """
+    found: dict[str, list[str]] = {}
+    for name, probe in {binding.name: binding.probe for binding in plan.bindings}.items():
+        old, new = before[probe.model or ""], now[probe.model or ""]
+        paths = [path for path, node in new.nodes.items() if path not in old.nodes and _selects(probe, node)]
+        tensors = _globs(probe.tensors)
+        if tensors:
+            known = old.tensors()
+            paths += [path for path in new.tensors() if path not in known and any(one.matches(path) for one in tensors)]
+        if paths:
+            found[name] = paths
+    return found
+
+
+def added_text(paths: Sequence[str]) -> str:
+    """A sentence on the paths that `added` has found."""
+    named = ", ".join(f"`{path}`" for path in paths[:3])
+    several = f"{named}{f' and {len(paths) - 3} more' if len(paths) > 3 else ''} {'was' if len(paths) == 1 else 'were'}"
+    return f"{several} added to the model after the start and {'is' if len(paths) == 1 else 'are'} not captured"
+
+
+def _selects(probe: Probe, node: Node) -> bool:
+    if not node.runs or node.scripted or any(ModuleGlob(text).matches(node.path) for text in probe.exclude):
+        return False
+    kinds = tuple(text.rpartition(".")[2] for text in probe.types)
+    return any(one.matches(node.path) for one in _globs(probe.modules)) and (not kinds or isinstance_of(node.module, kinds))
+
+
+def _globs(texts: Iterable[str]) -> list[ModuleGlob]:
+    globs = [ModuleGlob(text) for text in texts if ":" not in text]
+    return [one for one in globs if not one.is_exact]
 
 
 def _known(trees: Trees, binding: Binding) -> Module | None:

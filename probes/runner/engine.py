@@ -21,6 +21,7 @@ from probes.hooks.capture.signal_errors import from_signal_handler
 from probes.hooks.capture.tap import Tap
 from probes.hooks.capture.tracing import undisturbed
 from probes.plan import Plan
+from probes.plan.drift import added_text
 from probes.run_directory.resume import PreviousAttempts
 from probes.runner.attached.attached_hooks import Live
 from probes.runner.attached.schedule import Schedule
@@ -268,6 +269,16 @@ class Engine:
         """The loss of the program is logged."""
         self.logged.loss(loss)
 
+    @_guarded
+    def follow_model(self) -> None:
+        """Modules or parameters of the model were replaced since the last call."""
+        self.logged.parameters_changed()
+        known = {name: len(paths) for name, paths in self.live.added.items()}
+        self.live.follow_model(self.clock.epoch if self.moment.writer is not None else None)
+        for name, paths in self.live.added.items():
+            if len(paths) > known.get(name, 0):
+                self.failures.say(f"probe `{name}`: {added_text(list(paths)[known.get(name, 0) :])}")
+
     @contextmanager
     def last_event(self) -> Iterator[None]:
         """Ignore every event after the body: another thread may be in a call while the run ends."""
@@ -310,7 +321,7 @@ class Engine:
 
     def _open_epoch(self, opened: EpochOpened) -> None:
         self.moment.epoch = opened.epoch
-        self.logged.epoch_opens()
+        self.logged.parameters_changed()
         undisturbed(self.writer.open)(opened)
         self.schedule.wait()
         self._rest()

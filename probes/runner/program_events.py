@@ -24,6 +24,7 @@ from probes.runner.watch.call_watch import NO_NUMBERS, CallNumbers, call_watch
 from probes.runner.watch.grad_scaler import scaler_watch
 from probes.runner.watch.loader_watch import loader_watch
 from probes.runner.watch.loop_values import LOSS
+from probes.runner.watch.model_changes import ModelChanges
 from probes.runner.watch.nested_step import is_part_of_a_step
 from probes.tensors import graph_task, in_backward
 
@@ -44,7 +45,7 @@ class ProgramEvents:
         self.clock = engine.clock
         self.begun = False
         self.raised: ProbesError | None = None
-        self._owned: set[int] = set()
+        self._changes = ModelChanges()
         self._trees: list[Tree] = []
         self._handle: Any = None
         self._begins: Any = None
@@ -53,6 +54,7 @@ class ProgramEvents:
         """Begin to listen."""
         self.begun = True
         self.renew()
+        self._changes.start()
         self.engine.epoch_listeners.append(self.renew)
         self.engine.collect = self.collect_compiled
         self._handle = register_optimizer_step_post_hook(self._optimizer_stepped)
@@ -76,17 +78,27 @@ class ProgramEvents:
         scaler_watch.remove(self)
         backward_watch.remove(self)
         self.engine.watch.stop()
+        self._changes.stop()
         self._handle.remove()
         self._handle = None
         if self._begins is not None:
             self._begins.remove()
             self._begins = None
 
-    def renew(self) -> None:
-        """Look again at the model: its modules and its parameters may have been replaced."""
+    def renew(self, *, keep: bool = False) -> None:
+        """Look again at the model: its modules and its parameters may have been replaced.
+
+        Args:
+            keep: whether optimizers of parameters that were replaced still step the model, as they may within an epoch.
+        """
         self._trees = list(self.engine.live.trees.values())
-        self._owned = {id(parameter) for tree in self._clock_trees for parameter in tree.model.parameters()}
-        call_watch.forget()
+        self._changes.renew(self._trees, self._clock_trees, keep=keep)
+
+    def _follow(self) -> None:
+        """Put the hooks on what the program has assigned to the model, before the next call of it."""
+        if not (self.engine.moment.calls or graph_task() != -1 or is_traced() or is_transformed()):
+            self.engine.follow_model()
+            self.renew(keep=self.clock.epoch is not None)
 
     @property
     def _clock_trees(self) -> Iterable[Tree]:
@@ -100,6 +112,8 @@ class ProgramEvents:
         engine, thread = self.engine, get_ident()
         if thread in engine.moment.aside:
             return NO_NUMBERS
+        if self._changes.found or engine.live.outdated:
+            self._follow()
         found = self._find(module) if graph_task() == -1 else None  # a forward in a backward is a recompute
         if found is None:
             return None
@@ -199,7 +213,7 @@ class ProgramEvents:
 
     def owns(self, optimizer: Optimizer) -> bool:
         """Whether an optimizer steps a parameter of the clock's model."""
-        return any(id(parameter) in self._owned for group in optimizer.param_groups for parameter in group["params"])
+        return self._changes.owns(optimizer)
 
     def _before_optimizer(self, optimizer: Optimizer, *_args: object) -> None:
         if self.owns(optimizer):

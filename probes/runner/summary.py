@@ -13,6 +13,7 @@ from probes.capture_file.closing.missing_values import MissingValue, in_words, m
 from probes.errors import Problem
 from probes.hooks.capture.account import LOSSES, NOT_DUE, REASONS, Account
 from probes.plan import Binding, Plan
+from probes.plan.drift import added_text
 from probes.printable import aligned, counted, html_lines, html_table
 from probes.run_directory.create import shown
 from probes.runner.clock.loop_report import loop_lines
@@ -70,7 +71,10 @@ class RunSummary:
     def __init__(self, engine: Engine) -> None:
         plan, writer, clock = engine.plan, engine.writer, engine.clock
         sealed = writer.recording.sealed
-        self.rows = [_row(plan, writer.accounts, name) for name in dict.fromkeys(binding.name for binding in plan.bindings)]
+        self.rows = [
+            _row(plan, writer.accounts, name, list(engine.live.added.get(name, ())))
+            for name in dict.fromkeys(binding.name for binding in plan.bindings)
+        ]
         self.files = [one.file for one in sealed]
         self.epochs = len({one.epoch for one in sealed})
         self.head = sealed[-1].head if sealed else ""
@@ -163,7 +167,7 @@ def _missing(plan: Plan, counters: Accounts, indices: Sequence[int]) -> list[Mis
     return found
 
 
-def _row(plan: Plan, counters: Accounts, name: str) -> Row:
+def _row(plan: Plan, counters: Accounts, name: str, added: Sequence[str]) -> Row:
     indices = _probes(plan)[name]
     bindings = [plan.bindings[index] for index in indices]
     accounts = [epoch[index] for epoch in counters.values() for index in indices]
@@ -172,6 +176,7 @@ def _row(plan: Plan, counters: Accounts, name: str) -> Row:
     silent = [index for index in indices if not any(epoch[index].written for epoch in counters.values())]
     notes = in_words(_missing(plan, counters, indices), brief=True)
     notes += list(dict.fromkeys(account.drift for account in accounts if account.drift))
+    notes += [added_text(added)] if added else []
     notes += [f"{path} is opaque ({kind})" for path, kind in sorted({item for one in accounts for item in (one.opaque or {}).items()})]
     if silent and len(silent) < len(indices):
         notes.append(f"{len(silent)} of {len(indices)} captured nothing")

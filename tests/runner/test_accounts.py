@@ -118,10 +118,19 @@ def overflowing(model: nn.Module, data: Any) -> None:
         scaler.update()
 
 
+def deleting(model: nn.Module, data: Any) -> None:
+    for index, x in enumerate(data):
+        model(x)
+        if index == 0:
+            del model.get_submodule("0")._parameters["bias"]
+            model.get_submodule("0").bias = None
+
+
 FINAL = {"hook": "tensor", "tensors": ["0.weight"], "stage": "final"}
 
 CASES: dict[str, tuple[Any, dict[str, Any], Any, dict[str, Any]]] = {
     "not reached": (lambda: Side(nn.Linear(4, 4), "not"), {"hook": "forward", "modules": ["part"]}, plain, {}),
+    "replaced": (net, {"hook": "tensor", "tensors": ["0.bias"], "values": ["data"]}, deleting, {}),
     "not called": (net, {"hook": "forward", "modules": ["0"], "ops": ["softmax"]}, plain, {}),
     "not logged": (net, {"values": ["loop.loss"]}, plain, {}),
     "no_grad": (lambda: Side(nn.Linear(4, 4), "no_grad"), {"hook": "backward", "modules": ["part"]}, plain, {}),

@@ -10,6 +10,7 @@ from probes.hooks.capture.run_state import StepState
 
 REASONS = {
     "not reached": "the module was not called in a step that was due",
+    "replaced": "the module or tensor was replaced by another one, or deleted, and had no hook in that step",
     "not called": "the module did not call the operation in its own forward in a step that was due",
     "not logged": "the program did not log the value in a step that was due",
     "no_grad": "the module ran with gradients disabled",

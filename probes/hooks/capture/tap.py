@@ -78,6 +78,10 @@ class Tap:
         self.masks: tuple[str, ...] = ()
         self.absence = "not reached"
 
+    def why_absent(self) -> str:
+        """The reason why an open step has no value, if the hook did not fire."""
+        return self.absence
+
     def reset_counters(self, account: Account) -> None:
         """Use new counters from now on."""
         self.account = account

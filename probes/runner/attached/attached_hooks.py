@@ -20,7 +20,7 @@ from probes.hooks.optimizer import OptimizerTap
 from probes.hooks.pre_forward import PreForwardHook
 from probes.hooks.tensor import TensorTap
 from probes.plan import Binding, Node, Plan, Tree
-from probes.plan.drift import node_of, renew
+from probes.plan.drift import added, is_outdated, node_of, renew
 from probes.runner.attached.due_hooks import DueHooks
 from probes.runner.attached.optimizer_steps import OptimizerSteps
 from probes.runner.attached.schedule import Schedule
@@ -50,6 +50,8 @@ class Live:
             Where something is compiled all hooks on modules stay: a graph notices that a hook was removed, but not a new one.
         hooks: the hooks on modules that are registered.
         due_hooks: those that are on their modules only in steps that are due.
+        added: probe -> what its globs match since the plan was made, and what is not captured.
+        outdated: whether a module or tensor that lacks its value in a step was found to be another one.
         counted: the modules whose calls are counted, by id: those that carry a hook.
     """
 
@@ -75,6 +77,8 @@ class Live:
         self.late: list[TensorTap] = []
         self.hooks: list[ForwardHook | PreForwardHook | OperationsHook] = []
         self.due_hooks: list[DueHooks] = []
+        self.outdated = False
+        self.added: dict[str, dict[str, None]] = {}
         self.inside = {binding.index for binding in plan.bindings if self.trees[binding.model].compiled_region(binding.module) is not None}
         self.compiled = bool(self.inside)
         for index in self.inside:
@@ -148,8 +152,23 @@ class Live:
 
     def register(self, epoch: int) -> None:
         """Register the hooks of every binding whose schedule can be due in this epoch, and remove all others."""
-        self.rest()
+        self._end_hooks()
         drifted = self.verify()
+        self._register(epoch, drifted)
+
+    def follow_model(self, epoch: int | None) -> None:
+        """Bring the trees up to date, and put the hooks of the open epoch on what was replaced.
+
+        Args:
+            epoch: the open epoch, if there is one.
+        """
+        self.outdated = False
+        drifted = self.verify(again=True)
+        if epoch is not None and (drifted or any(tap.is_replaced for tap in self.tensors)):
+            self._end_hooks()
+            self._register(epoch, drifted)
+
+    def _register(self, epoch: int, drifted: set[int]) -> None:
         if (compiled.in_use() and not self.compiled) or drifted & self.stood:
             self.compiled = self.compiled or compiled.in_use()
             self._unhook()
@@ -201,14 +220,23 @@ class Live:
         for tap in late:
             self.handles += tap.attach()
 
-    def verify(self) -> set[int]:
-        """Bring the trees up to date with the model; return the indices of bindings whose module was replaced."""
-        trees, drifted = renew(self.plan, self.trees)
+    def verify(self, *, again: bool = False) -> set[int]:
+        """Bring the trees up to date with the model; return the indices of bindings whose module was replaced.
+
+        Args:
+            again: read the models also where the modules of all bindings are the same.
+        """
+        trees, drifted = renew(self.plan, self.trees, again=again)
+        if trees is not self.trees:
+            for name, paths in added(self.plan, self.trees, trees).items():
+                self.added.setdefault(name, {}).update(dict.fromkeys(paths))
         self.trees.update(trees)
         for index, text in drifted.items():
             tap = self.taps[index]
             tap.account.drift = text
             node = node_of(self.trees, self.plan.bindings[index])
+            if tap.absence in ("not reached", "replaced"):
+                tap.absence = "not reached" if node is not None else "replaced"
             if isinstance(tap, TensorTap) and node is not None:
                 tap.holder = weakref.ref(node.module)
             if isinstance(tap, MemoryTap) and node is not None:
@@ -267,6 +295,10 @@ class Live:
     def rest(self) -> None:
         """Take the hooks of an epoch off the model."""
         self.armed.settle()
+        self._end_hooks()
+
+    def _end_hooks(self) -> None:
+        """Take the hooks of an epoch off the modules and parameters; those of gradients that are still to come stay."""
         self.arrive()
         for handle in self.handles:
             handle.remove()
@@ -326,13 +358,22 @@ class Live:
                         account.step_given()
                         continue
                     owed = step.differentiated or not tap.root.startswith("grad")
-                    reason = account.step_over(step, tap.absence, sure=whole, owed=owed)
+                    reason = account.step_over(step, self._absence(tap), sure=whole, owed=owed)
                     if reason:
                         lacking.append((tap, reason))
         for stepped in self.by_optimizer:
             stepped.end_step()
         self.scales.end_step()
         return [(self.plan.bindings[self.taps.index(tap)], reason) for tap, reason in lacking]
+
+    def _absence(self, tap: Tap) -> str:
+        """The reason why a step lacks a value; the model is read again if that may bring the next one."""
+        if isinstance(tap, TensorTap):
+            self.outdated |= tap.known is not None and tap.is_replaced
+        elif not tap.account.skipped[tap.absence] and is_outdated(self.trees, self.plan.bindings[self.taps.index(tap)]):
+            self.outdated = True
+            return "replaced"
+        return tap.why_absent()
 
     def arrive(self) -> None:
         """Store the captures that are still being copied from an accelerator."""
@@ -343,6 +384,9 @@ class Live:
         """At the end of an epoch: a tensor hook whose graph was freed was not used by the loss."""
         for tap in self.grads:
             tap.account.settle()
+        for one in self.tensors:
+            if one.tensor is None:
+                one.notice(None)
 
 
 def _turn(binding: Binding, tap: Tap) -> int:

@@ -101,7 +101,7 @@ class LoopValues:
             elif step in self.clock.steps.stack:
                 self.held.append((step, name, tensors))
 
-    def epoch_opens(self) -> None:
+    def parameters_changed(self) -> None:
         """Parameters may have been replaced."""
         self._owned.clear()
 

@@ -1,0 +1,97 @@
+"""Notices that modules or parameters of a model are replaced during a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+from weakref import WeakSet
+
+from torch.nn import Module
+from torch.nn.modules.module import register_module_module_registration_hook, register_module_parameter_registration_hook
+from torch.optim import Optimizer
+
+from probes.plan.tree import Tree
+from probes.runner.watch.call_watch import call_watch
+
+
+class ModelChanges:
+    """The parameters of the clock's models, and whether their trees are out of date.
+
+    PyTorch reports an assignment to a module. It does not report a change of a module's tables, by which `Module.to` replaces
+    parameters: an optimizer that steps none of the known parameters is then the sign.
+
+    Attributes:
+        found: whether something was replaced since the trees were read.
+    """
+
+    def __init__(self) -> None:
+        self.found = False
+        self._trees: list[Tree] = []
+        self._clock_trees: list[Tree] = []
+        self._owned: set[int] = set()
+        self._others: WeakSet[Optimizer] = WeakSet()
+        self._handles: list[Any] = []
+
+    def start(self) -> None:
+        """Begin to listen."""
+        self._handles = [
+            register_module_module_registration_hook(self._module_assigned),
+            register_module_parameter_registration_hook(self._parameter_assigned),
+        ]
+
+    def stop(self) -> None:
+        """Stop listening."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
+
+    def renew(self, trees: Iterable[Tree], clock_trees: Iterable[Tree], *, keep: bool) -> None:
+        """Read the parameters of the models.
+
+        Args:
+            trees: the trees of all models, as they are now.
+            clock_trees: those whose optimizers are events of the clock.
+            keep: whether an optimizer of parameters that were replaced still counts.
+        """
+        self.found = False
+        self._trees, self._clock_trees = list(trees), list(clock_trees)
+        self._owned = self._parameters() | (self._owned if keep else set())
+        self._others.clear()
+        call_watch.forget()
+
+    def owns(self, optimizer: Optimizer) -> bool:
+        """Whether an optimizer steps a parameter of the clock's models."""
+        if self._holds(optimizer):
+            return True
+        if optimizer in self._others:
+            return False
+        if not self._parameters() <= self._owned:
+            self._replaced()
+            self._owned |= self._parameters()
+        if self._holds(optimizer):
+            return True
+        self._others.add(optimizer)
+        return False
+
+    def _holds(self, optimizer: Optimizer) -> bool:
+        return any(id(parameter) in self._owned for group in optimizer.param_groups for parameter in group["params"])
+
+    def _parameters(self) -> set[int]:
+        return {id(parameter) for tree in self._clock_trees for parameter in tree.model.parameters()}
+
+    def _module_assigned(self, module: Module, name: str, assigned: Module | None) -> None:
+        if not self.found and module._modules.get(name) is not assigned and self._has(module):
+            self._replaced()
+
+    def _parameter_assigned(self, module: Module, name: str, assigned: Any) -> None:
+        # FSDP registers the parameters that it has made again and again.
+        if not self.found and module._parameters.get(name) is not assigned and id(assigned) not in self._owned and self._has(module):
+            self._replaced()
+
+    def _has(self, module: Module) -> bool:
+        return any(id(module) in tree.owners for tree in self._trees)
+
+    def _replaced(self) -> None:
+        self.found = True
+        self._others.clear()
+        call_watch.forget()
