@@ -167,12 +167,20 @@ class Run(RunLoops):
 
         Args:
             take_over: end also a run that was entered and not left, such as by a notebook's cell that failed; its open step is dropped.
+
+        Raises:
+            StorageError: `take_over` is asked, and the code that entered the run still executes.
         """
         if not self._entered and not self._over and os.getpid() == self._pid:
             self._over = True
             self._unused.detach()
             self.recording.owned.withdraw()
-        elif self._entered and take_over and not self._is_used:
+        elif self._entered and take_over and os.getpid() == self._pid:
+            if self._is_used:
+                raise StorageError(
+                    f'run directory "{self.directory}" is in use by pid {self._pid}, which is this process, and the code that entered the '
+                    "run still executes: call its `run.close()` first"
+                )
             with suppress(ProbesError):
                 self.close(InterruptedError("another run in this process took over the directory"))
 

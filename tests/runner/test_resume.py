@@ -231,6 +231,17 @@ def test_a_run_that_a_failed_cell_of_a_notebook_has_left_open_is_taken_over(tmp_
     assert not model._forward_hooks
 
 
+def test_an_open_run_whose_code_still_executes_is_not_taken_over_but_closed_first(tmp_path: Path) -> None:
+    model = net()
+    run = probes.attach(model, SPEC, out=tmp_path / "r")
+    run.__enter__()
+    model(torch.ones(3, 4)).sum().backward()
+    with pytest.raises(StorageError, match=r"the code that entered the run still executes: call its `run.close\(\)`"):
+        probes.attach(model, SPEC, out=tmp_path / "r", resume=True, take_over=True)
+    run.close()
+    train(probes.attach(model, SPEC, out=tmp_path / "r", resume=True, take_over=True), model, 1)
+
+
 def test_a_run_that_has_ended_may_be_started_again(tmp_path: Path) -> None:
     for _ in range(2):
         model = net()
