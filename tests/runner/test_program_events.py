@@ -197,6 +197,13 @@ def test_the_end_states_the_counts_and_warns_if_they_mislead(tmp_path: Path) -> 
     assert run.summary().as_dict()["seen"]["updates"] == 5
 
 
+def test_the_end_says_training_batches_where_no_loader_is_used_for_training(tmp_path: Path) -> None:
+    model = net()
+    with probes.attach(model, ACTS, out=tmp_path / "r") as run:
+        model.eval()(torch.ones(2, 3))
+    assert "seen: 0 optimizer steps, 0 training batches in 0 passes of a loader, 0 training calls, 1 other call" in str(run.summary())
+
+
 def test_an_evaluation_within_a_step_commits_itself_and_nothing_of_the_step_around_it(tmp_path: Path) -> None:
     model = net()
     sinks = {"record": {"kind": "hdf5"}, "log": {"kind": "jsonl", "max_elements": 100}}

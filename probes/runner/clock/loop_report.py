@@ -18,7 +18,10 @@ def loop_lines(clock: RunClock) -> list[str]:
 def _counts(clock: RunClock) -> str:
     seen, steps = clock.seen, clock.totals + clock.counts
     skipped = f" ({seen.skipped} skipped by GradScaler)" if seen.skipped else ""
-    batches = f"{counted(clock.passes.training_pulls, 'batch', 'batches')} in {counted(clock.passes.training_passes, 'pass', 'passes')}"
+    pulls, passes = clock.passes.training_pulls, clock.passes.training_passes
+    batches = f"{counted(pulls, 'batch', 'batches')} in {counted(passes, 'pass', 'passes')}"
+    if not pulls:  # the program trains without a loader, or only evaluates
+        batches = "0 training batches in 0 passes of a loader"
     calls = [counted(seen.training_calls, "training call"), *([counted(seen.other_calls, "other call")] if seen.other_calls else [])]
     listed = ", ".join(f"{count} `{phase}`" for phase, count in sorted(steps.items()) if count) or "none"
     dropped = f" ({clock.steps.dropped} dropped)" if clock.steps.dropped else ""
