@@ -94,7 +94,11 @@ class Reference:
 
 
 def quoted(key: str) -> str:
-    """A key in the form of a value path: in double quotes unless it is a plain name or index."""
+    """A key in the form of a value path: in double quotes unless it is a plain name or index.
+
+    Halves of surrogate pairs, which no file can hold, become escapes.
+    """
+    key = key.encode("utf-8", "backslashreplace").decode()
     return key if key.replace("_", "a").isalnum() else '"' + key.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from probes.value_path import HOOK_OF, NATURAL, ROOTS, Reference, ValuePath, split_keys
+from probes.value_path import HOOK_OF, NATURAL, ROOTS, Reference, ValuePath, quoted, split_keys
 
 
 @pytest.mark.parametrize(
@@ -58,3 +58,8 @@ def test_a_path_is_written_as_it_is_read(keys: list[str]) -> None:
 @given(st.lists(st.text("ab_0", min_size=1), min_size=1))
 def test_plain_keys_come_back_as_they_were_joined(keys: list[str]) -> None:
     assert split_keys(".".join(keys)) == keys
+
+
+def test_a_key_that_no_file_can_hold_is_named_by_its_escapes() -> None:
+    assert quoted("\ud800") == '"\\\\ud800"'
+    assert split_keys(quoted("\ud800")) == ["\\ud800"]

@@ -174,3 +174,20 @@ def test_a_reference_names_the_gradient_of_a_modules_value(tmp_path: Path) -> No
     handles[0].remove()
     model.load_state_dict(state)
     same(record(model, tmp_path, hook="tensor", tensors=["a:output"])["p", "a", "grad_output"], saved)
+
+
+def test_a_key_of_an_output_that_no_file_can_hold_is_stored_by_its_escapes_and_ends_nothing(tmp_path: Path) -> None:
+    class Keyed(nn.Module):
+        def forward(self, x: Tensor) -> dict[str, Tensor]:
+            return {"\ud800": x, "x": x + 1}
+
+    model = nn.Sequential(Keyed())
+    spec = {"version": 1, "probes": {"p": {"hook": "forward", "modules": ["0"]}}}
+    with probes.attach(model, spec, out=tmp_path / "run") as run:
+        for x in run.steps([torch.ones(1), torch.ones(1)]):
+            model(x)
+    read = probes.open(tmp_path / "run")
+    assert {key.leaf: len(read[key.probe, key.target, key.leaf]) for key in (one.key for one in read.series)} == {
+        'output."\\\\ud800"': 2,
+        "output.x": 2,
+    }
