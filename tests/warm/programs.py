@@ -23,10 +23,10 @@ ROOT = Path(__file__).parents[2]
 PYTHON = sys.executable  # which tests may replace
 SHIM = """#!{python} -IS
 import json, os, socket, sys
-server = socket.socket(socket.AF_UNIX)
-server.connect({place!r})
 if sys.argv[1:2] in (["-I"], ["-S"]):
     os.execv({python!r}, [{python!r}, *sys.argv[1:]])
+server = socket.socket(socket.AF_UNIX)
+server.connect({place!r})
 request = dict(words=[*{words!r}, *sys.argv[1:]], cwd=os.getcwd(), env=dict(os.environ))
 text = json.dumps(request).encode() + b"\\n"
 sent = socket.send_fds(server, [text], [0, 1, 2])

@@ -83,7 +83,13 @@ class Server:
         client, _ = self.listener.accept()
         text, files, _, _ = socket.recv_fds(client, LONGEST, 3)
         while not text.endswith(b"\n"):
-            text += client.recv(LONGEST)
+            piece = client.recv(LONGEST)
+            if not piece:  # it has ended without a request
+                client.close()
+                for file in files:
+                    os.close(file)
+                return None
+            text += piece
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # until the child is the program
         child = os.fork()
         if child == 0:
