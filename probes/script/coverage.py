@@ -12,7 +12,7 @@ from torch.nn import Module
 
 from probes.errors import PlanError, ProbesError, RunError
 from probes.hooks.capture.model_copies import HookOfOurs, clean_copies
-from probes.hooks.capture.tracing import is_traced, is_transformed
+from probes.hooks.capture.tracing import is_traced, is_transformed, outside_modes
 from probes.plan.reachable import ReachableTensor, reachable
 from probes.plan.tree import Node, Tree
 from probes.runner.program_events import phase_of
@@ -255,4 +255,5 @@ def _reached(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], outp
     """The facts on each input and output tensor of a call."""
     names, rest, _ = forward_signature(module.forward)
     inputs = {**dict(zip(names, args, strict=False)), **({rest or "args": args[len(names) :]} if len(args) > len(names) else {}), **kwargs}
-    return reachable(inputs, "input") | reachable(output, "output")
+    with outside_modes():  # else the copies for a trial count as operations of the model
+        return reachable(inputs, "input") | reachable(output, "output")
