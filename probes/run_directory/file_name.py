@@ -102,6 +102,15 @@ def parse_stem(name: str) -> Stem:
     return meant
 
 
+def is_epoch_file(name: str) -> bool:
+    """Whether a name is that of a journal, also of one that was kept, or of a sealed file; `epoch-3.pt` is that of a checkpoint."""
+    try:
+        parse_stem(name.removesuffix(KEPT))
+    except UsageError:
+        return False
+    return True
+
+
 def manifest_name(attempt: int = 1, rank: int | None = None) -> str:
     """The name of the manifest of one start: `run.json`, then `run.a2.json`; of ranks but the first `run.rank-0001.json`."""
     again = f".a{attempt}" if attempt > 1 else ""

@@ -11,24 +11,32 @@ from probes.errors import StorageError
 from probes.plain_file import plain_object, read_plain
 from probes.printable import shortened
 from probes.progress.stderr import tell
-from probes.run_directory.file_name import ledger_files, manifest_name
+from probes.run_directory.file_name import is_epoch_file, ledger_files, manifest_name
 
 
 def is_run(path: Path) -> bool:
     """Whether a directory holds a run."""
-    return (path / "run.json").is_file() or bool(ledger_files(path)) or any(path.glob("epoch-*"))
+    return _is_stated(path) or any(is_epoch_file(one.name) for one in path.glob("epoch-*"))
 
 
-def run_directories(path: Path, *, inside: bool = False, links: list[Path] | None = None) -> Iterator[Path]:
+def _is_stated(path: Path) -> bool:
+    """Whether a manifest or a ledger says that a directory holds a run; other programs also write files such as `epoch-0001.h5`."""
+    return (path / manifest_name()).is_file() or bool(ledger_files(path))
+
+
+def run_directories(
+    path: Path, *, inside: bool = False, links: list[Path] | None = None, unread: list[StorageError] | None = None
+) -> Iterator[Path]:
     """The run directories at or below a path; links are not followed.
 
     Args:
         path: where to begin.
         inside: also those in the directory of another run, which are not part of that run.
         links: takes the links to run directories.
+        unread: takes the errors of directories that cannot be read.
 
     Raises:
-        StorageError: a directory cannot be read, or its path is too long, so that there may be runs in it.
+        StorageError: without `unread`, a directory cannot be read, or its path is too long, so that there may be runs in it.
     """
     waiting = [path]
     while waiting:
@@ -43,7 +51,10 @@ def run_directories(path: Path, *, inside: bool = False, links: list[Path] | Non
             if links is not None:
                 links += [one for one in below if one.is_symlink() and is_run(one)]
         except OSError as error:
-            raise StorageError(f'"{shortened(str(found), 200)}" cannot be searched for runs: {error.strerror}') from error
+            refused = StorageError(f'"{shortened(str(found), 200)}" cannot be searched for runs: {error.strerror}')
+            if unread is None:
+                raise refused from error
+            unread.append(refused)
 
 
 def meant_run(path: str | Path) -> Path:
@@ -67,8 +78,21 @@ def meant_run(path: str | Path) -> Path:
 
 
 def newest_run(path: Path) -> Path | None:
-    """The run at or below a directory that was begun last, at any depth; None if there is none."""
-    return max(run_directories(path), key=begun, default=None)
+    """The run at or below a directory that was begun last, at any depth; None if there is none.
+
+    A link to a run counts as one. A directory that cannot be searched, such as `lost+found`, is named on stderr.
+
+    Raises:
+        StorageError: there is none, and a directory cannot be searched.
+    """
+    links: list[Path] = []
+    unread: list[StorageError] = []
+    runs = [*run_directories(path, links=links, unread=unread), *links]
+    if unread and not runs:
+        raise unread[0]
+    for error in unread:
+        tell(str(error))
+    return max(runs, key=lambda run: (_is_stated(run), *begun(run)), default=None)
 
 
 def begun(run: Path) -> tuple[str, str, str]:

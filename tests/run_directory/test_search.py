@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,7 @@ from click.testing import CliRunner
 import probes
 from probes.cli import cli
 from probes.errors import StorageError
-from probes.run_directory.search import begun, meant_run
+from probes.run_directory.search import begun, is_run, meant_run
 from tests.reader.recorded import counted
 
 
@@ -82,3 +82,38 @@ def test_a_directory_without_runs_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(StorageError, match="neither a directory nor a regular file"):
         meant_run(tmp_path / "pipe")
+
+
+def test_links_to_runs_count_and_checkpoints_and_weights_of_others_do_not(runs: Path, tmp_path: Path) -> None:
+    made(tmp_path / "scratch" / "x", "2026-11-22T10:00:00+00:00")
+    (runs / "linked").symlink_to(tmp_path / "scratch" / "x", target_is_directory=True)
+    for name in ("checkpoints/epoch-0003.pt", "keras/epoch-0003.h5"):
+        (runs / name).parent.mkdir()
+        (runs / name).write_bytes(b"of another program")
+        os.utime((runs / name).parent, (4e9, 4e9))
+    assert meant_run(runs) == runs / "linked"
+    (runs / "linked").unlink()
+    assert meant_run(runs) == runs / "alpha" / "a"
+    assert not is_run(runs / "checkpoints")
+    with pytest.raises(StorageError, match="holds no run"):
+        meant_run(runs / "checkpoints")
+
+
+def test_a_directory_that_cannot_be_searched_is_named_and_hides_no_other_run(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (runs / "lost+found").mkdir()
+    listed = Path.iterdir
+
+    def denied(path: Path) -> Iterator[Path]:
+        if path.name == "lost+found":  # the superuser, as whom tests may run, can read every directory
+            raise PermissionError(13, "Permission denied")
+        return listed(path)
+
+    monkeypatch.setattr(Path, "iterdir", denied)
+    assert probes.open(runs).path == runs / "alpha" / "a"
+    assert 'lost+found" cannot be searched for runs: Permission denied' in capsys.readouterr().err
+    with pytest.raises(StorageError, match="cannot be searched"):
+        meant_run(runs / "lost+found")
+    with pytest.raises(StorageError, match="cannot be searched"):
+        probes.verify(runs)
