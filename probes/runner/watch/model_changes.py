@@ -29,6 +29,7 @@ class ModelChanges:
         self._trees: list[Tree] = []
         self._clock_trees: list[Tree] = []
         self._owned: set[int] = set()
+        self._owners: WeakSet[Optimizer] = WeakSet()  # and not the ids of replaced parameters, which other tensors may get
         self._others: WeakSet[Optimizer] = WeakSet()
         self._handles: list[Any] = []
 
@@ -51,27 +52,31 @@ class ModelChanges:
         Args:
             trees: the trees of all models, as they are now.
             clock_trees: those whose optimizers are events of the clock.
-            keep: whether an optimizer of parameters that were replaced still counts.
+            keep: whether an optimizer that has stepped parameters that were replaced still counts.
         """
         self.found = False
         self._trees, self._clock_trees = list(trees), list(clock_trees)
-        self._owned = self._parameters() | (self._owned if keep else set())
+        self._owned = self._parameters()
+        if not keep:
+            self._owners.clear()
         self._others.clear()
         call_watch.forget()
 
     def owns(self, optimizer: Optimizer) -> bool:
         """Whether an optimizer steps a parameter of the clock's models."""
         if self._holds(optimizer):
+            self._owners.add(optimizer)
+            return True
+        if optimizer in self._owners:
             return True
         if optimizer in self._others:
             return False
         if not self._parameters() <= self._owned:
             self._replaced()
-            self._owned |= self._parameters()
-        if self._holds(optimizer):
-            return True
-        self._others.add(optimizer)
-        return False
+            self._owned = self._parameters()
+        owns = self._holds(optimizer)
+        (self._owners if owns else self._others).add(optimizer)
+        return owns
 
     def _holds(self, optimizer: Optimizer) -> bool:
         return any(id(parameter) in self._owned for group in optimizer.param_groups for parameter in group["params"])
