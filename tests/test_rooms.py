@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import subprocess
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -14,6 +15,18 @@ PACKAGE = ROOT / "probes"
 MOST_FILES = 16
 MOST_AT_THE_TOP = 18  # entry points, and the small nouns that every room uses
 ONE_FILE_PER_KIND = {"commands", "transforms", "edits", "sinks", "presets"}  # as many files as there are verbs or kinds
+AT_THE_TOP = {
+    ".gitignore",
+    ".pre-commit-hooks.yaml",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "LICENSE",
+    "Makefile",
+    "README.md",
+    "SECURITY.md",
+    "constraints.txt",
+    "pyproject.toml",
+}
 ALL_OF_IT = {"conformance", "examples", "loops", "release_corpus", "specs", "torture"}  # tests of the whole, not of one room
 
 
@@ -83,3 +96,10 @@ def test_every_kind_has_a_test_file_of_the_same_name(family: str) -> None:
     for path in sorted((PACKAGE / family).glob("*.py")):
         if path.name != "__init__.py":
             assert (ROOT / "tests" / family / f"test_{path.name}").exists(), f"tests/{family}/test_{path.name} is missing"
+
+
+def test_the_top_of_the_repository_has_the_files_that_belong_there_and_no_logs() -> None:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        pytest.skip("this is not a git repository")
+    assert {name for name in listed.stdout.splitlines() if "/" not in name} == AT_THE_TOP
