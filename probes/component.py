@@ -280,6 +280,7 @@ class Edit(Component):
 
     family: ClassVar[str] = "edit"
     random: ClassVar[bool] = False  # whether it uses its generator
+    draws_alike: ClassVar[bool] = False  # whether a random edit draws the same numbers in every module and phase of a step
     gradients_only: ClassVar[bool] = False
 
     def given_names(self) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ class Mixup(PlacedEdit):
     """
 
     random: ClassVar[bool] = True
+    draws_alike: ClassVar[bool] = True  # the partners of a sample are the same in every layer, as one loss needs them
 
     kind: Literal["mixup"] = "mixup"
     lam: Annotated[float | None, Field(ge=0, le=1, description="weight of each sample; 1 - lam is the weight of its partner")] = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from hashlib import blake2b
 from typing import Any
 
 import torch
@@ -32,6 +33,7 @@ class Editor:
         source: gives the tensor its `from` names, on the host; None without. The program may give another between two calls.
         dims: names of the value's axes.
         where: the probe and its target, for messages.
+        place: the value that is edited, on which the numbers of a random edit depend.
         given: the other tensors that the program gives now, by name.
     """
 
@@ -41,6 +43,7 @@ class Editor:
         source: Callable[[], Tensor | None],
         dims: tuple[str, ...] | None,
         where: str,
+        place: str,
         given: Mapping[str, Tensor] | None = None,
     ) -> None:
         self.given = {} if given is None else given
@@ -48,6 +51,7 @@ class Editor:
         self.source = source
         self.dims = dims
         self.where = where
+        self.place = place
         self.used: Tensor | None = None
         self.begun: dict[tuple[torch.dtype, int], Any] = {}
         self.drawn: dict[str, Tensor] = {}
@@ -76,9 +80,10 @@ class Editor:
         return self.checked(value, result, at)
 
     def generator(self, at: CaptureClock, call: int) -> torch.Generator:
-        """A generator whose numbers depend only on the seed and the clock."""
+        """A generator whose numbers depend only on seed and clock and, unless the edit draws alike everywhere, on place and phase."""
         generator = torch.Generator("cpu")
-        seed = 0
+        place = "" if self.edit.draws_alike else f"{self.place} {at.phase}"
+        seed = int.from_bytes(blake2b(place.encode(errors="surrogatepass"), digest_size=7).digest()) if place else 0
         for number in (getattr(self.edit, "seed", 0), at.epoch, at.step, at.microstep + 1, call):
             seed = (seed * 1_000_003 + number + 1) % (1 << 63)
         generator.manual_seed(seed)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import UserDict
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -187,6 +188,33 @@ def test_noise_has_its_own_generator_and_differs_from_step_to_step(tmp_path: Pat
     assert torch.equal(torch.get_rng_state(), after_model)
     assert not torch.equal(random, after_model)
     assert not torch.equal(outputs[0], outputs[1])
+
+
+def test_noise_differs_between_modules_and_phases(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Identity(), nn.Identity(), nn.Identity())
+    inputs: list[Tensor] = []
+    for module in model:
+        module.register_forward_pre_hook(lambda _, args: inputs.append(args[0]))
+    when = {"phases": ["train", "eval"]}
+    spec = {"noise": {"hook": "forward", "modules": ["0", "1"], "when": when, "edit": {"kind": "noise", "std": 0.1}}}
+    with probes.attach(model, {"version": 1, "allow_edits": True, "probes": spec}, out=tmp_path) as run:
+        for phase in ("train", "eval"):
+            with run.phase(phase):
+                model(X)
+    changes = [after - before for before, after in pairwise(inputs) if after is not X]
+    assert len(changes) == 4
+    assert not any(torch.allclose(one, other, atol=1e-3) for one, other in combinations(changes, 2))
+
+
+def test_a_mixup_mixes_all_modules_of_a_step_alike(tmp_path: Path) -> None:
+    spec = {"mixup": {"hook": "forward", "modules": ["a", "b"], "edit": {"kind": "mixup", "alpha": 0.4}}}
+    model = Net()
+    with probes.attach(model, {"version": 1, "allow_edits": True, "probes": spec}, out=tmp_path) as run:
+        for x in run.steps([X] * 3):
+            model(x)
+    read = probes.open(tmp_path)
+    for drawn in ("edit.permutation", "edit.lam"):
+        assert torch.equal(read["mixup", "a", drawn].torch(), read["mixup", "b", drawn].torch())
 
 
 def test_a_vector_is_added_at_one_position_and_its_hash_is_in_the_manifest(tmp_path: Path) -> None:

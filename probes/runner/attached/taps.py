@@ -32,7 +32,7 @@ from probes.runner.attached.given_tensors import GivenTensors
 from probes.runner.attached.schedule import Schedule, within
 from probes.runner.triggers.trigger import TriggeredRecorder, TriggerWatch
 from probes.runner.watch.loss_scale_watch import nonlinear
-from probes.value_path import LOOP, OF_OPTIMIZER, PARAMETER_ROOTS, OperationName
+from probes.value_path import LOOP, OF_OPTIMIZER, PARAMETER_ROOTS, OperationName, ValuePath
 
 if TYPE_CHECKING:
     from probes.hooks.capture.other_number import OtherNumbers
@@ -148,7 +148,8 @@ class Taps:
         where = f"probe `{binding.name}` on `{binding.target}`"
         name = given_name(binding.probe.edit)
         source = partial(self.given.tensors.get, name) if name else partial(_same, binding.source)
-        editor = Editor(binding.probe.edit, source, binding.probe.dims, where, self.given.tensors)
+        place = " ".join((binding.model, binding.target, binding.op, str(ValuePath(binding.root, binding.keys))))
+        editor = Editor(binding.probe.edit, source, binding.probe.dims, where, place, self.given.tensors)
         tap.masks = (*tap.masks, *binding.probe.edit.input_paths())
         self.editors.setdefault(binding.name, {})[binding.target] = editor
         if isinstance(tap, EditTap):
