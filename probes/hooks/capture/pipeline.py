@@ -11,6 +11,9 @@ from probes.component import Transform, TransformFn
 from probes.signature import Signature
 from probes.tensors import DTYPE_NAMES
 
+MOST_SHAPES = 1024
+"""Of so many shapes of a value the results are kept; texts and images can have as many as there are batches."""
+
 
 class Pipeline:
     """A list of transforms, begun once for each (dtype, rank) of the values.
@@ -77,6 +80,8 @@ class Pipeline:
         if of_shapes is None:
             return self.signatures[key]
         if tensor.shape not in of_shapes:
+            if len(of_shapes) >= MOST_SHAPES:
+                of_shapes.clear()
             of_shapes[tensor.shape] = self.result(self.first(tensor))
         return of_shapes[tensor.shape]
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from probes.component import CompareFn, TensorComparison, Transform
 from probes.hooks.capture.accumulator import Accumulator, LastClock
-from probes.hooks.capture.pipeline import LaterTransforms, Pipeline
+from probes.hooks.capture.pipeline import MOST_SHAPES, LaterTransforms, Pipeline
 from probes.hooks.capture.recorder import PLAIN, Recorder
 from probes.hooks.capture.run_state import CaptureClock, StepState
 from probes.hooks.capture.shard import WHOLE
@@ -84,6 +84,8 @@ class Comparing:
         name = (value.dtype, other.dtype, value.shape)
         known = self.begun.get(name)
         if known is None:
+            if len(self.begun) >= MOST_SHAPES:
+                self.begun.clear()
             signature = signature.replace(dtype=DTYPE_NAMES[common_dtype(value, other)], shape=tuple(value.shape))
             known = self.begun[name] = (self.comparison.compare(signature), self.comparison.out(signature))
         other = other.to(value.device)

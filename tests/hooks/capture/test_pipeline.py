@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
 import probes
+from probes.hooks.capture import pipeline
 from probes.hooks.capture.pipeline import LaterTransforms, Pipeline
 from probes.registry import component
 from probes.signature import Signature
@@ -19,9 +21,9 @@ def made(*steps: dict[str, Any]) -> list[Any]:
 
 
 def test_labels_are_those_of_the_size_of_each_value() -> None:
-    pipeline = Pipeline(made({"kind": "accumulate", "what": "covariance", "dims": [0]}), None)
+    found = Pipeline(made({"kind": "accumulate", "what": "covariance", "dims": [0]}), None)
     for features in (3, 5, 3):
-        value, signature = pipeline(torch.randn(4, features))
+        value, signature = found(torch.randn(4, features))
         assert len(signature.coords["stat"]) == len(value) == 3 + features
 
 
@@ -52,3 +54,11 @@ def test_negated_and_strided_values_are_transformed_like_their_copies(tmp_path: 
                 for name, each in {"own": value, "copy": value.resolve_neg().clone(memory_format=torch.contiguous_format)}.items()
             )
             assert torch.equal(one, other)
+
+
+def test_the_labels_of_a_limited_number_of_shapes_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline, "MOST_SHAPES", 3)
+    kept = Pipeline(made({"kind": "accumulate", "what": "covariance", "dims": [0]}), None)
+    for features in (*range(3, 12), 3):
+        assert len(kept(torch.randn(4, features))[1].coords["stat"]) == 3 + features
+    assert [len(of_shapes) for of_shapes in kept.sized.values()] == [1]
