@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import re
 from decimal import Decimal
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("docs", "docs/tutorials", "examples/*")
 PAGES = [ROOT / "README.md", *(page for folder in FOLDERS for page in sorted(ROOT.glob(f"{folder}/*.md")))]
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    """A Python file as a tree; every test of the sources reads the same one."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
 
 DECIMAL = re.compile(r"-?\d+\.\d+(?:e[-+]\d+)?")
 

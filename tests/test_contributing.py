@@ -11,7 +11,7 @@ import pytest
 
 from probes.cli import verbs
 from probes.registry import KINDS
-from tests.pages import ROOT
+from tests.pages import ROOT, parsed
 
 TEXT = (ROOT / "CONTRIBUTING.md").read_text()
 SHOWN = dict(re.findall(r"<!-- file: (\S+) -->\n```\w+\n(.*?)```", TEXT, flags=re.DOTALL))
@@ -24,7 +24,7 @@ DISTRIBUTIONS = {"yaml": "PyYAML", "pydantic_core": "pydantic"}
 def packages(path: Path) -> set[str]:
     """The third-party packages that a file imports anywhere in it, by their names on PyPI."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(path)):
         names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
         names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
         found |= {name.partition(".")[0] for name in names}

@@ -12,6 +12,7 @@ import probes
 from probes.error_codes import CODES, FILES, MODEL, PROOF, SPEC, YAML
 from probes.errors import SpecError
 from probes.spec import load_text
+from tests.pages import parsed
 
 PACKAGE = Path(probes.__file__).parent
 FIRST = {
@@ -37,7 +38,7 @@ def sources() -> Iterator[tuple[str, ast.Module]]:
     for path in sorted(PACKAGE.rglob("*.py")):
         name = path.relative_to(PACKAGE.parent).as_posix()
         if not name.startswith("probes/error_codes/") and name not in OTHERS:
-            yield name, ast.parse(path.read_text("utf-8"))
+            yield name, parsed(path)
 
 
 def codes_of(call: ast.Call) -> Iterator[str]:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.pages import ROOT, parsed
+
 PACKAGE = ROOT / "probes"
 MOST_FILES = 16
 MOST_AT_THE_TOP = 18  # entry points, and the small nouns that every room uses
@@ -39,7 +40,7 @@ MODULES = {_name(path): path for path in sorted(PACKAGE.rglob("*.py"))}
 
 def _imports(path: Path) -> Iterator[str]:
     """The modules of the package that a file imports anywhere in it, also in functions and for type checking only."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.pages import PAGES, ROOT
+from tests.pages import PAGES, ROOT, parsed
 
 WORN_OUT = (
     r"\b(?:is|are|was|were|be|been) told\b",
@@ -141,7 +141,7 @@ def classes() -> dict[str, list[str]]:
     """Class name, without a leading underscore -> the files that define it."""
     found: dict[str, list[str]] = defaultdict(list)
     for path in sorted((ROOT / "probes").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(parsed(path)):
             if isinstance(node, ast.ClassDef):
                 found[node.name.lstrip("_")].append(str(path.relative_to(ROOT)))
     return found

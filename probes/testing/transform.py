@@ -44,10 +44,9 @@ def check_transform(
     """
     check_component(transform)
     taken = [signature for signature in signatures(shapes, dtypes, dims) if _takes(transform, signature)]
-    for signature in taken:
-        _check_value(transform, signature)
+    results = [(signature, _check_value(transform, signature)) for signature in taken]
     with ThreadPoolExecutor(1) as thread:  # a fresh one, as that of a server: inference mode is the first that it knows
-        thread.submit(_check_inference, transform, taken).result()
+        thread.submit(_check_inference, transform, results).result()
     assert taken, f"`{transform.kind}` takes none of the values; give `shapes` and `dims` that fit its settings"
     return tuple(taken)
 
@@ -72,7 +71,8 @@ def _takes(transform: Transform, signature: Signature) -> bool:
     return reason is None
 
 
-def _check_value(transform: Transform, signature: Signature) -> None:
+def _check_value(transform: Transform, signature: Signature) -> bytes:
+    """Check a value, and return the bytes of its result."""
     value = example(signature)
     result = _untouched(transform, value, signature)
     predicted = transform.out(signature)
@@ -82,23 +82,25 @@ def _check_value(transform: Transform, signature: Signature) -> None:
     _check_names(transform, signature, predicted)
     _check_unknown(transform, signature, real)
     again = begun(transform, signature)(value)
-    assert bits(again) == bits(result), f"`{transform.kind}` of {signature} differs the second time"
+    expected = bits(result)
+    assert bits(again) == expected, f"`{transform.kind}` of {signature} differs the second time"
     _check_strided(transform, value, signature, result)
     assert not result.requires_grad, f"the result of `{transform.kind}` requires grad"
     _check_other_sizes(transform, signature)
     if isinstance(transform, Accumulation):
         _check_merge(transform, signature)
+    return expected
 
 
-def _check_inference(transform: Transform, taken: Sequence[Signature]) -> None:
+def _check_inference(transform: Transform, results: Sequence[tuple[Signature, bytes]]) -> None:
     """Check the results in inference mode, and then without it: what a transform keeps must serve in both."""
-    for signature in taken:
+    for signature, result in results:
         value = example(signature)
         with torch.inference_mode():
             work = begun(transform, signature)
             inferred = work(value.clone())
         for other, when in ((inferred, "in inference mode"), (work(value), "after inference mode")):
-            assert bits(other) == bits(begun(transform, signature)(value)), f"`{transform.kind}` of {signature} differs {when}"
+            assert bits(other) == result, f"`{transform.kind}` of {signature} differs {when}"
 
 
 def _check_strided(transform: Transform, value: Tensor, signature: Signature, result: Tensor) -> None:

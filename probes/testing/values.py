@@ -57,4 +57,6 @@ def bits(tensor: Tensor) -> bytes:
 
 def generators() -> tuple[object, ...]:
     """The state of every global random generator."""
-    return random.getstate(), str(np.random.get_state()), torch.get_rng_state().numpy().tobytes()
+    state = np.random.get_state(legacy=False)
+    of_numpy = state["state"]["key"].tobytes(), state["state"]["pos"], state["has_gauss"], state["gauss"]
+    return random.getstate(), of_numpy, torch.get_rng_state().numpy().tobytes()
