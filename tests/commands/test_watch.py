@@ -74,6 +74,7 @@ def test_series_are_chosen_by_a_pattern(tmp_path: Path) -> None:
     recording.sealed()
     assert run(tmp_path, "--once", "--series", "acts/layer.3").stdout.count("acts/") == 1
     assert run(tmp_path, "--once", "--series", "acts/layer.*").stdout.count("acts/") == 40
+    assert "no series matches the patterns of `--series`" in run(tmp_path, "--once", "--series", "nope").stdout
 
 
 def test_hostile_names_stay_on_their_line(tmp_path: Path) -> None:

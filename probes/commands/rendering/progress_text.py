@@ -47,6 +47,8 @@ def progress_text(progress: RunProgress, chosen: Sequence[FollowedSeries], heigh
     rows = list(chosen if room is None else chosen[:room])
     if rows:
         lines += ["", *_series_text(rows).split("\n")]
+    elif progress.series:
+        lines.append("no series matches the patterns of `--series`; `probes ls` lists the series of the run")
     if len(chosen) > len(rows):
         lines.append(f"{len(chosen) - len(rows)} more series; `--series PATTERN` chooses some")
     lines += ["", *after] if after else []
