@@ -19,7 +19,8 @@ DIFF_NAME = "code.diff"
 LARGEST_DIFF = 16 << 20
 UNTRACKED = 100
 TIMEOUT_S = 10.0
-_LONE = re.compile(r"\\u(dc[89a-f][0-9a-f])")  # a byte that cannot be decoded, as `without_home` writes it
+_LONE = re.compile(r"\\u(dc[89a-f][0-9a-f])")  # a byte that cannot be decoded, as `in_unicode` writes it
+_BEFORE_HOME, _AFTER_HOME = r"(?<![\w./~-])", r"(?=/|$)"  # of a path to the home directory in an argument
 
 
 class GitUnknown(LookupError):
@@ -33,18 +34,18 @@ def without_home(text: str, home: Path | None = None) -> str:
         text: as Python gave it; a byte that cannot be decoded is a lone surrogate in it, and is recorded as an escape.
         home: the home directory; by default that of the user, who may have none.
     """
-    text = _in_unicode(text)
-    place = _in_unicode(str(home or _home()))
+    text = in_unicode(text)
+    place = in_unicode(str(home or _home()))
     if place in ("/", ""):
         return text
-    return re.sub(rf"(?<![\w./~-]){re.escape(place)}(?=/|$)", "~", text)
+    return re.sub(rf"{_BEFORE_HOME}{re.escape(place)}{_AFTER_HOME}", "~", text)
 
 
 def with_home(text: str) -> str:
     """The inverse of `without_home` for one argument."""
     text = _LONE.sub(lambda found: chr(int(found[1], 16)), text)
     home = str(_home())
-    return re.sub(r"(^|(?<==))~(?=/|$)", lambda _: home, text) if home else text
+    return re.sub(f"{_BEFORE_HOME}~{_AFTER_HOME}", lambda _: home, text) if home else text
 
 
 def _home() -> Path | str:
@@ -55,7 +56,8 @@ def _home() -> Path | str:
         return ""
 
 
-def _in_unicode(text: str) -> str:
+def in_unicode(text: str) -> str:
+    """A text of the system in Unicode: a byte that cannot be decoded is written as an escape."""
     if text.isascii():
         return text
     with suppress(UnicodeEncodeError):  # in a locale without UTF-8, Python reads all other characters as bytes

@@ -216,7 +216,13 @@ def test_secrets_in_overrides_tags_and_uncommitted_changes_are_masked(repository
     assert state.diff.sha256 == hashlib.sha256(diff).hexdigest()
 
 
-@pytest.mark.parametrize("text", ["{home}/a", "{home}", "--x={home}/a", "/mnt{home}/a", "{home}other/a", "a"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("{home}/a", "{home}", "--x={home}/a", "/mnt{home}/a", "{home}other/a", "a"),
+        *("--paths={home}/a:{home}/b", "+files=[{home}/a,{home}/b]", "dir: {home}/a", "@{home}/arguments", '"{home}/a"'),
+    ],
+)
 def test_the_home_directory_is_written_as_a_tilde_and_comes_back(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/ada")
     argument = text.format(home="/home/ada")
