@@ -19,6 +19,14 @@ DIFF_NAME = "code.diff"
 LARGEST_DIFF = 16 << 20
 UNTRACKED = 100
 TIMEOUT_S = 10.0
+# Else the settings of a user decide which files a difference has, and by how many digits of objects and lines it describes them.
+_SETTLED = (
+    *("relative=false", "noprefix=false", "mnemonicPrefix=false", "srcPrefix=a/", "dstPrefix=b/", "context=3", "interHunkContext=0"),
+    *("algorithm=myers", "indentHeuristic=true", "renames=true", "suppressBlankEmpty=false", "submodule=short"),
+)
+_DIFF = ("diff", "HEAD", "--binary", "--full-index", "-O/dev/null", "--no-ext-diff", "--no-textconv", "--no-color")
+_OF_ANOTHER = ("DIR", "WORK_TREE", "INDEX_FILE", "COMMON_DIR", "OBJECT_DIRECTORY", "ALTERNATE_OBJECT_DIRECTORIES", "PREFIX")
+_NOT_PASSED = frozenset(f"GIT_{name}" for name in (*_OF_ANOTHER, "DIFF_OPTS", "EXTERNAL_DIFF", "LITERAL_PATHSPECS"))  # git sets some in hooks
 _LONE = re.compile(r"\\u(dc[89a-f][0-9a-f])")  # a byte that cannot be decoded, as `in_unicode` writes it
 _BEFORE_HOME, _AFTER_HOME = r"(?<![\w./~-])", r"(?=/|$)"  # of a path to the home directory in an argument
 
@@ -124,7 +132,7 @@ def repository(directory: Path) -> tuple[GitRecord, bytes]:
     commit, branch = heads["branch.oid"], heads["branch.head"]
     diff = b""
     if dirty and commit != "(initial)":
-        diff = git(directory, "diff", "HEAD", "--binary", "--no-ext-diff", "--no-textconv", "--no-color")
+        diff = git(directory, *(word for one in _SETTLED for word in ("-c", f"diff.{one}")), *_DIFF)
         diff = redacted_source(diff) if len(diff) <= LARGEST_DIFF else diff  # larger ones are not saved
     untracked = git(directory, "ls-files", "--others", "--exclude-standard", "--full-name", "-z", "--", "*.py").split(b"\0")
     record = GitRecord(
@@ -138,7 +146,7 @@ def repository(directory: Path) -> tuple[GitRecord, bytes]:
 
 
 def git(directory: Path, *arguments: str, errors: bool = False) -> bytes:
-    """The output of a git command, which takes no optional lock and starts no configured file monitor.
+    """The output of a git command on the repository of a directory, which starts no configured file monitor.
 
     Args:
         directory: where it is run.
@@ -153,7 +161,8 @@ def git(directory: Path, *arguments: str, errors: bool = False) -> bytes:
         raise GitUnknown("git is not installed")
     command = [program, "--no-optional-locks", "-c", "core.fsmonitor=false", "-C", str(directory), *arguments]
     try:
-        done = subprocess.run(command, capture_output=True, timeout=TIMEOUT_S, check=False, stdin=subprocess.DEVNULL)
+        environment = {name: value for name, value in os.environ.items() if name not in _NOT_PASSED}
+        done = subprocess.run(command, capture_output=True, timeout=TIMEOUT_S, check=False, stdin=subprocess.DEVNULL, env=environment)
     except subprocess.TimeoutExpired as error:
         raise GitUnknown(f"git did not answer within {TIMEOUT_S:g} s") from error
     except OSError as error:

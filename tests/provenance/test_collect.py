@@ -14,6 +14,7 @@ from blake3 import blake3
 from torch import nn
 from torch.nn.utils import parametrizations
 
+from probes.provenance.code import repository as recorded_repository
 from probes.provenance.code import with_home, without_home
 from probes.provenance.collect import CollectedProvenance, Script, collect, weights_now
 from probes.provenance.weights.weights_record import tensor_hex
@@ -157,6 +158,42 @@ def test_an_uncommitted_change_is_saved_next_to_the_run_and_changes_the_identity
     assert state.untracked == ("new.py",)
     assert b"+a = 2" in origin.files["code.diff"]
     assert clean.identity.code != origin.manifest.identity.code
+
+
+@pytest.fixture
+def changed(repository: Path) -> Path:
+    """The folder of a script in a repository with changes there and above."""
+    (repository / "scripts").mkdir()
+    (repository / "scripts" / "run.py").write_text("b = 1\n" * 20)
+    git(repository, "add", "-A")
+    git(repository, "commit", "-m", "second")
+    (repository / "scripts" / "run.py").write_text("b = 1\n" * 8 + "b = 2\n" + "b = 1\n" * 11)
+    (repository / "train.py").write_text("a = 2\n")
+    return repository / "scripts"
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        *("diff.relative=true", "diff.noprefix=true", "diff.mnemonicPrefix=true", "diff.context=1", "diff.orderFile=order"),
+        *("core.abbrev=20", "diff.interHunkContext=9"),
+    ],
+)
+def test_uncommitted_changes_do_not_depend_on_the_settings_of_the_user(changed: Path, setting: str) -> None:
+    (changed.parent / "order").write_text("train.py\n")
+    (changed / "order").write_text("train.py\n")
+    before = recorded_repository(changed)
+    assert before[1].count(b"diff --git a/") == 2
+    git(changed, "config", *setting.split("="))
+    assert recorded_repository(changed) == before
+
+
+@pytest.mark.parametrize("name", ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_DIFF_OPTS", "GIT_LITERAL_PATHSPECS"])
+def test_the_repository_is_that_of_the_script_in_a_hook_of_git_too(changed: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (changed / "new.py").write_text("")
+    before = recorded_repository(changed)
+    monkeypatch.setenv(name, {"GIT_DIFF_OPTS": "-u1", "GIT_LITERAL_PATHSPECS": "1"}.get(name, ".git"))
+    assert recorded_repository(changed) == before
 
 
 def test_facts_that_git_cannot_give_are_reported(tmp_path: Path) -> None:
