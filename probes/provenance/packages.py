@@ -31,7 +31,8 @@ def _packages(_described: tuple[tuple[str, ...], ...]) -> dict[str, str]:
     """The result of `packages`, computed again only if distributions have changed."""
     found = (distribution for distribution in distributions() if "_vendor" not in Path(str(distribution.locate_file(""))).parts)
     tables = [_head(distribution) for distribution in found]
-    return dict(sorted((table["name"], table["version"]) for table in tables if table.keys() >= {"name", "version"}))
+    listed = (table for table in reversed(tables) if table.keys() >= {"name", "version"})  # Python imports the first of several
+    return dict(sorted({table["name"]: table["version"] for table in listed}.items()))
 
 
 def _head(distribution: Distribution) -> dict[str, str]:
@@ -39,7 +40,10 @@ def _head(distribution: Distribution) -> dict[str, str]:
 
     They stand among the first lines; `Distribution.metadata` would parse a hundred whole descriptions, which takes 0.2 s.
     """
-    text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
+    try:
+        text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
+    except UnicodeDecodeError as error:  # old packages have names of authors in other encodings
+        text = error.object.decode(errors="replace")
     return {key.lower(): value.strip() for key, value in _FIELD.findall(text.partition("\n\n")[0])}
 
 

@@ -12,6 +12,29 @@ from probes.provenance import packages as module
 from probes.provenance.packages import packages
 
 
+def install(place: Path, name: str, release: str, more: bytes = b"") -> None:
+    folder = place / f"{name}-{release}.dist-info"
+    folder.mkdir(parents=True)
+    (folder / "METADATA").write_bytes(f"Metadata-Version: 2.1\nName: {name}\nVersion: {release}\n".encode() + more)
+
+
+def test_a_package_whose_description_is_not_in_utf_8_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path, "old", "0.3", "Author: André\n".encode("latin-1"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert packages()["old"] == "0.3"
+
+
+@pytest.mark.parametrize("first", ["1.0", "2.0"])
+def test_of_a_package_that_is_installed_twice_the_imported_one_is_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    for release in ("1.0", "2.0"):
+        install(tmp_path / release, "twice", release)
+    for release in sorted(("1.0", "2.0"), key=lambda one: one == first):
+        monkeypatch.syspath_prepend(str(tmp_path / release))
+    assert packages()["twice"] == metadata.version("twice") == first
+
+
 def test_packages_are_read_again_when_one_is_installed_and_not_when_a_script_writes_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
