@@ -62,8 +62,9 @@ def this_script() -> Script:
     spec = getattr(main, "__spec__", None)
     file = Path(place) if place and Path(place).is_file() else None
     module = "__main__" if spec is None else spec.name  # that is also the name in a directory or an archive that is given as a script
-    name = sys.argv[0] if module == "__main__" else f"-m {module.removesuffix('.__main__')}"
-    return Script(name if file else None, file, tuple(sys.argv[1:]))
+    words = [str(word) for word in sys.argv] or [str(place)]  # a program may have put anything into it
+    name = words[0] if module == "__main__" else f"-m {module.removesuffix('.__main__')}"
+    return Script(name if file else None, file, tuple(words[1:]))
 
 
 def collect(

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import random
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 
 from probes.digest import blake3_hex, canonical
+from probes.provenance.code import in_unicode
 from probes.provenance.packages import python_version
 from probes.run_directory.manifest import EnvironmentRecord, RandomRecord
 
@@ -81,7 +83,7 @@ def environment(devices: Iterable[torch.device], world: int, unknown: dict[str, 
         world=world,
         default_dtype=str(torch.get_default_dtype()).removeprefix("torch."),
         sdp=_attention_backends(),
-        variables={name: os.environ[name] for name in VARIABLES if name in os.environ},
+        variables={name: in_unicode(os.environ[name]) for name in VARIABLES if name in os.environ},
     )
 
 
@@ -130,12 +132,19 @@ def generators() -> RandomRecord:
     }
     numpy = sys.modules.get("numpy.random")
     if numpy is not None:
-        name, keys, *rest = numpy.get_state()
-        digests["numpy"] = blake3_hex(canonical([name, *rest]) + keys.tobytes())
+        digests["numpy"] = _numpy_digest(numpy.get_state(legacy=False))
     if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]  # torch leaves it unannotated
         for index, state in enumerate(torch.cuda.get_rng_state_all()):
             digests[f"cuda:{index}"] = blake3_hex(state.numpy().tobytes())
     return RandomRecord(torch_seed=torch.initial_seed(), digests=digests)
+
+
+def _numpy_digest(state: dict[str, Any]) -> str:
+    """The digest of the state of NumPy's global generator; a program may have replaced the Mersenne Twister by another."""
+    own = state["state"]
+    if state["bit_generator"] == "MT19937":
+        return blake3_hex(canonical(["MT19937", own["pos"], state["has_gauss"], state["gauss"]]) + own["key"].tobytes())
+    return blake3_hex(json.dumps(state, sort_keys=True, default=lambda one: getattr(one, "tolist", lambda: repr(one))()).encode())
 
 
 def machine() -> str:

@@ -103,7 +103,7 @@ def random_states_kept(device: torch.device) -> Iterator[None]:
     import numpy
     import torch
 
-    python, arrays = random.getstate(), numpy.random.get_state()
+    python, arrays = random.getstate(), numpy.random.get_state(legacy=False)
     kind = device.type if device.type in ("cuda", "xpu") else "cuda"
     try:
         with torch.random.fork_rng([device] if device.type == kind else [], device_type=kind):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import random
 import subprocess
@@ -16,7 +17,7 @@ from torch.nn.utils import parametrizations
 
 from probes.provenance.code import repository as recorded_repository
 from probes.provenance.code import with_home, without_home
-from probes.provenance.collect import CollectedProvenance, Script, collect, weights_now
+from probes.provenance.collect import CollectedProvenance, Script, collect, generators, this_script, weights_now
 from probes.provenance.weights.weights_record import tensor_hex
 from probes.run_directory.manifest import Manifest, identity
 from probes.signature import DTYPES
@@ -281,6 +282,33 @@ def test_paths_of_a_user_without_a_home_directory_stay_as_they_are(monkeypatch: 
     monkeypatch.setattr(Path, "home", classmethod(none))
     assert without_home("/data/a") == "/data/a"
     assert with_home("~/a") == "~/a"
+
+
+@pytest.mark.parametrize("kind", [np.random.PCG64, np.random.Philox, np.random.SFC64])
+def test_another_generator_of_numpy_is_recorded_with_its_state(kind: type[np.random.BitGenerator]) -> None:
+    """The program's call of `set_bit_generator` replaces the Mersenne Twister; its state has another form."""
+    digests = []
+    was = np.random.get_bit_generator()
+    try:
+        for seed in (1, 1, 2):
+            np.random.set_bit_generator(kind(seed))
+            digests.append(found().manifest.random.digests["numpy"])
+    finally:
+        np.random.set_bit_generator(was)
+    assert digests[0] == digests[1] != digests[2]
+
+
+def test_the_digest_of_numpys_generator_is_that_of_earlier_releases() -> None:
+    name, keys, *rest = np.random.get_state()
+    expected = blake3(json.dumps([name, *rest], separators=(",", ":")).encode() + keys.tobytes()).hexdigest()
+    assert generators().digests["numpy"] == expected
+
+
+def test_variables_and_words_of_the_program_that_are_not_text_are_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONHASHSEED", "\udcff")
+    monkeypatch.setattr(sys, "argv", ["train.py", "--steps", 3])
+    assert this_script().argv == ("--steps", "3")
+    assert b"\\\\udcff" in found(script=this_script()).manifest.text().encode()
 
 
 def test_a_mixed_up_tf32_setting_is_reported_as_unknown() -> None:
