@@ -21,6 +21,7 @@ from typing import Any
 
 from probes.plain_file import duplicate_above
 from probes.provenance.installed import is_installed
+from probes.provenance.modules import file_of
 from probes.provenance.process_starts import process_starts
 
 MOST_BYTES = 4 << 20  # of paths
@@ -76,7 +77,7 @@ class ChildImports(MetaPathFinder):
         """In a process that was not forked: record its imports so far and from now on."""
         self._file, self._inode = file, os.fstat(file).st_ino
         for module in list(sys.modules.values()):
-            self._note(getattr(module, "__file__", None))
+            self._note(file_of(module))
         self.follow()
 
     def share(self) -> Any:
@@ -92,7 +93,7 @@ class ChildImports(MetaPathFinder):
                 return found
         return None
 
-    def _note(self, origin: str | None) -> None:
+    def _note(self, origin: object) -> None:
         if not isinstance(origin, str) or self._file is None or not origin.endswith((".py", ".so")) or is_installed(origin):
             return
         with suppress(OSError):  # the process has closed all inherited files

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from probes.digest import canonical
 from probes.provenance.redact import redacted, redacted_source
+from probes.run_directory.create import where_started
 from probes.run_directory.manifest import CodeRecord, FileRecord, GitRecord
 
 DIFF_NAME = "code.diff"
@@ -26,7 +27,9 @@ _SETTLED = (
 )
 _DIFF = ("diff", "HEAD", "--binary", "--full-index", "-O/dev/null", "--no-ext-diff", "--no-textconv", "--no-color")
 _OF_ANOTHER = ("DIR", "WORK_TREE", "INDEX_FILE", "COMMON_DIR", "OBJECT_DIRECTORY", "ALTERNATE_OBJECT_DIRECTORIES", "PREFIX")
-_NOT_PASSED = frozenset(f"GIT_{name}" for name in (*_OF_ANOTHER, "DIFF_OPTS", "EXTERNAL_DIFF", "LITERAL_PATHSPECS"))  # git sets some in hooks
+_NOT_PASSED = frozenset(
+    f"GIT_{name}" for name in (*_OF_ANOTHER, "DIFF_OPTS", "EXTERNAL_DIFF", "LITERAL_PATHSPECS")
+)  # git sets some in hooks
 _LONE = re.compile(r"\\u(dc[89a-f][0-9a-f])")  # a byte that cannot be decoded, as `in_unicode` writes it
 _BEFORE_HOME, _AFTER_HOME = r"(?<![\w./~-])", r"(?=/|$)"  # of a path to the home directory in an argument
 
@@ -100,7 +103,7 @@ def code(script: str | None, file: Path | None, argv: Sequence[str], automatic: 
         sha256=_hash(file, unknown),
         argv=arguments,
         argv_sha256=sha256(canonical(arguments)).hexdigest(),
-        directory=without_home(str(Path.cwd())),
+        directory=without_home(str(where_started())),
         automatic=automatic,
         git=state,
     )

@@ -22,6 +22,7 @@ from probes.provenance.modules import are_kept, class_files, module_files, modul
 from probes.provenance.packages import packages
 from probes.provenance.redact import redacted, redacted_table
 from probes.provenance.weights.weights_record import ModuleTree, devices_of, model_record, weights_now
+from probes.run_directory.create import where_started
 from probes.run_directory.manifest import CodeRecord, FileRecord, Identity, Manifest, PluginRecord, SpecRecord, identity
 from probes.spec.load import LoadedSpec
 
@@ -115,7 +116,7 @@ def collect(
     again = f".a{attempt}" if attempt > 1 else ""
     name = DIFF_NAME if attempt == 1 else f"code{again}.diff"
     classes = class_files({type(node.module) for tree in trees.values() for node in tree.nodes.values()})
-    files = module_files(program.file, more=classes | code_reads.files)
+    files = module_files(program.file, more=classes | code_reads.files, here=where_started())
     record, kept = _with_modules(
         record.model_copy(update={"candidate": candidate}), files, f"sources{again}.zip" if are_kept() and rank == 0 else None, unknown
     )

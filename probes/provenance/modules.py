@@ -22,24 +22,37 @@ EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest time of a zip file, so that equal 
 KEEP = "PROBES_KEEP_SOURCES"
 
 
-def module_files(script: Path | None, modules: Mapping[str, object] | None = None, more: Iterable[str] = ()) -> dict[str, Path]:
+def module_files(
+    script: Path | None, modules: Mapping[str, object] | None = None, more: Iterable[str] = (), here: Path | None = None
+) -> dict[str, Path]:
     """The files of imported modules that no installed package has: untracked, ignored and submodule files, too.
 
     Args:
         script: the file of the program, which is one of them.
         modules: imported modules by name; by default those of this process.
         more: further files, such as those of modules that are in no table, or were imported by another process.
+        here: the directory that names are relative to; by default the working directory.
 
     Returns:
-        Name of the file -> its path; the name is relative to the working directory where the file is below it, else absolute.
+        Name of the file -> its path; the name is relative to that directory where the file is below it, else absolute.
     """
-    here = Path.cwd()
+    here = Path.cwd() if here is None else here
     found = {} if script is None else {_name(script, here): script}
     loaded = list((sys.modules if modules is None else modules).values())
-    for place in (*(getattr(module, "__file__", None) for module in loaded), *more):
+    for place in (*map(file_of, loaded), *more):
         if isinstance(place, str) and not is_installed(place) and _is_file(path := Path(place)):
             found[_name(path, here)] = path
     return dict(sorted(found.items()))
+
+
+def file_of(module: object) -> object:
+    """The file of a module, or the archive that it is in; modules that are loaded at the first use of an attribute stay unloaded."""
+    try:
+        own = object.__getattribute__(module, "__dict__")
+    except AttributeError:  # a program may put any object into the table of modules
+        return None
+    archive = getattr(own.get("__loader__"), "archive", None)
+    return archive if isinstance(archive, str) else own.get("__file__")
 
 
 def _is_file(path: Path) -> bool:

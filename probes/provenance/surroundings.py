@@ -13,6 +13,7 @@ from probes.provenance.code_reads import code_reads
 from probes.provenance.environment import environment
 from probes.provenance.modules import are_kept, class_files, module_files, module_records, sources
 from probes.provenance.weights.weights_record import ModuleTree, devices_of
+from probes.run_directory.create import where_started
 
 
 class Surroundings:
@@ -40,6 +41,7 @@ class Surroundings:
         self._imported: dict[str, str] = {}
         self._kept: set[tuple[str, str]] = set()
         self._keeps = are_kept() and manifest.get("rank") == 0
+        self._here = where_started()  # the program may change its directory later
         self._forked = child_imports.open() if self._stated else 0
         self.waiting = bool(self._stated)
 
@@ -83,7 +85,7 @@ class Surroundings:
         if known != self._modules or elsewhere:
             self._modules = known
             classes = {type(node.module) for tree in self._trees.values() for node in tree.nodes.values()}
-            found = module_files(None, more=elsewhere | code_reads.files | class_files(classes))
+            found = module_files(None, more=elsewhere | code_reads.files | class_files(classes), here=self._here)
             self._files = {name: path for name, path in found.items() if name not in self._known}
             self._imported = {one.name: one.sha256 for one in module_records(self._files, {})}
         return self._imported

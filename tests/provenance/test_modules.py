@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import subprocess
 import sys
 import zipfile
 from hashlib import sha256
+from importlib.util import LazyLoader, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
@@ -53,6 +55,30 @@ def test_every_imported_file_outside_of_installed_packages_is_found(project: Pat
     }
     found = module_files(project / "train.py", loaded)
     assert list(found) == sorted(["layers.py", "train.py", "vendored/losses.py", str(outside)])
+
+
+def test_a_module_in_an_archive_is_recorded_as_the_archive(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with zipfile.ZipFile(project / "library.zip", "w") as archive:
+        archive.writestr("zipped_module.py", "x = 1\n")
+    monkeypatch.syspath_prepend(str(project / "library.zip"))
+    assert list(module_files(None, {"zipped_module": importlib.import_module("zipped_module")})) == ["library.zip"]
+    monkeypatch.delitem(sys.modules, "zipped_module")
+
+
+def test_modules_that_are_loaded_at_their_first_use_stay_unloaded(project: Path) -> None:
+    (project / "lazy.py").write_text("raise RuntimeError('loaded')\n")
+    spec = spec_from_file_location("lazy", project / "lazy.py")
+    assert spec is not None
+    assert spec.loader is not None
+    spec.loader = LazyLoader(spec.loader)
+    lazy = module_from_spec(spec)
+    spec.loader.exec_module(lazy)
+
+    class Lazy(ModuleType):
+        def __getattr__(self, name: str) -> str:
+            raise RuntimeError(f"loaded by {name}")
+
+    assert list(module_files(None, {"lazy": lazy, "other": Lazy("other"), "none": 3})) == ["lazy.py"]
 
 
 def test_nothing_of_python_and_of_installed_packages_counts_as_imported() -> None:

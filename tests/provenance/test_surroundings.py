@@ -14,6 +14,7 @@ from torch import nn
 import probes
 from probes.digest import blake3_hex, canonical
 from probes.provenance.environment import environment
+from probes.run_directory.create import started_here
 from probes.run_directory.manifest import EnvironmentRecord
 
 SPEC = {"version": 1, "probes": {"acts": {"modules": [""], "values": ["output"]}}}
@@ -23,6 +24,28 @@ def closing(path: Path, epoch: int = 0) -> dict[str, Any]:
     with h5py.File(path / f"epoch-{epoch:04d}.h5") as file:
         found: dict[str, Any] = json.loads(file["closing"][()])
         return found
+
+
+def test_a_program_that_changes_its_directory_records_the_one_it_was_started_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One change before `probes run` attaches to the model, and one after it."""
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "module_of_a_program.py").write_text("")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    importlib.import_module("module_of_a_program")
+    model = nn.Linear(2, 2)
+    with started_here():
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        with probes.attach(model, SPEC, out=tmp_path / "run") as run:
+            for _ in run.epochs(1):
+                with run.step():
+                    model(torch.zeros(1, 2))
+                monkeypatch.chdir(tmp_path.parent)
+    sys.modules.pop("module_of_a_program")
+    code = json.loads((tmp_path / "run" / "run.json").read_text())["code"]
+    assert code["directory"] == str(tmp_path)
+    assert "module_of_a_program.py" in [one["name"] for one in code["modules"]]
+    assert closing(tmp_path / "run")["imported"] == {}
 
 
 def test_settings_changed_after_attach_are_recorded_at_the_first_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
