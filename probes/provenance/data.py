@@ -23,7 +23,7 @@ def data_digests(places: Mapping[str, Path]) -> dict[str, str]:
 
 
 def _digest(path: Path) -> str:
-    """BLAKE3 of the bytes of a file; of a directory that of canonical JSON of the sorted `[relative path, digest]` of its files, links followed."""
+    """BLAKE3 of a file's bytes; for a directory, of canonical JSON of the sorted `[relative path, digest]` of its files, links followed."""
     if not path.exists():
         raise StorageError(f'"{path}" does not exist; `--data NAME=PATH` takes a file or a directory')
     try:

@@ -30,9 +30,14 @@ def make_tag(anchor: AnchorNote, repository: Path, key: Path | None = None) -> s
         UsageError: there is no repository, the run has a tag already, or the key cannot sign.
     """
     name = _tag(anchor.run_id, anchor.head)
-    signing = ("-c", "gpg.format=ssh", "-c", f"user.signingKey={key}") if key is not None else ("-c", "tag.gpgSign=false")
+    signing = ("-c", "gpg.format=ssh", "-c", f"user.signingKey={key.resolve()}") if key is not None else ("-c", "tag.gpgSign=false")
     try:
-        git(repository, *signing, "tag", "-a" if key is None else "-s", "-m", anchor.text(), name)
+        said = git(repository, *signing, "tag", "-a" if key is None else "-s", "-m", anchor.text(), name, errors=True)
+        signature = git(repository, "for-each-ref", "--format=%(contents:signature)", f"refs/tags/{name}")
+        if key is not None and not signature.strip():  # git makes the tag all the same, and ends with 0
+            git(repository, "tag", "-d", name)
+            why = said.decode(errors="replace").strip().splitlines()
+            raise UsageError(f'no tag was made: "{key}" cannot sign{f": {why[0]}" if why else ""}')
     except GitUnknown as error:
         raise UsageError(f"no tag was made: {error}") from error
     return name
@@ -80,20 +85,21 @@ def anchors_in(run_id: str, commit: str, repository: Path, signers: Signers | No
 def _of_tag(ref: str, run_id: str, repository: Path, signers: Signers | None) -> KeptAnchor:
     """The anchor of one tag, whose name has the run and the first digits of the head."""
     name = ref.removeprefix("refs/tags/")
-    text = git(repository, "for-each-ref", "--format=%(objecttype) %(contents:subject)", ref)
-    kind, _, subject = text.partition(b" ")
+    text = git(repository, "for-each-ref", "--format=%(objectname) %(objecttype) %(contents:subject)", ref)
+    tag, kind, subject = (*text.split(b" ", 2), b"", b"", b"")[:3]
     if kind != b"tag" or len(text) > LARGEST:
         raise FileRefused("not-an-anchor", f"the tag `{name}` has no message, so it is not an anchor")
     anchor = parsed(subject.strip(), f"the tag {name}").of(run_id, f"the tag {name}")
     if _tag(run_id, anchor.head) != name:
         raise FileRefused("not-an-anchor", f"the tag `{name}` has the head {anchor.head[:16]}: it was moved or renamed")
-    return anchor._replace(signer=_signer(name, repository, signers)) if signers is not None else anchor
+    return anchor._replace(signer=_signer(name, tag.decode(), repository, signers)) if signers is not None else anchor
 
 
-def _signer(name: str, repository: Path, signers: Signers) -> str:
+def _signer(name: str, tag: str, repository: Path, signers: Signers) -> str:
+    """The signer of a tag by its object: another ref, such as `refs/probes/...`, can have the same short name."""
     words = ("-c", "gpg.format=ssh", "-c", f"gpg.ssh.allowedSignersFile={signers.path}")
     try:
-        said = git(repository, *words, "verify-tag", "--raw", name, errors=True).decode(errors="replace")
+        said = git(repository, *words, "verify-tag", "--raw", tag, errors=True).decode(errors="replace")
     except GitUnknown as error:
         raise FileRefused("not-signed", f"the tag `{name}` has no valid signature: {str(error).splitlines()[-1]}") from error
     good = GOOD.search(said)

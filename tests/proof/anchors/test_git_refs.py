@@ -123,3 +123,34 @@ def test_a_signed_tag_names_who_signed_it_and_no_other_key_counts(place: Path) -
     git(place / "repo", "tag", "-d", tag("two"))
     assert said("anchor", "../two", "--git")[0] == 0
     assert said("verify", "../two", "--anchor", "git", "--signers", signers)[0] == 1, "not signed at all"
+
+
+@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen comes with OpenSSH")
+def test_a_key_that_cannot_sign_leaves_no_tag(place: Path) -> None:
+    """git reports the error of the key, makes a tag without a signature, and ends with 0."""
+    (place / "repo" / "junk").write_text("no key\n")
+    code, output = said("anchor", "../one", "--git", "--sign", "junk")
+    assert (code, '"junk" cannot sign' in output) == (2, True), output
+    assert git(place / "repo", "tag") == ""
+
+
+@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen comes with OpenSSH")
+def test_a_key_is_named_relative_to_the_current_directory(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (place / "repo" / "below").mkdir()
+    monkeypatch.chdir(place / "repo" / "below")
+    key(Path.cwd(), "ada")
+    assert said("anchor", "../../one", "--git", "--sign", "ada")[0] == 0
+    signers = allowed(Path.cwd(), "ada")
+    assert said("verify", "../../one", "--anchor", "git", "--signers", signers)[1].endswith("as anchored, signed by `ada`\n")
+
+
+@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen comes with OpenSSH")
+def test_a_signature_of_another_ref_with_the_same_short_name_does_not_count(place: Path) -> None:
+    key(place, "ada")
+    assert said("anchor", "../one", "--git", "--sign", place / "ada")[0] == 0
+    signed = git(place / "repo", "rev-parse", f"refs/tags/{tag('one')}").strip()
+    git(place / "repo", "tag", "-d", tag("one"))
+    _of_the_forged_run(place)
+    git(place / "repo", "update-ref", f"refs/{tag('one')}", signed)
+    code, output = said("verify", "../one", "--anchor", "git", "--signers", allowed(place, "ada"))
+    assert (code, "error[not-signed]" in output) == (1, True), output
