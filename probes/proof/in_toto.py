@@ -21,10 +21,12 @@ def statement(verdict: Verdict) -> dict[str, Any]:
         verdict: of a verification that took the SHA-256 of the files and found nothing wrong.
 
     Raises:
-        UsageError: something is wrong with the run, or the files were not hashed.
+        UsageError: something is wrong with the run, the files were not hashed, or there are several runs.
     """
     if not verdict.ok:
         raise UsageError("a statement is made only of what verifies")
+    if verdict.runs != 1:
+        raise UsageError(f'"{verdict.path}" has {verdict.runs} runs; a statement is of one run')
     if not all(file.file_sha256 for file in verdict.files):
         raise UsageError("a statement names the SHA-256 of every file; verify with sha256=True")
     place = Path(verdict.path)

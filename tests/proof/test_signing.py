@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from probes.commands.verify import verify
+from probes.errors import UsageError
 from tests.pages import ROOT
 from tests.proof.forger import other
 from tests.proof.runs import small, write_run
@@ -42,3 +43,13 @@ def test_a_statement_is_an_anchor_of_its_run(tmp_path: Path) -> None:
         statement.write_text(wrong)
         refused = CliRunner().invoke(verify, [str(tmp_path / "a"), *anchored]).exception
         assert "is not an anchor" in str(refused)
+
+
+def test_a_statement_of_several_runs_is_refused(tmp_path: Path) -> None:
+    """It would name files next to the runs that nothing has verified, and no ledger head."""
+    for name in ("a", "b"):
+        write_run(tmp_path / "runs" / name, epochs=1, source=small)
+    (tmp_path / "runs" / "notes.txt").write_text("anything\n")
+    done = CliRunner().invoke(verify, [str(tmp_path / "runs"), "--in-toto"])
+    assert isinstance(done.exception, UsageError)
+    assert done.output == ""
