@@ -110,7 +110,8 @@ def _verdict(data: dict[str, Any]) -> Verdict:
         findings.append(Finding("unconfined", Path(data["path"]).name, words))
     files = tuple(CheckedFile(**one) for one in data["files"])
     rest = {name: data[name] for name in ("head", "anchored", "alone", "runs", "weights")}
-    return Verdict(data["path"], data["run_id"], tuple(findings), files, **rest)
+    weights = {int(epoch): found for epoch, found in data["epoch_weights"].items()}
+    return Verdict(data["path"], data["run_id"], tuple(findings), files, epoch_weights=weights, **rest)
 
 
 def _apply(limits: _ChildLimits) -> None:

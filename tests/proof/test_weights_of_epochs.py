@@ -11,6 +11,7 @@ import pytest
 import probes
 from probes.digest import blake3_hex, canonical
 from probes.errors import FileRefused
+from probes.proof.untrusted import verify_untrusted
 from tests import independent_verifier
 from tests.proof.runs import small, write_run
 from tests.proof.test_second_language import answers
@@ -55,6 +56,13 @@ def test_the_digest_of_all_weights_follows_from_their_table(tmp_path: Path, name
         assert (answers([(tmp_path / "run", "")]) == [""]) == right
     if right and "models" in closing:
         assert list(found.epoch_weights) == list(probes.open(tmp_path / "run").epoch_weights) == [0]
+
+
+def test_a_verification_in_a_child_process_states_the_weights_of_epochs_too(tmp_path: Path) -> None:
+    write_run(tmp_path / "run", epochs=2, source=small, closing=table(WHOLE, TIED, weights=DIGEST))
+    found = verify_untrusted(tmp_path / "run").epoch_weights
+    assert list(found) == [0, 1]
+    assert found == probes.verify(tmp_path / "run").epoch_weights
 
 
 @pytest.mark.parametrize("models", [3, [3], [{"name": ""}], [{"name": "", "tensors": [WHOLE | {"shape": "x"}]}], [{"tensors": [{}]}]])
