@@ -53,7 +53,8 @@ def replay(
 
     Verify RUN first, then print the command and ask before it runs. `--yes` runs it without asking.
     """
-    place = out or run.with_name(f"{run.resolve().name}-replay")
+    named = run if run.name not in ("", "..") else run.resolve()
+    place = out or named.with_name(f"{run.resolve().name}-replay")
     agreed = _show if yes else _ask
     try:
         starts = shlex.split(launcher or "")

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from probes.errors import RunError, UsageError
 from probes.optional_package import require_torch
+from probes.proof.anchor import DIGITS
 from probes.proof.comparison.difference import Difference
 from probes.proof.diff import diff
 from probes.proof.replay_files import lay_files
@@ -20,6 +21,7 @@ from probes.run_directory.ledger_lines import read_ledgers
 from probes.run_directory.search import meant_run
 
 STDERR = 2
+FEWEST_DIGITS = 8  # of an expected root
 
 
 class ExpectedRoot(NamedTuple):
@@ -36,7 +38,7 @@ class ExpectedRoot(NamedTuple):
     @property
     def same(self) -> bool:
         """Whether they agree; a given root may be cut to its first 8 digits or more."""
-        return len(self.root) >= 8 and self.found.startswith(self.root.lower())
+        return len(self.root) >= FEWEST_DIGITS and self.found.startswith(self.root.lower())
 
 
 class Replay(NamedTuple):
@@ -90,10 +92,13 @@ def replay(
     Raises:
         FileRefused: the recorded run does not verify.
         RunError: something is no longer as it was recorded; the message lists it. Or the command failed.
-        UsageError: what was recorded is not enough to run it again.
+        UsageError: what was recorded is not enough to run it again, or an expected root is not one.
         MissingExtra: torch is not installed.
     """
     require_torch("`probes replay`")
+    for root in expect:
+        if not (FEWEST_DIGITS <= len(root) <= 64 and DIGITS.issuperset(root.lower())):
+            raise UsageError(f"`{root}` is not a captures root of 64 hexadecimal digits, or at least its first {FEWEST_DIGITS}")
     run = meant_run(path)
     plan = plan_replay(run, Path(out), Path(directory) if directory is not None else None, roots_only=bool(expect), start=launcher)
     if not agreed(plan):

@@ -156,8 +156,8 @@ def _imported(run: Path) -> dict[str, str]:
 
 
 def _verified(run: Path, manifest: Manifest, roots_only: bool) -> str:
-    """The head of a run that verifies; for a manifest and a spec alone, check that they fit, and return an empty text."""
-    if roots_only and not any(run.glob("epoch-*")):
+    """The head of a run that verifies; for a manifest and a spec without a ledger, check that they fit, and return an empty text."""
+    if roots_only and not any(run.glob("ledger*.jsonl")):
         if sha256(read_plain(run / "spec.yaml")).hexdigest() != manifest.spec.sha256:
             raise FileRefused("spec-edited", f'"{run / "spec.yaml"}" is not the spec that "{run / "run.json"}" names')
         return ""

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from probes.commands.replay import replay as verb
 from probes.errors import FileRefused, RunError, StorageError, UsageError
 from probes.proof.replay import ExpectedRoot, replay
-from probes.proof.replay_plan import changes, command, recorded, write_spec
+from probes.proof.replay_plan import changes, command, plan_replay, recorded, write_spec
 from probes.run_directory.manifest import Manifest
 from tests.warm import programs
 
@@ -111,6 +111,33 @@ def test_expected_roots_are_enough_for_an_answer(project: Path) -> None:
     assert ExpectedRoot(root, root).same
     assert not ExpectedRoot(root, "").same
     assert not ExpectedRoot(root[:7], root).same
+
+
+@pytest.mark.parametrize("root", ["5d34a07", "runs/a", "0" * 65, ""])
+def test_an_expected_root_that_is_none_is_refused_before_the_script_runs(project: Path, root: str) -> None:
+    done = CliRunner().invoke(verb, [str(project / "base"), "--out", str(project / "a"), "--expect", root, "--yes"])
+    assert isinstance(done.exception, UsageError)
+    assert "is not a captures root" in str(done.exception)
+    assert not (project / "a").exists()
+
+
+def test_a_baseline_without_captures_may_have_one_file_with_the_resolved_spec(project: Path) -> None:
+    (project / "baseline").mkdir()
+    for name in ("run.json", "spec.yaml", "epoch-0000.h5"):
+        shutil.copy(project / "base" / name, project / "baseline")
+    plan = plan_replay(project / "baseline", project / "again", project, roots_only=True)
+    assert plan.anchored_by == ""
+    assert write_spec(project / "baseline", plan.manifest, project).read_text() != SPEC
+    with pytest.raises(FileRefused):
+        plan_replay(project / "baseline", project / "again", project)
+
+
+@pytest.mark.parametrize("name", [".", "../base"])
+def test_the_new_run_is_next_to_the_recorded_one_by_default(project: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.chdir(project / "base")
+    done = CliRunner().invoke(verb, [name, "--directory", str(project)])
+    assert isinstance(done.exception, UsageError)
+    assert f"--out {project / 'base-replay'} " in done.stderr
 
 
 def _with_code(manifest: Manifest, **update: object) -> Manifest:

@@ -127,7 +127,7 @@ def test_a_signed_tag_names_who_signed_it_and_no_other_key_counts(place: Path) -
 
 @pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen comes with OpenSSH")
 def test_a_key_that_cannot_sign_leaves_no_tag(place: Path) -> None:
-    """git reports the error of the key, makes a tag without a signature, and ends with 0."""
+    """Git reports the error of the key, makes a tag without a signature, and ends with 0."""
     (place / "repo" / "junk").write_text("no key\n")
     code, output = said("anchor", "../one", "--git", "--sign", "junk")
     assert (code, '"junk" cannot sign' in output) == (2, True), output
