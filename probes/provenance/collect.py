@@ -15,7 +15,7 @@ import torch
 
 from probes.digest import PROOF, Proof
 from probes.plugins import find, source
-from probes.provenance.code import DIFF_NAME, code, without_home
+from probes.provenance.code import DIFF_NAME, code, in_unicode, without_home
 from probes.provenance.code_reads import code_reads
 from probes.provenance.environment import environment, generators, machine
 from probes.provenance.modules import are_kept, class_files, module_files, module_records, sources
@@ -128,7 +128,7 @@ def collect(
         run_id=run_id,
         started=datetime.now(UTC).isoformat(timespec="seconds"),
         rank=rank,
-        tags=redacted_table(tags or {}),
+        tags=redacted_table({in_unicode(str(name)): in_unicode(str(value)) for name, value in (tags or {}).items()}),
         identity=Identity(spec="", structure="", weights=None, code="", environment=""),
         spec=_spec_record(loaded, overrides, proof),
         models=models,

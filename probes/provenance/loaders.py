@@ -38,8 +38,13 @@ class SeenLoaders:
     def see(self, loader: Any) -> None:
         """Describe a loader; reads attributes, and calls no method of the program."""
         if len(self.records) < MOST_LOADERS:
-            found = self._loader(_attributes(loader))
-            self.records.setdefault(blake3_hex(canonical(found)), found)
+            try:
+                found = self._loader(_attributes(loader))
+                digest = blake3_hex(canonical(found))
+            except Exception as error:  # the attributes are the program's own, and may be anything
+                found = {"class": _class(loader), "not_described": type(error).__name__}
+                digest = blake3_hex(canonical(found))
+            self.records.setdefault(digest, found)
 
     def _loader(self, own: dict[str, Any]) -> dict[str, Any]:
         batches = own.get("batch_sampler")

@@ -311,6 +311,11 @@ def test_variables_and_words_of_the_program_that_are_not_text_are_recorded(monke
     assert b"\\\\udcff" in found(script=this_script()).manifest.text().encode()
 
 
+def test_tags_that_are_not_text_are_recorded_as_text() -> None:
+    made = collect({"": tree(net())}, loaded(), run_id="r", script=Script(None, None, ()), tags={"seed": 3, "name": "\udcff"})  # type: ignore[dict-item]
+    assert made.manifest.tags == {"seed": "3", "name": "\\udcff"}
+
+
 def test_a_mixed_up_tf32_setting_is_reported_as_unknown() -> None:
     """Torch refuses to tell the old switches once the new ones were used; see its notes on TF32."""
     script = (

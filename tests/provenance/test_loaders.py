@@ -146,6 +146,27 @@ def test_a_data_set_that_holds_itself_many_times_is_described() -> None:
     assert (len(found["of"]), found["further"]) == (64, 44)
 
 
+class Unreadable(Dataset[Tensor]):
+    """Its attributes have names that are no text."""
+
+    def __init__(self) -> None:
+        self.held = torch.ones(2)
+        vars(self)[3] = torch.ones(2)  # type: ignore[index]
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, index: int) -> Tensor:
+        return torch.ones(2)
+
+
+def test_a_data_set_that_cannot_be_described_is_recorded_as_such_and_training_continues() -> None:
+    seen = SeenLoaders()
+    seen.see(DataLoader(Unreadable()))
+    (found,) = seen.records.values()
+    assert found["not_described"] == "TypeError"
+
+
 def test_loaders_are_described_once_and_as_many_as_are_kept() -> None:
     data = TensorDataset(torch.zeros(4))
     assert len(seen(*(DataLoader(data) for _ in range(9)))) == 1
