@@ -28,6 +28,7 @@ class Surroundings:
 
     Attributes:
         waiting: whether the first step is still to come.
+        unknown: files of this epoch's modules that could not be read or kept, and why.
     """
 
     def __init__(self, manifest: Mapping[str, Any], trees: Mapping[str, ModuleTree]) -> None:
@@ -36,6 +37,7 @@ class Surroundings:
         self._trees = trees
         self._first: dict[str, Any] = {}
         self._began = ""
+        self.unknown: dict[str, str] = {}
         self._modules: frozenset[str] = frozenset()
         self._files: dict[str, Path] = {}
         self._imported: dict[str, str] = {}
@@ -56,6 +58,7 @@ class Surroundings:
 
     def end_epoch(self) -> dict[str, Any]:
         """Data for the closing record of an epoch: times, differences from the manifest at the first step and now, later modules."""
+        self.unknown = {}
         found: dict[str, Any] = {"started": self._began, "ended": _now()}
         if self._stated:
             found["environment"] = {"first_step": self._first, "end": self._changes()}
@@ -71,7 +74,7 @@ class Surroundings:
         if not fresh or not self._keeps:
             return b""
         self._kept |= {(name, self._imported.get(name, "")) for name in fresh}
-        return sources(fresh, {})
+        return sources(fresh, self.unknown)
 
     def _changes(self) -> dict[str, Any]:
         """The settings that differ from the manifest, with their values."""
@@ -87,7 +90,7 @@ class Surroundings:
             classes = {type(node.module) for tree in self._trees.values() for node in tree.nodes.values()}
             found = module_files(None, more=elsewhere | code_reads.files | class_files(classes), here=self._here)
             self._files = {name: path for name, path in found.items() if name not in self._known}
-            self._imported = {one.name: one.sha256 for one in module_records(self._files, {})}
+            self._imported = {one.name: one.sha256 for one in module_records(self._files, self.unknown)}
         return self._imported
 
 

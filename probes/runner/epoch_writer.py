@@ -313,7 +313,9 @@ class EpochWriter:
         try:
             found |= {"sources": self.recording.keep_sources(late)} if late else {}
         except StorageError as error:  # do not lose the captures because of the sources
-            found["unknown"] = {"sources": str(error)}
+            self.surroundings.unknown["sources"] = str(error)
+        if self.surroundings.unknown:
+            found["unknown"] = dict(self.surroundings.unknown)
         if self.live.watch.triggers:
             found["trigger"] = self.live.watch.end_epoch(ended.epoch)
         if self.live.given.tensors:

@@ -27,6 +27,7 @@ import probes
 from probes.commands.verify import verify as command
 from probes.provenance import child_imports as child_imports_module
 from probes.provenance.child_imports import ChildImports
+from probes.provenance.modules import LARGEST_SOURCE
 from tests import independent_verifier
 
 STARTS = BaseProcess.start
@@ -174,3 +175,10 @@ def test_no_source_is_kept_if_sources_are_switched_off(project: Path, monkeypatc
     trained(project / "run")
     assert not [*(project / "run").glob("*.zip")]
     assert "losses.py" in closing(project / "run", 0)["imported"]
+
+
+def test_a_late_source_that_is_not_kept_is_stated_once(project: Path) -> None:
+    (project / "losses.py").write_text("#" * (LARGEST_SOURCE + 1))
+    trained(project / "run")
+    assert "1 of 1 files are" in closing(project / "run", 0)["unknown"]["code.sources"]
+    assert "unknown" not in closing(project / "run", 1)
