@@ -114,7 +114,9 @@ class GitRecord(ManifestRecord):
     diff: FileRecord | None = Field(
         default=None, description="The difference, saved next to the manifest; secrets in it are written `***`."
     )
-    untracked: tuple[str, ...] = Field(default=(), description="Python files that git does not know, at most 100.")
+    untracked: tuple[str, ...] = Field(
+        default=(), description="Python files in the folder of the script or below that git does not know, at most 100."
+    )
 
 
 class CodeRecord(ManifestRecord):
@@ -124,7 +126,7 @@ class CodeRecord(ManifestRecord):
     sha256: str | None = Field(description="SHA-256 of the script.")
     argv: tuple[str, ...] = Field(description="The script's arguments, home written `~`, values of secret options written `***`.")
     argv_sha256: str = Field(description="SHA-256 of the arguments as recorded, in canonical JSON.")
-    directory: str = Field(description="Working directory, home written `~`.")
+    directory: str = Field(description="Working directory at the start of the command, home written `~`.")
     automatic: bool = Field(description="Whether `probes run` attached the probes; else the script does so itself.")
     candidate: int | None = Field(
         default=None,
@@ -132,7 +134,8 @@ class CodeRecord(ManifestRecord):
     )
     git: GitRecord | None = Field(default=None, description="The git repository; null without one.")
     modules: tuple[FileRecord, ...] | None = Field(
-        default=None, description="Files of imported modules that no installed package has, by name; null in runs that did not look."
+        default=None,
+        description="Files, or archives, of imported modules that no installed package has, by name; null in runs that did not look.",
     )
     sources: FileRecord | None = Field(
         default=None, description="Zip file of their sources next to the manifest; secrets are written `***`."

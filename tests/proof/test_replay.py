@@ -114,7 +114,7 @@ def test_expected_roots_are_enough_for_an_answer(project: Path) -> None:
 
 
 @pytest.mark.parametrize("root", ["5d34a07", "runs/a", "0" * 65, ""])
-def test_an_expected_root_that_is_none_is_refused_before_the_script_runs(project: Path, root: str) -> None:
+def test_expected_roots_are_checked_before_the_script_runs(project: Path, root: str) -> None:
     done = CliRunner().invoke(verb, [str(project / "base"), "--out", str(project / "a"), "--expect", root, "--yes"])
     assert isinstance(done.exception, UsageError)
     assert "is not a captures root" in str(done.exception)

@@ -25,7 +25,7 @@ def test_a_package_whose_description_is_not_in_utf_8_is_listed(tmp_path: Path, m
 
 
 @pytest.mark.parametrize("first", ["1.0", "2.0"])
-def test_of_a_package_that_is_installed_twice_the_imported_one_is_listed(
+def test_the_imported_release_is_listed_if_a_package_is_installed_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str
 ) -> None:
     for release in ("1.0", "2.0"):
