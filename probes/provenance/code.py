@@ -135,7 +135,8 @@ def repository(directory: Path) -> tuple[GitRecord, bytes]:
     commit, branch = heads["branch.oid"], heads["branch.head"]
     diff = b""
     if dirty and commit != "(initial)":
-        diff = git(directory, *(word for one in _SETTLED for word in ("-c", f"diff.{one}")), *_DIFF)
+        settings = ("core.hooksPath=/dev/null", *(f"diff.{one}" for one in _SETTLED))  # it may refresh the index, for which there is a hook
+        diff = git(directory, *(word for one in settings for word in ("-c", one)), *_DIFF)
         diff = redacted_source(diff) if len(diff) <= LARGEST_DIFF else diff  # larger ones are not saved
     untracked = git(directory, "ls-files", "--others", "--exclude-standard", "--full-name", "-z", "--", "*.py").split(b"\0")
     record = GitRecord(

@@ -209,8 +209,16 @@ def test_facts_that_git_cannot_give_are_reported(tmp_path: Path) -> None:
 def test_a_repository_that_configures_a_program_does_not_run_it(repository: Path) -> None:
     canary = repository / "canary"
     (repository / ".gitattributes").write_text("*.py diff=evil\n")
+    (repository / "same.py").write_text("b = 1\n")
+    git(repository, "add", "same.py")
+    git(repository, "commit", "-m", "second")
+    hook = repository / ".git" / "hooks" / "post-index-change"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(f"#!/bin/sh\ntouch {canary}\n")
+    hook.chmod(0o755)
     for key in ("core.fsmonitor", "diff.external", "diff.evil.textconv", "diff.evil.command"):
         git(repository, "config", key, f"touch {canary}; false")
+    os.utime(repository / "same.py", (1, 1))  # the index does not know that it is the same
     (repository / "train.py").write_text("a = 3\n")
     found(script=Script("train.py", repository / "train.py", ()))
     assert not canary.exists()
