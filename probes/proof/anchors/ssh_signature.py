@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from probes.errors import FileRefused, MissingExtra, UsageError
 from probes.plain_file import read_plain
@@ -87,7 +88,8 @@ def _ssh_keygen(task: str, *words: str, text: bytes | None = None) -> subprocess
     program = shutil.which("ssh-keygen")
     if program is None:
         raise MissingExtra("signatures need the program `ssh-keygen`; install OpenSSH 8.2 or later")
-    command = [program, "-Y", task, *words]
-    if text is None:
-        return subprocess.run(command, capture_output=True, check=False, timeout=SECONDS, stdin=subprocess.DEVNULL)
-    return subprocess.run(command, capture_output=True, check=False, timeout=SECONDS, input=text)
+    given: dict[str, Any] = {"stdin": subprocess.DEVNULL} if text is None else {"input": text}
+    try:
+        return subprocess.run([program, "-Y", task, *words], capture_output=True, check=False, timeout=SECONDS, **given)
+    except subprocess.TimeoutExpired as error:  # it asks on the terminal for a passphrase, or waits for a touch of a security key
+        raise UsageError(f"`ssh-keygen` did not end within {SECONDS} seconds; an agent can hold a key that has a passphrase") from error

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from probes.proof.anchors import ssh_signature
 from tests.proof.anchors.places import allowed, key, recorded, said
 from tests.proof.forger import attempt, other
 
@@ -133,3 +134,15 @@ def test_a_key_that_cannot_sign_leaves_no_statement(place: Path) -> None:
     assert (code, "cannot sign" in output) == (2, True)
     assert not (place / "new.json").exists()
     assert said("anchor", place / "one", "--sign", place / "ada")[0] == 2
+
+
+def test_a_key_that_nobody_unlocks_leaves_no_statement(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = place / "bin" / "ssh-keygen"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\nexec sleep 30\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent), prepend=":")
+    monkeypatch.setattr(ssh_signature, "SECONDS", 0.1)
+    code, output = said("anchor", place / "one", "--file", place / "new.json", "--sign", place / "ada")
+    assert (code, "`ssh-keygen` did not end" in output) == (2, True)
+    assert not (place / "new.json").exists()
