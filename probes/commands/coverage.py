@@ -41,7 +41,7 @@ def coverage(
     program = program_of("coverage", words[1:] if has_spec else words, words[0] if has_spec else "[SPEC]")
     ending, found = calls_of(program, loaded)
     if ending.error is not None and (found is None or ending.error is not found.failure):
-        show(ending.error)
+        ending = show(ending)
     if ending.code and (found is None or not found.trees):
         context.exit(ending.code)
     if found is None:

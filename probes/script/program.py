@@ -7,8 +7,9 @@ import io
 import os
 import re
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from importlib.machinery import ModuleSpec, SourceFileLoader, SourcelessFileLoader
 from pathlib import Path
 from pkgutil import get_importer
@@ -78,17 +79,13 @@ class Program:
         `sys.modules["__main__"]`, `sys.argv` and `sys.path` stay as the program left them: its exit handlers, and what
         it pickled, continue finding themselves.
         """
-        try:
+
+        def run() -> None:
             main, code = self._module() if self.is_module else self._script()
             sys.modules["__main__"] = main
             exec(code, main.__dict__)
-        except SystemExit as leaving:
-            return _left(leaving)
-        except KeyboardInterrupt as error:
-            return ProgramEnding(INTERRUPTED, error)
-        except BaseException as error:  # any end of the program ends here, as in the interpreter
-            return ProgramEnding(1, error)
-        return ProgramEnding(0)
+
+        return _ending(run)
 
     def _script(self) -> tuple[ModuleType, CodeType]:
         path = str(Path(self.name).absolute())
@@ -104,8 +101,12 @@ class Program:
         if path.endswith(".pyc"):
             compiled = SourcelessFileLoader("__main__", path)
             return _main(path, compiled), _code(compiled, "__main__", self.name)
-        with io.open_code(path) as file:
-            code = compile(file.read(), path, "exec", dont_inherit=True)
+        try:
+            with io.open_code(path) as file:
+                text = file.read()
+        except OSError as error:
+            raise StorageError(f"script '{self.name}' cannot be read: {error.strerror}") from error
+        code = compile(text, path, "exec", dont_inherit=True)
         return _main(path, SourceFileLoader("__main__", path)), code
 
     def _module(self) -> tuple[ModuleType, CodeType]:
@@ -162,34 +163,86 @@ def _put_first(directory: str) -> None:
         sys.path[:1] = [directory]
 
 
+def _ending(run: Callable[[], None]) -> ProgramEnding:
+    """The end of a part of the program; any end of it ends here, as in the interpreter."""
+    try:
+        run()
+    except SystemExit as leaving:
+        return _left(leaving)
+    except KeyboardInterrupt as error:
+        return ProgramEnding(INTERRUPTED, error)
+    except BaseException as error:  # of whatever class, as in the interpreter
+        return ProgramEnding(1, error)
+    return ProgramEnding(0)
+
+
 def _left(leaving: SystemExit) -> ProgramEnding:
     """The exit code of `sys.exit`, as the interpreter determines it."""
     code = leaving.code
-    if code is None or code == 0:
+    if code is None:
         return ProgramEnding(0)
-    if isinstance(code, int):
-        return ProgramEnding(code, leaving)
+    if isinstance(code, int):  # a number of NumPy or torch is none to the interpreter, also if it is 0
+        return ProgramEnding(int(code), leaving if code else None)
     tell(str(code))
     return ProgramEnding(1, leaving)
 
 
-def show(error: BaseException) -> None:
-    """Print a program's traceback as the interpreter would, without frames of this package."""
+def wait_for_threads(ending: ProgramEnding) -> ProgramEnding:
+    """Let the threads of the program end after its main code.
+
+    Args:
+        ending: the end of the main code.
+
+    Returns:
+        That ending; for a main code without an error, that of the wait, which a signal may interrupt.
+    """
+    waited = _ending(join_threads)
+    return ending if ending.code or waited.error is None else waited
+
+
+def join_threads() -> None:
+    """Wait for the threads of this process, and for what it gave to executors, as the interpreter does at the end of a process."""
+    main = threading.main_thread()
+    if threading.current_thread() is main and any(not one.daemon and one is not main for one in threading.enumerate()):
+        # A thread may wait for the end of the main thread, and those of an executor wait for this call. A second call has no effect.
+        threading._shutdown()  # type: ignore[attr-defined]  # it has no public name
+
+
+def show(ending: ProgramEnding) -> ProgramEnding:
+    """Print a program's traceback as the interpreter would, without frames of this package.
+
+    Returns:
+        The ending; its exit code is another one if the program's own `sys.excepthook` leaves with that.
+    """
+    error = ending.error
     if isinstance(error, StorageError):
         tell(f"error: {error}")
-    elif not isinstance(error, SystemExit):
-        error.__traceback__ = trimmed(error.__traceback__)
-        sys.excepthook(type(error), error, error.__traceback__)
+    elif error is not None and not isinstance(error, SystemExit):
+        trace = error.__traceback__ = trimmed(error)
+        try:
+            sys.excepthook(type(error), error, trace)
+        except SystemExit as leaving:
+            return replace(ending, code=_left(leaving).code)
+        except BaseException as broken:  # of whatever class, as in the interpreter
+            tell("Error in sys.excepthook:")
+            sys.__excepthook__(type(broken), broken, trimmed(broken))
+            tell("\nOriginal exception was:")
+            sys.__excepthook__(type(error), error, trace)
+    return ending
 
 
-def trimmed(trace: TracebackType | None) -> TracebackType | None:
-    """A traceback without frames of this package; one that ends inside the package is a bug of probes and stays complete."""
+def trimmed(error: BaseException) -> TracebackType | None:
+    """The traceback of an error without frames of this package; one that ends inside the package is a bug of probes and stays complete.
+
+    A script that cannot be compiled has no frames of its own.
+    """
     frames: list[TracebackType] = []
+    trace = error.__traceback__
     while trace is not None:
         frames.append(trace)
         trace = trace.tb_next
     if frames and _ours(frames[-1]):
-        return frames[0]
+        return None if isinstance(error, SyntaxError) else frames[0]
     kept = None
     for frame in reversed(frames):
         if not _ours(frame):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from probes.errors import ProbesError, RunError
 from probes.run_directory.create import started_here
 from probes.script.import_hook import ImportHook
-from probes.script.program import Program, ProgramEnding, show
+from probes.script.program import Program, ProgramEnding, show, wait_for_threads
 from probes.script.progress import Progress
 from probes.script.replaced_process import ReplacedProcess
 from probes.script.run_request import RunRequest
@@ -52,11 +52,11 @@ class Session:
         import_hook.start()
         replaced.start()
         try:
-            ending = program.execute()
+            ending = self._ended(program.execute())
         finally:
             replaced.stop()
             import_hook.stop()
-        return self._finish(ending) if os.getpid() == self._pid else _forked(ending)
+        return self._finish(ending) if os.getpid() == self._pid else ProgramOutcome(ending.code)  # the run belongs to the parent
 
     def _is_open(self) -> bool:
         return self.probing is not None and bool(self.probing.runs.open_runs)
@@ -67,6 +67,12 @@ class Session:
         self.probing = Probing(self.request, self.progress)
         self.probing.start()
 
+    def _ended(self, ending: ProgramEnding) -> ProgramEnding:
+        """Show the error of the main code, and let its threads end: they may train."""
+        if ending.error is None or self.probing is None or ending.error is not self.probing.ended_by:
+            ending = show(ending)
+        return wait_for_threads(ending)
+
     def _finish(self, ending: ProgramEnding) -> ProgramOutcome:
         probing = self.probing
         if probing is not None:
@@ -74,8 +80,6 @@ class Session:
         failure = probing.ended_by if probing is not None else None
         if failure is not None and not isinstance(failure, ProbesError):
             raise failure  # a bug of probes, reported as one
-        if ending.error is not None and ending.error is not failure:
-            show(ending.error)
         if probing is not None:
             failure = self._close(probing, ending) or failure
         elif not ending.code:
@@ -96,10 +100,3 @@ class Session:
         found = probing.finish(ending.error)
         self.progress.finished(probing.runs.open_runs, probing.lines())
         return found if probing.runs.open_runs or not (ending.code or probing.failure) else None
-
-
-def _forked(ending: ProgramEnding) -> ProgramOutcome:
-    """The end of a child that the program forked: the run belongs to its parent."""
-    if ending.error is not None:
-        show(ending.error)
-    return ProgramOutcome(ending.code)

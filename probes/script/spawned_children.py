@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from probes.errors import RunError
 from probes.provenance.process_starts import process_starts
 from probes.run_directory.launch.launcher import BY_SCRIPT
+from probes.script.program import join_threads
 from probes.script.progress import Progress
 from probes.script.run_request import RunRequest
 
@@ -189,6 +190,7 @@ class CapturedChild:
         probing.start()
         try:
             self.function(*arguments, **named)
+            join_threads()  # they may train
         except BaseException as error:  # any end of the child's function; raised again
             self._end(probing, error)
             raise

@@ -108,6 +108,12 @@ def test_the_exit_status_of_a_script_is_its_code(tmp_path: Path, capsys: pytest.
     assert capsys.readouterr().err == ("no data\n" if leaving == "'no data'" else "")
 
 
+@pytest.mark.parametrize("leaving", ["0.0", "__import__('numpy').int64(0)", "__import__('numpy').zeros(2)"])
+def test_an_exit_with_a_number_that_is_no_int_is_a_failure_as_in_the_interpreter(tmp_path: Path, leaving: str) -> None:
+    ending = Program(written(tmp_path, f"import sys; sys.exit({leaving})")).execute()
+    assert (ending.code, type(ending.error)) == (1, SystemExit)
+
+
 def test_an_interrupt_is_130(tmp_path: Path) -> None:
     assert Program(written(tmp_path, "raise KeyboardInterrupt")).execute().code == 130
 
@@ -117,11 +123,23 @@ def test_a_traceback_begins_in_the_script(tmp_path: Path, capsys: pytest.Capture
     ending = Program(script).execute()
     assert ending.code == 1
     assert ending.error is not None
-    show(ending.error)
+    show(ending)
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "Traceback (most recent call last):"
     assert lines[1] == f'  File "{script}", line 3, in <module>'
     assert lines[-1] == "ValueError: bad"
+
+
+def test_a_script_that_cannot_be_compiled_is_reported_without_frames(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script = written(tmp_path, "def f(:")
+    show(Program(script).execute())
+    assert capsys.readouterr().err.splitlines()[0] == f'  File "{script}", line 1'
+
+
+def test_a_script_that_cannot_be_read_is_reported_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script = str(tmp_path / "gone.py")
+    assert show(Program(script).execute()).code == 1
+    assert capsys.readouterr().err == f"error: script '{script}' cannot be read: No such file or directory\n"
 
 
 def test_an_object_pickled_by_a_script_finds_its_class_after_the_script(tmp_path: Path) -> None:
@@ -149,7 +167,7 @@ def test_a_missing_module_is_reported_without_a_traceback(capsys: pytest.Capture
     ending = Program("no_such_module", is_module=True).execute()
     assert ending.code == 1
     assert isinstance(ending.error, StorageError)
-    show(ending.error)
+    show(ending)
     assert capsys.readouterr().err.startswith("error: no module 'no_such_module' that can be run")
 
 

@@ -72,6 +72,51 @@ def test_the_exit_code_of_the_script_is_kept(probed: Probed) -> None:
     assert probed(LOOP.format(what="if i == 2: sys.exit(7)")).code == 7
 
 
+@pytest.mark.parametrize(
+    ("hook", "code", "last"), [("raise SystemExit(5)", 5, ""), ("raise KeyError('broken hook')", 1, "ValueError: bad batch")]
+)
+def test_a_run_is_sealed_also_if_the_excepthook_of_the_program_raises(
+    probed: Probed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], hook: str, code: int, last: str
+) -> None:
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    own = f"def hook(*about):\n    {hook}\nsys.excepthook = hook\n"
+    done = probed(own + LOOP.format(what="if i == 2: raise ValueError('bad batch')"))
+    assert (done.code, done.steps()) == (code, {0: 2})
+    assert probes.open(done.out).state == {0: "incomplete"}
+    told = capsys.readouterr().err
+    assert "".join(told.splitlines()[-1:]) == last
+    assert ("Error in sys.excepthook:" in told) == ("KeyError: 'broken hook'" in told) == (code == 1)
+
+
+def test_threads_that_train_after_the_main_code_are_captured_to_their_end(tmp_path: Path) -> None:
+    text = """
+        import threading, time
+        from concurrent.futures import ThreadPoolExecutor
+
+        def train():
+            time.sleep(0.2)
+            net = Net()
+            optimizer = SGD(net.parameters(), lr=0.1)
+            for (x,) in loader(8, 2):
+                step(net, optimizer, x)
+
+        def second():
+            threading.main_thread().join()
+            print("second")
+
+        idle = ThreadPoolExecutor(1)
+        idle.submit(print, "idle").result()
+        threading.Thread(target=second).start()
+        ThreadPoolExecutor(1).submit(train)
+    """
+    (tmp_path / "train.py").write_text(PRELUDE + dedent(text))
+    (tmp_path / "probe.yaml").write_text("version: 1\nprobes: {acts: {hook: forward, modules: [fc]}}\n")
+    done = programs.run("-m", "probes", "run", "--out", "run", "probe.yaml", "train.py", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "idle\nsecond\n"), done.stderr
+    run = probes.open(tmp_path / "run")
+    assert (len(run["acts", "fc"]), run.state) == (4, {0: "complete"})
+
+
 def test_an_interrupt_is_130_and_seals_committed_steps(probed: Probed) -> None:
     done = probed(LOOP.format(what="if i == 2: raise KeyboardInterrupt"))
     assert done.code == 130

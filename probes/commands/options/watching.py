@@ -8,7 +8,7 @@ import click
 
 from probes.errors import RunError
 from probes.script.import_hook import ImportHook
-from probes.script.program import Program, ProgramEnding, program_of, show
+from probes.script.program import Program, ProgramEnding, program_of, show, wait_for_threads
 from probes.script.stdout_aside import stdout_to_stderr
 from probes.spec import LoadedSpec
 
@@ -60,8 +60,7 @@ def watch(context: click.Context, verb: str, loaded: LoadedSpec | None = None, *
         else RunError("the script did not import torch, so it called no model")
     )
     if ending.error is not None and ending.error is not failure:
-        show(ending.error)
-        context.exit(ending.code)
+        context.exit(show(ending).code)
     raise failure
 
 
@@ -100,6 +99,7 @@ def calls_of(
     try:
         with stdout_to_stderr():
             ending = program.execute()
+            ending = ending if brief else wait_for_threads(ending)
     finally:
         import_hook.stop()
         for one in begun:

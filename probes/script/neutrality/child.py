@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from probes.errors import ProbesError
 from probes.script.import_hook import ImportHook
-from probes.script.program import Program, ProgramEnding, show
+from probes.script.program import Program, show, wait_for_threads
 from probes.script.progress import Progress
 from probes.script.run_request import RunRequest
 from probes.script.session import Session
@@ -76,7 +76,7 @@ class NeutralityChild:
         for import_hook in import_hooks:
             import_hook.start()
         try:
-            code = self._probed(program) if job.spec else _plain(program.execute())
+            code = self._probed(program) if job.spec else wait_for_threads(show(program.execute())).code
         finally:
             for import_hook in import_hooks:
                 import_hook.stop()
@@ -105,12 +105,6 @@ def _seed_numpy() -> None:
     import numpy
 
     numpy.random.seed(0)
-
-
-def _plain(ending: ProgramEnding) -> int:
-    if ending.error is not None:
-        show(ending.error)
-    return ending.code
 
 
 def main() -> Any:
