@@ -47,10 +47,12 @@ class StartedPrograms:
         self._replaced = None
         os.environ.pop(BY_SCRIPT, None)
 
-    def _words(self, args: Any, env: Mapping[str, str] | None) -> Any:
+    def _words(self, args: Any, env: Any) -> Any:
         """The command line unchanged, or with probes if it starts the same script for another local rank."""
-        rank = (env or {}).get("LOCAL_RANK", "")
-        if self.command is None or "WORLD_SIZE" not in (env or {}) or not rank.isdecimal() or rank == os.environ.get("LOCAL_RANK", ""):
+        given = env.items() if isinstance(env, Mapping) else ()
+        texts = {name: value for name, value in given if isinstance(name, str) and isinstance(value, str)}  # not all, for `os.environb`
+        rank = texts.get("LOCAL_RANK", "")
+        if self.command is None or "WORLD_SIZE" not in texts or not rank.isdecimal() or rank == os.environ.get("LOCAL_RANK", ""):
             return args
         again = self.command.again([str(word) for word in args]) if isinstance(args, list | tuple) else None
         return args if again is None else again

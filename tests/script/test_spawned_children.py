@@ -117,6 +117,13 @@ def test_a_script_that_a_trainer_starts_for_another_local_rank_gets_the_probes_o
     assert rewritten(ours, LOCAL_RANK="1", WORLD_SIZE="2") == ours, "a worker of that rank, not another rank"
 
 
+@pytest.mark.parametrize("environment", [os.environb, {b"LOCAL_RANK": b"1"}, {"LOCAL_RANK": Path("1"), "WORLD_SIZE": "2"}])
+def test_a_program_is_started_with_every_environment_that_subprocess_takes(environment: object) -> None:
+    words = [sys.executable, "train.py"]
+    command = Command((sys.executable, "-m", "probes", "run", "p.yaml"), ("train.py",))
+    assert StartedPrograms(command)._words(words, environment) is words
+
+
 LAUNCHED = """
 import os, sys
 import torch
