@@ -35,22 +35,31 @@ class Probing:
     Args:
         request: what the user asks of the run.
         progress: tells the user.
+        children: the processes that this one starts.
         child: this process, if the script started it; None for the script's own process.
+        place_of_parent: rank and number of processes that such a process began with.
 
     Attributes:
         runs: the runs, from the first call of a model that fits.
         failure: what we stopped the program with, if we did.
     """
 
-    def __init__(self, request: RunRequest, progress: Progress, child: ChildName | None = None) -> None:
+    def __init__(
+        self,
+        request: RunRequest,
+        progress: Progress,
+        children: SpawnedChildren,
+        child: ChildName | None = None,
+        place_of_parent: tuple[int, int] = (0, 1),
+    ) -> None:
         self.progress = progress
         self.runs = CandidateRuns(request, progress)
         self.failure: Exception | None = None
         self.finder = ModelFinder(choice_for(request.loaded), self)
-        self.children = SpawnedChildren(request, progress.say, self.stop_watching, type(self), lambda: bool(self.runs.open_runs))
+        self.children = children
         self.programs = StartedPrograms(request.command)
         self.child = child
-        self._place_of_parent = place_in_launch() if child is not None else (0, 1)
+        self._place_of_parent = place_of_parent
         self._without_rank = False
         self.logs = framework_logs(request, self.runs)
 
@@ -59,7 +68,6 @@ class Probing:
         loader_watch.add(self)
         code_reads.add(self)
         self.finder.start()
-        self.children.start()
         self.programs.start()
         if self.logs is not None:
             self.logs.start()
@@ -69,7 +77,6 @@ class Probing:
         if self.logs is not None:
             self.logs.stop()
         self.programs.stop()
-        self.children.stop()
         self.finder.stop()
         code_reads.remove(self)
         loader_watch.remove(self)

@@ -181,7 +181,7 @@ def _left(leaving: SystemExit) -> ProgramEnding:
     code = leaving.code
     if code is None:
         return ProgramEnding(0)
-    if isinstance(code, int):  # a number of NumPy or torch is none to the interpreter, also if it is 0
+    if isinstance(code, int):  # not a number of NumPy or torch, which the interpreter prints
         return ProgramEnding(int(code), leaving if code else None)
     tell(str(code))
     return ProgramEnding(1, leaving)

@@ -6,7 +6,7 @@ import os
 import pickle
 import tempfile
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,7 +32,7 @@ class SpawnedChildren:
         request: what the user asks of the run.
         notice: called once, with what to say.
         leave: called in a forked child, which shall not continue watching as its parent did.
-        watch: makes what watches a program, from a request, a progress and the index of the child.
+        watch: makes what watches a process of the program, from a request, a progress and the index of the child.
         has_run: whether this process has a run; its children are then not ranks of it.
     """
 
@@ -85,7 +85,10 @@ class SpawnedChildren:
         return RunError("\n".join(lines)) if lines else None
 
     def _starts(self, process: BaseProcess) -> AbstractContextManager[None]:
-        self._bring_in(process)
+        try:
+            self._bring_in(process)
+        except OSError as error:
+            self._say_once(f"the processes that the script starts are not captured: no temporary file can be made for them: {error}")
         return nullcontext()
 
     def _bring_in(self, process: BaseProcess) -> None:
@@ -157,7 +160,7 @@ class CapturedChild:
         function: what the script gave: it takes the index of the child and further arguments.
         request: what the user asks of the run.
         failures: a file that takes what is to be said against the run.
-        watch: makes what watches a program.
+        watch: makes what watches a process of the program.
         leave: stops what a forked child has inherited.
     """
 
@@ -186,22 +189,21 @@ class CapturedChild:
         os.environ[BY_SCRIPT] = "1"
         if self.leave is not None:
             self.leave()
-        probing = self.watch(self.request, Progress(), child=child)
-        probing.start()
+        watch = self.watch(self.request, Progress(), child=child)
+        watch.start()
         try:
             self.function(*arguments, **named)
             join_threads()  # they may train
         except BaseException as error:  # any end of the child's function; raised again
-            self._end(probing, error)
+            self._end(watch, error)
             raise
-        self._end(probing, None)
+        self._end(watch, None)
 
-    def _end(self, probing: Any, error: BaseException | None) -> None:
-        probing.stop_watching()
-        failure = probing.finish(error)
-        probing.progress.finished(probing.runs.open_runs, probing.lines())
-        if failure is not None and error is None and probing.runs.open_runs:
-            with Path(self.failures).open("a", encoding="utf-8") as file:
+    def _end(self, watch: Any, error: BaseException | None) -> None:
+        watch.stop()
+        failure = watch.finish(error)
+        if failure is not None and error is None and watch.has_run():
+            with suppress(OSError), Path(self.failures).open("a", encoding="utf-8") as file:  # a full disk ends no training
                 file.write(f"{failure}\n")
 
 
@@ -212,7 +214,7 @@ class CapturedProcess(CapturedChild):
         function: the target.
         request: what the user asks of the run.
         failures: a file that takes what is to be said against the run.
-        watch: makes what watches a program.
+        watch: makes what watches a process of the program.
         leave: stops what a forked child has inherited.
         name: of the process.
     """
@@ -233,7 +235,8 @@ class CapturedProcess(CapturedChild):
         """Run the function; an error of the program propagates unchanged."""
         self._run(ChildName(f"process `{self.name}`", is_first=False), *arguments, **named)
 
-    def _end(self, probing: Any, error: BaseException | None) -> None:
-        if probing.runs.open_runs:
-            Path(self.failures + JOINED).touch()
-        super()._end(probing, error)
+    def _end(self, watch: Any, error: BaseException | None) -> None:
+        if watch.has_run():
+            with suppress(OSError):
+                Path(self.failures + JOINED).touch()
+        super()._end(watch, error)

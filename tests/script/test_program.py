@@ -109,7 +109,7 @@ def test_the_exit_status_of_a_script_is_its_code(tmp_path: Path, capsys: pytest.
 
 
 @pytest.mark.parametrize("leaving", ["0.0", "__import__('numpy').int64(0)", "__import__('numpy').zeros(2)"])
-def test_an_exit_with_a_number_that_is_no_int_is_a_failure_as_in_the_interpreter(tmp_path: Path, leaving: str) -> None:
+def test_an_exit_with_a_number_of_another_type_than_int_is_1_as_in_the_interpreter(tmp_path: Path, leaving: str) -> None:
     ending = Program(written(tmp_path, f"import sys; sys.exit({leaving})")).execute()
     assert (ending.code, type(ending.error)) == (1, SystemExit)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import subprocess
 import sys
@@ -11,8 +12,11 @@ from subprocess import CompletedProcess
 import pytest
 
 import probes
-from probes.script.run_request import Command
+from probes.script.progress import Progress
+from probes.script.run_request import Command, RunRequest
+from probes.script.session import ProgramWatch
 from probes.script.started_programs import StartedPrograms
+from probes.spec import load_spec
 from tests.warm import programs
 
 pytest.importorskip("torch.distributed", reason="this PyTorch is built without distributed")
@@ -215,6 +219,65 @@ def test_children_of_launchers_of_functions_are_the_ranks_of_one_run(way: str, n
         assert torch.equal(run["acts", "fc"].sel(rank=rank).torch(), seen), done.stderr
     assert probes.verify(tmp_path / "r").ok
     assert done.stderr.count("head of the run") == 1
+
+
+LAZY = """
+import multiprocessing, os
+
+def train(rank):
+    import torch
+    net = torch.nn.Sequential(torch.nn.Linear(3, 1))
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        net(torch.ones(2, 3)).sum().backward()
+        optimizer.step()
+    return rank
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context("fork")
+    child = context.Process(target=train, args=(2,), name="third")
+    child.start()
+    with context.Pool(1) as pool:
+        trained = pool.map(train, [0, 1])
+    child.join()
+    print("trained", trained, child.exitcode)
+"""
+
+
+def test_processes_that_import_torch_themselves_train_to_their_end_and_say_that_they_are_not_captured(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(LAZY)
+    (tmp_path / "p.yaml").write_text('version: 1\nprobes: {acts: {hook: forward, modules: ["0"]}}\n')
+    command = [sys.executable, "-m", "probes", "run", "--out", "r", "p.yaml", "train.py"]  # a real interpreter, without torch
+    done = subprocess.run(command, cwd=tmp_path, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "trained [0, 1] 0\n"), done.stderr
+    assert done.stderr.count("trains a model and is not captured, because it was forked from the program") == 1, done.stderr
+    assert done.stderr.count("process `third` is not captured") == 1
+    assert "the program did not import torch in this process" in done.stderr
+    assert not (tmp_path / "r").exists()
+
+
+def test_a_process_starts_also_without_a_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(**_options: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    said: list[str] = []
+    watch = ProgramWatch(RunRequest(load_spec({"version": 1, "probes": {"acts": {"modules": ["fc"], "hook": "forward"}}})), Progress())
+    monkeypatch.setattr(watch.children, "notice", said.append)
+    monkeypatch.setattr("tempfile.mkstemp", full)
+    process = multiprocessing.get_context("fork").Process(target=Target())
+    watch.children._starts(process)
+    assert isinstance(process._target, Target)  # type: ignore[attr-defined]  # multiprocessing keeps it there in every release
+    assert [line.endswith("[Errno 28] No space left on device") for line in said] == [True]
+
+
+class Target:
+    """A function of a script."""
+
+    __module__ = "__main__"
+
+    def __call__(self) -> None:
+        """Train nothing."""
 
 
 PROCESSES = """
