@@ -194,10 +194,14 @@ def wait_for_threads(ending: ProgramEnding) -> ProgramEnding:
         ending: the end of the main code.
 
     Returns:
-        That ending; for a main code without an error, that of the wait, which a signal may interrupt.
+        That ending, if nothing interrupts the wait; what a signal handler raises there ends the program early, but has no exit code.
     """
-    waited = _ending(join_threads)
-    return ending if ending.code or waited.error is None else waited
+    waited = _ending(join_threads).error
+    if waited is None:
+        return ending
+    tell(f"Exception ignored in: {threading!r}")
+    sys.__excepthook__(type(waited), waited, trimmed(waited))
+    return ending if ending.error is not None else replace(ending, error=waited)
 
 
 def join_threads() -> None:

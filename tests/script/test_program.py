@@ -11,7 +11,7 @@ from textwrap import dedent
 import pytest
 
 from probes.errors import StorageError, UsageError
-from probes.script.program import Program, program_of, show
+from probes.script.program import Program, ProgramEnding, program_of, show, wait_for_threads
 from tests.warm import programs
 
 
@@ -140,6 +140,19 @@ def test_a_script_that_cannot_be_read_is_reported_in_one_line(tmp_path: Path, ca
     script = str(tmp_path / "gone.py")
     assert show(Program(script).execute()).code == 1
     assert capsys.readouterr().err == f"error: script '{script}' cannot be read: No such file or directory\n"
+
+
+@pytest.mark.parametrize("raised", [KeyboardInterrupt(), SystemExit(143)])
+def test_an_exception_in_the_wait_for_threads_does_not_change_the_exit_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], raised: BaseException
+) -> None:
+    def interrupted() -> None:
+        raise raised
+
+    monkeypatch.setattr("probes.script.program.join_threads", interrupted)
+    assert wait_for_threads(ProgramEnding(0)) == ProgramEnding(0, raised)
+    assert wait_for_threads(ProgramEnding(7, failed := SystemExit(7))) == ProgramEnding(7, failed)
+    assert capsys.readouterr().err.count("Exception ignored in: <module 'threading'") == 2
 
 
 def test_an_object_pickled_by_a_script_finds_its_class_after_the_script(tmp_path: Path) -> None:
