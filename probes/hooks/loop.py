@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from probes.errors import UsageError
-from probes.hooks.capture.run_state import CaptureClock, StepState
+from probes.hooks.capture.run_state import CaptureClock
 from probes.hooks.capture.tap import Tap
 from probes.value_path import quoted
 
@@ -19,15 +19,11 @@ MOST_ELEMENTS = 1 << 16  # limit; larger values belong to a module or a paramete
 class LoopTap(Tap):
     """Captures values that the program logs by name; no module is involved."""
 
-    __slots__ = ("_step", "_times")
-
-    _step: StepState | None
-    _times: dict[str, int]
+    __slots__ = ()
 
     def begin(self) -> LoopTap:
-        """Reset the counters of how often each value comes in a step."""
+        """Name the reason of a missing value."""
         self.absence = "not logged"
-        self._step, self._times = None, {}
         return self
 
     def asks_for(self, name: str) -> bool:
@@ -40,22 +36,27 @@ class LoopTap(Tap):
         Args:
             name: the name under which it is logged.
             value: tensors, or containers of them, owned by the program.
-            at: the clock of the open step, or of the last one.
+            at: the clock of the open step, or of one that has ended.
         """
-        if self.gate not in at.opened.due or at.opened.dropped:
+        step = at.opened
+        if self.gate not in step.due or step.dropped:
             return
-        if self._step is not at.opened:
-            self._step, self._times = at.opened, {}
-            if at.opened.over:
-                self.account.came_late(self.absence)
-        self.account.fired += 1
+        step.numbered = step.numbered or {}
+        first = self not in step.numbered
+        step.numbered.setdefault(self, {})
+        if step.over:
+            self.account.fired_late(self.absence, first=first)
+        else:
+            self.account.fired += 1
         self.take({name: value}, at, 0)
 
     def handle(self, value: object, at: CaptureClock, call: int) -> None:
         """Store every tensor of a value; `call` counts how often it came in the step."""
+        assert at.opened.numbered is not None  # `log` has made it
+        numbered = at.opened.numbered[self]
         for recorder, tensor in self.parts(value):
             leaf = recorder.key.leaf
-            times = self._times[leaf] = self._times.get(leaf, -1) + 1
+            times = numbered[leaf] = numbered.get(leaf, -1) + 1
             if self.within is None or self.within(at.microstep, times):
                 self.put(recorder, tensor, at, times)
                 self.account.give(at.opened)

@@ -16,6 +16,7 @@ from torch.optim import Optimizer
 
 from probes.errors import ProbesError, RunError
 from probes.hooks.capture import compiled
+from probes.hooks.capture.accumulator import LastClock
 from probes.hooks.capture.run_state import CaptureClock, Gate, OutermostCall, RunState, StepState
 from probes.hooks.capture.signal_errors import from_signal_handler
 from probes.hooks.capture.tap import Tap
@@ -246,9 +247,9 @@ class Engine:
         watch_losses(self.live.scales, scaler, losses)
 
     @_guarded
-    def log(self, values: Mapping[str, Any]) -> None:
-        """The program logs values of its loop."""
-        self.logged.log(values)
+    def log(self, values: Mapping[str, Any], phase: str = "") -> None:
+        """The program logs values of its loop, perhaps of a phase that it does not name."""
+        self.logged.log(values, phase)
 
     @_guarded
     def set_given(self, values: Mapping[str, Any]) -> None:
@@ -386,6 +387,8 @@ class Engine:
         state, _ = self._open.pop((ended.phase, ended.step))
         undisturbed(self.writer.end_step)(ended, state, nested=bool(self._open), overlaps=self._overlaps)
         state.over, state.dropped = True, not ended.keep
+        if ended.keep and self.logged.taps:
+            self.logged.step_ended(LastClock(self.moment.epoch, ended.phase, ended.step, -1, state))
         if not self._open:
             self._rest()
 

@@ -144,8 +144,9 @@ class RunLoops:
     def log(self, **values: Any) -> None:
         """Store values of the loop with the captures of the step, for probes whose `values` name them, such as `loop.loss`.
 
-        A value belongs to the step that is open, or else to the last one. In an item of `run.steps` it waits for the first call of the
-        model; an item without a call is not a step, and what was logged in it is dropped. A value that no probe captures is reported once.
+        A value belongs to the step that is open, or else to the last one; within `run.phase`, to the last step of that phase. In an
+        item of `run.steps` it waits for the first call of the model; an item without a call is not a step, and what was logged in it is
+        dropped. A value that no probe captures is reported once.
 
         Args:
             values: by name: numbers, tensors and arrays of at most 65,536 elements, or mappings and lists of such.

@@ -191,11 +191,11 @@ def framework_logs(request: RunRequest, runs: CandidateRuns) -> FrameworkLogs | 
         return None
     from probes.script.framework_logs import FrameworkLogs
 
-    def log(values: Mapping[str, Any]) -> None:
+    def log(values: Mapping[str, Any], phase: str) -> None:
         for run in runs.open_runs:
             wanted = {name: value for name, value in values.items() if run.engine.logged.asks_for(name)}
             with suppress(UsageError):  # outside of any epoch, as the last values of a Trainer are
-                run.engine.log(wanted)
+                run.engine.log(wanted, phase)
 
     return FrameworkLogs(log)
 

@@ -135,9 +135,16 @@ class Account:
         else:
             self.gave = step
 
-    def came_late(self, reason: str) -> None:
-        """The value of a step that has ended came late."""
-        for counts in (self.skipped, self.lacked):
+    def fired_late(self, reason: str, *, first: bool) -> None:
+        """A value of a step that has ended came late; it does not count for the step that may be open.
+
+        Args:
+            reason: what the step was counted under when it ended.
+            first: whether it is the first value of that step.
+        """
+        self.fired += 1
+        self._mark += 1
+        for counts in (self.skipped, self.lacked) if first else ():
             if counts[reason] > 1:
                 counts[reason] -= 1
             else:

@@ -23,7 +23,7 @@ from probes.tensors import unwrapped
 
 @dataclass(slots=True)
 class LastClock:
-    """The clock of a merged capture: the last step that it holds."""
+    """The clock of a step that is over, such as the last one of a merged capture."""
 
     epoch: int
     phase: str

@@ -40,9 +40,10 @@ class StepState:
         dropped: whether it was dropped, so that nothing of it is captured any more.
         differentiated: whether a gradient has come in it, so that a backward ran.
         overlapped: whether a call of another step ran at the same time, so that it is not clear whose a hook's firing was.
+        numbered: how often each value was logged in it, by the binding that captures it and by leaf; None until one is.
     """
 
-    __slots__ = ("differentiated", "dropped", "due", "over", "overlapped")
+    __slots__ = ("differentiated", "dropped", "due", "numbered", "over", "overlapped")
 
     def __init__(self, due: frozenset[Gate] = frozenset()) -> None:
         self.due = due
@@ -50,6 +51,7 @@ class StepState:
         self.dropped = False
         self.differentiated = False
         self.overlapped = False
+        self.numbered: dict[object, dict[str, int]] | None = None
 
 
 class OutermostCall:

@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from probes.errors import UsageError
-from probes.hooks.capture.run_state import RunState
+from probes.hooks.capture.accumulator import LastClock
+from probes.hooks.capture.run_state import CaptureClock, RunState
 from probes.hooks.loop import LoopTap, as_tensors
 from probes.plan import Binding, Plan, Tree
 from probes.runner.clock.open_steps import OpenStep
@@ -35,7 +36,8 @@ class LoopValues:
     """Passes logged values to the bindings that name them.
 
     A value that is logged in an item of `run.steps` before the first call waits until that call makes a step of the item. An item
-    that the program skips is not a step, and what was logged in it is dropped.
+    that the program skips is not a step, and what was logged in it is dropped. A value that is logged in a named phase belongs to a
+    step of that phase, also if the step has ended and a step around it continues.
 
     Args:
         taps: the bindings on values of the loop.
@@ -64,6 +66,7 @@ class LoopValues:
         self.say = say
         self.held: list[tuple[OpenStep, str, Any]] = []
         self.labels: frozenset[str] = frozenset()
+        self._ended: dict[str, LastClock] = {}
         self._unasked: set[str] = set()
         self._numbered: dict[str, WeakKeyDictionary[Optimizer, int]] = {}
         self._owned: dict[str, set[int]] = {}
@@ -72,14 +75,19 @@ class LoopValues:
         """Whether a probe captures a value of this name, or uses it."""
         return name in self.labels or any(tap.asks_for(name) for _, tap in self.taps)
 
-    def log(self, values: Mapping[str, Any]) -> None:
+    def log(self, values: Mapping[str, Any], phase: str = "") -> None:
         """The program logs values.
+
+        Args:
+            values: by name.
+            phase: the phase that they are of, if it is known; else that of the loop.
 
         Raises:
             UsageError: no step has begun, or a value is of no kind that can be stored.
         """
         step = self.clock.steps.innermost()
-        waits = step is not None and step.index < 0
+        ended = self._ended_in(phase, step)
+        waits = ended is None and step is not None and step.index < 0
         if not waits and (self.clock.epoch is None or not (self.moment.open or self.clock.counts.total())):
             where = "no epoch is open" if self.clock.epoch is None else f"no step of epoch {self.clock.epoch} has begun"
             raise UsageError(f"{where}: log within `run.steps` or `run.step`, or after the first call of the model")
@@ -90,7 +98,19 @@ class LoopValues:
             if step is not None and waits:
                 self.held.append((step, name, as_tensors(name, value, copies=True)))
             else:
-                self._give(name, as_tensors(name, value))
+                self._give(name, as_tensors(name, value), ended)
+
+    def _ended_in(self, phase: str, step: OpenStep | None) -> LastClock | None:
+        """The last step of the phase that values are logged in, if it has ended and the hooks see a step of another phase."""
+        named = self.clock.phases
+        if step is not None and step.item is not None and step.level >= max(1, len(named)):
+            return None
+        ended = self._ended.get(phase or (named[-1] if named else ""))
+        return ended if ended is not None and ended.epoch == self.moment.epoch and ended.phase != self.moment.phase else None
+
+    def step_ended(self, at: LastClock) -> None:
+        """A step has ended and was kept."""
+        self._ended[at.phase] = at
 
     def step_opens(self) -> None:
         """A step has its number: values that waited for it are stored, and those of skipped items are dropped."""
@@ -130,12 +150,13 @@ class LoopValues:
         if self.moment.open:
             self._give(LOSS, loss)
 
-    def _give(self, name: str, tensors: Any) -> None:
-        if name in self.labels and self.moment.open:
+    def _give(self, name: str, tensors: Any, ended: LastClock | None = None) -> None:
+        at: CaptureClock = ended or self.moment
+        if name in self.labels and self.moment.open and ended is None:
             self._keep_labels(name, tensors)
         for _, tap in self.taps:
             if tap.asks_for(name):
-                tap.log(name, tensors, self.moment)
+                tap.log(name, tensors, at)
 
     def _keep_labels(self, name: str, tensors: Any) -> None:
         """Keep labels until the step is over; labels of several calls are concatenated."""

@@ -104,6 +104,73 @@ def test_a_value_logged_after_its_step_belongs_to_that_step(tmp_path: Path) -> N
     assert "not logged" not in lines
 
 
+def test_a_value_logged_in_a_named_phase_within_a_training_step_belongs_to_the_last_step_of_that_phase(tmp_path: Path) -> None:
+    model = net()
+    probe = spec("loop.accuracy", "loop.after", when={"phases": ["train", "eval"]}, expect={"fires": "some"})
+    with probes.attach(model, probe, out=tmp_path / "run") as run:
+        for epoch in run.epochs(2):
+            for index, x in enumerate(run.steps(batches(3))):
+                model(x)
+                if index < 2:
+                    with run.phase("eval"), torch.no_grad():
+                        for part in DataLoader(x, batch_size=2):
+                            model(part)
+                        run.log(accuracy=10.0 * epoch + index)
+                    run.log(after=epoch)
+    found = probes.open(tmp_path / "run")
+    accuracy, after = found["p", "", "loop.accuracy"], found["p", "", "loop.after"]
+    assert (accuracy.key.phase, accuracy.numpy().tolist()) == ("eval", [0.0, 1.0, 10.0, 11.0])
+    assert accuracy.clocks[["epoch", "step"]].tolist() == [(0, 2), (0, 5), (1, 2), (1, 5)]
+    assert (after.key.phase, after.clocks[["epoch", "step"]].tolist()) == ("train", [(0, 0), (0, 1), (1, 0), (1, 1)])
+    assert probes.verify(tmp_path / "run").ok
+
+
+def test_a_value_of_an_item_in_a_named_phase_waits_for_the_call_of_that_item(tmp_path: Path) -> None:
+    model = net()
+    with probes.attach(model, spec("loop.index", when={"phases": ["eval"]}), out=tmp_path / "run") as run:
+        for x in run.steps(batches(2)):
+            model(x)
+            with run.phase("eval"):
+                for index, part in enumerate(run.steps(batches(2))):
+                    run.log(index=index)
+                    model(part)
+    found = probes.open(tmp_path / "run")["p", ""]
+    assert found.numpy().tolist() == [0, 1, 0, 1]
+    assert found.steps.tolist() == [0, 1, 2, 3]
+
+
+def test_a_step_counts_its_logged_values_on_after_a_step_of_another_phase_within_it(tmp_path: Path) -> None:
+    model = net()
+    with probes.attach(model, spec("loop.x", when={"phases": ["train", "eval"]}), out=tmp_path / "run") as run, run.epoch(0):
+        for x in run.steps(batches(2)):
+            model(x)
+            run.log(x=1.0)
+            with run.phase("eval"):
+                model(x)
+                run.log(x=2.0)
+            run.log(x=3.0)
+        lines = str(run.summary())
+    train, evaluated = (probes.open(tmp_path / "run").sel(phase=phase)["p", ""] for phase in ("train", "eval"))
+    assert train.numpy().tolist() == [1.0, 3.0, 1.0, 3.0]
+    assert train.clocks[["step", "call"]].tolist() == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert evaluated.numpy().tolist() == [2.0, 2.0]
+    assert "not logged" not in lines
+
+
+def test_a_late_value_of_one_step_is_not_counted_for_the_open_one(tmp_path: Path) -> None:
+    model = net()
+    probe = spec("loop.x", when={"phases": ["train", "eval"]}, expect={"fires": "some"})
+    with probes.attach(model, probe, out=tmp_path / "run") as run, run.epoch(0):
+        for x in run.steps(batches(2)):
+            model(x)
+            with run.phase("eval"):
+                model(x)
+                run.log(x=2.0)
+        lines = str(run.summary())
+    assert "not logged 2 times" in lines
+    assert "failed" not in lines
+
+
 def test_containers_and_kinds_of_numbers_are_leaves(tmp_path: Path) -> None:
     model = net()
     with probes.attach(model, spec("loop"), out=tmp_path / "run") as run, run.epoch(0), run.step():
