@@ -61,6 +61,15 @@ def holding(part: LazyPart, positions: NDArray[np.intp], wanted: Collection[int 
     return np.isin(part.clocks["step"][positions], steps)
 
 
+def by_step(part: LazyPart) -> dict[int, list[int | str]]:
+    """The sample ids of each step of the file of a part; empty if it has none."""
+    recorded = part.sample_ids()
+    if recorded is None:
+        return {}
+    groups = np.split(recorded.ids, np.cumsum(recorded.sizes)[:-1])
+    return {step: group.tolist() for step, group in zip(recorded.steps.tolist(), groups, strict=True)}
+
+
 def _recorded(part: LazyPart) -> StepIds:
     recorded = part.sample_ids()
     if recorded is None:

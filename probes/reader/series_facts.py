@@ -100,6 +100,11 @@ class SeriesFacts:
         """Whether every file of the selection holds sample ids."""
         return bool(self._chosen) and all(part.sample_ids() is not None for part, _ in self._chosen)
 
+    def step_ids(self, epoch: int, rank: int = 0) -> dict[int, list[int | str]]:
+        """The sample ids of each step of an epoch, of the files that hold captures of the series; empty if the run recorded none."""
+        parts = (part for part, _ in self._chosen if (part.entry.epoch, part.entry.rank) == (epoch, rank))
+        return {step: ids for part in parts for step, ids in sample_ids.by_step(part).items()}
+
     @property
     def nbytes(self) -> int:
         """Bytes of the captures, uncompressed."""

@@ -82,6 +82,7 @@ class Engine:
         self.clock = RunClock(rule.step, rule.epoch_steps, automatic)
         self.clock.resume(past.next_epoch, past.steps)
         self.moment = RunState(rank)
+        self.moment.samples = self.clock.steps.ids_of
         self.schedule = Schedule(rank)
         self.failures = Failures(plan, self.moment)
         self.live = Live(plan, self.moment, self.schedule, self._lost)

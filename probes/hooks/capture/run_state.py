@@ -148,6 +148,7 @@ class RunState:
             that is seen of it.
         aside: the threads whose calls do not concern the run, for a while.
         logged: what the program has logged for transforms in each open step, by name.
+        samples: gives the sample ids of an open step, by its phase and number, as far as they are known.
     """
 
     __slots__ = (
@@ -162,6 +163,7 @@ class RunState:
         "phase",
         "pinned",
         "rank",
+        "samples",
         "scales",
         "step",
         "step_number",
@@ -186,6 +188,7 @@ class RunState:
         self.collect: Callable[[], None] | None = None
         self.aside: set[int] = set()
         self.logged: dict[StepState, dict[str, Any]] = {}
+        self.samples: Callable[[str, int], tuple[int | str, ...]] = lambda phase, step: ()
 
     def pinned_buffer(self) -> PinnedBuffer:
         """The buffer for captures of an accelerator."""

@@ -89,6 +89,10 @@ class OpenSteps:
     dropped: int = 0
     answers: list[Answer] = field(default_factory=list)
 
+    def ids_of(self, phase: str, index: int) -> tuple[int | str, ...]:
+        """The sample ids of an open step, as far as the loop gave them."""
+        return next((tuple(step.ids) for step in self.stack if (step.phase, step.index) == (phase, index)), ())
+
     def innermost(self) -> OpenStep | None:
         """The innermost step that is not the single call of another thread."""
         for step in reversed(self.stack):

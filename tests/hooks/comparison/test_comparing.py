@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,43 @@ def test_a_run_is_compared_with_an_earlier_one(tmp_path: Path) -> None:
     assert run.found["p", "first"].torch().tolist() == [0] * 5
     assert (run.found["p", "second"].torch() > 0.1).all()
     assert run.account("p", "first", "output")["skipped"] == {"no second tensor": 1}
+
+
+@pytest.mark.parametrize(("order", "compared"), [("abcdefgh", [0, 1]), ("abdcefgh", [1]), ("hgfedcba", []), ("", [0, 1])])
+def test_a_step_with_other_samples_than_in_the_other_run_is_not_compared(
+    order: str, compared: list[int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two batches of four samples, as from loaders that are shuffled differently; a run without ids is compared by the clock alone."""
+    model, rows = Net(), dict(zip("abcdefgh", torch.randn(8, 5), strict=True))
+
+    def batches(order: str) -> list[list[str]]:
+        return [list(order[:4]), list(order[4:])]
+
+    with probes.attach(model, spec(OUTPUTS), out=tmp_path / "reference") as run:
+        for ids in run.steps(batches("abcdefgh"), ids=lambda ids: ids):
+            model(torch.stack([rows[one] for one in ids]))
+    probe = {**OUTPUTS, "expect": {"fires": "some"}, **against({"run": str(tmp_path / "reference")}, "relative_error")}
+    with suppress(RunError), in_memory(model, spec(probe)) as run, run.epoch(0):
+        for ids in run.steps(batches(order or "abcdefgh"), ids=(lambda ids: ids) if order else None):
+            model(torch.stack([rows[one] for one in ids]))
+    assert [step for series in run.found.series if series.key.target == "first" for step in series.steps.tolist()] == compared
+    assert not any(series.torch().any() for series in run.found.series)
+    said = capsys.readouterr().err
+    assert ("the step has other samples than in the other run" in said) is (len(compared) < 2)
+    assert ("at row 2 the sample id is 'd' here and 'c' there" in said) is (order == "abdcefgh")
+
+
+def test_the_samples_of_accumulated_batches_are_compared_batch_by_batch(tmp_path: Path) -> None:
+    model = Net()
+    samples = [[1, 2, 3, 4], [5, 6, 7, 8], [9, 10, 11, 12], [13, 14, 15, 16]]
+    with probes.attach(model, spec(OUTPUTS), out=tmp_path / "reference") as run:
+        for ids in run.steps(samples, accumulate=2, ids=lambda ids: ids):
+            model(torch.ones(4, 5) * ids[0])
+    probe = {**OUTPUTS, **against({"run": str(tmp_path / "reference")}, "relative_error")}
+    with in_memory(model, spec(probe)) as run, run.epoch(0):
+        for ids in run.steps(samples, accumulate=2, ids=lambda ids: ids):
+            model(torch.ones(4, 5) * ids[0])
+    assert run.found["p", "first"].torch().tolist() == [0] * 4
 
 
 def test_conditions_compare_the_result_of_a_comparison() -> None:
