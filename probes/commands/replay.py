@@ -25,7 +25,11 @@ MOST_MODULES = 40
 @click.command(cls=LongCommand)
 @click.argument("run", type=RUN_PATH)
 @click.option("-o", "--out", type=click.Path(path_type=Path), help="Directory of the new run; default: RUN-replay.")
-@click.option("--directory", type=click.Path(path_type=Path, file_okay=False, exists=True), help="Working directory for the script.")
+@click.option(
+    "--directory",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    help="Working directory for the script; default: the recorded one, or the current one if the script is not there.",
+)
 @click.option("--anyway", is_flag=True, help="Run even if code, packages or environment have changed.")
 @click.option("--yes", is_flag=True, help="Run the command without asking.")
 @click.option("--expect", multiple=True, metavar="ROOT", help="Expected captures root of an epoch, used instead of RUN; once per epoch.")

@@ -110,7 +110,7 @@ def replay(
     with TemporaryDirectory() as room:
         folder = lay_files(run, plan.manifest, plan.directory, Path(room))
         spec = write_spec(run, plan.manifest, folder)
-        words = command(plan.manifest, spec, Path(out), plan.directory, recorded_launcher(run), launcher)
+        words = command(plan.manifest, spec.resolve(), Path(out), plan.directory, recorded_launcher(run), launcher)
         done = subprocess.run(words, cwd=plan.directory, env=without_launch(os.environ), stdout=STDERR, check=False)
     if done.returncode:
         raise RunError(f"the replayed command ended with {done.returncode}: {' '.join(words)}")

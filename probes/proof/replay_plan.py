@@ -277,7 +277,7 @@ def command(manifest: Manifest, spec: Path, out: Path, directory: Path, launcher
 
     Args:
         manifest: of the recorded run.
-        spec: a file with its spec.
+        spec: a file with its spec, absolute if it is to be run.
         out: directory of the new run.
         directory: where the command will be run.
         launcher: what started the processes of the recorded run, if they were several; `torchrun` starts as many here, and with
@@ -302,7 +302,7 @@ def command(manifest: Manifest, spec: Path, out: Path, directory: Path, launcher
     words = [*script, *(with_home(argument) for argument in code.argv)]
     allowed = [word for plugin in manifest.spec.plugins for word in ("--allow-plugin", plugin.kind)]
     allowed += [word for one in code_files(manifest) for word in ("--allow-code", one.name)]
-    return [*starts, "-m", "probes", "run", "--out", str(out.resolve()), *allowed, str(spec.resolve()), *words]
+    return [*starts, "-m", "probes", "run", "--out", str(out.resolve()), *allowed, str(spec), *words]
 
 
 def _starts(world: int, launcher: str, start: Sequence[str]) -> list[str]:

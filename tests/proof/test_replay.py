@@ -64,6 +64,11 @@ def test_a_recorded_run_replays_the_same_bit_for_bit(made: Path, tmp_path: Path)
     assert found.difference.counts["compared"] == 2
 
 
+def test_the_command_of_a_plan_names_the_spec_without_a_place_in_the_current_directory(made: Path, tmp_path: Path) -> None:
+    words = plan_replay(made / "base", tmp_path / "again", None).words
+    assert [word for word in words if word.endswith(".yaml")] == ["spec.yaml"]
+
+
 def test_a_replay_of_one_process_is_not_a_rank_of_the_launch_around_it(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"RANK": "3", "LOCAL_RANK": "3", "WORLD_SIZE": "8", "TORCHELASTIC_RUN_ID": "other", "MASTER_PORT": "1"}.items():
         monkeypatch.setenv(name, value)
