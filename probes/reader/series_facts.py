@@ -168,9 +168,12 @@ class SeriesFacts:
 
     @property
     def extent(self) -> str:
-        """A part of a sentence: the epochs and steps of the captures of the selected dtypes, or the dtypes that there are."""
+        """A part of a sentence: the epochs and steps of the captures of the selected dtypes, or the dtypes or sample ids that there are."""
         if not self.has_dtype:
             known = " and ".join(f"`{dtype}`" for dtype in self.stored_dtypes)
             return f"its captures are {known}" if known else "nothing was captured"
+        if self._selection.id is not None:
+            ids = next((ids for part in self._parts for ids in sample_ids.by_step(part).values() if ids), [])
+            return f"it selects {self._selection.words}, and the ids of the samples are such as {', '.join(map(repr, ids[:3]))}"
         every = np.concatenate([part.clocks for part in self._parts if self._selection.has_dtype(part.dtype)])
         return "it has " + " and ".join(f"{name}s {every[name].min()} to {every[name].max()}" for name in ("epoch", "step"))
