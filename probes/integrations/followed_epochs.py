@@ -10,6 +10,7 @@ from torch.nn import Module
 
 from probes.integrations.own_frames import without_own_frames
 from probes.runner.attach import attach
+from probes.runner.clock.open_epoch import LEFT
 from probes.runner.run import Run
 
 
@@ -31,6 +32,7 @@ class FollowedEpochs:
         self.options = options
         self.run: Run | None = None
         self._epoch: AbstractContextManager[int] | None = None
+        self._left = False
 
     @without_own_frames
     def begin(self, model: Module) -> None:
@@ -48,13 +50,20 @@ class FollowedEpochs:
         """Close the epoch that is open, and open one."""
         if self.run is not None:
             self.leave()
+            self._left = False
             self._epoch = self.run.epoch(epoch)
             self._epoch.__enter__()
+
+    def skips_batches(self) -> None:
+        """The trainer does not use all batches of the open epoch, which is thus not complete."""
+        self._left = True
 
     def leave(self) -> None:
         """Close the open epoch, if there is one."""
         epoch, self._epoch = self._epoch, None
-        if epoch is not None:
+        if epoch is not None and self.run is not None:
+            if self._left:
+                self.run.engine.clock.loop_raised(LEFT)
             epoch.__exit__(None, None, None)
 
     @without_own_frames

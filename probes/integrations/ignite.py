@@ -24,6 +24,8 @@ class IgniteProbes(TrainerFollower):
         options: further arguments of `probes.attach`: `resume`, `overrides`, `vars`, `tags`, `allow_plugins` and others.
     """
 
+    _before = 0
+
     def attach(self, trainer: Any, model: Module) -> IgniteProbes:
         """Follow a trainer; the probes are attached to the model when it starts.
 
@@ -32,10 +34,25 @@ class IgniteProbes(TrainerFollower):
             model: the model, whose paths are as in its `named_modules()`.
         """
         trainer.add_event_handler(_EVENTS.STARTED, lambda: self.epochs.begin(model))
-        trainer.add_event_handler(_EVENTS.EPOCH_STARTED, lambda engine: self.epochs.enter(engine.state.epoch - 1))
+        trainer.add_event_handler(_EVENTS.EPOCH_STARTED, self._epoch_started)
+        for stopped in (_EVENTS.TERMINATE, _EVENTS.TERMINATE_SINGLE_EPOCH):
+            trainer.add_event_handler(stopped, lambda *_, **__: self._stopped(trainer))
         trainer.add_event_handler(_EVENTS.COMPLETED, lambda: self.epochs.end())
         trainer.add_event_handler(_EVENTS.EXCEPTION_RAISED, self._raised)
         return self
+
+    def _epoch_started(self, engine: Any) -> None:
+        """Open the epoch of the trainer."""
+        self._before = engine.state.iteration
+        self.epochs.enter(engine.state.epoch - 1)
+
+    def _stopped(self, engine: Any) -> None:
+        """Note whether the trainer stops before the last batch; it may also stop when an epoch is complete."""
+        length = engine.state.epoch_length
+        if length is None or engine.state.iteration - self._before < length:
+            self.epochs.skips_batches()
+        if engine.should_terminate == "skip_completed":  # then the engine fires no event at its end
+            self.epochs.end()
 
     def _raised(self, error: BaseException) -> None:
         """Close the run; its open epoch is not complete.

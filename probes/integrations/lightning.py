@@ -42,6 +42,11 @@ class LightningProbes(TrainerFollower, _CALLBACK):  # type: ignore[misc]  # its 
         """Open the epoch of the trainer."""
         self.epochs.enter(trainer.current_epoch)
 
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        """Note whether Lightning stops before the last batch."""
+        if not trainer.is_last_batch:
+            self.epochs.skips_batches()
+
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
         """Close the last epoch with its validation, and seal."""
         self.epochs.end()

@@ -23,6 +23,7 @@ SPEC = {
         "grads": {"hook": "tensor", "tensors": ["2.weight"], "values": ["grad"], "stage": "final", "when": {"phases": ["train"]}},
     },
 }
+OUTPUTS = {"version": 1, "probes": {"acts": {"hook": "forward", "modules": ["0"]}}}
 SCRIPT = """
 import torch
 from ignite.engine import Events, create_supervised_evaluator, create_supervised_trainer
@@ -83,3 +84,29 @@ def test_a_trainer_that_continues_from_a_checkpoint_continues_its_epochs(tmp_pat
     trained(tmp_path / "run", 3, {**state, "max_epochs": 3}, resume=True)
     assert probes.open(tmp_path / "run").state == dict.fromkeys(range(3), "complete")
     assert probes.open(tmp_path / "run")["acts", "0"].clocks["global_step"].tolist() == list(range(12))
+
+
+@pytest.mark.parametrize("skip_completed", [False, True])
+@pytest.mark.parametrize(("at", "state"), [(6, "incomplete"), (8, "complete")])
+def test_an_epoch_in_whose_middle_the_trainer_is_terminated_is_not_complete(
+    tmp_path: Path, at: int, state: str, skip_completed: bool
+) -> None:
+    from ignite.engine import Engine, Events
+
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4))
+    trainer = Engine(lambda engine, x: model(x).sum().backward())
+    IgniteProbes(OUTPUTS, tmp_path / "run").attach(trainer, model)
+    trainer.add_event_handler(Events.ITERATION_COMPLETED(once=at), lambda: trainer.terminate(skip_completed=skip_completed))
+    trainer.run([torch.ones(2, 3)] * 4, max_epochs=3)
+    assert probes.open(tmp_path / "run").state == {0: "complete", 1: state}
+
+
+def test_an_epoch_that_is_terminated_alone_is_not_complete_and_the_next_one_is(tmp_path: Path) -> None:
+    from ignite.engine import Engine, Events
+
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4))
+    trainer = Engine(lambda engine, x: model(x).sum().backward())
+    IgniteProbes(OUTPUTS, tmp_path / "run").attach(trainer, model)
+    trainer.add_event_handler(Events.ITERATION_COMPLETED(once=2), lambda: trainer.terminate_epoch())
+    trainer.run([torch.ones(2, 3)] * 4, max_epochs=3)
+    assert probes.open(tmp_path / "run").state == {0: "incomplete", 1: "complete", 2: "complete"}

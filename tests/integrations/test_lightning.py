@@ -50,3 +50,11 @@ def test_an_exception_in_the_training_leaves_an_incomplete_epoch_and_no_hook(tmp
         time.sleep(0.1)  # a program that is interrupted does not wait for the sealer, which continues by itself
     assert probes.open(tmp_path / "run").state == {0: "complete", 1: "incomplete"}
     assert probes.verify(tmp_path / "run").ok
+
+
+def test_an_epoch_in_whose_middle_lightning_stops_is_not_complete(tmp_path: Path) -> None:
+    own, spec = tmp_path / "own.py", yaml.safe_load(SPEC)
+    callbacks = f"[LightningProbes({spec!r}, out={str(tmp_path / 'run')!r})]"
+    own.write_text(WITH.replace("pl.Trainer(", "pl.Trainer(max_steps=8, ").replace("CALLBACKS", callbacks))
+    runpy.run_path(str(own), run_name="__main__")
+    assert probes.open(tmp_path / "run").state == {0: "complete", 1: "incomplete"}
