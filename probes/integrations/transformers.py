@@ -23,14 +23,34 @@ class TrainerProbes(TrainerFollower, _CALLBACK):  # type: ignore[misc]  # its ba
         options: further arguments of `probes.attach`: `resume`, `overrides`, `vars`, `tags`, `allow_plugins` and others.
     """
 
+    _number: int | None = None
+
     def on_train_begin(self, args: Any, state: Any, control: Any, **found: Any) -> None:
         """Attach the probes."""
+        self._number = None
         self.epochs.begin(found["model"])
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **found: Any) -> None:
-        """Open the epoch; the evaluation of the previous epoch is over now."""
-        self.epochs.enter(int(state.epoch or 0))
+        """Open the epoch; the evaluation of the previous epoch is over now.
+
+        The Trainer tells where a training begins; of a stream without a length, it does not know how far its passes are.
+        """
+        begins = self._number is None
+        self._number = int(state.epoch or 0) if self._number is None else self._number + 1
+        self.epochs.enter(self._number)
+        if begins and _within(state) and not args.ignore_data_skip:
+            self.epochs.skips_batches()
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **found: Any) -> None:
+        """Note whether the Trainer stops before the last batch."""
+        if _within(state) and (control.should_training_stop or control.should_epoch_stop):
+            self.epochs.skips_batches()
 
     def on_train_end(self, args: Any, state: Any, control: Any, **found: Any) -> None:
         """Close the last epoch, and seal."""
         self.epochs.end()
+
+
+def _within(state: Any) -> bool:
+    """Whether the Trainer is in the middle of a pass over its data."""
+    return float(state.epoch or 0) % 1 > 0
