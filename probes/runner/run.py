@@ -26,6 +26,7 @@ from torch import Tensor
 from probes.errors import ProbesError, RunError, Stopped, StorageError, UsageError
 from probes.hooks.capture.account import Account
 from probes.hooks.capture.model_copies import clean_copies
+from probes.hooks.capture.signal_errors import from_signal_handler
 from probes.plan import Plan
 from probes.printable import html_lines
 from probes.progress.stderr import tell
@@ -134,7 +135,7 @@ class Run(RunLoops):
         interrupted = error is not None and not isinstance(error, Stopped)
         if interrupted:
             self.recording.sealer.hurry()
-        exits = isinstance(error, SystemExit)
+        exits = isinstance(error, SystemExit) and not from_signal_handler(error)  # a handler interrupts the loop wherever it is
         if exits:
             self.engine.clock.program_exits()
         try:

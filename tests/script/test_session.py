@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from io import StringIO
@@ -127,6 +128,23 @@ def test_an_interrupt_is_130_and_seals_committed_steps(probed: Probed) -> None:
 def test_an_exit_with_zero_is_a_success_and_the_epoch_is_complete_after_its_last_batch(probed: Probed, batch: int, state: str) -> None:
     done = probed(LOOP.format(what=f"if i == {batch}: sys.exit(0)"))
     assert done.code == 0
+    assert probes.open(done.out).state == {0: state}
+
+
+@pytest.mark.parametrize(("leave", "state"), [("os.kill(os.getpid(), signal.SIGTERM)", "incomplete"), ("sys.exit(143)", "complete")])
+def test_an_epoch_whose_end_nothing_tells_is_incomplete_if_a_signal_handler_exits_in_it(probed: Probed, leave: str, state: str) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    done = probed(f"""
+        import os, signal
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+        net = Net()
+        optimizer = SGD(net.parameters(), lr=0.1)
+        for index in range(4):
+            step(net, optimizer, torch.randn(2, 3))
+        {leave}
+    """)
+    signal.signal(signal.SIGTERM, before)
+    assert done.code == 143
     assert probes.open(done.out).state == {0: state}
 
 
