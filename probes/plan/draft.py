@@ -52,7 +52,7 @@ class ProbeDraft:
         path = glob.exact
         node = self.tree.find(path)
         if node is None:
-            self.refuse("unknown-module", f"the model has no module `{text}`", self._instead(path), key, index)
+            self.refuse_unknown(text, path, key, index)
         elif not node.runs:
             hint = f"`{join(path, '*')}` matches its children"
             self.refuse("module-without-forward", f"`{text}` is a `{node.kind}`; it has no `forward` and is never called", hint, key, index)
@@ -64,6 +64,10 @@ class ProbeDraft:
                 self.note_wrapped(text, node.path, key, index)
             return node
         return None
+
+    def refuse_unknown(self, text: str, path: str, key: str, index: int) -> None:
+        """Add the problem that the model has no module with an exact path."""
+        self.refuse("unknown-module", f"the model has no module `{text}`", self._instead(path), key, index)
 
     def _instead(self, path: str) -> str:
         """Advice for a path that is not a module."""

@@ -9,6 +9,7 @@ from torch.nn import Module
 from probes.module_glob import ModuleGlob
 from probes.plan.binding import Binding, Plan
 from probes.plan.match_modules import isinstance_of
+from probes.plan.match_tensors import matching
 from probes.plan.tree import Node, Tree
 from probes.spec import Probe
 
@@ -62,11 +63,13 @@ def added(plan: Plan, before: Trees, now: Trees) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for name, probe in {binding.name: binding.probe for binding in plan.bindings}.items():
         old, new = before[probe.model or ""], now[probe.model or ""]
-        paths = [path for path, node in new.nodes.items() if path not in old.nodes and _selects(probe, node)]
+        paths = [node.path for node in _selected(probe, new) if node.path not in old.nodes]
         tensors = _globs(probe.tensors)
         if tensors:
-            known = old.tensors()
-            paths += [path for path in new.tensors() if path not in known and any(one.matches(path) for one in tensors)]
+            known, present = old.tensors(), new.tensors()
+            excluded = {path for text in probe.exclude for path in matching(present, ModuleGlob(text))}
+            selected = dict.fromkeys(path for glob in tensors for path in matching(present, glob))
+            paths += [path for path in selected if path not in known and path not in excluded]
         if paths:
             found[name] = paths
     return found
@@ -79,11 +82,13 @@ def added_text(paths: Sequence[str]) -> str:
     return f"{several} added to the model after the start and {'is' if len(paths) == 1 else 'are'} not captured"
 
 
-def _selects(probe: Probe, node: Node) -> bool:
-    if not node.runs or node.scripted or any(ModuleGlob(text).matches(node.path) for text in probe.exclude):
-        return False
+def _selected(probe: Probe, tree: Tree) -> list[Node]:
+    """The modules that the globs of a probe select, in the order of the model."""
     kinds = tuple(text.rpartition(".")[2] for text in probe.types)
-    return any(one.matches(node.path) for one in _globs(probe.modules)) and (not kinds or isinstance_of(node.module, kinds))
+    excluded = {node for text in probe.exclude for node in tree.matching(ModuleGlob(text))}
+    matched = {node for glob in _globs(probe.modules) for node in tree.matching(glob)} - excluded
+    able = (node for node in tree.nodes.values() if node in matched and node.runs and not node.scripted)
+    return [node for node in able if not kinds or isinstance_of(node.module, kinds)]
 
 
 def _globs(texts: Iterable[str]) -> list[ModuleGlob]:

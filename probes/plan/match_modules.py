@@ -39,7 +39,7 @@ def module_values(draft: ProbeDraft) -> Iterator[MatchedValue]:
 def _modules(draft: ProbeDraft) -> Iterable[tuple[Node, bool]]:
     probe = draft.probe
     types = _types(draft)
-    excluded = [ModuleGlob(text) for text in probe.exclude]
+    excluded = _excluded(draft)
     found: dict[str, tuple[Node, bool]] = {}
     for index, text in enumerate(probe.modules):
         glob = ModuleGlob(text)
@@ -49,9 +49,9 @@ def _modules(draft: ProbeDraft) -> Iterable[tuple[Node, bool]]:
                 found[node.path] = (node, True)
             continue
         matches = _matches(draft, text, glob, index)
-        for node in _able_to_fire(draft, matches):
-            if not any(other.matches(node.path) for other in excluded) and (types is None or isinstance_of(node.module, types)):
-                found.setdefault(node.path, (node, False))
+        kept = [node for node in matches if node.path not in excluded and (types is None or isinstance_of(node.module, types))]
+        for node in _able_to_fire(draft, kept):
+            found.setdefault(node.path, (node, False))
         if not any(node.path in found for node in matches) and not _has_unknown_type(draft):
             _no_match(draft, text, index, matches, types)
     order = {path: place for place, path in enumerate(draft.tree.nodes)}
@@ -60,10 +60,23 @@ def _modules(draft: ProbeDraft) -> Iterable[tuple[Node, bool]]:
 
 def _matches(draft: ProbeDraft, text: str, glob: ModuleGlob, index: int) -> list[Node]:
     """The modules that a glob matches by their canonical paths, else by their paths in `named_modules`."""
-    nodes = draft.tree.nodes.values()
-    found = [node for node in nodes if glob.matches(node.path)]
-    if not found and (found := [node for node in nodes if node.raw != node.path and glob.matches(node.raw)]):
+    found = draft.tree.matching(glob)
+    if found and not glob.matches(found[0].path):
         draft.note_wrapped(text, found[0].path, "modules", index)
+    return found
+
+
+def _excluded(draft: ProbeDraft) -> set[str]:
+    """The paths that `exclude` removes; a pattern that matches no module is a problem, since more would be captured than is meant."""
+    found: set[str] = set()
+    for index, text in enumerate(draft.probe.exclude):
+        glob = ModuleGlob(text)
+        matches = draft.tree.matching(glob)
+        found.update(node.path for node in matches)
+        if not matches and glob.is_exact:
+            draft.refuse_unknown(text, glob.exact, "exclude", index)
+        elif not matches:
+            _matches_nothing(draft, text, "exclude", index)
     return found
 
 
@@ -93,15 +106,18 @@ def _able_to_fire(draft: ProbeDraft, matches: list[Node]) -> Iterator[Node]:
 
 
 def _no_match(draft: ProbeDraft, text: str, index: int, matches: list[Node], types: Any) -> None:
-    total = len(draft.tree.nodes)
     if matches:
         kinds = ", ".join(sorted({node.kind for node in matches})[:6])
         why = f"glob `{text}` matches {len(matches)} modules ({kinds}), but `types` and `exclude` remove them, or they have no `forward`"
         draft.refuse("no-match", why, "change `types` or `exclude`, or list modules that have a `forward`", "modules", index)
-        return
+    else:
+        _matches_nothing(draft, text, "modules", index)
+
+
+def _matches_nothing(draft: ProbeDraft, text: str, key: str, index: int) -> None:
     deeper = _below(draft, f"**.{text}")
     hint = f"`**.{text}` matches {len(deeper)}, such as `{deeper[0]}`" if deeper else _near_miss(draft, text)
-    draft.refuse("no-match", f"glob `{text}` matches 0 of {total} modules", hint or _first_levels(draft), "modules", index)
+    draft.refuse("no-match", f"glob `{text}` matches 0 of {len(draft.tree.nodes)} modules", hint or _first_levels(draft), key, index)
 
 
 def _near_miss(draft: ProbeDraft, text: str) -> str:

@@ -24,13 +24,13 @@ MOST_NAMED = 3
 def tensor_values(draft: ProbeDraft) -> Iterator[MatchedValue]:
     """The values that a probe's `tensors` select: parameters and buffers, or values of modules."""
     known = draft.tree.tensors()
-    excluded = [ModuleGlob(other) for other in draft.probe.exclude]
+    excluded = _excluded(draft, known)
     for index, text in enumerate(draft.probe.tensors):
         if ":" in text:
             yield from _referenced(draft, text, index)
             continue
-        paths = [path for path in _paths(draft, text, known, index) if not any(other.matches(path) for other in excluded)]
         exact = ModuleGlob(text).is_exact
+        paths = [path for path in _paths(draft, text, known, index) if path not in excluded]
         for path in paths:
             yield from _values(draft, path, known[path], index, exact)
         if not exact:
@@ -49,16 +49,32 @@ def _paths(draft: ProbeDraft, text: str, known: Tensors, index: int) -> list[str
         if found != path:
             draft.note_wrapped(path, found, "tensors", index)
         return [found]
-    matched = [path for path in known if glob.matches(path)]
+    matched = matching(known, glob)
     if not matched:
-        raw = {path: join(node.raw, name) for path, (node, name, _) in known.items()}
-        matched = [path for path in known if glob.matches(raw[path])]
-        if matched:
-            draft.note_wrapped(text, matched[0], "tensors", index)
-        else:
-            message = f"glob `{text}` matches 0 of {len(known)} parameters and buffers"
-            draft.refuse("no-match", message, nearest(text, known), "tensors", index)
+        message = f"glob `{text}` matches 0 of {len(known)} parameters and buffers"
+        draft.refuse("no-match", message, nearest(text, known), "tensors", index)
+    elif not glob.matches(matched[0]):
+        draft.note_wrapped(text, matched[0], "tensors", index)
     return matched
+
+
+def matching(known: Tensors, glob: ModuleGlob) -> list[str]:
+    """The tensors that a pattern matches by their canonical paths, else by their paths in `named_parameters`."""
+    found = [path for path in known if glob.matches(path)]
+    return found or [path for path, (node, name, _) in known.items() if glob.matches(join(node.raw, name))]
+
+
+def _excluded(draft: ProbeDraft, known: Tensors) -> set[str]:
+    """The paths that `exclude` removes; a pattern that matches no tensor is a problem, since more would be captured than is meant."""
+    found: set[str] = set()
+    for index, text in enumerate(draft.probe.exclude):
+        matches = matching(known, ModuleGlob(text))
+        found.update(matches)
+        if not matches:
+            is_module = bool(draft.tree.matching(ModuleGlob(text)))
+            hint = f"`{join(text, '**')}` matches those of the module" if is_module else nearest(text, known)
+            draft.refuse("no-match", f"`{text}` matches 0 of {len(known)} parameters and buffers", hint, "exclude", index)
+    return found
 
 
 def _canonical(draft: ProbeDraft, path: str, known: Tensors) -> str | None:

@@ -34,9 +34,9 @@ def _reason(plan: Plan, name: str, probe: Probe, tree: Tree, path: str) -> str:
     node = tree.nodes[path]
     if not probe.enabled:
         return "no: the probe is disabled (`enabled: false`)"
-    found = [binding for binding in plan.bindings if binding.name == name and binding.module == tree.first(node).path]
+    found = [binding for binding in plan.bindings if binding.name == name and binding.module in (path, *tree.aliases(node))]
     if found:
-        also = "" if found[0].module == path else f", under its first path `{found[0].module}`"
+        also = "" if found[0].module == path else f", under its path `{found[0].module}`"
         return f"yes: {', '.join(dict.fromkeys(binding.value for binding in found))}{also}"
     if probe.tensors:
         return "no: the probe has `tensors`, and none of them belongs to this module"
@@ -51,12 +51,12 @@ def _misses(probe: Probe, tree: Tree, node: Node) -> Iterator[str]:
         yield f"`{node.kind}` has no `forward` and is never called"
     if node.scripted:
         yield "it is a ScriptModule, on which hooks do not work"
-    matching = [text for text in probe.modules if ModuleGlob(text).matches(node.path)]
+    matching = [text for text in probe.modules if node in tree.matching(ModuleGlob(text))]
     if not matching:
         yield from (f"{f'`{text}`' if text else 'the root'} does not match: {_first_difference(text, node.path)}" for text in probe.modules)
         return
     for text in probe.exclude:
-        if ModuleGlob(text).matches(node.path):
+        if node in tree.matching(ModuleGlob(text)):
             yield f"`{matching[0]}` matches, but `exclude: {text}` removes it"
     if probe.types and not isinstance_of(node.module, _known(probe)):
         bases, wanted = (base.__name__ for base in type(node.module).__mro__[:-2]), probe.types

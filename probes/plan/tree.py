@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import Module
 
+from probes.module_glob import ModuleGlob
+
 # Attribute name -> base classes of the wrapper that keeps the wrapped module there; empty if the name alone is proof.
 WRAPPERS: dict[str, tuple[str, ...]] = {
     "module": ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel", "AveragedModel"),
@@ -111,6 +113,11 @@ class Tree:
     def find(self, path: str) -> Node | None:
         """The node of a path, which may also contain wrappers as in `named_modules`."""
         return self.nodes.get(path) or self._raw.get(path) or self.nodes.get(canonical(path))
+
+    def matching(self, glob: ModuleGlob) -> list[Node]:
+        """The nodes that a pattern matches by their canonical paths, else by their paths in `named_modules`."""
+        nodes = self.nodes.values()
+        return [node for node in nodes if glob.matches(node.path)] or [node for node in nodes if glob.matches(node.raw)]
 
     def aliases(self, node: Node) -> tuple[str, ...]:
         """The other canonical paths of a module."""

@@ -11,7 +11,8 @@ from torch import nn
 
 import probes
 from probes.errors import PlanError, Problem
-from probes.plan.drift import node_of, renew
+from probes.plan.drift import added, node_of, renew
+from probes.plan.reasons import reasons
 
 
 def net() -> Any:
@@ -98,6 +99,47 @@ def test_a_path_as_named_modules_gives_it_is_accepted_and_noted(probe: dict[str,
     assert plan.bindings[0].target == target
     assert [note.code for note in plan.notes] == ["wrapped-path"]
     assert f"`{target}`" in plan.notes[0].message
+
+
+@pytest.mark.parametrize(
+    ("probe", "kept"),
+    [
+        ({"hook": "forward", "modules": ["**"], "exclude": ["module.0"]}, ["1"]),
+        ({"hook": "forward", "modules": ["module.*"], "exclude": ["module.0"]}, ["1"]),
+        ({"hook": "tensor", "tensors": ["*.weight"], "exclude": ["module.0.**"]}, ["1.weight"]),
+    ],
+)
+def test_exclude_takes_paths_as_named_modules_gives_them(probe: dict[str, Any], kept: list[str]) -> None:
+    plan = probes.resolve(one(**probe), nn.DataParallel(net()))
+    assert [binding.target for binding in plan.bindings] == kept
+
+
+def shared() -> Any:
+    inner = nn.Linear(2, 2)
+    return nn.ModuleDict({"student": nn.Sequential(inner, nn.ReLU()), "teacher": nn.Sequential(inner, nn.Tanh())})
+
+
+@pytest.mark.parametrize(
+    ("selection", "targets"),
+    [
+        ({"modules": ["**"]}, {"student", "student.0", "student.1", "teacher", "teacher.1"}),
+        ({"modules": ["**"], "exclude": ["student", "student.**"]}, {"teacher", "teacher.0", "teacher.1"}),
+        ({"modules": ["**"], "exclude": ["teacher.**"]}, {"student", "student.0", "student.1", "teacher"}),
+    ],
+)
+def test_a_shared_module_is_captured_under_the_first_path_that_is_not_excluded(selection: dict[str, Any], targets: set[str]) -> None:
+    plan = probes.resolve(one(hook="forward", **selection), shared())
+    assert {binding.target for binding in plan.bindings} == targets
+    for alias in ("student.0", "teacher.0"):
+        (found,) = [binding.target for binding in plan.bindings if binding.target.endswith(".0")]
+        assert reasons(plan, alias) == [("p", "yes: output" + ("" if alias == found else f", under its path `{found}`"))]
+
+
+def test_an_added_tensor_that_is_excluded_is_not_reported() -> None:
+    model = net()
+    plan = probes.resolve(one(hook="tensor", tensors=["**"], exclude=["**.bias"]), model)
+    model.append(nn.Linear(2, 2))
+    assert added(plan, plan.trees, renew(plan, plan.trees, again=True)[0]) == {"p": ["2.weight"]}
 
 
 def test_a_canonical_path_is_not_noted() -> None:
