@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from probes.commands.options.watching import HELP, OPTION, Watching, models, watch
 from probes.commands.rendering.table import table
-from probes.errors import PlanError, UsageError
+from probes.errors import PlanError, ProblemsError, UsageError
 from probes.printable import counted
 from probes.provenance.own_code import with_functions
 from probes.signature import size
-from probes.spec import load_spec
+from probes.spec import LoadedSpec, load_spec
 from probes.value_path import PARAMETER_ROOTS
 
 if TYPE_CHECKING:
@@ -58,25 +59,34 @@ def plan(
     --model builds the model but does not call it, so only the shapes of parameters and of some transforms are known. --watch SCRIPT
     [ARGS]... takes the model that the script calls, and one pass gives every shape.
     """
-    # before torch is imported, so that a spec with errors is reported at once
-    loaded = with_functions(load_spec(spec, overrides=overrides, allow_plugins=allowed), code)
-    if bool(name) == watched:
-        raise UsageError("name a model: `--model PKG:CALLABLE`, or `--watch SCRIPT [ARGS]...` at the end of the line")
+    with _problems_as_json(context) if as_json else nullcontext():
+        # before torch is imported, so that a spec with errors is reported at once
+        loaded = with_functions(load_spec(spec, overrides=overrides, allow_plugins=allowed), code)
+        if bool(name) == watched:
+            raise UsageError("name a model: `--model PKG:CALLABLE`, or `--watch SCRIPT [ARGS]...` at the end of the line")
+        _show(context, loaded, name, path, unfolded, as_json)
 
+
+@contextmanager
+def _problems_as_json(context: click.Context) -> Iterator[None]:
+    """Print the problems of the spec, also with the model, as JSON."""
+    try:
+        yield
+    except ProblemsError as error:
+        click.echo(json.dumps({"problems": [problem.as_dict() for problem in error.problems]}, indent=2))
+        context.exit(error.exit_code)
+
+
+def _show(context: click.Context, loaded: LoadedSpec, name: str | None, path: str | None, unfolded: bool, as_json: bool) -> None:
+    """Resolve a spec and print its plan; without the name of a model, a script is watched."""
     from probes.plan import resolve
     from probes.plan.checks.bindings import buffer_problem
     from probes.plan.prediction import misfits, predict
     from probes.plan.reasons import reasons
     from probes.script.named_model import named_model
 
-    seen = watch(context, "plan", loaded) if watched else None
-    try:
-        resolved = resolve(loaded, models(seen) if seen is not None else named_model(str(name)))
-    except PlanError as error:
-        if not as_json:
-            raise
-        click.echo(json.dumps({"problems": [problem.as_dict() for problem in error.problems]}, indent=2))
-        context.exit(error.exit_code)
+    seen = watch(context, "plan", loaded) if not name else None
+    resolved = resolve(loaded, models(seen) if seen is not None else named_model(str(name)))
     if path is not None:
         found = reasons(resolved, path)
         click.echo(json.dumps(dict(found), indent=2) if as_json else "\n".join(f"{probe}: {reason}" for probe, reason in found))

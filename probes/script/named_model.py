@@ -15,13 +15,14 @@ from typing import Any, TypeVar
 from torch.nn import Module
 
 from probes.errors import ProbesError, StorageError, UsageError, nearest
+from probes.script.stdout_aside import stdout_to_stderr
 
 T = TypeVar("T")
 FORM = "PKG:CALLABLE or FILE.py:CALLABLE, such as models.resnet:build or train.py:Net"
 
 
 def named_model(name: str) -> Module | Mapping[str, Module]:
-    """Import a module and get a model from it.
+    """Import a module and get a model from it; what this prints goes to stderr.
 
     Args:
         name: module or file, a colon, and a callable without arguments or a model; the working directory is on the path.
@@ -36,7 +37,8 @@ def named_model(name: str) -> Module | Mapping[str, Module]:
     place, colon, attribute = name.rpartition(":")
     if not (colon and place and attribute):
         raise UsageError(f"model '{name}' is not {FORM}")
-    return _model(name, _attribute(_imported(place), place, attribute))
+    with stdout_to_stderr():
+        return _model(name, _attribute(_imported(place), place, attribute))
 
 
 def _imported(place: str) -> ModuleType:
@@ -105,6 +107,7 @@ def _guarded(doing: str, work: Callable[[], T]) -> T:
         return work()
     except ProbesError:
         raise
-    except Exception as error:  # user code may raise anything
+    except (Exception, SystemExit) as error:  # user code may raise anything, and a script may end with `sys.exit`
         last = traceback.extract_tb(error.__traceback__)[-1]
-        raise UsageError(f"{doing} failed: {type(error).__name__}: {error} ({last.filename}:{last.lineno})") from error
+        place = "" if last.filename.startswith("<frozen ") else f" ({last.filename}:{last.lineno})"
+        raise UsageError(f"{doing} failed: {type(error).__name__}: {error}{place}") from error

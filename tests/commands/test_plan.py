@@ -43,6 +43,29 @@ def test_problems_end_with_code_two_and_as_json_too(invoke: Invoke, written: Wri
     assert [problem["code"] for problem in json.loads(said.out)["problems"]] == ["module-without-forward"]
 
 
+def test_problems_of_the_spec_alone_are_json_too(invoke: Invoke, written: Written) -> None:
+    written("probe.yaml", "version: 1\nprobes:\n  acts: {hok: forward, modules: [fc1]}\n")
+    said = invoke(plan, "--model", "model:Net", "probe.yaml", "--json")
+    assert (said.code, said.err) == (2, "")
+    assert [problem["code"] for problem in json.loads(said.out)["problems"]] == ["unknown-key"]
+
+
+def test_what_the_callable_of_a_model_prints_is_not_in_the_output(invoke: Invoke, written: Written) -> None:
+    written("probe.yaml", "version: 1\nprobes:\n  acts: {hook: forward, modules: [fc1]}\n")
+    written("noisy.py", "from model import Net\nprint('imported')\ndef made():\n    print('made')\n    return Net()\n")
+    said = invoke(plan, "--model", "noisy.py:made", "probe.yaml", "--json")
+    assert [binding["target"] for binding in json.loads(said.out)["bindings"]] == ["fc1"]
+    assert said.err == "imported\nmade\n"
+
+
+def test_a_script_that_exits_while_it_is_imported_for_its_model_is_an_error(invoke: Invoke, written: Written) -> None:
+    written("probe.yaml", "version: 1\nprobes:\n  acts: {hook: forward, modules: [fc1]}\n")
+    written("ends.py", "import sys\nfrom model import Net\nsys.exit(0)\n")
+    said = invoke(plan, "--model", "ends.py:Net", "probe.yaml")
+    assert said.code == 2
+    assert "importing 'ends.py' failed: SystemExit: 0 (" in said.err
+
+
 def test_containers_that_a_pattern_matches_are_listed_as_left_out(invoke: Invoke, written: Written) -> None:
     written("probe.yaml", 'version: 1\nprobes:\n  acts: {hook: forward, modules: ["*"]}\n')
     assert "acts: left out because they are never called: `h`" in invoke(plan, "--model", "model:Net", "probe.yaml").out
