@@ -9,7 +9,8 @@ from pathlib import Path
 import click
 
 from probes.commands.options.chosen_specs import SKIP_OTHERS, chosen
-from probes.errors import StorageError
+from probes.commands.rendering.failure import answer
+from probes.errors import SpecError, StorageError
 from probes.spec.compose import first_bytes
 from probes.spec.format import formatted
 
@@ -25,37 +26,65 @@ def fmt(context: click.Context, specs: tuple[str, ...], check: bool, skip_others
     The order of keys and the quotes do not change. Values in brackets stay in brackets if they fit into 100 columns. The meaning of
     a spec, and so its identity, never changes. `-` reads stdin and writes stdout.
     """
-    differ = [name for name in chosen(specs, skip_others) if _done(name, check)]
-    context.exit(1 if check and differ else 0)
+    codes = [_done(name, check) for name in chosen(specs, skip_others)]
+    context.exit(max(codes, default=0))
 
 
-def _done(name: str, check: bool) -> bool:
-    """Format one file; return whether it changed."""
-    if name == "-":
-        before = sys.stdin.buffer.read()
-        after = formatted(before, "<stdin>")
-        if not check:
-            sys.stdout.buffer.write(after)
-            return False
-    else:
-        path = Path(name)
-        if not path.is_file():
-            raise StorageError(f"spec '{name}' does not exist")
-        if path.is_symlink() and not check:
-            raise StorageError(f'"{path}" is a link, and a file is not changed through a link; format the file that it leads to')
-        before = first_bytes(path)
-        after = formatted(before, name)
-        if before != after and not check:
-            path.write_bytes(after)
-    _tell(name, before, after, check)
-    return before != after
+def _done(name: str, check: bool) -> int:
+    """Format one file and print what changed, or why it cannot be formatted; return the exit code for this file alone."""
+    try:
+        before, after = _stdin() if name == "-" else _file(Path(name), check)
+    except (SpecError, StorageError) as error:
+        return answer(error)
+    if name == "-" and not check:
+        sys.stdout.buffer.write(after)
+        return 0
+    if before != after:
+        click.echo(_difference(name, before, after) if check else f"{name}: formatted")
+    return 1 if check and before != after else 0
 
 
-def _tell(name: str, before: bytes, after: bytes, check: bool) -> None:
-    if before == after:
-        return
-    if not check:
-        click.echo(f"{name}: formatted")
-        return
+def _stdin() -> tuple[bytes, bytes]:
+    before = sys.stdin.buffer.read()
+    return before, formatted(before, "<stdin>")
+
+
+def _file(path: Path, check: bool) -> tuple[bytes, bytes]:
+    """The bytes of a file before and after; unless it is only checked, it then holds the latter.
+
+    Raises:
+        SpecError: it cannot be formatted.
+        StorageError: it cannot be read or written.
+    """
+    if not path.exists():
+        raise StorageError(f'spec "{path}" does not exist')
+    if path.is_symlink() and not check:
+        raise StorageError(f'"{path}" is a link, and a file is not changed through a link; format the file that it leads to')
+    before = first_bytes(path)
+    after = formatted(before, str(path))
+    if before != after and not check:
+        try:
+            _overwrite(path, before, after)
+        except OSError as error:
+            raise StorageError(f'cannot write "{path}": {error.strerror}') from error
+    return before, after
+
+
+def _overwrite(path: Path, before: bytes, after: bytes) -> None:
+    """Write over the bytes of a file, so that it keeps its mode and owner; if the disk is full, the file is as before."""
+    with path.open("r+b", buffering=0) as file:
+        rest = memoryview(after)
+        try:
+            while rest:
+                rest = rest[file.write(rest) :]
+        except OSError:
+            file.seek(0)
+            file.write(before)  # needs no space
+            file.truncate(len(before))
+            raise
+        file.truncate(len(after))
+
+
+def _difference(name: str, before: bytes, after: bytes) -> str:
     lines = difflib.unified_diff(before.decode().splitlines(), after.decode().splitlines(), name, f"{name}, formatted", lineterm="", n=1)
-    click.echo("\n".join(lines))
+    return "\n".join(lines) or f"{name}: only the ends of lines differ; the formatted file ends each line, also the last, with LF"

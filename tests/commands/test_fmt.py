@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
 import pytest
@@ -57,7 +58,40 @@ def test_a_file_that_is_not_yaml_is_unchanged_and_the_reason_is_printed(spec: Pa
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     result = fmt(str(tmp_path / "none.yaml"))
     assert result.exit_code == 3
-    assert "none.yaml' does not exist" in result.stderr
+    assert 'none.yaml" does not exist' in result.stderr
+
+
+def test_every_file_is_formatted_and_every_problem_is_printed(spec: Path, tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text("version: [1\n", "utf-8")
+    (tmp_path / "folder.yaml").mkdir()
+    result = fmt(*(str(tmp_path / name) for name in ("bad.yaml", "none.yaml", "folder.yaml", "spec.yaml")))
+    assert (result.exit_code, result.stdout) == (3, f"{spec}: formatted\n")
+    assert spec.read_text("utf-8") == FORMATTED
+    assert "error[not-yaml]" in result.stderr
+    assert 'none.yaml" does not exist' in result.stderr
+    assert 'folder.yaml": it is not a regular file' in result.stderr
+
+
+@pytest.mark.parametrize("written", [FORMATTED.replace("\n", "\r\n"), FORMATTED.rstrip("\n")])
+def test_check_reports_files_of_which_only_the_ends_of_lines_differ(written: str, spec: Path) -> None:
+    spec.write_bytes(written.encode())
+    result = fmt("--check", str(spec))
+    assert result.exit_code == 1
+    assert "only the ends of lines differ" in result.stdout
+
+
+def test_a_file_on_a_full_disk_stays_as_it_was(spec: Path) -> None:
+    written = "version: 1\nprobes:\n a:\n  hook: forward\n  modules: [a]\n"
+    spec.write_text(written, "utf-8")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(written), before[1]))  # the formatted file is longer
+    try:
+        result = fmt(str(spec))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert result.exit_code == 3
+    assert f'cannot write "{spec}": File too large' in result.stderr
+    assert spec.read_text("utf-8") == written
 
 
 def test_nothing_is_written_through_a_link_and_a_file_that_is_not_a_spec_is_unchanged(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def test_problems_of_the_spec_alone_are_json_too(invoke: Invoke, written: Writte
     assert [problem["code"] for problem in json.loads(said.out)["problems"]] == ["unknown-key"]
 
 
-def test_what_the_callable_of_a_model_prints_is_not_in_the_output(invoke: Invoke, written: Written) -> None:
+def test_output_of_the_callable_of_a_model_is_not_in_the_output(invoke: Invoke, written: Written) -> None:
     written("probe.yaml", "version: 1\nprobes:\n  acts: {hook: forward, modules: [fc1]}\n")
     written("noisy.py", "from model import Net\nprint('imported')\ndef made():\n    print('made')\n    return Net()\n")
     said = invoke(plan, "--model", "noisy.py:made", "probe.yaml", "--json")
