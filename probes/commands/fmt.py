@@ -27,7 +27,7 @@ def fmt(context: click.Context, specs: tuple[str, ...], check: bool, skip_others
     a spec, and so its identity, never changes. `-` reads stdin and writes stdout.
     """
     codes = [_done(name, check) for name in chosen(specs, skip_others)]
-    context.exit(max(codes, default=0))
+    context.exit(min((code for code in codes if code > 1), default=max(codes, default=0)))  # as `probes check`
 
 
 def _done(name: str, check: bool) -> int:

@@ -11,7 +11,7 @@ from os.path import normpath
 from pathlib import Path as FilePath
 from typing import Any
 
-from probes.errors import FileRefused, Problem, SpecError, StorageError, nearest
+from probes.errors import FileRefused, Problem, SpecError, StorageError
 from probes.plain_file import regular
 from probes.spec.recognition import is_spec
 from probes.spec.yaml.document import Document, Mark, Path
@@ -147,7 +147,7 @@ def _path_of(document: Document, base: str, at: Path, folder: FilePath | None, r
     if root is not None and path is not None and not base.startswith("preset:") and (refused := _outside(path, root)):
         raise SpecError([problem(document, at, "extends-outside", f'"{base}" {refused}', "copy the file to the folder of this one")])
     if path is None or not path.is_file():
-        hint = nearest(base, preset_names()) if path is None else _similar_file(base, path)
+        hint = similar_preset(base) if path is None else _similar_file(base, path)
         raise SpecError([problem(document, at, "missing-file", f'"{base}" does not exist', hint)])
     return path
 
@@ -196,6 +196,12 @@ def preset_names() -> list[str]:
 def preset_path(name: str) -> FilePath | None:
     """The file of a preset, or None if there is no such preset."""
     return preset_folder() / f"{name.removeprefix('preset:')}.yaml" if name in preset_names() else None
+
+
+def similar_preset(name: str) -> str:
+    """A hint with the preset of a similar name, or with all presets; the prefix, which all have, is not compared."""
+    near = get_close_matches(name.removeprefix("preset:"), [known.removeprefix("preset:") for known in preset_names()], 1)
+    return f"did you mean `preset:{near[0]}`?" if near else f"known: {', '.join(preset_names())}"
 
 
 def merge(base: Document, over: Document) -> None:

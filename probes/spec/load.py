@@ -11,10 +11,10 @@ from pathlib import Path as FilePath
 from typing import Any
 
 from probes.digest import PROOF, canonical, spec_identity
-from probes.errors import Problem, SpecError, StorageError, UsageError, nearest
+from probes.errors import Problem, SpecError, StorageError, UsageError
 from probes.plugins import granted
 from probes.printable import counted, html_lines
-from probes.spec.compose import copy_places, file_bytes, first_bytes, gather, lay_defaults, preset_names, preset_path, problem
+from probes.spec.compose import copy_places, file_bytes, first_bytes, gather, lay_defaults, preset_path, problem, similar_preset
 from probes.spec.cross_checks import faults_of
 from probes.spec.key_hints import meant_key, misspelt
 from probes.spec.models import VERSION, Spec
@@ -132,7 +132,7 @@ def _loaded(spec: Any, overrides: Sequence[str]) -> LoadedSpec:
     if name.startswith("preset:"):
         path = preset_path(name)
         if path is None:
-            raise UsageError(f"there is no preset `{name}`; {nearest(name, preset_names()) or 'known: ' + ', '.join(preset_names())}")
+            raise SpecError([Problem("missing-file", f"there is no preset `{name}`", similar_preset(name))])
         return load_text(file_bytes(path), name, path.parent, overrides)
     if "\n" in name:
         raise UsageError("a spec is a path, preset:NAME, a mapping or a Spec, not a text; pass `yaml.safe_load(text)`")

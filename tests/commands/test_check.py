@@ -56,6 +56,16 @@ def test_a_valid_spec_is_reported_in_a_line(folder: Path) -> None:
     assert not result.stderr
 
 
+def test_an_unknown_preset_is_a_problem_among_those_of_the_other_specs(folder: Path) -> None:
+    result = check("--json", "preset:nothing", "bad.yaml", "good.yaml")
+    assert result.exit_code == 2
+    assert [(one["spec"], one["ok"]) for one in json.loads(result.stdout)["specs"]] == [
+        ("preset:nothing", False),
+        ("bad.yaml", False),
+        ("good.yaml", True),
+    ]
+
+
 def test_the_worst_of_several_specs_decides(folder: Path) -> None:
     assert check("good.yaml", "bad.yaml", "absent.yaml").exit_code == 2
     assert check("good.yaml", "absent.yaml").exit_code == 3

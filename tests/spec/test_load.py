@@ -116,8 +116,10 @@ def test_a_mapping_holds_plain_data(value: object) -> None:
 def test_a_missing_file_and_a_missing_preset_are_reported(tmp_path: Path) -> None:
     with pytest.raises(StorageError, match="does not exist"):
         load_spec(tmp_path / "absent.yaml")
-    with pytest.raises(UsageError, match="there is no preset `preset:nothing`"):
+    with pytest.raises(SpecError, match="there is no preset `preset:nothing`; known: preset:activation-stats, "):
         load_spec("preset:nothing")
+    with pytest.raises(SpecError, match="did you mean `preset:dead-units`"):
+        load_spec("preset:dead-unit")
 
 
 def test_problems_are_sorted_by_their_places() -> None:
