@@ -22,12 +22,17 @@ def import_optional(package: str, extra: str, purpose: str) -> Any:
         purpose: what needs the package; begins the message.
 
     Raises:
-        MissingExtra: the package is not installed; the message has the command that installs it.
+        MissingExtra: the package is not installed, and the message has the command that installs it; or its import fails, and the
+            message has the reason.
     """
     try:
         return import_module(package)
-    except ImportError as error:
-        raise MissingExtra(_missing(package, extra, purpose)) from error
+    except (Exception, SystemExit) as error:  # the code of another package may raise anything on import
+        top = package.partition(".")[0]
+        if not _is_installed(top):
+            raise MissingExtra(_missing(package, extra, purpose)) from error
+        reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+        raise MissingExtra(f"{purpose} needs the package `{package}`; `{top}` is installed, but its import fails: {reason}") from error
 
 
 def require_package(package: str, extra: str, purpose: str) -> None:

@@ -103,7 +103,7 @@ def load(plugin: Plugin) -> type[Component]:
     origin = f"plug-in `{plugin.kind}` of `{plugin.distribution}`"
     try:
         found = plugin.entry.load()
-    except Exception as error:  # a plug-in's module may raise anything on import
+    except (Exception, SystemExit) as error:  # the module of a plug-in may raise anything on import
         raise PluginError(f"{origin} cannot be imported from `{plugin.entry.value}`: {type(error).__name__}: {error}") from error
     wanted = CLASSES[plugin.family]
     if not (isinstance(found, type) and issubclass(found, wanted)):

@@ -141,6 +141,7 @@ def test_a_plugin_that_is_allowed_but_not_installed_is_refused(install: Install)
     ("text", "reason"),
     [
         ("raise RuntimeError('no license')", r"cannot be imported from `acme_bad:Bad`: RuntimeError: no license"),
+        ("import sys; sys.exit('no license')", r"cannot be imported from `acme_bad:Bad`: SystemExit: no license"),
         ("Bad = 3", "is not a transform"),
         ("from probes.sinks.jsonl import Jsonl as Bad", "is not a transform"),
         ("from probes.transforms.stats import Stats as Bad", "has `kind` `stats`"),

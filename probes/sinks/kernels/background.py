@@ -55,7 +55,7 @@ class BackgroundSession:
         self.wait = wait
         self.give_up = give_up
         self.waiting: Queue[Sequence[Reading] | Mapping[str, str]] = Queue(MOST_WAITING)
-        self.failure: Exception | None = None
+        self.failure: BaseException | None = None
         self.lost = 0
         self.thread = Thread(target=self._deliver, name="probes-tracker", daemon=True)
         self.thread.start()
@@ -112,7 +112,7 @@ class BackgroundSession:
                 if tags is not None:
                     tracker.end(tags)
                     return
-        except Exception as error:  # the boundary: a tracker may raise anything
+        except BaseException as error:  # the boundary: a tracker may raise anything, and `sys.exit` would end the thread unseen
             self.failure = error
 
     def _next(self) -> tuple[list[Sequence[Reading]], Mapping[str, str] | None]:

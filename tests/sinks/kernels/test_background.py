@@ -69,8 +69,8 @@ def test_a_tracker_that_hangs_delays_no_step_and_the_end_by_the_allowed_time(mon
     forever.set()
 
 
-@pytest.mark.parametrize("error", [ConnectionError("refused\nmore"), ValueError("bad name"), RuntimeError()], ids=repr)
-def test_a_tracker_that_raises_is_reported_with_its_message(error: Exception) -> None:
+@pytest.mark.parametrize("error", [ConnectionError("refused\nmore"), ValueError("bad name"), RuntimeError(), SystemExit(1)], ids=repr)
+def test_a_tracker_that_raises_is_reported_with_its_message(error: BaseException) -> None:
     def start() -> Tracker:
         raise error
 
