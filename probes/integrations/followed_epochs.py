@@ -8,6 +8,7 @@ from typing import Any
 
 from torch.nn import Module
 
+from probes.errors import RunError
 from probes.integrations.own_frames import without_own_frames
 from probes.runner.attach import attach
 from probes.runner.clock.open_epoch import LEFT
@@ -38,10 +39,14 @@ class FollowedEpochs:
     def begin(self, model: Module) -> None:
         """Attach the probes to a model.
 
+        A run that is still open is closed first: a trainer that begins again after a failure, such as one that looks for a batch size that
+        fits into memory, reports no end of its first attempt.
+
         Raises:
             PlanError: the spec does not fit the model.
             StorageError: the directory cannot be used.
         """
+        self._close(RunError("the trainer began again"))
         self.run = attach(model, self.spec, self.out, **self.options)
         self.run.start()
 
@@ -73,10 +78,18 @@ class FollowedEpochs:
         Raises:
             RunError: the training ended well, but the spec was not satisfied.
         """
-        if self.run is not None:
+        try:
             if error is None:
                 self.leave()
-            self._epoch = None
+        except BaseException as failure:  # a rule that stops the training, or a failed probe; raised again
+            self._close(failure)
+            raise
+        self._close(error)
+
+    def _close(self, error: BaseException | None) -> None:
+        """Close the run, if there is one; one that is closed stays so."""
+        self._epoch = None
+        if self.run is not None:
             self.run.close(error)
 
 
