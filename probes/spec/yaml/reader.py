@@ -63,10 +63,14 @@ def read_partly(text: bytes, file: str) -> Document:
         SpecError: it cannot be read to its end.
         MissingExtra: PyYAML was built without libyaml.
     """
+    found: list[Problem] = []
     try:
-        return _Reader(decode(text, file), file).read()
+        reader = _Reader(decode(text, file), file)
+        found = reader.document.problems
+        return reader.read()
     except Refusal as refusal:
-        raise SpecError([refusal.problem]) from None
+        above = [problem for problem in found if problem.line < refusal.problem.line]  # those of its line may have the same cause
+        raise SpecError([*above, refusal.problem]) from None
 
 
 def too_large(size: int, file: str, most: int = MAX_BYTES) -> Problem:
@@ -129,7 +133,8 @@ class _Reader:
             Refusal: reading cannot continue.
         """
         first = next(self.events, None)
-        if first is None or isinstance(first, ev.StreamEndEvent):
+        empty = isinstance(first, ev.ScalarEvent) and not first.value and first.style not in QUOTED  # such as a file of only `---`
+        if first is None or empty or isinstance(first, ev.StreamEndEvent):
             raise Refusal(Problem("empty-file", "the file is empty; a spec needs at least `version` and `probes`", file=self.file))
         self.document.data = self._node(first, (), 0)
         after = next(self.events, None)
@@ -159,22 +164,18 @@ class _Reader:
         if self.nodes > MAX_NODES:
             raise self._refuse("too-many-nodes", f"more than {MAX_NODES} values in one file", event)
         if isinstance(event, ev.AliasEvent):
-            raise self._refuse(
-                "alias",
-                f"`*{event.anchor}` is a YAML alias; aliases are not allowed in specs",
-                event,
-                f'if it is a pattern, quote it: "*{event.anchor}"; to repeat a part, use `defaults`',
-            )
+            hint = f'if it is a pattern, quote it: "*{event.anchor}"; to repeat a part, use `defaults`'
+            self._note(path, "alias", f"`*{event.anchor}` is a YAML alias; aliases are not allowed in specs", event, hint)
+            return ""
         if event.anchor is not None:
-            raise self._refuse(
-                "anchor",
-                f"`&{event.anchor}` is a YAML anchor; anchors are not allowed in specs",
-                event,
-                "repeat the value, or use `defaults`",
-            )
+            message = f"`&{event.anchor}` is a YAML anchor; anchors are not allowed in specs"
+            found = self._problem("anchor", message, event, "repeat the value, or use `defaults`")
+            self.document.problems.append(found.at(path=".".join(map(str, path))))  # the value itself can be read
         if event.tag is not None:
             shown = event.tag.replace("tag:yaml.org,2002:", "!!")
-            raise self._refuse("tag", f"tag `{shown}` is not allowed; a spec contains plain data only", event, "remove it")
+            self._note(path, "tag", f"tag `{shown}` is not allowed; a spec contains plain data only", event, "remove it")
+            if isinstance(event, ev.ScalarEvent):
+                return str(event.value)
         self.document.values.setdefault(path, self._mark(event))
         if isinstance(event, ev.ScalarEvent):
             return self._scalar(event, path) if event.value or event.style in QUOTED else self._nothing(event, path)
