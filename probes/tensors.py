@@ -282,6 +282,35 @@ def of_this_rank(tensor: Tensor) -> Tensor:
     return tensor
 
 
+NO_MEMORY = "the tensor has a shape but no memory (a fake tensor, or its storage was freed)"
+"""The reason why the elements of a tensor cannot be read."""
+
+
+def has_memory(tensor: Tensor) -> bool:
+    """Whether the storage of a tensor has its elements: reading them ends the process otherwise.
+
+    The address does not tell: a view that begins behind the start of freed storage has one.
+
+    Args:
+        tensor: any shape, dtype and device, owned by the model; only its sizes are read.
+    """
+    if tensor.layout is not torch.strided or not tensor.numel():
+        return True
+    sizes = zip(tensor.shape, tensor.stride(), strict=True)
+    elements = tensor.numel() if tensor.is_contiguous() else 1 + sum((size - 1) * stride for size, stride in sizes)
+    return (tensor.storage_offset() + elements) * tensor.itemsize <= tensor.untyped_storage().nbytes()
+
+
+def require_memory(tensor: Tensor) -> None:
+    """Refuse a tensor whose elements cannot be read.
+
+    Raises:
+        NotCapturable: it has no memory.
+    """
+    if not has_memory(tensor):
+        raise NotCapturable("no data", NO_MEMORY)
+
+
 def local(tensor: Tensor) -> Tensor:
     """The dense tensor with the bytes of `tensor`: this rank's shard of a DTensor, conjugation and sign resolved.
 
@@ -308,7 +337,9 @@ def local(tensor: Tensor) -> Tensor:
     if tensor.layout is not torch.strided:
         raise NotCapturable("no data", f"the tensor is {tensor.layout}, which is not known here")
     with torch.no_grad():
-        dense = tensor.detach().resolve_conj().resolve_neg().contiguous()
+        dense = tensor.detach()
+        require_memory(dense)
+        dense = dense.resolve_conj().resolve_neg().contiguous()
     if dense.data_ptr() == 0 and dense.nbytes:
-        raise NotCapturable("no data", "the tensor has a shape but no memory (a fake tensor, or its storage was freed)")
+        raise NotCapturable("no data", NO_MEMORY)
     return dense

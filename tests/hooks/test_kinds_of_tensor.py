@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
 import probes
 from probes.errors import RunError
+from probes.runner.triggers.nonfinite import is_finite
+from probes.tensors import NotCapturable
 
 
 class Gives(nn.Module):
@@ -151,16 +154,50 @@ def test_a_conjugate_is_stored_resolved(tmp_path: Path) -> None:
     assert torch.equal(stored(record(value, tmp_path), "output"), value.resolve_conj())
 
 
-@pytest.mark.parametrize("make", [lambda: torch.empty(3, device="meta"), lambda: _freed()], ids=["meta", "freed storage"])
+def freed(view: Callable[[Tensor], Tensor]) -> Tensor:
+    """A view of storage that was freed after it was made."""
+    whole = torch.ones(3000)
+    tensor = view(whole)
+    whole.untyped_storage().resize_(0)
+    return tensor
+
+
+FREED = {
+    "whole": lambda whole: whole,
+    "behind the start": lambda whole: whole[1000:2000],
+    "transposed": lambda whole: whole.view(2, 1500).t(),
+    "expanded": lambda whole: whole[2000].expand(5),
+}
+
+
+@pytest.mark.parametrize("make", [lambda: torch.empty(3, device="meta"), *(partial(freed, view) for view in FREED.values())])
 def test_a_tensor_without_memory_is_skipped_with_the_reason(tmp_path: Path, make: Any) -> None:
     with pytest.raises(RunError, match="no memory"):
         record(make(), tmp_path)
 
 
-def _freed() -> Tensor:
-    tensor = torch.ones(4)
-    tensor.untyped_storage().resize_(0)
-    return tensor
+@pytest.mark.parametrize("view", FREED.values(), ids=FREED)
+@pytest.mark.parametrize("kind", ["stats", "norm", "abs", "accumulate"])
+def test_transforms_do_not_read_storage_that_was_freed(tmp_path: Path, kind: str, view: Callable[[Tensor], Tensor]) -> None:
+    with pytest.raises(RunError, match="no memory"):
+        record(freed(view), tmp_path, transforms=[{"kind": kind}])
+
+
+def test_a_condition_does_not_read_storage_that_was_freed(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="no memory"):
+        record(freed(FREED["behind the start"]), tmp_path, where={"of": {"kind": "norm"}, "above": 0})
+
+
+def test_storage_that_is_freed_after_the_first_capture_is_not_read(tmp_path: Path) -> None:
+    whole = torch.ones(3000)
+    model = Gives(whole[1000:2000])
+    spec = {"version": 1, "name": "t", "probes": {"p": {"hook": "forward", "modules": ["part"], "expect": {"fires": "some"}}}}
+    with probes.attach(model, spec, out=tmp_path / "run") as run:
+        for step, x in enumerate(run.steps([torch.ones(1)] * 3)):
+            if step == 2:
+                whole.untyped_storage().resize_(0)
+            model(x)
+    assert probes.open(tmp_path / "run")["p", "part"].numpy().tolist() == [[1.0] * 1000] * 2
 
 
 def test_a_transform_of_a_sparse_tensor_is_skipped_with_the_reason(tmp_path: Path) -> None:
@@ -212,3 +249,8 @@ def test_an_opaque_member_next_to_tensors_is_recorded_in_the_file(tmp_path: Path
     with h5py.File(tmp_path / "run" / "epoch-0000.h5") as file:
         accounts = json.loads(file["closing"][()])["accounts"]
     assert accounts[0]["opaque"] == {"output.cache": "DynamicCache"}
+
+
+def test_a_search_for_values_that_are_not_finite_does_not_read_storage_that_was_freed() -> None:
+    with pytest.raises(NotCapturable, match="no memory"):
+        is_finite(freed(FREED["behind the start"]))

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from probes.tensors import is_wrapped
+from probes.tensors import has_memory, is_wrapped
 
 ROOM = 64 << 20
 SMALL = 64 * 1024  # for smaller captures, starting a copy costs more than the copy
@@ -104,7 +104,7 @@ class PinnedBuffer:
         dense = tensor.layout is torch.strided and not (tensor.is_nested or tensor.is_quantized)
         if not dense or tensor.is_conj() or tensor.is_neg() or tensor.nbytes > self.room - ALIGNMENT:
             return False
-        return tensor.nbytes == 0 or tensor.data_ptr() != 0  # freed storage has a size, but no address
+        return has_memory(tensor)
 
     def send(self, tensor: Tensor, capture: ArrivingCapture, *, fresh: bool = False) -> None:
         """Start to copy a capture to the host; `drain` stores it.

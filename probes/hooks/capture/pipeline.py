@@ -9,7 +9,7 @@ from torch import Tensor
 
 from probes.component import Transform, TransformFn
 from probes.signature import Signature
-from probes.tensors import DTYPE_NAMES
+from probes.tensors import DTYPE_NAMES, require_memory
 
 MOST_SHAPES = 1024
 """Of so many shapes of a value the results are kept; texts and images can have as many as there are batches."""
@@ -86,10 +86,15 @@ class Pipeline:
         return of_shapes[tensor.shape]
 
     def __call__(self, tensor: Tensor) -> tuple[Tensor, Signature]:
-        """Run the transforms on a tensor that the model owns; the result may share its memory."""
+        """Run the transforms on a tensor that the model owns; the result may share its memory.
+
+        Raises:
+            NotCapturable: the tensor has no memory.
+        """
         key = (tensor.dtype, tensor.ndim)
         work = self.begun.get(key) or self.begin(tensor)
         value = tensor.detach()
+        require_memory(value)
         if value.is_neg() or value.is_conj():  # numpy, and so many transforms, does not know these bits
             value = value.resolve_neg().resolve_conj()
         kind = value.device.type

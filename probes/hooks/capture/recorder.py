@@ -17,7 +17,7 @@ from probes.hooks.capture.run_state import LATE, CaptureClock, CaptureWriter, Ru
 from probes.hooks.capture.same_kind import Check, never, same_kind_as
 from probes.hooks.capture.shard import WHOLE, LocalParts
 from probes.signature import Descriptor, Signature
-from probes.tensors import DTYPE_NAMES, Composite, NotCapturable, components, is_wrapped, local, unwrapped
+from probes.tensors import DTYPE_NAMES, Composite, NotCapturable, components, has_memory, is_wrapped, local, require_memory, unwrapped
 
 STRIDED = torch.strided
 PLAIN = (Tensor, torch.nn.Parameter)
@@ -159,6 +159,7 @@ class Recorder:
             and sharding is self.sharding
             and at.phase == self.phase
             and at.epoch == state.epoch
+            and (not tensor.storage_offset() or has_memory(tensor))
         ):
             address = tensor.data_ptr()
         if not address:
@@ -177,8 +178,6 @@ class Recorder:
                 return
             self.describe(tensor, at, sharding)
             address = tensor.data_ptr()
-            if not address and self.nbytes:
-                raise NotCapturable("no data", "the tensor has a shape but no memory (a fake tensor, or its storage was freed)")
         self.add(self.descriptor, at.step, at.microstep, call, backward, address, self.nbytes, LATE if at.opened.over else 0)
         if self.counts:
             account = self.account
@@ -225,6 +224,7 @@ class Recorder:
             and tensor.is_contiguous()
             and not (tensor.is_quantized or tensor.is_neg() or tensor.is_conj())
         ):
+            require_memory(tensor)
             return tensor
         tensor = local(tensor)
         return tensor if tensor.device.type == "cpu" else tensor.cpu()

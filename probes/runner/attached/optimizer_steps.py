@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 
 from probes.hooks.capture.run_state import Gate
 from probes.hooks.optimizer import OptimizerTap
+from probes.tensors import require_memory
 
 
 class RunningStep:
@@ -40,6 +41,7 @@ class RunningStep:
         """Keep the parameter as it was before the step, if the tap needs it; one copy serves all probes."""
         try:
             if tap.root == "update" and id(parameter) not in self.before:
+                require_memory(parameter)
                 self.before[id(parameter)] = parameter.detach().clone()
             self.parameters[tap] = parameter
         except Exception as error:  # the hook boundary: a failing probe must not change training
@@ -48,6 +50,7 @@ class RunningStep:
     def change(self, parameter: Tensor) -> Tensor:
         """The parameter's value now minus its value before the step; computed once."""
         if id(parameter) not in self.changes:
+            require_memory(parameter)
             self.changes[id(parameter)] = parameter.detach().sub(self.before[id(parameter)])
             del self.before[id(parameter)]
         return self.changes[id(parameter)]

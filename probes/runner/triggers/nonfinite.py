@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from probes.runner.triggers.event import TriggerEvent
-from probes.tensors import DTYPE_NAMES, local
+from probes.tensors import DTYPE_NAMES, local, require_memory
 
 NARROWEST = 2  # bytes of the smallest floating type for which torch can sum
 
@@ -40,6 +40,7 @@ def _plain(tensor: Tensor) -> Tensor:
     kind = type(tensor)
     odd = (kind is not Tensor and kind is not torch.nn.Parameter) or tensor.is_meta or tensor.is_nested
     value = local(tensor) if odd or tensor.layout is not torch.strided else tensor.detach()
+    require_memory(value)
     return value.float() if value.element_size() < NARROWEST else value
 
 
