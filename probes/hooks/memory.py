@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from threading import get_ident
 from typing import Any, Protocol, Self
 
 import torch
@@ -40,12 +41,14 @@ class RunningCall:
         call: which call of its module within that.
         before: bytes allocated when it began.
         peak: the most that were allocated so far.
+        thread: the thread that runs it.
     """
 
     at: OutermostCall
     call: int
     before: int
     peak: int
+    thread: int
 
 
 class MemoryMeter:
@@ -63,17 +66,20 @@ class MemoryMeter:
 
     def enter(self, at: OutermostCall, call: int) -> RunningCall:
         """A call begins."""
-        self.running = [frame for frame in self.running if frame.at is at]  # remove calls that raised
+        thread = get_ident()
+        self.running = [frame for frame in self.running if frame.at is at or frame.thread != thread]  # remove calls that raised
         self._look()
         now = self.counters.memory_allocated(self.device)
-        self.running.append(RunningCall(at, call, now, now))
-        return self.running[-1]
+        found = RunningCall(at, call, now, now, thread)
+        self.running.append(found)
+        return found
 
     def leave(self, frame: RunningCall) -> tuple[int, int, int]:
         """A call is over: bytes before it, bytes that it left allocated, and the peak above the start."""
         self._look()
         after = self.counters.memory_allocated(self.device)
-        del self.running[self.running.index(frame) :]
+        inner = self.running[self.running.index(frame) :]
+        self.running = [one for one in self.running if one.thread != frame.thread or one not in inner]
         return frame.before, after - frame.before, frame.peak - frame.before
 
     def _look(self) -> None:
@@ -107,27 +113,36 @@ class MemoryTap(Tap):
         at = None if not self.gate.due or is_compiling() or graph_task() != -1 else self.state.here()
         if at is None:
             return
-        call = at.number(id(self.module), "memory")
+        call, thread = at.number(id(self.module), "memory"), get_ident()
         if self.wants(at, call):
-            self.frames = [frame for frame in self.frames if frame.at is at]
-            self.frames.append(self.meter.enter(at, call))
+            self.frames = [frame for frame in self.frames if frame.at is at or frame.thread != thread]  # remove calls that raised
+            try:
+                self.frames.append(self.meter.enter(at, call))
+            except Exception as error:  # the hook boundary: a failing probe must not change training
+                self.failed(error, self.path, at)
 
     def after(self) -> None:
         """The module has run."""
-        if self.frames and self.frames[-1].at is self.state.here() and not is_compiling() and graph_task() == -1:
-            frame = self.frames.pop()
+        at = self.state.here() if self.frames and not is_compiling() and graph_task() == -1 else None
+        if at is None:
+            return
+        call, thread = at.running.get(id(self.module)), get_ident()
+        found = [frame for frame in self.frames if frame.at is at and frame.thread == thread and call in (None, frame.call)]
+        if found:
+            self.frames.remove(found[-1])
             self.account.fired += 1
-            self.take(torch.tensor(self.meter.leave(frame)), frame.at, frame.call)
+            self.take(found[-1], at, found[-1].call)
 
     def handle(self, value: object, at: CaptureClock, call: int) -> None:
-        """Store the three numbers."""
-        assert isinstance(value, Tensor)
+        """Store the three numbers of a call that is over."""
+        assert isinstance(value, RunningCall)
+        numbers = torch.tensor(self.meter.leave(value))
         recorder = self.recorder(self.root)
         if recorder.coords is None and recorder.pipeline is None:
             recorder.dims, recorder.coords = MEMORY.dims, MEMORY
         elif recorder.pipeline is not None and not isinstance(recorder.pipeline, _Labelled):
             recorder.pipeline = _Labelled(recorder.pipeline.transforms, None)
-        self.put(recorder, value, at, call)
+        self.put(recorder, numbers, at, call)
 
 
 class _Labelled(Pipeline):

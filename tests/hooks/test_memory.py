@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import pickle
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import probes
-from probes.errors import PlanError
+from probes.errors import PlanError, RunError
 from probes.hooks.memory import MemoryMeter
 from probes.spec.compose import preset_folder
 
@@ -103,6 +105,71 @@ def test_the_next_outermost_call_removes_the_state_of_a_call_that_raised(allocat
     frame = meter.enter(1, 0)
     assert meter.leave(frame) == (1007, 0, 0)
     assert meter.running == []
+
+
+def test_calls_on_two_threads_do_not_end_each_other(allocator: Allocator) -> None:
+    meter = MemoryMeter(allocator, DEVICE)
+    outer = meter.enter(0, 0)
+    with ThreadPoolExecutor(1) as other:
+        theirs = other.submit(meter.enter, 1, 0).result()
+        allocator.take(5)
+        assert meter.leave(outer) == (1000, 5, 5)
+        assert other.submit(meter.leave, theirs).result() == (1000, 5, 5)
+    assert meter.running == []
+
+
+class Halves(nn.Module):
+    """Calls itself on half of its input, and continues if that raises."""
+
+    def __init__(self, allocator: Allocator, raises: bool) -> None:
+        super().__init__()
+        self.allocator = allocator
+        self.raises = raises
+        self.weight = nn.Parameter(torch.ones(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.allocator.take(x.numel())
+        if x.numel() > 1:
+            with suppress(ValueError):
+                self(x[: x.numel() // 2])
+        elif self.raises:
+            raise ValueError("too small")
+        self.allocator.take(1)
+        return x * self.weight
+
+
+def test_a_call_within_another_of_the_same_module_that_raised_does_not_give_its_numbers_to_the_outer_one(
+    allocator: Allocator, tmp_path: Path
+) -> None:
+    read = record(nn.Sequential(Halves(allocator, raises=True)), tmp_path / "run", steps=1, expect={"fires": "some"})
+    assert read["memory", "0"].numpy().tolist() == [[1000, 4, 4]]
+    assert read["memory", "0"].clocks["call"].tolist() == [0]
+
+
+def test_a_call_that_is_not_due_does_not_end_the_call_around_it(allocator: Allocator, tmp_path: Path) -> None:
+    model = nn.Sequential(Halves(allocator, raises=False))
+    read = record(model, tmp_path / "run", steps=1, when={"calls": {"at": [0]}})
+    assert read["memory", "0"].numpy().tolist() == [[1000, 5, 5]]
+
+
+def test_an_allocator_that_raises_does_not_end_the_training(allocator: Allocator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(device: object) -> None:
+        raise RuntimeError("no counters now")
+
+    monkeypatch.setattr(allocator, "reset_peak_memory_stats", broken)
+    model = nn.Sequential(Layer(allocator, 1, 9))
+    run = probes.attach(model, {"version": 1, "probes": {"memory": {"modules": ["**"], "values": ["memory"]}}}, out=tmp_path / "run")
+    with pytest.raises(RunError, match="no counters now"), run, run.epoch(0), run.step():
+        assert model(torch.ones(2)).tolist() == [1, 1]
+
+
+def test_numbers_are_on_the_host_also_if_the_program_sets_another_default_device(allocator: Allocator, tmp_path: Path) -> None:
+    model = nn.Sequential(Layer(allocator, kept=10, passing=500))
+    spec = {"version": 1, "probes": {"memory": {"modules": ["**"], "values": ["memory"]}}}
+    x = torch.ones(2)
+    with probes.attach(model, spec, out=tmp_path / "run") as run, run.epoch(0), run.step(), torch.device("meta"):
+        model(x)
+    assert probes.open(tmp_path / "run")["memory", "0"].numpy().tolist() == [[1000, 10, 500]]
 
 
 def test_every_call_of_a_shared_module_is_counted(allocator: Allocator, tmp_path: Path) -> None:
