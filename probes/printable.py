@@ -9,6 +9,7 @@ from unicodedata import category
 HIDDEN = frozenset(["Cc", "Cf", "Zl", "Zp", "Zs"])  # controls, formats such as bidirectional marks, and characters that look like a space
 INDENT = "    "  # separator of the figures below a name
 LEAST = 16  # least number of characters of a shortened name
+LONGEST_ERROR = 2_000  # characters of the message of an exception
 LEAST_NAMED = 32  # least number for the name of a row; a shorter one says too little
 MOST_COMPARED = 2_000  # limit of rows whose names are compared; with more, shortened names may become equal
 SENTENCE = 24  # a longer text may continue in the next line of a terminal
@@ -32,6 +33,20 @@ def invisible(text: str) -> int | None:
     if text.isprintable():
         return None
     return next((index for index, c in enumerate(text) if c not in SEEN and category(c) in HIDDEN), None)
+
+
+def error_text(error: BaseException) -> str:
+    """The message of an exception as a file can hold it, or the name of its class where it has none; its `__str__` may raise.
+
+    Args:
+        error: raised by any code, such as that of the program.
+    """
+    try:
+        text = str(error)
+    except Exception:  # code of the program, which may raise anything
+        text = ""
+    cut = f"{text[:LONGEST_ERROR]} ..." if len(text) > LONGEST_ERROR else text
+    return storable(cut) or type(error).__name__
 
 
 def storable(text: str) -> str:

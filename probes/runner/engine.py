@@ -23,6 +23,7 @@ from probes.hooks.capture.tap import Tap
 from probes.hooks.capture.tracing import undisturbed
 from probes.plan import Plan
 from probes.plan.drift import added_text
+from probes.printable import error_text
 from probes.run_directory.resume import PreviousAttempts
 from probes.runner.attached.attached_hooks import Live
 from probes.runner.attached.schedule import Schedule
@@ -301,7 +302,7 @@ class Engine:
         if from_signal_handler(error):
             raise error
         self._over = True
-        text = f"internal error, nothing more is captured: {type(error).__name__}: {error}"
+        text = f"internal error, nothing more is captured: {type(error).__name__}: {error_text(error)}"
         self.failures.say(f"{text}\n{''.join(traceback.format_exception(error))}please report it; the program continues without captures")
         self.failures.stop(RunError(text))
         with suppress(Exception):

@@ -11,6 +11,7 @@ from probes.hooks.capture.account import REASONS
 from probes.hooks.capture.run_state import CaptureClock, RunState, StepState
 from probes.hooks.capture.tap import Tap
 from probes.plan import Binding, Plan
+from probes.printable import error_text
 from probes.progress.stderr import tell
 
 MOST_REPORTED = 3  # targets of a probe reported for one reason while the program runs
@@ -77,7 +78,7 @@ class Failures:
             self.stop(error)
             return
         clock = f"epoch {at.epoch} step {at.step}" + (f" of `{at.phase}`" if at.phase != "train" else "")
-        detail = f"{str(error) or type(error).__name__}; {clock}"
+        detail = f"{error_text(error)}; {clock}"
         self.gaps.setdefault(at.opened, []).append([*binding.key(leaf, at.phase), reason, 1])
         if not tap.account.lose(leaf, reason, detail):
             return

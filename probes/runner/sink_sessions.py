@@ -15,6 +15,7 @@ from probes.component import Number, Reading, Sink, SinkContext, SinkSession
 from probes.errors import RunError
 from probes.hooks.capture.run_state import LATE, CaptureWriter
 from probes.plan import Plan
+from probes.printable import error_text
 from probes.runner.capture_buffer import BufferedCapture, BufferingWriter
 from probes.runner.rules.evaluator import EvaluatedNumbers, RuleEvaluator
 from probes.signature import Descriptor
@@ -167,7 +168,7 @@ class _SinkGuard:
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
         if isinstance(error, Exception):  # the boundary: a failing sink must not end training
-            self.sessions.failed(self.name, str(error) or type(error).__name__)
+            self.sessions.failed(self.name, error_text(error))
             return True
         return False
 

@@ -14,6 +14,7 @@ import probes
 from probes.commands.ls import _missing
 from probes.errors import RunError, StorageError
 from probes.hooks.capture.recorder import Recorder
+from probes.printable import LONGEST_ERROR
 
 SIZES = (40, 40, 12)
 
@@ -23,6 +24,24 @@ class Strange(dict[str, Any]):
 
     def __iter__(self) -> Any:
         raise KeyError("not now")
+
+
+class WithoutText(Exception):
+    """An error of the program whose message cannot be made."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no message")
+
+
+class Raises(dict[str, Any]):
+    """A container that raises a given error when it is looked into."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+
+    def __iter__(self) -> Any:
+        raise self.error
 
 
 class Parts(nn.Module):
@@ -126,6 +145,37 @@ def test_a_container_that_raises_affects_no_training_and_no_later_call(tmp_path:
     _, message = trained(tmp_path, {"p": {"modules": ["side"], "values": ["output"]}})
     assert list(steps(tmp_path, "p", "side", "output")) == [(0, 0), (0, 1), (1, 0), (1, 1)]
     assert "failed 2 times ('not now'" in message
+
+
+class WithSide(nn.Module):
+    """A layer, and a part that is called with a given value and returns it."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__()
+        self.line = nn.Linear(4, 4)
+        self.side = nn.Identity()
+        self.value = value
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.side(self.value)
+        return self.line(x)
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (WithoutText(), "failed 3 times: WithoutText; "),
+        (FileNotFoundError(2, "No such file", "caf\udce9.pt"), r"caf\udce9.pt"),
+        (ValueError("x" * 5_000_000), f"failed 3 times: {'x' * LONGEST_ERROR} ...; "),
+    ],
+    ids=["without a message", "a name that is not UTF-8", "five million characters"],
+)
+def test_an_error_with_any_message_affects_no_training_and_no_other_value(tmp_path: Path, error: Exception, text: str) -> None:
+    side = {"modules": ["side"], "values": ["output"], "expect": {"fires": "some"}}
+    _, message = trained(tmp_path, {"p": side, "q": {"modules": ["line"], "values": ["output"]}}, 1, WithSide(Raises(error)))
+    assert text in message
+    assert probes.open(tmp_path / "run")["q", "line"].steps.tolist() == [0, 1, 2]
+    assert probes.verify(tmp_path / "run").ok
 
 
 def test_targets_of_a_glob_that_fail_alike_are_reported_a_few_times_and_named_at_the_end(

@@ -121,6 +121,18 @@ def test_a_sink_that_fails_is_disabled_and_the_captures_continue(tmp_path: Path,
         record(tmp_path / "strict", BOTH, {"on_error": "raise"}, size={"hook": "forward", "modules": ["0"], "transforms": STATS})
 
 
+def test_a_sink_whose_error_names_a_file_that_is_not_utf_8_is_disabled_and_the_run_is_sealed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def absent(self: Jsonl, context: SinkContext) -> Any:
+        raise FileNotFoundError(2, "No such file", "caf\udce9.jsonl")
+
+    monkeypatch.setattr(Jsonl, "open", absent)
+    run = record(tmp_path / "run", BOTH, size={"hook": "forward", "modules": ["0"], "transforms": STATS})
+    assert r"caf\udce9.jsonl" in str(run.summary())
+    assert probes.verify(tmp_path / "run").ok
+
+
 def test_a_capture_that_a_sink_cannot_read_disables_that_sink_and_the_captures_continue(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
