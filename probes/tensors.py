@@ -289,7 +289,7 @@ NO_MEMORY = "the tensor has a shape but no memory (a fake tensor, or its storage
 def has_memory(tensor: Tensor) -> bool:
     """Whether the storage of a tensor has its elements: reading them ends the process otherwise.
 
-    The address does not tell: a view that begins behind the start of freed storage has one.
+    The address does not tell: a view of freed storage has one, unless it is at the start of it.
 
     Args:
         tensor: any shape, dtype and device, owned by the model; only its sizes are read.

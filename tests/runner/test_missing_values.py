@@ -165,7 +165,7 @@ class WithSide(nn.Module):
     ("error", "text"),
     [
         (WithoutText(), "failed 3 times: WithoutText; "),
-        (FileNotFoundError(2, "No such file", "caf\udce9.pt"), r"caf\udce9.pt"),
+        (OSError("cannot open caf\udce9.pt"), r"cannot open caf\udce9.pt"),
         (ValueError("x" * 5_000_000), f"failed 3 times: {'x' * LONGEST_ERROR} ...; "),
     ],
     ids=["without a message", "a name that is not UTF-8", "five million characters"],
