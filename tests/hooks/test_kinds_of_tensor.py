@@ -18,7 +18,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_sequence
 
 import probes
 from probes.errors import RunError
-from probes.runner.triggers.nonfinite import is_finite
+from probes.runner.triggers.nonfinite import is_finite, numbers
 from probes.tensors import NotCapturable
 
 
@@ -254,3 +254,11 @@ def test_an_opaque_member_next_to_tensors_is_recorded_in_the_file(tmp_path: Path
 def test_a_search_for_values_that_are_not_finite_does_not_read_storage_that_was_freed() -> None:
     with pytest.raises(NotCapturable, match="no memory"):
         is_finite(freed(FREED["behind the start"]))
+
+
+@pytest.mark.parametrize("dtype", [torch.complex32, torch.complex64, torch.float16, torch.bfloat16, torch.float8_e5m2])
+def test_a_value_that_is_not_finite_is_found_in_each_dtype_that_can_hold_one(dtype: torch.dtype) -> None:
+    assert is_finite(torch.ones(3).to(dtype))
+    bad = torch.tensor([1.0, float("nan"), 2.0]).to(dtype)
+    assert not is_finite(bad)
+    assert {"nan": 1, "index": (1,), "dtype": str(dtype).removeprefix("torch.")}.items() <= numbers(bad).items()

@@ -41,6 +41,8 @@ def _plain(tensor: Tensor) -> Tensor:
     odd = (kind is not Tensor and kind is not torch.nn.Parameter) or tensor.is_meta or tensor.is_nested
     value = local(tensor) if odd or tensor.layout is not torch.strided else tensor.detach()
     require_memory(value)
+    if value.dtype is torch.complex32:  # torch cannot sum it on the CPU
+        return value.to(torch.complex64)
     return value.float() if value.element_size() < NARROWEST else value
 
 
