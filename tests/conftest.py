@@ -99,6 +99,14 @@ def sealing(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def no_end_of_this_process() -> Iterator[None]:
+    """Let programs that tests execute in this process end without waiting for its threads, after which no executor takes work."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("probes.script.program.join_threads", lambda: None)
+        yield
+
+
 @pytest.hookimpl(trylast=True)  # after pytest-randomly has shuffled them
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run the modules that take longest first, so that no worker is left alone with one of them at the end."""

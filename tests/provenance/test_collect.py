@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -320,7 +321,8 @@ def test_variables_and_words_of_the_program_that_are_not_text_are_recorded(monke
 
 
 def test_tags_that_are_not_text_are_recorded_as_text() -> None:
-    made = collect({"": tree(net())}, loaded(), run_id="r", script=Script(None, None, ()), tags={"seed": 3, "name": "\udcff"})  # type: ignore[dict-item]
+    tags: dict[str, Any] = {"seed": 3, "name": "\udcff"}
+    made = collect({"": tree(net())}, loaded(), run_id="r", script=Script(None, None, ()), tags=tags)
     assert made.manifest.tags == {"seed": "3", "name": "\\udcff"}
 
 

@@ -151,7 +151,7 @@ class Unreadable(Dataset[Tensor]):
 
     def __init__(self) -> None:
         self.held = torch.ones(2)
-        vars(self)[3] = torch.ones(2)  # type: ignore[index]
+        vars(self)[3] = torch.ones(2)  # type: ignore[index]  # a key that Python allows here
 
     def __len__(self) -> int:
         return 2
