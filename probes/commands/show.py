@@ -69,13 +69,14 @@ def show(
         draw(selected, series, picture)
         click.echo(f"picture -> {picture}", err=True)
         return
+    remarks = [one_line(sentence) for sentence in selected.not_shown]
     if is_pattern(series) and series not in {one.word for one in selected.series}:
         rows = in_order(
             [layer_figures(each) for one in with_progress(list(selected.match(series)), "series") for each in one.by_dtype()], sort
         )
         if not rows:
             raise SeriesNotFound(f"no series that matches `{series}` has a capture in this selection")
-        click.echo(json.dumps(layers_data(rows), indent=2) if as_json else layers_text(rows))
+        click.echo(json.dumps(layers_data(rows), indent=2) if as_json else "\n".join([*remarks, layers_text(rows)]))
         return
     if sort != "name":
         raise UsageError(
@@ -83,7 +84,7 @@ def show(
         )
     found = selected.find(series)
     (summary,) = (summarize(one, limit, FEW, keep=bool(_labels(one))) for one in with_progress([found], "series"))
-    click.echo(json.dumps(_data(found, summary), indent=2) if as_json else _text(found, summary))
+    click.echo(json.dumps(_data(found, summary), indent=2) if as_json else _text(found, summary, remarks))
 
 
 def _data(series: Series, summary: SeriesSummary) -> dict[str, Any]:
@@ -113,13 +114,14 @@ def _figures(moments: Moments) -> dict[str, Any]:
     return {name: plain(value) for name, value in figures(moments).items()}
 
 
-def _text(series: Series, summary: SeriesSummary) -> str:
+def _text(series: Series, summary: SeriesSummary, remarks: Sequence[str]) -> str:
     clocks = series.clocks
     epochs, steps = (sorted(set(clocks[name].tolist())) for name in ("epoch", "step"))
     where = f"epochs {spans(epochs)}, steps {steps[0]} to {steps[-1]}"
     lines = [
         click.style(one_line(series.word), bold=True),
         f"{one_line(str(series.signature))}  {counted(len(series), 'capture')}, {where}  {size(series.nbytes)}",
+        *remarks,
     ]
     if series.attrs:
         lines.append(one_line("  ".join(f"{name}: {_short(value)}" for name, value in series.attrs.items())))

@@ -43,8 +43,11 @@ NOTES: dict[str, Code] = {
         ),
     ),
     "superseded": Code(
-        "note: a file of a later attempt replaces this file.",
-        advice="The run was resumed and recorded the epoch again. Readers show the later attempt; `probes ls` lists both.",
+        "note: readers show another attempt at the epoch of this file.",
+        advice=(
+            "The run was resumed and recorded the epoch, or a part of it, again. `probes ls --attempts` lists all attempts; "
+            "open this file by its path to read it."
+        ),
     ),
     "ledger-grown": Code(
         "note: lines were added to the ledger since the anchor was taken.",

@@ -121,7 +121,7 @@ class RunCheck:
             if not holding:
                 self._find("file-unlisted", name, "no line of the ledger next to it lists it")
             elif name not in {entry.file for entry in current(self._entries, self._worlds).values()}:
-                self._find("superseded", name, "a later attempt replaces it")
+                self._find("superseded", name, "readers show another attempt at its epoch")
         return [name]
 
     def _uncovered(self) -> None:
@@ -160,7 +160,7 @@ class RunCheck:
         self._segments([entry for entry in self._entries if entry.file in counting and entry.segment])
         for entry in self._entries:
             if entry.file not in counting:
-                self._find("superseded", entry.file, "a later attempt replaces it")
+                self._find("superseded", entry.file, "readers show another attempt at its epoch")
 
     def _segments(self, entries: list[LedgerLine]) -> None:
         """Report epochs with missing segments."""

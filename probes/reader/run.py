@@ -144,15 +144,17 @@ class RunReader(SeriesIndex):
     @property
     def not_shown(self) -> list[str]:
         """A sentence for each part of an epoch that is in the directory and not in the run as it is read."""
-        shown = {(one.epoch, one.rank): one for one in self.attempts if one.current}
-        found = []
-        for one in self.attempts:
-            other = shown.get((one.epoch, one.rank))
-            if other is not None and not one.current and one.captures and other.state != "complete":
-                place = f"epoch {one.epoch}: attempt {one.attempt} ({one.state}, {counted(one.captures, 'capture')}) is not shown"
-                found.append(f"{place}, since attempt {other.attempt} holds {other.captures}")
-        found += [f'"{name}" holds steps that are in no file' for name in self._directory.kept_journals]
         chosen = self._selection.has_file
+        attempts = [one for one in self.attempts if chosen(one.epoch, one.rank)]
+        shown = {(one.epoch, one.rank): one for one in attempts if one.current}
+        found = []
+        for one in attempts:
+            other = shown.get((one.epoch, one.rank))
+            if other is not None and not one.current and one.captures:
+                place = f"epoch {one.epoch}: attempt {one.attempt} ({one.state}, {counted(one.captures, 'capture')}) is not shown"
+                why = "is complete" if other.state == "complete" else f"holds {other.captures}"
+                found.append(f"{place}, since attempt {other.attempt} {why}")
+        found += [f'"{name}" holds steps that are in no file' for name in self._directory.kept_journals]
         for lacking, sentence in ((self._directory.absent_ranks, without), (self._directory.ended_ranks, ended_before)):
             selected = {epoch: tuple(rank for rank in ranks if chosen(epoch, rank)) for epoch, ranks in lacking.items()}
             found += [sentence(ranks, epochs) for ranks, epochs in by_ranks(selected).items() if ranks]

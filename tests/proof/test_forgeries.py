@@ -440,7 +440,7 @@ FILES: dict[str, tuple[Callable[[Path], object], int]] = {
     "the file is listed nowhere": (lambda run: chained(run, lines(run)[:-1]), 1),
     "the chain is broken": (lambda run: _rewritten(run, lambda text: text.replace(b'"captures":2', b'"captures":3', 1)), 1),
     "a line is no line": (lambda run: _appended(run, b"x\n"), 1),
-    "a later attempt replaces it": (lambda run: attempt(run, 2, 2), 1),
+    "readers show another attempt at its epoch": (lambda run: attempt(run, 2, 2), 1),
     "it is listed twice": (lambda run: listed(run, LAST), 1),
     "the ledger was cut": (lambda run: ((run / FILE).unlink(), chained(run, lines(run)[1:])), 1),
 }

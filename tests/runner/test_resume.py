@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import os
 import signal
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from click.testing import CliRunner
 from torch import nn
 
 import probes
+from probes.commands.ls import ls
+from probes.commands.show import show
 from probes.errors import StorageError, UsageError
 from probes.proof.in_toto import statement
 from probes.run_directory.file_name import manifest_name
@@ -267,3 +271,29 @@ def test_a_run_that_an_earlier_release_began_keeps_the_form_of_its_identity(tmp_
         model(torch.zeros(1, 2))
     second = json.loads((tmp_path / "run" / "run.a2.json").read_text("utf-8"))
     assert (second["proof"], second["identity"]["spec"]) == ("proof.v1", old)
+
+
+def _stepped(run: Any, model: nn.Module, batches: Iterable[torch.Tensor]) -> None:
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for x in batches:
+        model(x).sum().backward()
+        optimizer.step()
+
+
+ROWS = torch.arange(24.0).reshape(6, 4)
+PARTS = list(ROWS.reshape(6, 1, 4))
+
+
+def test_a_complete_attempt_says_which_earlier_one_it_hides(tmp_path: Path) -> None:
+    out, model = tmp_path / "r", net()
+    with suppress(KeyError), probes.attach(model, SPEC, out=out) as run, run.epoch(1):
+        _stepped(run, model, PARTS[:2])
+        raise KeyError
+    run = probes.attach(model, SPEC, out=out, resume=True)
+    train(run, model, 3, start=1)
+    found = probes.open(out)
+    assert found.not_shown == ["epoch 1: attempt 1 (incomplete, 2 captures) is not shown, since attempt 2 is complete"]
+    assert found.not_shown[0] in repr(found)
+    assert found.sel(epoch=2).not_shown == []
+    for verb, words in ((ls, []), (show, ["p/0:output"]), (show, ["p/**"])):
+        assert found.not_shown[0] in CliRunner().invoke(verb, [str(out), *words]).output
