@@ -33,7 +33,7 @@ class FollowedEpochs:
         self.options = options
         self.run: Run | None = None
         self._epoch: AbstractContextManager[int] | None = None
-        self._left = False
+        self._partial = ""
 
     @without_own_frames
     def begin(self, model: Module) -> None:
@@ -50,25 +50,34 @@ class FollowedEpochs:
         self.run = attach(model, self.spec, self.out, **self.options)
         self.run.start()
 
+    @property
+    def is_open(self) -> bool:
+        """Whether an epoch of the trainer is open."""
+        return self._epoch is not None
+
     @without_own_frames
     def enter(self, epoch: int) -> None:
         """Close the epoch that is open, and open one."""
         if self.run is not None:
             self.leave()
-            self._left = False
+            self._partial = ""
             self._epoch = self.run.epoch(epoch)
             self._epoch.__enter__()
 
-    def skips_batches(self) -> None:
-        """The trainer does not use all batches of the open epoch, which is thus not complete."""
-        self._left = True
+    def skips_batches(self, reason: str = LEFT) -> None:
+        """The trainer does not use all batches of the open epoch, which is thus not complete.
+
+        Args:
+            reason: `LEFT`, or `MIDDLE` if the batches are at its beginning.
+        """
+        self._partial = self._partial or reason
 
     def leave(self) -> None:
         """Close the open epoch, if there is one."""
         epoch, self._epoch = self._epoch, None
         if epoch is not None and self.run is not None:
-            if self._left:
-                self.run.engine.clock.loop_raised(LEFT)
+            if self._partial:
+                self.run.engine.clock.loop_raised(self._partial)
             epoch.__exit__(None, None, None)
 
     @without_own_frames

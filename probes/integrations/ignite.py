@@ -8,6 +8,7 @@ from torch.nn import Module
 
 from probes.integrations.followed_epochs import TrainerFollower
 from probes.optional_package import import_optional
+from probes.runner.clock.open_epoch import MIDDLE
 
 _EVENTS: Any = import_optional("ignite.engine", "ignite", "`IgniteProbes`").Events
 
@@ -25,6 +26,7 @@ class IgniteProbes(TrainerFollower):
     """
 
     _before = 0
+    _begins = True
 
     def attach(self, trainer: Any, model: Module) -> IgniteProbes:
         """Follow a trainer; the probes are attached to the model when it starts.
@@ -33,7 +35,7 @@ class IgniteProbes(TrainerFollower):
             trainer: the `ignite.engine.Engine` that trains.
             model: the model, whose paths are as in its `named_modules()`.
         """
-        trainer.add_event_handler(_EVENTS.STARTED, lambda: self.epochs.begin(model))
+        trainer.add_event_handler(_EVENTS.STARTED, lambda: self._started(model))
         trainer.add_event_handler(_EVENTS.EPOCH_STARTED, self._epoch_started)
         for stopped in (_EVENTS.TERMINATE, _EVENTS.TERMINATE_SINGLE_EPOCH):
             trainer.add_event_handler(stopped, lambda *_, **__: self._stopped(trainer))
@@ -41,10 +43,18 @@ class IgniteProbes(TrainerFollower):
         trainer.add_event_handler(_EVENTS.EXCEPTION_RAISED, self._raised)
         return self
 
+    def _started(self, model: Module) -> None:
+        """Attach the probes."""
+        self._begins = True
+        self.epochs.begin(model)
+
     def _epoch_started(self, engine: Any) -> None:
-        """Open the epoch of the trainer."""
+        """Open the epoch of the trainer; only the first one may begin in the middle, and Ignite then makes its remaining iterations."""
         self._before = engine.state.iteration
         self.epochs.enter(engine.state.epoch - 1)
+        if self._begins and engine.state.epoch_length and self._before % engine.state.epoch_length:
+            self.epochs.skips_batches(MIDDLE)
+        self._begins = False
 
     def _stopped(self, engine: Any) -> None:
         """Note whether the trainer stops before the last batch; it may also stop when an epoch is complete."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from probes.integrations.followed_epochs import TrainerFollower
 from probes.optional_package import import_optional
+from probes.runner.clock.open_epoch import MIDDLE
 
 PACKAGES = ("lightning.pytorch", "pytorch_lightning")
 """Lightning under either of its two names; the name that the program has imported counts."""
@@ -34,13 +35,24 @@ class LightningProbes(TrainerFollower, _CALLBACK):  # type: ignore[misc]  # its 
         options: further arguments of `probes.attach`: `resume`, `overrides`, `vars`, `tags`, `allow_plugins` and others.
     """
 
+    _begins = True
+
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Attach the probes."""
+        self._begins = True
         self.epochs.begin(pl_module)
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """Open the epoch of the trainer."""
         self.epochs.enter(trainer.current_epoch)
+
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        """Open the epoch if Lightning continues in its middle: it then reports no begin, and the index of its first batch is not 0."""
+        if self._begins and batch_idx:
+            if not self.epochs.is_open:
+                self.epochs.enter(trainer.current_epoch)
+            self.epochs.skips_batches(MIDDLE)
+        self._begins = False
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Note whether Lightning stops before the last batch."""

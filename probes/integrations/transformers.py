@@ -6,6 +6,7 @@ from typing import Any
 
 from probes.integrations.followed_epochs import TrainerFollower
 from probes.optional_package import import_optional
+from probes.runner.clock.open_epoch import MIDDLE
 
 _CALLBACK: Any = import_optional("transformers", "transformers", "`TrainerProbes`").TrainerCallback
 
@@ -39,7 +40,7 @@ class TrainerProbes(TrainerFollower, _CALLBACK):  # type: ignore[misc]  # its ba
         self._number = int(state.epoch or 0) if self._number is None else self._number + 1
         self.epochs.enter(self._number)
         if begins and _within(state) and not args.ignore_data_skip:
-            self.epochs.skips_batches()
+            self.epochs.skips_batches(MIDDLE)
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **found: Any) -> None:
         """Note whether the Trainer stops before the last batch."""

@@ -29,7 +29,8 @@ class PreviousAttempts:
 
     Attributes:
         attempt: number of this start, which its files carry; 1 for the first.
-        next_epoch: the first epoch that is not complete.
+        next_epoch: the first epoch that is not complete after the last complete one.
+            An earlier one stays incomplete, such as one that was continued in the middle.
         steps: steps by phase of every earlier epoch.
         sealed: files that were sealed only now.
     """
@@ -102,8 +103,8 @@ def read_attempts(directory: Path, rank: int | None = None) -> PreviousAttempts:
             counted[found.epoch] = found
     steps = {epoch: dict((files.file(found.name).document("closing") or {}).get("steps") or {}) for epoch, found in counted.items()}
     states = files.states(lambda _, of: rank is None or of == rank)
-    incomplete = [epoch for epoch, state in states.items() if state != "complete"]
-    next_epoch = min(incomplete, default=max(states, default=-1) + 1)
+    after = max((epoch for epoch, state in states.items() if state == "complete"), default=-1) + 1
+    next_epoch = min((epoch for epoch in states if epoch >= after), default=after)
     sealed = tuple(one.file for one in recovery.findings if one.action == "sealed")
     return PreviousAttempts(last_attempt(directory) + 1, next_epoch, steps, sealed)
 

@@ -185,9 +185,9 @@ class ProgramEvents:
 
     # Batches
 
-    def pass_begins(self, key: Hashable, loader: Hashable, *, endless: bool) -> None:
+    def pass_begins(self, key: Hashable, loader: Hashable, *, endless: bool, skipped: int) -> None:
         """A loader begins to be iterated over."""
-        self.engine.hear(self.clock.pass_begins, key, loader, endless=endless)
+        self.engine.hear(self.clock.pass_begins, key, loader, endless=endless, skipped=skipped)
 
     def batch_pulled(self, key: Hashable, *, grad: bool, last: bool, before: bool) -> None:
         """A batch was pulled; if that was before the model was known, the call that revealed the model gives the phase."""

@@ -169,7 +169,7 @@ class Probing:
 
     # A run that listens later gets the reports of passes again; until then they have no effect.
 
-    def pass_begins(self, key: object, loader: object, *, endless: bool) -> None:
+    def pass_begins(self, key: object, loader: object, *, endless: bool, skipped: int) -> None:
         """No effect."""
 
     def batch_pulled(self, key: object, *, grad: bool, last: bool, before: bool) -> None:

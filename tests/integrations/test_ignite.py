@@ -86,6 +86,13 @@ def test_a_trainer_that_continues_from_a_checkpoint_continues_its_epochs(tmp_pat
     assert probes.open(tmp_path / "run")["acts", "0"].clocks["global_step"].tolist() == list(range(12))
 
 
+def test_a_trainer_that_continues_in_the_middle_of_an_epoch_leaves_it_incomplete(tmp_path: Path) -> None:
+    state = trained(tmp_path / "run", 1)
+    trained(tmp_path / "run", 3, {**state, "iteration": 6, "max_epochs": 3}, resume=True)
+    assert probes.open(tmp_path / "run").state == {0: "complete", 1: "incomplete", 2: "complete"}
+    assert any("begins in the middle" in finding.message for finding in probes.verify(tmp_path / "run").findings)
+
+
 @pytest.mark.parametrize("skip_completed", [False, True])
 @pytest.mark.parametrize(("at", "state"), [(6, "incomplete"), (8, "complete")])
 def test_an_epoch_in_whose_middle_the_trainer_is_terminated_is_not_complete(

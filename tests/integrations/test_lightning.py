@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import runpy
 import time
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -50,6 +51,32 @@ def test_an_exception_in_the_training_leaves_an_incomplete_epoch_and_no_hook(tmp
         time.sleep(0.1)  # a program that is interrupted does not wait for the sealer, which continues by itself
     assert probes.open(tmp_path / "run").state == {0: "complete", 1: "incomplete"}
     assert probes.verify(tmp_path / "run").ok
+
+
+CONTINUED = """
+    def on_train_batch_end(self, *_):
+        if self.global_step == 8 and not CHECKPOINT:
+            self.trainer.save_checkpoint("middle.ckpt")
+            raise KeyError
+
+    def configure"""
+
+
+@pytest.mark.parametrize("out", ["run", "another"])
+def test_an_epoch_that_lightning_continues_in_the_middle_has_its_number_and_is_not_complete(
+    out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, spec = tmp_path / "own.py", yaml.safe_load(SPEC)
+    monkeypatch.chdir(tmp_path)
+    script = WITH.replace("\n    def configure", CONTINUED).replace("batch_size=8))", "batch_size=8), ckpt_path=CHECKPOINT)")
+    for place, checkpoint in (("run", None), (out, "middle.ckpt")):
+        callbacks = f"[LightningProbes({spec!r}, out={place!r}, resume=True)]"
+        own.write_text(script.replace("CALLBACKS", callbacks).replace("CHECKPOINT", repr(checkpoint)))
+        with suppress(KeyError):
+            runpy.run_path(str(own), run_name="__main__")
+    found = probes.open(tmp_path / out)
+    assert found.state[1] == "incomplete"
+    assert any("begins in the middle" in finding.message for finding in probes.verify(tmp_path / out).findings)
 
 
 def test_an_epoch_in_whose_middle_lightning_stops_is_not_complete(tmp_path: Path) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 from torch import nn
+from torch.utils.data import BatchSampler, DataLoader
 
 import probes
 from probes.commands.ls import ls
@@ -282,6 +284,80 @@ def _stepped(run: Any, model: nn.Module, batches: Iterable[torch.Tensor]) -> Non
 
 ROWS = torch.arange(24.0).reshape(6, 4)
 PARTS = list(ROWS.reshape(6, 1, 4))
+
+
+def _skips_in_the_loop(run: Any) -> Iterator[torch.Tensor]:
+    for index, x in enumerate(DataLoader(ROWS, batch_size=1)):  # type: ignore[arg-type]
+        if index >= 2:
+            yield x
+
+
+def _skips_by_islice(run: Any) -> Iterator[torch.Tensor]:
+    yield from islice(DataLoader(ROWS, batch_size=1), 2, None)  # type: ignore[arg-type]
+
+
+def _all_but_the_last(run: Any) -> Iterator[torch.Tensor]:
+    yield from islice(DataLoader(ROWS, batch_size=1), 5, None)  # type: ignore[arg-type]
+
+
+def _skips_steps_of_a_list(run: Any) -> Iterator[torch.Tensor]:
+    yield from islice(run.steps(PARTS), 2, None)
+
+
+def _fetches_ahead(run: Any) -> Iterator[torch.Tensor]:
+    waiting: list[torch.Tensor] = []
+    for x in DataLoader(ROWS, batch_size=1):  # type: ignore[arg-type]
+        waiting.append(x)
+        if len(waiting) > 2:
+            yield waiting.pop(0)
+    yield from waiting
+
+
+def _joins_batches(run: Any) -> Iterator[torch.Tensor]:
+    pulled = iter(DataLoader(ROWS, batch_size=1))  # type: ignore[arg-type]
+    for first in pulled:
+        yield torch.cat([first, *islice(pulled, 1)])
+
+
+def _sampler_states_what_it_skips(run: Any) -> Iterator[torch.Tensor]:
+    class Skips(BatchSampler):
+        skip_batches = 0
+
+        def __iter__(self) -> Iterator[list[int]]:
+            yield from islice(super().__iter__(), self.skip_batches, None)
+
+    sampler = Skips(range(6), 1, drop_last=False)
+    sampler.skip_batches = 2
+    yield from DataLoader(ROWS, batch_sampler=sampler)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("loop", "skipped"),
+    [
+        (_skips_in_the_loop, "2 batches"),
+        (_skips_by_islice, "2 batches"),
+        (_all_but_the_last, "5 batches"),
+        (_skips_steps_of_a_list, "2 batches"),
+        (_sampler_states_what_it_skips, "2 batches"),
+        (_fetches_ahead, ""),
+        (_joins_batches, ""),
+    ],
+)
+def test_an_epoch_that_is_continued_in_the_middle_is_not_complete(loop: Any, skipped: str, tmp_path: Path) -> None:
+    out, model = tmp_path / "r", net()
+    with suppress(KeyError), probes.attach(model, SPEC, out=out) as run, run.epoch(0):
+        _stepped(run, model, PARTS[:2])
+        raise KeyError
+    model = net()
+    with probes.attach(model, SPEC, out=out, resume=True) as run:
+        for _ in run.epochs(2):
+            _stepped(run, model, loop(run))
+    found = probes.open(out)
+    assert found.state == {0: "incomplete" if skipped else "complete", 1: "incomplete" if "sampler" in loop.__name__ else "complete"}
+    reasons = [one.message for one in probes.verify(out).findings if one.code == "incomplete" and one.file == "epoch-0000.a2.h5"]
+    assert reasons == ([f"the epoch is incomplete: begins in the middle: {skipped} skipped"] if skipped else [])
+    assert any("is not shown" in line for line in found.not_shown)
+    assert read_attempts(out).next_epoch == (2 if found.state[1] == "complete" else 0)
 
 
 def test_a_complete_attempt_says_which_earlier_one_it_hides(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ class BatchPass:
     Attributes:
         loader: the loader.
         endless: whether the same generator had begun a pass over the loader before: a stream that never ends.
+        skipped: batches that the loader states to leave out at its beginning.
         pulls: batches so far.
         first_pull: number of its first pull among all pulls of the run.
         last_pull: number of its last pull among them.
@@ -40,10 +41,14 @@ class BatchPass:
         ahead: batches that were pulled before the first of them was used, as by a loader that looks for the last one.
         counted: batches that training calls were made on.
         alone: how many of those were the only batch that was pulled for the call.
+        first: batches that were pulled for the first training call on it.
+        most: the most batches that were pulled for a later one.
+        kept: training calls before the second pull and after the last, which may be on batches that were pulled earlier.
     """
 
     loader: LoaderState
     endless: bool = False
+    skipped: int = 0
     pulls: int = 0
     first_pull: int = 0
     last_pull: int = 0
@@ -56,6 +61,23 @@ class BatchPass:
     ahead: int = -1
     counted: int = 0
     alone: int = 0
+    first: int = 0
+    most: int = 0
+    kept: int = 0
+
+    @property
+    def unused(self) -> int:
+        """Batches at its beginning that no training call used.
+
+        A loader that fetches ahead pulls more batches for its first call too, but uses them for calls after its last pull. Where later
+        calls use several batches, the first one may use all of its own.
+        """
+        return max(self.first - 1 - self.kept, 0) if self.is_over and self.most <= 1 else 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether its last batch was pulled, as far as that is known."""
+        return bool(self.exhausted) or self.at_last
 
     @property
     def is_a_loop(self) -> bool:
@@ -104,10 +126,10 @@ class BatchPasses:
     _passes: dict[Hashable, BatchPass] = field(default_factory=dict)
     _order: list[BatchPass] = field(default_factory=list)
 
-    def begin(self, key: Hashable, loader: Hashable, endless: bool) -> None:
+    def begin(self, key: Hashable, loader: Hashable, endless: bool, skipped: int) -> None:
         """Begin a pass."""
         state = self._loaders.setdefault(loader, LoaderState())
-        self._passes[key] = BatchPass(state, endless)
+        self._passes[key] = BatchPass(state, endless, skipped)
 
     def known(self, key: Hashable) -> BatchPass | None:
         """A pass that was begun before."""
@@ -172,6 +194,10 @@ class BatchPasses:
         for one in found:
             self.training_passes += not one.feeds
             self.training_pulls += one.pulls - one.counted
+            if one.feeds:
+                one.most = max(one.most, one.pulls - one.counted)
+            else:
+                one.first = one.pulls
             one.feeds, one.counted, one.alone = True, one.pulls, one.alone + (len(found) == 1)
             if one.ahead < 0:
                 one.ahead = one.pulls - 1
@@ -189,6 +215,21 @@ class BatchPasses:
         live = [one for one in self.fresh if one.live and one.phase == TRAIN]
         found = [one for one in live[:1] if not one.feeds and (one.loader.trains or grad)]
         return found if not self.has_main else []
+
+    def keep(self) -> None:
+        """Record a training call for which no batch was pulled."""
+        main = self.main
+        if main is not None and (not main.most or main.is_over):
+            main.kept += 1
+
+    def skipped(self, *, unused: bool) -> int:
+        """Batches at the beginning of a main pass of the open epoch that were left out.
+
+        Args:
+            unused: whether those count that were pulled and not used.
+        """
+        mains = [one for one in self.epoch if one.loader in self.mains]
+        return max((one.skipped or (one.unused if unused else 0) for one in mains), default=0)
 
     @property
     def has_main(self) -> bool:
@@ -242,11 +283,13 @@ class BatchPasses:
         Args:
             held_too: whether a pass that the program holds still was left too, rather than to continue in the next epoch.
         """
-        open_ones = [one for one in self.epoch if not one.exhausted and not one.at_last and (held_too or one.gone)]
-        ended = max((one.exhausted or one.last_pull for one in self.epoch if one.exhausted or one.at_last), default=0)
+        open_ones = [one for one in self.epoch if not one.is_over and (held_too or one.gone)]
+        ended = max((one.exhausted or one.last_pull for one in self.epoch if one.is_over), default=0)
         return any(one.last_pull > ended for one in open_ones)
 
     def end_epoch(self, keep: Iterable[BatchPass] = ()) -> None:
         """Begin another epoch with the passes that continue."""
+        for one in self.epoch:
+            one.first = one.skipped = 0  # of a pass that goes on, the beginning was in the epoch that ends
         self.epoch = list(keep)
         self.mains = [self.main.loader] if self.main is not None and self.main in self.epoch else []

@@ -52,6 +52,8 @@ class CallSteps:
     def _of_training(self, level: int) -> OpenStep:
         if self.passes.fresh:
             self.current.feed()
+        else:
+            self.passes.keep()
         stack = self.steps.stack
         if stack and stack[-1].item is None:
             self.steps.end_other_phases()

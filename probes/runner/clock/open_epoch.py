@@ -10,12 +10,14 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 
 from probes.errors import UsageError
+from probes.printable import counted
 from probes.runner.clock.answers import EpochEnded, EpochOpened
 from probes.runner.clock.batch_passes import TRAIN, BatchPass, BatchPasses
 from probes.runner.clock.event_counts import EventCounts
 from probes.runner.clock.open_steps import BatchLoop, OpenStep, OpenSteps
 
 LEFT = "left before its last batch"
+MIDDLE = "begins in the middle"
 BY_OPTIMIZER = ("optimizer", "update")
 
 
@@ -55,6 +57,7 @@ class OpenEpoch:
     _unopened: int = 0
     _turn: list[BatchPass] | None = None
     _earlier: dict[int, Mapping[str, int]] = field(default_factory=dict)
+    _continues: bool = False
 
     @property
     def first(self) -> int:
@@ -97,6 +100,7 @@ class OpenEpoch:
         self._open(self.following, implicit=True)
 
     def _open(self, epoch: int, *, implicit: bool) -> None:
+        self._continues = epoch in self._earlier
         for before in sorted(self._earlier):
             counts = self._earlier.pop(before)
             if before < epoch:
@@ -104,6 +108,7 @@ class OpenEpoch:
         self.number, self.following, self.implicit = epoch, epoch + 1, implicit
         self._unopened = epoch + 1
         self.steps.counts.clear()
+        self.steps.unused = [0, 0]
         self.raised = ""
         self.steps.answers.append(EpochOpened(epoch, dict(self.steps.totals)))
 
@@ -119,8 +124,8 @@ class OpenEpoch:
             return
         reason = reason or self.raised
         self.steps.end_level(0, keep=complete)
-        if complete and not reason and check and self._left():
-            reason = LEFT
+        if complete and not reason and check:
+            reason = LEFT if self._left() else self._middle()
         epoch, self.number, steps = self.number, None, dict(self.steps.counts)
         self.steps.totals.update(self.steps.counts)
         self.steps.counts.clear()
@@ -134,6 +139,15 @@ class OpenEpoch:
         training = bool(self.steps.counts[TRAIN])
         loops = any(not loop.at_last and (loop.phase == TRAIN or not training) for loop in self.loops.values() if loop.phase)
         return loops or self.passes.left(held_too=self.automatic)
+
+    def _middle(self) -> str:
+        """How many batches were skipped if the epoch begins in the middle, as after a checkpoint; else an empty text.
+
+        Batches that a loop pulls and does not use count only in an epoch that an earlier attempt began; elsewhere they may fill a buffer.
+        """
+        before, later = self.steps.unused
+        skipped = max(self.passes.skipped(unused=self._continues), before if self._continues and not later else 0)
+        return f"{MIDDLE}: {counted(skipped, 'batch', 'batches')} skipped" if skipped else ""
 
     def _next(self, fed: list[BatchPass], *, check: bool = True) -> None:
         """End the epoch, and begin the next one with the passes that continue."""

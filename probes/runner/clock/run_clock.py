@@ -264,15 +264,16 @@ class RunClock:
 
     # What the loaders do
 
-    def pass_begins(self, key: Hashable, loader: Hashable, *, endless: bool = False) -> Answers:
+    def pass_begins(self, key: Hashable, loader: Hashable, *, endless: bool = False, skipped: int = 0) -> Answers:
         """The program begins to iterate over a loader.
 
         Args:
             key: anything that tells the pass from others.
             loader: anything that tells the loader from others.
             endless: whether the same generator had begun a pass over it before, as in `while True: yield from loader`.
+            skipped: batches that the loader states to leave out at its beginning.
         """
-        self.passes.begin(key, loader, endless)
+        self.passes.begin(key, loader, endless, skipped)
         return ()
 
     def batch_pulled(self, key: Hashable, phase: str, *, last: bool = False) -> Answers:

@@ -101,7 +101,7 @@ class LoaderWatch:
     def _report_again(self, watched: WatchedPass, listeners: tuple[LoaderListener, ...]) -> None:
         watched.reported = True
         for listener in listeners:
-            listener.pass_begins(watched.key, watched.loader, endless=watched.endless)
+            listener.pass_begins(watched.key, watched.loader, endless=watched.endless, skipped=watched.skipped)
             if watched.loader not in self._loaders.values():
                 listener.loader_deleted(watched.loader)
             for pull in range(1 + watched.ahead if watched.pulls and watched.thread == self.thread else 0):
@@ -207,9 +207,10 @@ class LoaderWatch:
         if here:
             endless = any(one is known for one in _generators(frame) for known in self._streams)
             self._streams = []
-        watched = WatchedPass(next(self._numbers), self._key(loader), get_ident(), endless, _length(loader), reported=here)
+        known = next(self._numbers), self._key(loader), get_ident(), endless
+        watched = WatchedPass(*known, skipped=_skipped(loader), length=_length(loader), reported=here)
         for listener in self.listeners if here else ():
-            listener.pass_begins(watched.key, watched.loader, endless=endless)
+            listener.pass_begins(watched.key, watched.loader, endless=endless, skipped=watched.skipped)
         return watched
 
     def _key(self, loader: Any) -> int:
@@ -293,6 +294,12 @@ def _length(loader: Any) -> int:
         return len(loader)
     except (TypeError, NotImplementedError):
         return -1
+
+
+def _skipped(loader: Any) -> int:
+    """The batches that a loader leaves out at the beginning of a pass, as loaders of Accelerate state it of themselves or their sampler."""
+    stated = [getattr(one, "__dict__", {}).get("skip_batches", 0) for one in (loader, loader.batch_sampler)]  # runs no code of the program
+    return max(0, *(one for one in stated if isinstance(one, int)))
 
 
 def _generators(frame: FrameType | None) -> list[FrameType]:

@@ -10,8 +10,8 @@ from typing import Protocol
 class LoaderListener(Protocol):
     """A listener to passes over loaders."""
 
-    def pass_begins(self, key: Hashable, loader: Hashable, *, endless: bool) -> None:
-        """A loader begins to be iterated over."""
+    def pass_begins(self, key: Hashable, loader: Hashable, *, endless: bool, skipped: int) -> None:
+        """A loader begins to be iterated over; `skipped`, the batches that it states to leave out at its beginning."""
 
     def batch_pulled(self, key: Hashable, *, grad: bool, last: bool, before: bool) -> None:
         """A batch is requested; `grad`, whether gradients are on; `before`, whether it was requested before the listener was there."""
@@ -37,6 +37,7 @@ class WatchedPass:
         pulls: batches so far.
         served: how often a model was called after a batch of it was pulled.
         grad: whether gradients were on when the last was pulled.
+        skipped: batches that the loader states to leave out at its beginning.
         length: batches that the pass has; -1 if that is not known.
         last_pull: number of its last pull among those of all passes.
         thread: the thread that began it, or has pulled from it since.
@@ -50,6 +51,7 @@ class WatchedPass:
     loader: int
     thread: int
     endless: bool = False
+    skipped: int = 0
     length: int = -1
     last_pull: int = 0
     pulls: int = 0
