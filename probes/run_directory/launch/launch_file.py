@@ -26,7 +26,7 @@ class LaunchRecord(BaseModel):
     run_id: str = Field(description="Name of the run.")
     attempt: int = Field(ge=1, lt=1 << 32, description="Number of the start, the same on every rank.")
     world: int = Field(ge=1, lt=1 << 32, description="Number of processes.")
-    next_epoch: int = Field(ge=0, lt=1 << 32, description="The first epoch that is not complete on every rank.")
+    next_epoch: int = Field(ge=0, lt=1 << 32, description="The first epoch after the last one that is complete on every rank.")
     launcher: str = Field(description="What started the processes; empty if it has no name here.")
     job: str = Field(description="How the launcher calls the job, the same after a restart.")
     restart: int = Field(ge=0, description="How often the launcher had started the processes again.")
