@@ -297,7 +297,8 @@ def _open(path: Path, spare: Path | None, opener: Callable[..., RawFile]) -> tup
 
 
 def _refused(path: Path, error: OSError) -> StorageError:
-    return refusal(f'cannot create the journal "{path}": {error.strerror}; earlier epochs are safe', error)
+    there = "earlier epochs are safe" if path.parent.exists() else "the run directory was removed or renamed"
+    return refusal(f'cannot create the journal "{path}": {error.strerror}; {there}', error)
 
 
 def _publish(log: RecordLog, spare: Path | None) -> None:

@@ -232,8 +232,8 @@ def _make(scanned: Scan, path: Path, how: Compression | None, passed: OnProgress
 
 
 def _reason(error: OSError, scanned: Scan) -> str:
-    """The system's message in one line, with the free disk space."""
-    words = error.strerror or str(error).partition("\n")[0]
+    """The system's message in one line, with the free disk space; HDF5's own message of it has several lines."""
+    words = os.strerror(error.errno) if error.errno else str(error).partition("\n")[0]
     return f"{words} (about {scanned.good_bytes} bytes are needed, {free_words(scanned.path)})"
 
 

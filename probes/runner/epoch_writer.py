@@ -20,7 +20,7 @@ from probes.run_directory.sealer_process import SealFailure
 from probes.runner.attached.attached_hooks import Live
 from probes.runner.clock.answers import EpochEnded, EpochOpened, StepEnded, StepPaused, StepResumed
 from probes.runner.disk_space import DiskSpace
-from probes.runner.failures import Failures
+from probes.runner.failures import MOST_REPORTED, Failures
 from probes.runner.sink_sessions import RunFacts, SinkSessions
 from probes.runner.watch.loader_watch import loader_watch
 
@@ -214,10 +214,16 @@ class EpochWriter:
     def end(self, *, interrupted: bool, seconds: float) -> None:
         """Wait for the sealer, except if the program was interrupted."""
         self.recording.drain(seconds if interrupted else None)
-        for failure in self.recording.seal_failures:
+        found = self.recording.seal_failures
+        for failure in found[:MOST_REPORTED]:
             journal = self.recording.directory / failure.journal
             ways = f'it is kept: `probes recover "{self.recording.directory}"`' if journal.exists() else "the journal was removed"
-            self.failures.add(StorageError(f'"{journal}" could not be sealed: {failure.message}; {ways}'))
+            error = StorageError(f'"{journal}" could not be sealed: {failure.message}; {ways}')
+            if self.failures.first is not None:  # a run ends with one error
+                self.failures.say(str(error))
+            self.failures.add(error)
+        if len(found) > MOST_REPORTED:
+            self.failures.say(f"{len(found) - MOST_REPORTED} further journals could not be sealed; `probes ls` names the epochs")
 
     def move_to(self, directory: Path) -> None:
         """Follow the run directory to another name."""

@@ -14,7 +14,7 @@ from probes.plan import Binding, Plan
 from probes.printable import error_text
 from probes.progress.stderr import tell
 
-MOST_REPORTED = 3  # targets of a probe reported for one reason while the program runs
+MOST_REPORTED = 3  # targets of a probe reported for one reason while the program runs, and journals that could not be sealed
 
 
 class Failures:
@@ -56,11 +56,13 @@ class Failures:
         self.first = self.first or error
 
     def stop(self, error: ProbesError, *, fatal: bool = False) -> None:
-        """Capture nothing any more."""
-        self.stopped = self.stopped or str(error)
+        """Capture nothing any more; say so at once, as the end of the program may be days away."""
+        first, self.stopped = not self.stopped, self.stopped or str(error)
         self.fatal = self.fatal or fatal
         self.add(error)
         self.moment.writer = None
+        if first and self.due is None:
+            self.say(f"capturing stops, the program continues: {error}")
 
     @contextmanager
     def storage(self) -> Iterator[None]:
@@ -76,6 +78,7 @@ class Failures:
         """Count a value that could not be captured, and report the first of its kind; a disk error ends the captures."""
         if isinstance(error, StorageError):
             self.stop(error)
+        if self.stopped:  # its reason is the reason for every later value too
             return
         clock = f"epoch {at.epoch} step {at.step}" + (f" of `{at.phase}`" if at.phase != "train" else "")
         detail = f"{error_text(error)}; {clock}"

@@ -85,7 +85,8 @@ class Run(RunLoops):
         except StorageError as failure:  # a disk error must not keep the program from saving its model
             if self.plan.loaded.spec.on_error == "raise" or self.engine.failures.fatal:
                 raise
-            tell(f"error: {failure}")
+            if str(failure) != self.engine.failures.stopped:  # else it was said when it happened
+                tell(f"error: {failure}")
 
     @property
     def _is_used(self) -> bool:

@@ -317,3 +317,16 @@ def test_an_old_file_does_not_affect_a_live_journal_of_the_same_name(tmp_path: P
     with pytest.raises(StorageError):
         seal(tmp_path / "epoch-0003.journal", tmp_path)
     assert isinstance(begin(tmp_path), Journal)
+
+
+def test_a_file_that_cannot_be_built_is_reported_in_one_line_with_the_words_of_the_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "Unable to create file (file write failed: time = Mon Nov 23\n, errno = 28, error message = '...')")
+
+    path = write(tmp_path, zoo())
+    monkeypatch.setattr("probes.run_directory.seal.publish", full)
+    with pytest.raises(StorageError, match=r"cannot be built: No space left on device \(about") as caught:
+        seal(path, tmp_path)
+    assert "\n" not in str(caught.value)

@@ -16,6 +16,7 @@ from probes.host import free_bytes
 from probes.journal.raw_file import RawFile
 from probes.plan import resolve
 from probes.run_directory.recover import recover
+from probes.run_directory.sealer_process import SealerProcess, SealFailure
 from probes.runner.disk_space import OVERHEAD, DiskSpace, due
 from tests.descriptors import open_below
 
@@ -108,3 +109,48 @@ def test_a_disk_that_is_full_at_the_end_of_an_epoch_keeps_the_journal_and_names_
     assert open_below(tmp_path) == 0
     recover(tmp_path / "run")
     assert len(probes.open(tmp_path / "run")["a", "0"]) == 1
+
+
+def test_a_disk_that_is_full_when_an_epoch_begins_is_reported_at_once_and_is_the_only_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = nn.Sequential(nn.Linear(2, 2))
+    optimizer = torch.optim.SGD(model.parameters())
+    made = {"version": 1, "probes": {"g": {"hook": "tensor", "tensors": ["**.weight"], "values": ["grad"], "stage": "final"}}}
+
+    def full(*_: object) -> int:
+        raise OSError(ENOSPC, "No space left on device")
+
+    with probes.attach(model, made, out=tmp_path / "run") as run:
+        for epoch in run.epochs(3):
+            if epoch == 1:
+                monkeypatch.setattr(RawFile, "write", full)
+            for _ in run.steps([1, 2]):
+                model(torch.ones(1, 2)).sum().backward()
+                optimizer.step()
+            if epoch == 1:
+                assert "capturing stops, the program continues" in capsys.readouterr().err
+                monkeypatch.undo()
+    assert "No space left" not in capsys.readouterr().err
+    assert "filtered" not in str(run.summary())
+    assert len(probes.open(tmp_path / "run")["g", "0.weight"]) == 2
+
+
+def test_a_run_directory_that_is_renamed_is_named_as_the_reason_and_every_journal_that_is_not_sealed_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = nn.Sequential(nn.Identity())
+    made = {"version": 1, "probes": {"a": {"hook": "forward", "modules": ["0"]}}}
+    monkeypatch.setattr(SealerProcess, "submit", lambda sealer, path, options: sealer.failures.append(SealFailure(path.name, "no room")))
+    with probes.attach(model, made, out=tmp_path / "run") as run:
+        for epoch in run.epochs(6):
+            for _ in run.steps([1]):
+                model(torch.ones(2))
+            if epoch == 4:
+                (tmp_path / "run").rename(tmp_path / "other")
+    said = capsys.readouterr().err
+    assert said.count("the run directory was removed or renamed") == 1
+    assert "earlier epochs are safe" not in said
+    for number in range(3):
+        assert f'epoch-000{number}.journal" could not be sealed: no room; the journal was removed' in said
+    assert "2 further journals could not be sealed" in said
