@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -310,3 +311,15 @@ def test_a_number_that_nobody_logged_is_answered_with_how_to_log_it(
     how = "log it with `run.log(train_loss=...)` while its step is open"
     own = "; what the Trainer of transformers logs by itself is captured under `probes run` only"
     assert str(raised.value).endswith(how + (own if has_trainer else ""))
+
+
+def test_a_summary_whose_table_counts_captures_of_a_dropped_step_says_that_they_are_not_stored(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.Identity())
+    spec = {"version": 1, "probes": {"p": {"hook": "forward", "modules": ["0"]}}}
+    with suppress(KeyError), probes.attach(model, spec, out=tmp_path / "r") as run:
+        for x in run.steps([torch.ones(2)] * 3):
+            model(x)
+            if len(run.accounts) and run.accounts[0][0].fired == 2:
+                raise KeyError
+    assert len(probes.open(tmp_path / "r")["p", "0"]) == 1
+    assert "the table counts captures of 1 dropped step, which are not stored" in str(run.summary())
