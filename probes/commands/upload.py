@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from probes.commands.options.interval import INTERVAL
 from probes.commands.options.run_path import RUN_PATH
 from probes.commands.rendering.advance_line import LongCommand
 from probes.errors import StorageError, UsageError
@@ -21,7 +22,7 @@ from probes.run_directory.search import is_run
 @click.argument("run", type=RUN_PATH)
 @click.argument("url")
 @click.option("--follow", is_flag=True, help="Continue until the run ends; wait if it has not begun.")
-@click.option("--interval", type=click.FloatRange(0.1, 3600), default=5.0, show_default=True, help="Seconds between checks with --follow.")
+@click.option("--interval", type=INTERVAL, default=5.0, show_default=True, help="Seconds between checks with --follow.")
 def upload(run: Path, url: str, follow: bool, interval: float) -> None:
     """Copy the sealed files, ledger, manifest and spec of RUN to URL, such as s3://bucket/runs/a.
 

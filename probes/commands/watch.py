@@ -13,6 +13,7 @@ from pathlib import Path
 
 import click
 
+from probes.commands.options.interval import INTERVAL
 from probes.commands.options.run_path import RUN_PATH
 from probes.commands.rendering.progress_text import progress_line, progress_text
 from probes.errors import StorageError, UsageError
@@ -33,7 +34,7 @@ Chosen = Callable[[RunProgress], list[FollowedSeries]]
 @click.command()
 @click.argument("run", required=False, type=RUN_PATH)
 @click.option("--series", "patterns", multiple=True, metavar="PATTERN", help="Show these series, such as 'gradnorm/**'; repeatable.")
-@click.option("--interval", type=click.FloatRange(0.1, 3600), default=1.0, show_default=True, help="Seconds between checks.")
+@click.option("--interval", type=INTERVAL, default=1.0, show_default=True, help="Seconds between checks.")
 @click.option("--once", is_flag=True, help="Print the state of the run once, and exit.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, one object for each check.")
 @click.pass_context

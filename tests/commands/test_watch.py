@@ -9,11 +9,13 @@ import sys
 import time
 from pathlib import Path
 
+import click
 import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
 from probes.clock import SeriesKey
+from probes.commands.upload import upload
 from probes.commands.watch import watch
 from tests.reader.recorded import Recording, counted
 from tests.warm import programs
@@ -33,6 +35,12 @@ SPEC = "version: 1\nprobes:\n  acts: {modules: [''], values: [output], transform
 
 def run(*arguments: object) -> Result:
     return CliRunner().invoke(watch, [str(argument) for argument in arguments], catch_exceptions=False)
+
+
+@pytest.mark.parametrize("command", [watch, upload])
+def test_an_interval_that_is_not_a_number_is_refused(command: click.Command, tmp_path: Path) -> None:
+    done = CliRunner().invoke(command, [str(tmp_path), *(["s3://bucket/a"] if command is upload else []), "--interval", "nan"])
+    assert (done.exit_code, "nan is not in the range" in done.stderr) == (2, True)
 
 
 def test_a_finished_run_is_shown_once_with_its_last_numbers(tmp_path: Path) -> None:
