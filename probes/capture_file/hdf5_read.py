@@ -149,18 +149,17 @@ class Hdf5Group:
 
     def group(self, name: str) -> Hdf5Group:
         """A subgroup."""
-        found = self._child(name)
+        found, _ = self._child(name)
         if not isinstance(found, h5py.h5g.GroupID):
             raise self._refuse("unsafe-type", name, "is not a group")
         return Hdf5Group(self._file, found, self._below(name))
 
     def array(self, name: str) -> StoredArray:
         """A dataset of this group, after the checks."""
-        found = self._child(name)
+        found, address = self._child(name)
         if not isinstance(found, h5py.h5d.DatasetID):
             raise self._refuse("unsafe-type", name, "is not a dataset")
         with self._file.refusing(self._below(name)):
-            address = h5py.h5o.get_info(found).addr
             return DatasetStorage(self._file.path, self._below(name), self._file.bytes, found, self._file.counted, address).array()
 
     def text(self, name: str) -> str:
@@ -214,8 +213,8 @@ class Hdf5Group:
                 return None
             return self._value(h5py.h5a.open(self._id, name.encode()), name)
 
-    def _child(self, name: str) -> Any:
-        """The object of a hard link, in this same file."""
+    def _child(self, name: str) -> tuple[Any, int]:
+        """The object of a hard link, in this same file, and its address."""
         with self._file.refusing(self._below(name)):
             kind = self._id.links.get_info(name.encode()).type
             if kind == h5py.h5l.TYPE_SOFT:
@@ -229,7 +228,7 @@ class Hdf5Group:
             if about.rc != 1:
                 raise self._refuse("extra-object", name, f"has {about.rc} names")
             self._file.counted.name(about.addr, self._below(name))
-            return found
+            return found, about.addr
 
     def _value(self, attribute: Any, name: str) -> Any:
         kind, shape = attribute.get_type(), attribute.get_space().shape

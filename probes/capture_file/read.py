@@ -66,19 +66,28 @@ class SealedFile:
         return self.root.attributes()
 
     @cached_property
-    def addresses(self) -> dict[SeriesAddress, tuple[str, str]]:
-        """The addresses of all series of the file; no series is opened."""
+    def addresses(self) -> dict[SeriesAddress, tuple[Hdf5Group, str]]:
+        """The addresses of all series of the file, each with the group of its probe and its name there; no series is opened."""
         if "captures" not in self.root:  # an epoch in which nothing was captured
             return {}
         captures = self.root.group("captures")
-        return {parse_group(probe, name): (probe, name) for probe in captures.names() for name in captures.group(probe).names()}
+        probes = {probe: captures.group(probe) for probe in captures.names()}
+        return {parse_group(probe, name): (group, name) for probe, group in probes.items() for name in group.names()}
+
+    def group(self, address: SeriesAddress) -> Hdf5Group:
+        """The group of a series."""
+        probe, name = self.addresses[address]
+        return probe.group(name)
 
     def part(self, address: SeriesAddress) -> SealedPart:
         """One series of the file."""
-        probe, name = self.addresses[address]
-        group = self.root.group("captures").group(probe).group(name)
+        group = self.group(address)
+        return self.part_of(address, group, group.attributes(without=FOR_OTHERS))
+
+    def part_of(self, address: SeriesAddress, group: Hdf5Group, attributes: dict[str, Any]) -> SealedPart:
+        """One series of the file, of whose group the attributes were read."""
         with group.checking():
-            return SealedPart(address, group, self._rank)
+            return SealedPart(address, group, attributes, self._rank)
 
     @cached_property
     def _rank(self) -> int:
@@ -99,14 +108,14 @@ class SealedFile:
         """Release the pages that were read, so that a large file needs little memory; later reads still work."""
         self.root.release()
 
-    def rest(self, parts: Iterable[SealedPart]) -> str:
-        """The digest of the file without the payloads of these parts, as `file_root` of a file states it.
+    def rest(self, payloads: Iterable[range]) -> str:
+        """The digest of the file without the payloads at these places, as `file_root` of a file states it.
 
         Raises:
             FileRefused: the file has no place for it.
         """
         own = self.root.array(FILE_ROOT).extent
-        return file_root(self.root.bytes, [own, *(part.extent for part in parts)])
+        return file_root(self.root.bytes, [own, *payloads])
 
     def document(self, name: str) -> Any:
         """A JSON text of the file: `manifest`, `closing`, `gaps`, `order` or `resolved`, with a check of its type.
@@ -155,11 +164,11 @@ ROWS: dict[str, Callable[[Any], bool]] = {"gaps": are_gaps, "order": are_steps}
 class SealedPart:
     """One series in a sealed file; see `Part`."""
 
-    def __init__(self, address: SeriesAddress, group: Hdf5Group, rank: int) -> None:
+    def __init__(self, address: SeriesAddress, group: Hdf5Group, attributes: dict[str, Any], rank: int) -> None:
         self.key = address.key
         self._group = group
         self._names = set(group.names())
-        self._attributes = group.attributes(without=FOR_OTHERS)
+        self._attributes = attributes
         if tuple(self._attributes.get(name) for name in SeriesKey._fields) != self.key:
             raise FileRefused("series-renamed", f'"{group.name}" has attributes of another series than its name')
         self.dtype = self._dtype()
@@ -172,7 +181,8 @@ class SealedPart:
         self.shape = uniform(self.shapes)
         self.dims = self._dims()
         self.coords = self._coords()
-        self.attrs = {name: value for name, value in self._attributes.items() if name not in OWN and not name.startswith(LABELS)}
+        described = {name: value for name, value in attributes.items() if name not in OWN and not name.startswith(LABELS)}
+        self.attrs = {name: value for name, value in described.items() if name not in FOR_OTHERS}
         self._starts = np.concatenate(([0], np.cumsum(sizes(self.shapes, self.dtype))))
         if self._starts[-1] != prod(self._values.shape):
             raise self._damaged(f"holds {prod(self._values.shape)} elements where its captures have {self._starts[-1]}")

@@ -62,6 +62,11 @@ class SeriesDigests:
         """Whether the stored block digests equal the computed ones."""
         return np.array_equal(self.blocks, self.stored_blocks)
 
+    @property
+    def agree(self) -> bool:
+        """Whether all stored digests equal the computed ones."""
+        return self.stored == self.computed and self.blocks_agree
+
 
 def block_ends(part: SeriesPart) -> list[int]:
     """The end of each digest block of a series, as the index after its last capture."""
@@ -138,7 +143,7 @@ def digest_of(part: SeriesPart, digests: NDArray[np.uint8], dtype: str | None = 
 
 def stored_digest_changes(file: str, series: SeriesDigests) -> Iterator[Finding]:
     """The change of a series with intact captures: only stored digests can have changed."""
-    if series.stored != series.computed or not series.blocks_agree:
+    if not series.agree:
         key = series.part.key
         yield Finding("digest-edited", file, f"`{key}`: a stored digest changed, the captures did not", key)
 

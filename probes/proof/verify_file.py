@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from probes.capture_file.hdf5_read import Hdf5Group
 from probes.capture_file.outline import SeriesOutline
 from probes.capture_file.read import LABELS, SealedFile, SealedPart, are_gaps
 from probes.capture_file.roots import FILE_ROOT, root_of_epoch
+from probes.capture_file.series_name import SeriesAddress
 from probes.capture_file.series_part import outline_of_part, sizes
 from probes.clock import SeriesKey
 from probes.digest import ALGORITHM, PROOF, blake3_hex, canonical_of, captures_root
@@ -79,6 +80,26 @@ class FileVerification:
     unread: bool = False
 
 
+class _Checked(NamedTuple):
+    """The result for a series whose bytes were all read; the series itself is closed, because thousands of open ones need much memory.
+
+    Attributes:
+        key: its name.
+        dtype: its dtype.
+        computed: its digest, computed.
+        payloads: their place in the file, if they are in one piece.
+        disagreeing: its digests, if those that the file states differ.
+        columns: what is wrong with columns that the digests do not cover.
+    """
+
+    key: SeriesKey
+    dtype: str
+    computed: str
+    payloads: range
+    disagreeing: SeriesDigests | None
+    columns: list[Finding]
+
+
 def verify_file(path: Path, captures: int | None = None, origins: CheckedOrigins | None = None) -> FileVerification:
     """Verify a sealed file.
 
@@ -133,16 +154,16 @@ class _FileCheck:
         found.has_weights = self._weights(closing)
         found.remarks = has_remarks(closing)
         own = set() if self._proof == "proof.v1" else {FILE_ROOT, "order"}
-        self._members(file.root, {"captures", *TEXTS, *own}, {"steps"})
+        self._members(file.root, set(file.root.names()), {"captures", *TEXTS, *own}, {"steps"})
         self._sample_ids(file)
-        parts = self._captures(file, gaps)
+        payloads = self._captures(file, gaps)
         found.findings += self._origins.findings(found.name, texts, found.attributes)
         complete = bool(found.attributes.get("complete"))
         found.epoch_root = root_of_epoch(found.manifest, closing, found.captures_root, found.captures, complete)
         if not found.findings and found.epoch_root != found.attributes.get("epoch_root"):
             self._find("epoch-root", "the origin or the end of the epoch differs from what the epoch root covers")
         if own and not found.findings:
-            found.file_root = file.rest(parts)
+            found.file_root = file.rest(payloads)
             if found.file_root.encode() != file.root.content(FILE_ROOT):
                 self._find("file-root", "a text, a sample id, an attribute, a label or the structure changed; the captures did not")
 
@@ -160,34 +181,37 @@ class _FileCheck:
         code = refused.code if refused.code in CODES else "damaged"
         self._find(code, str(refused).partition(": ")[2], series)
 
-    def _members(self, group: Hdf5Group, needed: set[str], allowed: set[str]) -> bool:
+    def _members(self, group: Hdf5Group, names: set[str], needed: set[str], allowed: set[str]) -> bool:
         """Report objects that are missing from a group or were not sealed; return whether all required ones exist."""
-        there = set(group.names())
         place = group.name.rstrip("/")
-        for name in sorted(needed - there):
+        for name in sorted(needed - names):
             self._find("missing-object", f"`{place}/{name}` is missing")
-        for name in sorted(there - needed - allowed):
+        for name in sorted(names - needed - allowed):
             self._find("extra-object", f"`{place}/{name}` was not sealed")
-        return needed <= there
+        return needed <= names
 
     def _sample_ids(self, file: SealedFile) -> None:
         if "steps" in file.root:
             steps = file.root.group("steps")
             for name in steps.names():
-                self._members(steps.group(name), OF_IDS, set())
+                group = steps.group(name)
+                self._members(group, set(group.names()), OF_IDS, set())
 
-    def _captures(self, file: SealedFile, gaps: list[Gap] | None) -> list[SealedPart]:
-        """Verify every series against the captures root; if that fails, against its own digests."""
+    def _captures(self, file: SealedFile, gaps: list[Gap] | None) -> list[range]:
+        """Verify every series against the captures root; if that fails, against its own digests; return where the payloads are."""
         found = self._found
-        series = [(group, digests) for group, part in self._parts(file) if (digests := self._digests(file, group, part)) is not None]
-        found.captures_root = captures_root([(one.part.key, one.part.dtype, one.computed) for _, one in series], gaps or [])
+        series = list(self._series(file))
+        found.captures_root = captures_root([(one.key, one.dtype, one.computed) for one in series], gaps or [])
         sealed = found.captures_root == found.attributes.get("captures_root")
         lost = self._listed - found.captures if self._listed is not None else 0
-        for group, one in series:
-            found.findings += stored_digest_changes(found.name, one) if sealed else changes(found.name, one, lost)
-            found.findings += self._columns(group, one.part)
+        for one in series:
+            if one.disagreeing is not None:
+                found.findings += (
+                    stored_digest_changes(found.name, one.disagreeing) if sealed else changes(found.name, one.disagreeing, lost)
+                )
+            found.findings += one.columns
         self._lost(lost, sealed)
-        return [one.part for _, one in series]
+        return [one.payloads for one in series]
 
     def _lost(self, lost: int, sealed: bool) -> None:
         """Report that series or gaps differ from the sealed ones, if nothing else was found."""
@@ -202,8 +226,8 @@ class _FileCheck:
         else:
             self._find("gaps-edited", "the list of gaps, or the list of series, changed")
 
-    def _parts(self, file: SealedFile) -> Iterator[tuple[Hdf5Group, SealedPart]]:
-        """All series that can be opened."""
+    def _series(self, file: SealedFile) -> Iterator[_Checked]:
+        """Read every series that can be opened."""
         if "captures" not in file.root:
             return
         captures = file.root.group("captures")
@@ -216,30 +240,27 @@ class _FileCheck:
                 self.refused(refused)
             if self._unread >= MOST_UNREAD:
                 break
-        for address, (probe, name) in with_progress(self._addresses(file).items(), "series"):
+        for address in with_progress(self._addresses(file), "series"):
             if self._unread >= MOST_UNREAD:
                 self._find("damaged", f"{self._unread} series cannot be read, so the series after them were not checked")
                 return
             try:
-                group = captures.group(probe).group(name)
-                if not self._is_whole(group):
+                group = file.group(address)
+                attributes = group.attributes()
+                if not self._is_whole(group, attributes):
                     self._unread += 1
                     continue
-                part = file.part(address)
+                yield self._checked(file, group, attributes, file.part_of(address, group, attributes))
             except FileRefused as refused:
                 self._unread += 1
                 self.refused(refused, address.key)
-            else:
-                self._found.captures += len(part.clocks)
-                self._found.series.append(outline_of_part(part))
-                yield group, part
 
-    def _addresses(self, file: SealedFile) -> dict[Any, tuple[str, str]]:
+    def _addresses(self, file: SealedFile) -> list[SeriesAddress]:
         try:
-            return file.addresses
+            return list(file.addresses)
         except FileRefused as refused:
             self.refused(refused)
-            return {}
+            return []
 
     def _class_only(self, group: Hdf5Group, name: str) -> None:
         attributes = group.attributes()
@@ -247,20 +268,24 @@ class _FileCheck:
         if attributes != {"NX_class": name} or (leads_to is not None and leads_to not in group.names()):
             self._find("attribute-edited", f"an attribute of `{group.name}` changed")
 
-    def _is_whole(self, group: Hdf5Group) -> bool:
+    def _is_whole(self, group: Hdf5Group, attributes: dict[str, Any]) -> bool:
         """Whether a series has every object of its layout; missing and additional objects are reported."""
-        attributes = group.attributes()
+        names = set(group.names())
         columns = {name for name in COLUMNS if name not in attributes}
         axes = set(attributes.get("dimensions") or attributes.get("axes") or ()) - {"step"}
         needed = {"values", "step", "global_step", "block_digest", "block", "digest_byte"}
-        more = {name for name in group.names() if name.startswith(LABELS)} | (
+        more = {name for name in names if name.startswith(LABELS)} | (
             {"order", "variants"} - {*attributes} if self._proof != "proof.v1" else set()
         )
-        columns |= {"variant"} if "variants" in attributes or "variants" in group.names() else set()
-        return self._members(group, needed | columns | axes | OF_LAYOUT.get(str(attributes.get("layout")), set()), more)
+        columns |= {"variant"} if "variants" in attributes or "variants" in names else set()
+        return self._members(group, names, needed | columns | axes | OF_LAYOUT.get(str(attributes.get("layout")), set()), more)
 
-    def _digests(self, file: SealedFile, group: Hdf5Group, part: SealedPart) -> SeriesDigests | None:
-        """Read all bytes of a series; None if they cannot be read."""
+    def _checked(self, file: SealedFile, group: Hdf5Group, attributes: dict[str, Any], part: SealedPart) -> _Checked:
+        """Read all bytes of a series.
+
+        Raises:
+            FileRefused: they cannot be read.
+        """
 
         def has_read(size: int) -> None:
             self._bytes_read += size
@@ -268,16 +293,14 @@ class _FileCheck:
                 self._bytes_read = 0
                 file.release()
 
-        attributes = group.attributes()
+        self._found.captures += len(part.clocks)
+        self._found.series.append(outline_of_part(part))
         if not _is_described(attributes, self._proof):
             self._find("attribute-edited", f"an attribute of `{part.key}` changed", part.key)
-        try:
-            _ = part.variants  # raises if they do not fit the captures
-            return SeriesDigests.of(part, str(attributes.get("digest")), has_read)
-        except FileRefused as refused:
-            self._unread += 1
-            self.refused(refused, part.key)
-            return None
+        _ = part.variants  # raises if they do not fit the captures
+        digests = SeriesDigests.of(part, str(attributes.get("digest")), has_read)
+        columns = list(self._columns(group, part))
+        return _Checked(part.key, part.dtype, digests.computed, part.extent, None if digests.agree else digests, columns)
 
     def _columns(self, group: Hdf5Group, part: SealedPart) -> Iterator[Finding]:
         """Check the columns that can be derived from clocks and shapes, and that the file has for other readers."""
