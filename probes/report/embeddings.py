@@ -39,7 +39,7 @@ def embeddings(drawn: Sequence[Series], every: Sequence[Series]) -> tuple[list[d
 
 def _has_samples(series: Series) -> bool:
     """Whether the first axis is that of samples, by its name, and each sample has features."""
-    shape, dims = series.signature.shape, series.dims
+    shape, dims = series.signature.shape, series.signature.dims
     if shape is None or len(shape) < 2 or None in shape[1:] or series.dtype.startswith(("complex", "bool")):
         return False
     features = int(np.prod([size or 0 for size in shape[1:]]))
