@@ -10,6 +10,7 @@ from probes.capture_file.series_name import Word, parse_word
 from probes.clock import SeriesKey
 from probes.errors import AmbiguousSeries, SeriesNotFound, UsageError, nearest
 from probes.module_glob import GlobError, ModuleGlob
+from probes.printable import one_line
 from probes.reader.lazy_part import LazyPart
 from probes.reader.selection import Names, Selection
 
@@ -226,7 +227,9 @@ def _choice(keys: Sequence[SeriesKey]) -> str:
         advice.append(f'{"choose" if apart == ["phase"] else "narrow by"} a phase (`--phase {phase}`, `.sel(phase="{phase}")`)')
     if "target" in apart:
         advice.append(f"take all with the pattern `{keys[0].probe}/**`")
-    listed = [f"  {key}" for key in keys[:MOST_LISTED]] + ([f"  ... and {len(keys) - MOST_LISTED} more"] if len(keys) > MOST_LISTED else [])
+    listed = [f"  {one_line(str(key))}" for key in keys[:MOST_LISTED]] + (
+        [f"  ... and {len(keys) - MOST_LISTED} more"] if len(keys) > MOST_LISTED else []
+    )
     differing = " and ".join(WORDS[name] for name in apart)
     return "\n".join([f"{len(keys)} series fit; they differ in {differing}: {', or '.join(advice)}", *listed])
 

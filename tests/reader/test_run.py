@@ -47,6 +47,16 @@ def test_an_ambiguous_name_is_refused_with_all_it_could_be(tmp_path: Path) -> No
         run["acts", "head", "output.hidden"]
 
 
+def test_a_series_whose_name_has_a_line_break_is_listed_on_one_line(tmp_path: Path) -> None:
+    recording = Recording(tmp_path)
+    for target in ("a\nb", "c"):
+        recording.take(np.zeros(2, "<f4"), key=SeriesKey("acts", target, "output", "train"))
+    recording.sealed()
+    with pytest.raises(AmbiguousSeries) as refused:
+        probes.open(tmp_path).find("acts")
+    assert len(str(refused.value).split("\n")) == 3
+
+
 def test_advice_on_an_ambiguous_name_lists_the_differences_of_the_series(tmp_path: Path) -> None:
     recording = Recording(tmp_path)
     for target in range(30):
