@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple, Protocol
 
 from probes.errors import UsageError
-from probes.run_directory.file_name import parse_stem
+from probes.run_directory.file_name import is_journal, parse_stem
 from probes.run_directory.ledger_lines import LedgerContents, SeriesRow, series_rows
 
 UNSEALED = "unsealed"
@@ -41,7 +41,7 @@ class ListedFile(NamedTuple):
     @property
     def sealed(self) -> bool:
         """Whether the file is HDF5 (and not a journal)."""
-        return self.name.endswith(".h5")
+        return not is_journal(self.name)
 
 
 class Attempt(NamedTuple):

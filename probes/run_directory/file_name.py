@@ -111,6 +111,11 @@ def is_epoch_file(name: str) -> bool:
     return True
 
 
+def is_journal(name: str) -> bool:
+    """Whether the name of a file, which a user may have changed, is that of a journal and not of an HDF5 file."""
+    return name.removesuffix(KEPT).endswith(".journal")
+
+
 def manifest_name(attempt: int = 1, rank: int | None = None) -> str:
     """The name of the manifest of one start: `run.json`, then `run.a2.json`; of ranks but the first `run.rank-0001.json`."""
     again = f".a{attempt}" if attempt > 1 else ""

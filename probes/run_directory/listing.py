@@ -15,7 +15,7 @@ from probes.clock import SeriesKey
 from probes.errors import FileRefused, StorageError
 from probes.plain_file import plain_object, read_plain, regular
 from probes.run_directory.attempts import STATES, Attempt, ListedFile, entry, listed_by, ranked
-from probes.run_directory.file_name import KEPT
+from probes.run_directory.file_name import KEPT, is_journal
 from probes.run_directory.launch.absent import by_reason
 from probes.run_directory.launch.end_note import Ended, ended_ranks
 from probes.run_directory.launch.launch_file import LaunchRecord, launches
@@ -171,7 +171,7 @@ class Directory:
         from probes.capture_file.read import SealedFile  # importing h5py takes longer than listing a run
         from probes.capture_file.unsealed import UnsealedFile
 
-        if not path.name.endswith(".h5"):
+        if is_journal(path.name):
             try:
                 return UnsealedFile(self._regular(path))
             except StorageError:

@@ -57,6 +57,18 @@ def test_a_series_whose_name_has_a_line_break_is_listed_on_one_line(tmp_path: Pa
     assert len(str(refused.value).split("\n")) == 3
 
 
+def test_a_capture_file_is_read_under_any_name_and_another_file_is_not_called_a_journal(tmp_path: Path) -> None:
+    path = two_leaves(tmp_path).path / "epoch-0000.h5"
+    renamed = path.rename(tmp_path / "first.hdf5")
+    run = probes.open(renamed)
+    assert run.state == {0: "complete"}
+    assert run["acts", ""].numpy().shape[0] == len(run["acts", ""])
+    assert run.captures_roots
+    (tmp_path / "train.py").write_text("import torch\n")
+    with pytest.raises(FileRefused, match=r'not-hdf5\]: "[^"]*train\.py" is not an HDF5 file'):
+        _ = probes.open(tmp_path / "train.py").series
+
+
 def test_advice_on_an_ambiguous_name_lists_the_differences_of_the_series(tmp_path: Path) -> None:
     recording = Recording(tmp_path)
     for target in range(30):
