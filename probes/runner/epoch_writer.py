@@ -24,7 +24,7 @@ from probes.runner.failures import MOST_REPORTED, Failures
 from probes.runner.sink_sessions import RunFacts, SinkSessions
 from probes.runner.watch.loader_watch import loader_watch
 
-QUIET = (*LOSSES, "functorch", "no optimizer step")  # reported when it happened, or of interest to the program only
+QUIET = (*LOSSES, "functorch", "no optimizer step", "limit")  # reported when it happened, or of interest to the program only
 
 
 MOST_ROOTS = 50  # limit for a tag; MLflow takes 8,000 characters
@@ -149,6 +149,8 @@ class EpochWriter:
                 journal = self.recording.open(opened.epoch, opened.starts)
                 self.moment.writer = self.sinks.over(journal, opened.epoch, opened.starts)
                 self.live.register(opened.epoch)
+        if self.failures.stopped:
+            self.live.stop_capturing(opened.epoch, "failed")
 
     def close(self, ended: EpochEnded) -> None:
         """Close the counters, and hand the journal to the sealer."""
@@ -264,7 +266,7 @@ class EpochWriter:
                 self.failures.add(failure)
             watch.error = watch.error or self.sinks.evaluator.stopped
         if self.failures.stopped:
-            self.live.rest()
+            self.live.stop_capturing(self.moment.epoch, "failed")
         elif self._limit is not None:
             self._keep_limit(self._limit)
 
@@ -287,7 +289,7 @@ class EpochWriter:
             self.disk_space.after(self.accounts[self.moment.epoch])
         except StorageError as error:
             self.failures.stop(error, fatal=True)
-            self.live.rest()
+            self.live.stop_capturing(self.moment.epoch, "failed")
 
     def _keep_limit(self, limit: int) -> None:
         """Stop capturing for this epoch once its byte limit is reached."""
@@ -298,9 +300,7 @@ class EpochWriter:
         if self.plan.loaded.spec.limits.on_limit == "raise":
             self.failures.add(RunError(f"{self._limited} (`limits.bytes_per_epoch`)"))
         self.failures.say(f"{self._limited} (`limits.bytes_per_epoch`); the rest of the epoch is not captured")
-        for account in accounts:
-            account.skip("limit")
-        self.live.rest()
+        self.live.stop_capturing(self.moment.epoch, "limit")
         self.moment.writer = None
 
     def _accumulators(self) -> list[Accumulator]:

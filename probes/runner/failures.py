@@ -78,7 +78,7 @@ class Failures:
         """Count a value that could not be captured, and report the first of its kind; a disk error ends the captures."""
         if isinstance(error, StorageError):
             self.stop(error)
-        if self.stopped:  # its reason is the reason for every later value too
+        if self.stopped or tap.account.stopped_for:  # its reason is the reason for every later value too
             return
         clock = f"epoch {at.epoch} step {at.step}" + (f" of `{at.phase}`" if at.phase != "train" else "")
         detail = f"{error_text(error)}; {clock}"

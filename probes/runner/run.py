@@ -289,7 +289,7 @@ class Run(RunLoops):
             yield
         finally:
             self.engine.live.stand()
-            if self.engine.clock.epoch is not None and self.engine.moment.writer is not None:
+            if self.engine.clock.epoch is not None:
                 self.engine.live.register(self.engine.clock.epoch)
             self.events.start()
 

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 import probes
-from probes.errors import EditError, PlanError, SpecError
+from probes.errors import EditError, PlanError, SpecError, StorageError
+from probes.journal.writer import Journal
 from tests.rounding import after, within
 
 
@@ -349,3 +350,58 @@ def test_an_edit_makes_its_tensors_on_the_host_whatever_the_default_device(tmp_p
     with torch.device("meta"):
         _, found = run_with(model, tmp_path / "meta", {"e": probe})
     assert all(map(torch.equal, found, plain))
+
+
+EDITS = {
+    "zero": {"hook": "forward", "modules": ["a"], "edit": {"kind": "scale", "by": 0.5}},
+    "noise": {"hook": "pre-forward", "modules": ["b"], "edit": {"kind": "noise", "std": 0.1}},
+    "back": {"hook": "backward", "modules": ["b"], "values": ["grad_output"], "edit": {"kind": "scale", "by": 3.0}},
+    "weight": {
+        "hook": "tensor",
+        "tensors": ["a.weight"],
+        "values": ["grad"],
+        "stage": "increment",
+        "edit": {"kind": "scale", "by": 0.1},
+    },
+    "out": {"hook": "forward", "modules": ["a", "b"]},
+}
+
+
+def trained(path: Path, **more: Any) -> list[Tensor]:
+    torch.manual_seed(0)
+    model = Net()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with probes.attach(model, {"version": 1, "allow_edits": True, "probes": EDITS, **more}, out=path) as run:
+        for epoch in run.epochs(2):
+            for step, x in enumerate(run.steps([X] * 4)):
+                optimizer.zero_grad()
+                model(x).square().sum().backward()
+                optimizer.step()
+                if (epoch, step) == (0, 2):
+                    with run.suspend():
+                        pass
+    return [parameter.detach() for parameter in model.parameters()]
+
+
+def failing(monkeypatch: pytest.MonkeyPatch) -> None:
+    commits: list[None] = []
+
+    def commit(*_: Any, **__: Any) -> None:
+        commits.append(None)
+        if len(commits) == 2:
+            raise StorageError("no space left on the disk")
+
+    monkeypatch.setattr(Journal, "commit", commit)
+
+
+@pytest.mark.parametrize("why", ["limit", "disk"])
+def test_edits_continue_when_nothing_more_is_captured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str) -> None:
+    expected = trained(tmp_path / "whole")
+    if why == "disk":
+        failing(monkeypatch)
+    found = trained(tmp_path / why, **({"limits": {"bytes_per_epoch": 300}} if why == "limit" else {}))
+    assert all(map(torch.equal, found, expected))
+    if why == "limit":
+        run = probes.open(tmp_path / why)
+        assert run.state == {0: "incomplete", 1: "incomplete"}
+        assert 0 < len(run["out", "a"]) < len(probes.open(tmp_path / "whole")["out", "a"])

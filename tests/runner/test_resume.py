@@ -282,22 +282,22 @@ def _stepped(run: Any, model: nn.Module, batches: Iterable[torch.Tensor]) -> Non
         optimizer.step()
 
 
-ROWS = torch.arange(24.0).reshape(6, 4)
+ROWS: Any = torch.arange(24.0).reshape(6, 4)
 PARTS = list(ROWS.reshape(6, 1, 4))
 
 
 def _skips_in_the_loop(run: Any) -> Iterator[torch.Tensor]:
-    for index, x in enumerate(DataLoader(ROWS, batch_size=1)):  # type: ignore[arg-type]
+    for index, x in enumerate(DataLoader(ROWS, batch_size=1)):
         if index >= 2:
             yield x
 
 
 def _skips_by_islice(run: Any) -> Iterator[torch.Tensor]:
-    yield from islice(DataLoader(ROWS, batch_size=1), 2, None)  # type: ignore[arg-type]
+    yield from islice(DataLoader(ROWS, batch_size=1), 2, None)
 
 
 def _all_but_the_last(run: Any) -> Iterator[torch.Tensor]:
-    yield from islice(DataLoader(ROWS, batch_size=1), 5, None)  # type: ignore[arg-type]
+    yield from islice(DataLoader(ROWS, batch_size=1), 5, None)
 
 
 def _skips_steps_of_a_list(run: Any) -> Iterator[torch.Tensor]:
@@ -306,7 +306,7 @@ def _skips_steps_of_a_list(run: Any) -> Iterator[torch.Tensor]:
 
 def _fetches_ahead(run: Any) -> Iterator[torch.Tensor]:
     waiting: list[torch.Tensor] = []
-    for x in DataLoader(ROWS, batch_size=1):  # type: ignore[arg-type]
+    for x in DataLoader(ROWS, batch_size=1):
         waiting.append(x)
         if len(waiting) > 2:
             yield waiting.pop(0)
@@ -314,7 +314,7 @@ def _fetches_ahead(run: Any) -> Iterator[torch.Tensor]:
 
 
 def _joins_batches(run: Any) -> Iterator[torch.Tensor]:
-    pulled = iter(DataLoader(ROWS, batch_size=1))  # type: ignore[arg-type]
+    pulled = iter(DataLoader(ROWS, batch_size=1))
     for first in pulled:
         yield torch.cat([first, *islice(pulled, 1)])
 
@@ -328,7 +328,7 @@ def _sampler_states_what_it_skips(run: Any) -> Iterator[torch.Tensor]:
 
     sampler = Skips(range(6), 1, drop_last=False)
     sampler.skip_batches = 2
-    yield from DataLoader(ROWS, batch_sampler=sampler)  # type: ignore[arg-type]
+    yield from DataLoader(ROWS, batch_sampler=sampler)
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ REASONS = {
 LOSSES = ("failed", "absent", "no data", "no share", "no state", "lost in-place")
 """The reasons for which an existing value is missing in the file, independent of other values of its step."""
 
-NOT_DUE = ("frozen", "no_grad", "no optimizer step", "unknown before", "functorch")
+NOT_DUE = ("frozen", "no_grad", "no optimizer step", "unknown before", "functorch", "limit")
 """The reasons for which a step has no value; only `expect: {fires: each_step}` treats these as a fault."""
 
 
@@ -72,6 +72,7 @@ class Account:
         without: the step in which a gradient was last found not to exist.
         owing: due steps that armed a tensor hook, and ended before a gradient came.
         drift: what was found to be replaced on the model when the epoch began or ended.
+        stopped_for: the reason why nothing more is captured in the epoch; empty while something is.
         unused: armed tensor hooks whose graph was dropped before a gradient came.
         opaque: members of the value that hold no tensor we can see, such as a cache, with their types; None until looked at.
     """
@@ -93,6 +94,7 @@ class Account:
         "owing",
         "returned",
         "skipped",
+        "stopped_for",
         "unused",
         "without",
         "written",
@@ -108,6 +110,7 @@ class Account:
         self.lacked: Counter[str] = Counter()
         self.owing: set[StepState] = set()
         self.lost_for = "failed"
+        self.stopped_for = ""
         self.unused = 0
         self.drift = ""
         self.opaque: dict[str, str] | None = None
@@ -176,6 +179,10 @@ class Account:
         quiet, self._mark = self.fired == self._mark, self.fired
         if not sure or self.gave is step:
             return ""
+        if self.stopped_for:
+            self.skip(self.stopped_for)
+            self.lacked[self.stopped_for] += 1
+            return self.stopped_for
         if quiet:
             self.skip(absence)
         if self.armed_in is step:

@@ -50,6 +50,7 @@ class Live:
             Where something is compiled all hooks on modules stay: a graph notices that a hook was removed, but not a new one.
         hooks: the hooks on modules that are registered.
         due_hooks: those that are on their modules only in steps that are due.
+        captures: whether values are captured in the epoch; else the hooks of edits alone are registered.
         added: probe -> what its globs match since the plan was made, and what is not captured.
         outdated: whether a module or tensor that lacks its value in a step was found to be another one.
         counted: the modules whose calls are counted, by id: those that carry a hook.
@@ -78,6 +79,7 @@ class Live:
         self.hooks: list[ForwardHook | PreForwardHook | OperationsHook] = []
         self.due_hooks: list[DueHooks] = []
         self.outdated = False
+        self.captures = True
         self.added: dict[str, dict[str, None]] = {}
         self.inside = {binding.index for binding in plan.bindings if self.trees[binding.model].compiled_region(binding.module) is not None}
         self.compiled = bool(self.inside)
@@ -115,6 +117,7 @@ class Live:
 
     def reset_counters(self) -> list[Account]:
         """Reset the counters of every binding."""
+        self.captures = True
         for tap in self.taps:
             tap.reset_counters(Account())
         return [tap.account for tap in self.taps]
@@ -156,6 +159,19 @@ class Live:
         drifted = self.verify()
         self._register(epoch, drifted)
 
+    def stop_capturing(self, epoch: int, reason: str) -> None:
+        """Take all hooks off that only capture; edits are part of the training, and continue.
+
+        Args:
+            epoch: the open epoch.
+            reason: the reason of the values of the epoch that come later, from the closed list.
+        """
+        for tap in self.taps:
+            tap.account.stopped_for = reason
+        self.captures = False
+        self.rest()
+        self._register(epoch, set())
+
     def follow_model(self, epoch: int | None) -> None:
         """Bring the trees up to date, and put the hooks of the open epoch on what was replaced.
 
@@ -174,7 +190,8 @@ class Live:
             self._unhook()
             self._stand(lambda binding: self.compiled or _stands(binding))
         chosen = []
-        for binding, tap in sorted(self._bound(), key=lambda pair: _turn(*pair)):
+        bound = [(binding, tap) for binding, tap in self._bound() if self.captures or binding.probe.edit is not None]
+        for binding, tap in sorted(bound, key=lambda pair: _turn(*pair)):
             if node_of(self.trees, binding) is None or not binding.probe.when.covers(epoch, None, self.moment.rank):
                 continue
             if isinstance(tap, TensorTap):
@@ -186,7 +203,7 @@ class Live:
                 chosen.append((binding, tap))
         self.passing = self._hooks(chosen)
         self._let_rest()
-        wanted = [(one, tap) for one, tap in self._bound() if one.when_covers(epoch, self.moment.rank) and one.index not in self.stood]
+        wanted = [(one, tap) for one, tap in bound if one.when_covers(epoch, self.moment.rank) and one.index not in self.stood]
         self.handles += self._operations([(one, tap) for one, tap in wanted if isinstance(tap, OperationTap) and node_of(self.trees, one)])
         self._count()
 

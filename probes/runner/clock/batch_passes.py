@@ -290,6 +290,6 @@ class BatchPasses:
     def end_epoch(self, keep: Iterable[BatchPass] = ()) -> None:
         """Begin another epoch with the passes that continue."""
         for one in self.epoch:
-            one.first = one.skipped = 0  # of a pass that goes on, the beginning was in the epoch that ends
+            one.first = one.skipped = 0  # of a pass that continues, the beginning was in the epoch that ends
         self.epoch = list(keep)
         self.mains = [self.main.loader] if self.main is not None and self.main in self.epoch else []
