@@ -305,13 +305,17 @@ def _meaning(reason: str) -> str:
 def _never_due(totals: Mapping[str, int]) -> str:
     """The sentence that a schedule was never due, with the steps of the run."""
     steps = ", ".join(f"{count} of phase `{phase}`" for phase, count in totals.items() if count)
-    return f"its schedule selects no step of the run, which had {steps or 'none'}"
+    if not steps:
+        return "the run had no step: the model was not called, or only within transforms of `torch.func`, whose calls are not steps"
+    return f"its schedule selects no step of the run, which had {steps}"
 
 
 def _schedule_hint(probe: Probe, totals: Mapping[str, int]) -> str:
     """The change of a schedule that selects no step."""
     phases = [phase for phase, count in totals.items() if count]
-    if not phases or set(phases) & set(probe.when.phases):
+    if not phases:
+        return "call the model itself in each step"
+    if set(phases) & set(probe.when.phases):
         return "change `when` to phases, epochs and steps that the run has"
     place = f"; `defaults` do not apply to `{probe.edit.kind}`, because it is an edit" if probe.edit is not None else ""
     return f"write `when: {{phases: [{', '.join(phases)}]}}` in this probe{place}"

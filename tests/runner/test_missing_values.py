@@ -216,3 +216,14 @@ def test_a_gradient_that_does_not_exist_is_reported_and_fails_only_if_each_step_
     assert capfd.readouterr().err.count("`grad_input` of `line` is missing in epoch 0 step 0: frozen") == 1
     _, message = trained(tmp_path / "strict", {"p": {**probe, "expect": {"fires": "each_step"}}})
     assert "`grad_input` of `line` is missing in 6 of 6 steps" in message
+
+
+def test_a_run_whose_model_is_called_in_transforms_only_says_that_it_had_no_step(tmp_path: Path) -> None:
+    model = nn.Linear(2, 2)
+    spec = {"version": 1, "probes": {"p": {"tensors": ["weight"], "hook": "tensor"}}}
+    run = probes.attach(model, spec, out=tmp_path)
+    run.start()
+    for x in run.steps([torch.ones(3, 2)]):
+        torch.func.vmap(model)(x)
+    with pytest.raises(RunError, match="the run had no step: .* within transforms of `torch.func`"):
+        run.close()
