@@ -225,5 +225,5 @@ def test_a_run_whose_model_is_called_in_transforms_only_says_that_it_had_no_step
     run.start()
     for x in run.steps([torch.ones(3, 2)]):
         torch.func.vmap(model)(x)
-    with pytest.raises(RunError, match="the run had no step: .* within transforms of `torch.func`"):
+    with pytest.raises(RunError, match=r"the run had no step: .* within transforms of `torch.func`"):
         run.close()
