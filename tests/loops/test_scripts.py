@@ -15,7 +15,6 @@ def trials(tmp_path_factory: pytest.TempPathFactory) -> Trials:
     return Trials(tmp_path_factory.mktemp("trials"))
 
 
-@pytest.mark.torture  # it tests the truths, which change with the scripts only
 @pytest.mark.parametrize("truth", ALL)
 def test_the_truth_by_hand_fits_the_calls_of_the_script(truth: Truth, trials: Trials) -> None:
     assert trials.misfits(truth) == []

@@ -15,7 +15,7 @@ from probes.cli import main
 from tests.proof.hostile import mutate
 from tests.proof.runs import captures, write_run
 
-SHORT, LONG = 40, 20_000
+SHORT, LONG = 20, 20_000
 VERBS = (
     ["ls", "run"],
     ["ls", "run", "--attempts"],

@@ -8,7 +8,7 @@ from tests.torture import shim
 from tests.torture.nursery import Nurseries
 from tests.torture.report import Effort
 
-SHARE = 0.003
+SHARE = 0.002
 
 
 @pytest.fixture(scope="session")
