@@ -10,6 +10,7 @@ from torch.nn import Module
 from probes.hooks.capture.compiled import is_dynamo_compiling
 from probes.hooks.capture.run_state import Gate, RunState
 from probes.hooks.capture.tap import Tap
+from probes.hooks.capture.tracing import runs_eagerly
 from probes.hooks.forward import ForwardHook
 from probes.tensors import LeafNotFound, follow
 from probes.transforms.kernels.mask import given
@@ -43,6 +44,7 @@ class MaskedForwardHook(ForwardHook):
         self.names = NamedInputs.of(module.forward)
         self.masks = tuple(dict.fromkeys(path for tap in taps for path in tap.masks))
 
+    @runs_eagerly
     def with_inputs(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: object) -> object:
         """Capture the output while the masks of the call are known."""
         if not self.gate.due or is_dynamo_compiling():  # a compiled graph keeps outputs only, so values with a mask are skipped there

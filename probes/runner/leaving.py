@@ -8,6 +8,8 @@ import opcode
 import sys
 from types import FrameType, TracebackType
 
+from probes.hooks.capture.tracing import runs_eagerly
+
 RAISES = ("RAISE_VARARGS", "RERAISE")
 """Instructions that end by an exception and by nothing else; one that is raised again gets no further traceback."""
 
@@ -18,11 +20,13 @@ YIELDS = ("YIELD_VALUE", "YIELD_FROM", "RESUME", "SEND")
 """Instructions at which a generator waits, and at which it gets the GeneratorExit of its closing."""
 
 
+@runs_eagerly
 def handled() -> int:
     """The exception that is being handled, by its id: to refer to it would keep the frames of its traceback."""
     return id(sys.exception())
 
 
+@runs_eagerly
 def by_exception(closing: GeneratorExit, frame: FrameType | None, before: int) -> bool:
     """Whether an exception is passing through a loop whose generator is being closed.
 

@@ -16,7 +16,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from probes.errors import ProbesError
 from probes.hooks.capture import compiled
-from probes.hooks.capture.tracing import is_in_function, is_traced, is_transformed
+from probes.hooks.capture.tracing import breaks_graph, is_in_function, is_traced, is_transformed
 from probes.plan.tree import Node, Tree
 from probes.runner.engine import Engine
 from probes.runner.watch.backward_watch import backward_watch
@@ -215,14 +215,17 @@ class ProgramEvents:
         """Whether an optimizer steps a parameter of the clock's model."""
         return self._changes.owns(optimizer)
 
+    @breaks_graph
     def _before_optimizer(self, optimizer: Optimizer, *_args: object) -> None:
         if self.owns(optimizer):
             self.halt()  # before values that are not finite reach the weights
 
+    @breaks_graph
     def _optimizer_begins(self, optimizer: Optimizer, *_args: object) -> None:
         if get_ident() not in self.engine.moment.aside:
             self.engine.updating(optimizer, sys._getframe(1))
 
+    @breaks_graph
     def _optimizer_stepped(self, optimizer: Optimizer, *_args: object) -> None:
         if is_part_of_a_step(optimizer, sys._getframe(1)):
             self.engine.updated_within(optimizer)
@@ -248,16 +251,19 @@ class ProgramEvents:
         if get_ident() not in self.engine.moment.aside:
             self.engine.log_loss(loss)
 
+    @breaks_graph
     def scaler_scaled(self, scaler: GradScaler, losses: Any) -> None:
         """The gradients of these losses are scaled."""
         self.engine.scaled(scaler, losses)
         backward_watch.note_scale(scaler, losses)
 
+    @breaks_graph
     def scaler_stepped(self, scaler: GradScaler, optimizer: Any, *, skipped: bool) -> None:
         """A step that a GradScaler skips is a step too."""
         if skipped and self.owns(optimizer):
             self.engine.updated(set(), owned=True, skipped=True)
 
+    @breaks_graph
     def scaler_updated(self, scaler: GradScaler) -> None:
         """No effect on the clock."""
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from probes.errors import Stopped, UsageError
 from probes.hooks.capture import compiled
+from probes.hooks.capture.tracing import breaks_graph, runs_eagerly
 from probes.printable import storable
 from probes.runner.engine import Engine
 from probes.runner.leaving import by_exception, handled
@@ -36,6 +37,7 @@ class RunLoops:
         """The epoch to continue: 0, or in a run that was resumed the first that is not complete."""
         return self.engine.clock.first_epoch
 
+    @breaks_graph
     def epochs(self, count: int, start: int | None = None) -> Iterator[int]:
         """Iterate over epochs `start` to `count - 1`; each ends when the next begins or the iteration is over.
 
@@ -58,6 +60,7 @@ class RunLoops:
             self.raise_pending()
 
     @contextmanager
+    @breaks_graph
     def epoch(self, index: int) -> Iterator[int]:
         """One epoch; an exception in its body, or batches that are left, make it incomplete."""
         self._check_entered()
@@ -70,6 +73,7 @@ class RunLoops:
         self._tell(self.engine.clock.epoch_ends)
         self.raise_pending()
 
+    @breaks_graph
     def steps(self, batches: Iterable[T], accumulate: int = 1, ids: Callable[[T], Sequence[Any]] | None = None) -> Iterator[T]:
         """Iterate over batches, each a step; with `accumulate=n` a step is n batches.
 
@@ -83,7 +87,7 @@ class RunLoops:
         self._check_entered()
         clock, loop, item, accumulate = self.engine.clock, object(), object(), whole(accumulate, "`accumulate`", 1)
         known: list[int | str] = []
-        clock.loop_begins(loop)
+        self._note(clock.loop_begins, loop)
         last = _last(batches)
         for index, batch in enumerate(batches):
             if index % accumulate == 0:
@@ -92,9 +96,9 @@ class RunLoops:
                 self.raise_pending()
             if ids is not None:
                 known += plain_ids(ids(batch))
-                clock.item_ids(item, known)
+                self._note(clock.item_ids, item, known)
             if index == last:
-                clock.loop_gives(loop, last=True)
+                self._note(clock.loop_gives, loop, last=True)
             handling = handled()
             try:
                 yield batch
@@ -102,13 +106,14 @@ class RunLoops:
                 raised = by_exception(closing, sys._getframe(1), handling)
                 self._tell(clock.item_ends, item, keep=not raised)
                 if raised:
-                    clock.loop_raised("exception")
+                    self._note(clock.loop_raised, "exception")
                 raise
-        clock.loop_ends(loop)
+        self._note(clock.loop_ends, loop)
         self._tell(clock.item_ends, item)
         self.raise_pending()
 
     @contextmanager
+    @breaks_graph
     def step(self, ids: Sequence[Any] = ()) -> Iterator[None]:
         """One step; it is committed when its body ends, and dropped when that raises."""
         self._check_entered()
@@ -123,6 +128,7 @@ class RunLoops:
         self.raise_pending()
 
     @contextmanager
+    @breaks_graph
     def phase(self, name: str) -> Iterator[None]:
         """Name the phase of the calls in the body.
 
@@ -141,6 +147,7 @@ class RunLoops:
             raise
         self._tell(clock.phase_ends)
 
+    @breaks_graph
     def log(self, **values: Any) -> None:
         """Store values of the loop with the captures of the step, for probes whose `values` name them, such as `loop.loss`.
 
@@ -157,6 +164,7 @@ class RunLoops:
         self._check_entered()
         self.engine.log(values)
 
+    @runs_eagerly
     def raise_pending(self) -> None:
         """Raise what went wrong in a hook, if the spec says `on_error: raise` or it is too early to continue without captures."""
         if self.engine.watch.halts:
@@ -164,6 +172,7 @@ class RunLoops:
         if self.engine.failures.first is not None:
             self.events.raise_due()
 
+    @runs_eagerly
     def _check_entered(self) -> None:
         """Refuse the loop of a run without hooks on the model, which would capture nothing.
 
@@ -175,12 +184,19 @@ class RunLoops:
                 "the run was not entered, so no hook is on the model: write `with run:` around the loop, or call `run.start()`"
             )
 
+    @runs_eagerly
     def _tell(self, event: Callable[..., Any], *args: object, **options: object) -> None:
         if compiled.is_expected():
             self.events.collect_compiled()
         self.engine.hear(event, *args, **options)
 
+    @runs_eagerly
+    def _note(self, event: Callable[..., None], *args: object, **options: object) -> None:
+        """Tell the clock what nothing follows from; dynamo would compile what a generator calls, if not the generator itself."""
+        event(*args, **options)
 
+
+@runs_eagerly
 def whole(value: Any, name: str, least: int = 0) -> int:
     """A whole number of the program as Python's: of NumPy, and of a tensor with one element, as in a checkpoint, too.
 
@@ -208,6 +224,7 @@ def reason_of(error: BaseException | None) -> str:
     return f"stopped by {error.by}" if isinstance(error, Stopped) else f"exception: {type(error).__name__}"
 
 
+@runs_eagerly
 def _last(batches: Iterable[object]) -> int:
     """The index of the last batch, if it is known; -1 else. A loader over an iterable dataset would warn when it is asked."""
     dataset = getattr(batches, "dataset", None)
@@ -219,6 +236,7 @@ def _last(batches: Iterable[object]) -> int:
         return -1
 
 
+@runs_eagerly
 def plain_ids(ids: Iterable[Any]) -> list[int | str]:
     """Ids as whole numbers and texts.
 

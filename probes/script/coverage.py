@@ -12,7 +12,7 @@ from torch.nn import Module
 
 from probes.errors import PlanError, ProbesError, RunError
 from probes.hooks.capture.model_copies import HookOfOurs, clean_copies
-from probes.hooks.capture.tracing import is_traced, is_transformed, outside_modes
+from probes.hooks.capture.tracing import is_traced, is_transformed, outside_modes, runs_eagerly
 from probes.plan.reachable import ReachableTensor, reachable
 from probes.plan.tree import Node, Tree
 from probes.runner.program_events import phase_of
@@ -88,6 +88,7 @@ class ModelCalls(HookOfOurs):
             handle.remove()
         self._handles.clear()
 
+    @runs_eagerly
     def _enter(self, module: Module, _args: object) -> None:
         if _is_overlooked():
             return
@@ -98,6 +99,7 @@ class ModelCalls(HookOfOurs):
         self._depth += 1
         self._open[id(module)] += 1
 
+    @runs_eagerly
     def _leave(self, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: object) -> None:
         if _is_overlooked():
             return

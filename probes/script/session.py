@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from probes.errors import ProbesError, RunError
+from probes.hooks.capture.tracing import breaks_graph
 from probes.run_directory.create import started_here
 from probes.run_directory.launch.launcher import place_in_launch
 from probes.script.import_hook import ImportHook
@@ -100,6 +101,7 @@ class ProgramWatch:
             self.probing = Probing(self.request, self.progress, self.children, self.child, self._place)
             self.probing.start()
 
+    @breaks_graph
     def _tell_of_fork(self, *_args: object) -> None:
         """Report once in a forked process that it trains and is not captured."""
         if os.getpid() != self._pid:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from probes.hooks.capture.recorder import Recorder
 from probes.hooks.capture.run_state import CaptureClock, StepState
+from probes.hooks.capture.tracing import runs_eagerly
 from probes.tensors import graph_task
 
 MakeScaleRecorder = Callable[[str], Recorder]
@@ -80,5 +81,6 @@ class _BackwardBegins:
         self.scales = scales
         self.scale = scale
 
+    @runs_eagerly
     def __call__(self, grad: Tensor) -> None:
         self.scales.begin(self.scale)

@@ -18,6 +18,8 @@ from typing import Any
 import torch.jit._recursive
 from torch.nn import Module
 
+from probes.hooks.capture.tracing import runs_eagerly
+
 Reduced = str | tuple[Any, ...]
 
 MARKS = {
@@ -49,9 +51,13 @@ class _Closed:
 
 
 class HookOfOurs:
-    """A hook that is left out of pickles, deep copies and scripted modules."""
+    """A hook that is left out of pickles, deep copies and scripted modules, and that is never compiled by itself."""
 
     __slots__ = ()
+
+    def __init_subclass__(cls) -> None:
+        if "__call__" in vars(cls):
+            runs_eagerly(vars(cls)["__call__"])
 
     def __deepcopy__(self, memo: dict[int, object]) -> InertCopy:
         return InertCopy()

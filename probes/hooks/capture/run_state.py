@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from probes.hooks.capture.model_copies import HookOfOurs
 from probes.hooks.capture.pinned import PinnedBuffer
+from probes.hooks.capture.tracing import runs_eagerly
 from probes.signature import Descriptor
 
 LATE = 1  # journal flag: the capture's step was committed before it arrived
@@ -84,6 +85,7 @@ class OutermostCall:
         self.drawn: dict[Hashable, int] = {}
         self.running: dict[int, int] = {}
 
+    @runs_eagerly
     def enter(self, module: int) -> int | None:
         """A call of a module begins; returns the number of the outer call of it, in recursion."""
         around = self.running.get(module)
@@ -91,6 +93,7 @@ class OutermostCall:
         self.drawn[module] = number + 1
         return around
 
+    @runs_eagerly
     def leave(self, module: int, around: int | None) -> None:
         """The call is over: it returned or raised."""
         if around is None:

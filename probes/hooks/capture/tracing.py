@@ -27,6 +27,37 @@ FUNCTION_APPLY = getattr(getattr(torch.autograd.Function.apply, "__func__", None
 JIT_TRACE = torch.jit.trace.__code__.co_filename if hasattr(torch.jit.trace, "__code__") else ""
 
 
+def runs_eagerly(function: Callable[P, R]) -> Callable[P, R]:
+    """Keep dynamo from compiling a function, and what it calls, by itself; where dynamo traces a caller, it traces the function too.
+
+    Where a graph breaks, or the limit of recompilations is reached, dynamo compiles each Python function that the program's code
+    calls, those of probes too: that takes seconds, and the graphs are of no use, since what hooks do depends on the step.
+
+    Args:
+        function: what torch or the program calls.
+    """
+    return _skipped(function, within=True)
+
+
+def breaks_graph(function: Callable[P, R]) -> Callable[P, R]:
+    """Keep dynamo from compiling a function, also within a caller: the graph breaks where it is called, without a warning."""
+    vars(function).update(_torchdynamo_disable=True, _torchdynamo_disable_msg="probes: this runs between two graphs")
+    return runs_eagerly(function)
+
+
+def wraps_eagerly(function: Callable[P, R]) -> Callable[P, R]:
+    """Keep dynamo from compiling a wrapper by itself, but not the program's function that it calls."""
+    return _skipped(function, within=False)
+
+
+def _skipped(function: Callable[P, R], *, within: bool) -> Callable[P, R]:
+    frames = torch._C._dynamo.eval_frame
+    if hasattr(frames, "set_code_exec_strategy"):
+        skip, default = frames._FrameAction.SKIP, frames._FrameAction.DEFAULT
+        frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(skip, skip if within else default))
+    return function
+
+
 def is_transformed() -> bool:
     """Whether a functorch transform (`grad`, `vmap`, `jvp`, `jacrev`) is running on this thread."""
     return _functorch_level() is not None

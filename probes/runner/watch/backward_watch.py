@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.amp.grad_scaler import GradScaler
 
+from probes.hooks.capture.tracing import breaks_graph, wraps_eagerly
 from probes.tensors import leaves
 
 is_compiling = torch.compiler.is_compiling
@@ -53,6 +54,7 @@ class BackwardWatch:
             self._ours = None
             self._scaled.clear()
 
+    @breaks_graph
     def note_scale(self, scaler: GradScaler, losses: Any) -> None:
         """Remember the scale of losses that a scaler has scaled, until they are freed."""
         if self.listeners and scaler._scale is not None:
@@ -63,6 +65,7 @@ class BackwardWatch:
 
     def _wrapper(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(original)
+        @wraps_eagerly
         def backward(loss: Tensor, *args: Any, **kwargs: Any) -> Any:
             if not is_compiling() and loss.numel() == 1:
                 self._notice(loss)
@@ -70,6 +73,7 @@ class BackwardWatch:
 
         return backward
 
+    @breaks_graph
     def _notice(self, loss: Tensor) -> None:
         known = self._scaled.get(id(loss))
         value = loss.detach()

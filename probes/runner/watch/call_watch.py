@@ -12,6 +12,8 @@ from typing import Any, Protocol
 import torch
 from torch.nn import Module
 
+from probes.hooks.capture.tracing import runs_eagerly, wraps_eagerly
+
 Call = Callable[..., Any]
 
 is_dynamo_compiling = torch.compiler.is_dynamo_compiling
@@ -157,6 +159,7 @@ class CallWatch:
         """
         watch, threads, outside = self, self._threads, self._outside
 
+        @wraps_eagerly
         def __call__(self: Module, /, *args: Any, **kwargs: Any) -> Any:  # noqa: N807 - it replaces Module.__call__
             if is_dynamo_compiling():
                 return watch._original(self, *args, **kwargs)
@@ -183,6 +186,7 @@ class CallWatch:
 
         return __call__
 
+    @wraps_eagerly
     def _look(self, here: ThreadCalls, module: Module, args: Any, kwargs: Any) -> Any:
         """A call that may be an outermost one for a listener, or whose number a listener wants."""
         if not here.asks or id(module) in here.ignored:
@@ -200,6 +204,7 @@ class CallWatch:
             self._leave(thread, entered, raised=raised)
         return result
 
+    @wraps_eagerly
     def _number(self, inside: Inside, module: Module, args: Any, kwargs: Any) -> Any:
         """Call a module; its number is drawn once, for its inputs, outputs and gradients."""
         key = id(module)
@@ -213,6 +218,7 @@ class CallWatch:
             for numbers, around in counting:
                 numbers.leave(key, around)
 
+    @runs_eagerly
     def _enter(self, thread: int, module: Module, inside: Inside) -> list[CallListener]:
         """Ask every listener that is in no outermost call on this thread, also those that begin to listen meanwhile."""
         asked: list[CallListener] = []
@@ -236,12 +242,14 @@ class CallWatch:
             self._ignore(thread, module)
         return entered
 
+    @runs_eagerly
     def _ignore(self, thread: int, module: Module) -> None:
         """Ask no more about a module that concerns none of the listeners that are in no outermost call."""
         key, known = id(module), self._threads.get(thread, self._outside).ignored
         if all(listener.ignores(module) for listener in self._others(self._threads.get(thread, self._outside).inside)):
             known[key] = weakref.ref(module, lambda _: known.pop(key, None))  # its id may be reused by another module
 
+    @runs_eagerly
     def _leave(self, thread: int, entered: list[CallListener], *, raised: bool) -> None:
         inside = self._threads.get(thread, self._outside).inside
         if len(entered) == len(inside):

@@ -10,6 +10,8 @@ from torch import Tensor
 from torch.amp.grad_scaler import GradScaler
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from probes.hooks.capture.tracing import breaks_graph, wraps_eagerly
+
 Call = Callable[..., Any]
 
 
@@ -54,6 +56,7 @@ class ScalerWatch:
                 setattr(kind, name, original)
         self._wrapped.clear()
 
+    @breaks_graph
     def _updated(self, *_args: object) -> None:
         self._updates += 1
 
@@ -68,6 +71,7 @@ class ScalerWatch:
                 setattr(kind, name, ours)
 
     def _scale(self, original: Call) -> Call:
+        @wraps_eagerly
         def scale(scaler: GradScaler, *args: Any, **kwargs: Any) -> Any:
             within, self._scaling = self._scaling, True  # a derived class may call the method of its base
             try:
@@ -83,6 +87,7 @@ class ScalerWatch:
         return scale
 
     def _step(self, original: Call) -> Call:
+        @wraps_eagerly
         def step(scaler: GradScaler, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
             if self._within:  # a derived class that calls the method of its base
                 return original(scaler, optimizer, *args, **kwargs)
@@ -98,6 +103,7 @@ class ScalerWatch:
         return step
 
     def _update(self, original: Call) -> Call:
+        @wraps_eagerly
         def update(scaler: GradScaler, *args: Any, **kwargs: Any) -> Any:
             result = original(scaler, *args, **kwargs)
             for listener in self.listeners:

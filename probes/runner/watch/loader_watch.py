@@ -20,6 +20,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from probes.hooks.capture.tracing import runs_eagerly, wraps_eagerly
 from probes.provenance.loaders import SeenLoaders
 from probes.runner.watch.fetched_passes import FetchedPasses
 from probes.runner.watch.watched_pass import LoaderListener, WatchedPass
@@ -134,6 +135,7 @@ class LoaderWatch:
         self._outer.clear()
         self._loaders.clear()
 
+    @runs_eagerly
     def settle(self) -> None:
         """Report deleted passes and loaders; the garbage collector queues them at any time."""
         while self.gone and get_ident() == self.thread:
@@ -174,6 +176,7 @@ class LoaderWatch:
         setattr(kind, name, ours)
 
     def _iter(self, original: Call) -> Call:
+        @wraps_eagerly
         def __iter__(loader: Any) -> Any:  # noqa: N807 - it replaces the method
             iterator = original(loader)
             if self._is_here():
@@ -183,6 +186,7 @@ class LoaderWatch:
         return __iter__
 
     def _outer_iter(self, original: Call) -> Call:
+        @wraps_eagerly
         def __iter__(loader: Any) -> Any:  # noqa: N807 - it replaces the method
             if self._is_here():
                 self.settle()
@@ -191,6 +195,7 @@ class LoaderWatch:
 
         return __iter__
 
+    @runs_eagerly
     def _began(self, loader: Any, iterator: Any, frame: FrameType) -> None:
         """An iterator was made, or a persistent one was reset."""
         before = self._passes.get(id(iterator))
@@ -202,6 +207,7 @@ class LoaderWatch:
         outer = self._outer.get(id(loader))
         self._passes[id(iterator)] = self._begin(loader, frame) if outer is None else outer
 
+    @runs_eagerly
     def _begin(self, loader: Any, frame: FrameType) -> WatchedPass:
         here, endless = get_ident() == self.thread, False
         if here:
@@ -224,6 +230,7 @@ class LoaderWatch:
         return known
 
     def _pull(self, original: Call) -> Call:
+        @wraps_eagerly
         def __next__(iterator: Any) -> Any:  # noqa: N807 - it replaces the method
             watched = self._passes.get(id(iterator)) if self._is_here() else None
             if watched is None:
@@ -243,6 +250,7 @@ class LoaderWatch:
 
         return __next__
 
+    @runs_eagerly
     def _pulled(self, watched: WatchedPass) -> None:
         self.settle()
         watched.pulls, watched.last_pull, watched.grad = watched.pulls + 1, next(self._numbers), torch.is_grad_enabled()
@@ -251,6 +259,7 @@ class LoaderWatch:
         for listener in self.listeners if watched.thread == self.thread else ():
             listener.batch_pulled(watched.key, grad=watched.grad, last=watched.pulls == watched.length, before=False)
 
+    @runs_eagerly
     def _exhausted(self, watched: WatchedPass, frame: FrameType) -> None:
         if watched.thread != self.thread:
             watched.over = True
@@ -260,11 +269,13 @@ class LoaderWatch:
         for listener in self.listeners:
             listener.pass_exhausted(watched.key)
 
+    @runs_eagerly
     def _outer_of(self, watched: WatchedPass) -> WatchedPass:
         """The pass that an inner iterator's batches belong to: the last one over its loader."""
         found = next((one for one in self._outer.values() if one.loader == watched.loader), None)
         return found or watched
 
+    @runs_eagerly
     def _lose(self, iterator: int) -> None:
         watched = self._passes.pop(iterator, None)
         if watched is not None:
@@ -281,6 +292,7 @@ class LoaderWatch:
         if key is not None:
             self.gone.append(("loader_deleted", key))
 
+    @runs_eagerly
     def _is_here(self) -> bool:
         """Whether this is the program's own process; nothing is counted in a worker."""
         return bool(self.listeners) and os.getpid() == self._process

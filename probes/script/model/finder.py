@@ -14,7 +14,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from probes.errors import PlanError, Problem
 from probes.hooks.capture import compiled
-from probes.hooks.capture.tracing import is_traced, is_transformed
+from probes.hooks.capture.tracing import breaks_graph, is_traced, is_transformed
 from probes.runner.watch.call_watch import NO_NUMBERS, CallNumbers, call_watch
 from probes.runner.watch.loader_watch import loader_watch
 from probes.runner.watch.nested_step import is_part_of_a_step
@@ -126,6 +126,7 @@ class ModelFinder:
     def call_leaves(self, *, raised: bool) -> None:
         """No effect."""
 
+    @breaks_graph
     def _before_step(self, optimizer: Optimizer, *_args: object) -> None:
         """Learn from an optimizer that is about to step; fail before step 0 if the spec does not fit its model."""
         count = sum(len(group["params"]) for group in optimizer.param_groups)
@@ -232,6 +233,7 @@ class CensusListener(ModelCensus):
             self._step.remove()
             self._step = None
 
+    @breaks_graph
     def _has_stepped(self, optimizer: Optimizer, *_args: object) -> None:
         if not is_part_of_a_step(optimizer, sys._getframe(1)):
             self.stepped(optimizer)

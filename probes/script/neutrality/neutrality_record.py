@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from probes.digest import blake3_hex, canonical
+from probes.hooks.capture.tracing import breaks_graph
 from probes.provenance.environment import generators
 from probes.provenance.weights.weights_record import tensor_hex
 from probes.tensors import NotCapturable
@@ -83,6 +84,7 @@ class NeutralityRecord:
             self._write("backward", number=self._backwards, loss=[_digest(loss) for loss in losses])
             self._backwards += 1
 
+    @breaks_graph
     def _stepped(self, optimizer: Optimizer, *_args: object) -> None:
         if os.getpid() != self._pid:
             return
