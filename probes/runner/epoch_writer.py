@@ -157,9 +157,9 @@ class EpochWriter:
         self.live.rest()
         self.live.verify()
         self.live.settle()
+        for accumulator in self._accumulators():  # also when nothing more is captured: the next epoch has its own results
+            accumulator.end_epoch()
         if self.moment.writer is not None:
-            for accumulator in self._accumulators():
-                accumulator.end_epoch()
             step = self.moment.step
             ended_step = StepEnded(self.moment.phase, step, True, (), self._starts.get(self.moment.phase, 0) + step)
             self._commit(ended_step, self.failures.gaps_of(self.moment.opened))

@@ -149,3 +149,17 @@ def test_a_value_that_changes_its_shape_is_left_out_and_the_summary_gives_the_re
     read = probes.open(tmp_path / "run")
     assert len(read["all", ""]) == 3
     assert read["p", ""].numpy()[0, 0].tolist() == [8.0, 8.0]
+
+
+def test_values_of_an_epoch_that_reached_its_limit_are_not_in_the_result_of_the_next_epoch(tmp_path: Path) -> None:
+    net = nn.Identity()
+    probe = {"hook": "forward", "modules": [""]}
+    sums = {**probe, "transforms": [ACCUMULATE]}
+    spec = {"version": 1, "probes": {"sums": sums, "all": {**probe, "when": {"epochs": {"at": [0]}}}}, "limits": {"bytes_per_epoch": 60}}
+    with probes.attach(net, spec, out=tmp_path / "run") as run:
+        for epoch in run.epochs(2):
+            for _ in run.steps([0, 1, 2]):
+                net(torch.full((4, 2), float(epoch)))
+    (found,) = probes.open(tmp_path / "run")["sums", ""]
+    assert found.clock.epoch == 1
+    assert found.value.tolist() == [3 * 4 * 2, 0, 1, 0, 1, 1]
