@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import h5py
 import numpy as np
@@ -116,3 +117,62 @@ def test_merged_or_compared_values_have_one_sharding(tmp_path: Path, mesh: objec
     with pytest.raises(RunError, match=r"2 times.* \(parts of tensors that are sharded in two ways \(`S\(0\)` and `S\(1\)`\) cannot"):
         turned(tmp_path / "run", model, {"transforms": transforms, **against})
     assert len(probes.open(tmp_path / "run")["p", ""]) == 1
+
+
+@pytest.fixture
+def gathered(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The number of elements of each tensor that was put together by a collective."""
+    found: list[int] = []
+    original = distributed.DTensor.full_tensor
+
+    def full_tensor(tensor: Any) -> Tensor:
+        found.append(tensor.numel())
+        return original(tensor)  # type: ignore[no-any-return]  # torch leaves it untyped
+
+    monkeypatch.setattr(distributed.DTensor, "full_tensor", full_tensor)
+    return found
+
+
+def trained(out: Path, mesh: object, **spec: object) -> probes.Run:
+    """Six steps of a model whose first module gives a DTensor, and whose second gives a larger number at each step."""
+
+    class Sum(nn.Module):
+        def forward(self, x: Any) -> Tensor:
+            return x.to_local().sum()  # type: ignore[no-any-return]  # torch leaves it untyped
+
+    model = nn.Sequential(Turns(mesh, distributed.Shard(0)), Sum())
+    with probes.attach(model, {"version": 1, **spec}, out=out) as run:
+        for _ in run.epochs(2):
+            for x in run.steps([torch.full((2, 3), float(step)) for step in range(3)]):
+                model(x)
+    return run
+
+
+GATHER = {"modules": ["0"], "values": ["output"], "gather": "full"}
+
+
+def test_a_rank_that_captures_nothing_more_takes_part_in_the_collectives_of_the_others(
+    tmp_path: Path, mesh: object, gathered: list[int]
+) -> None:
+    trained(tmp_path / "run", mesh, probes={"p": GATHER}, limits={"bytes_per_epoch": 48})
+    assert gathered == [6] * 6, "the other ranks may reach their limits later, or never"
+    assert [(one.clock.epoch, one.clock.step) for one in probes.open(tmp_path / "run")["p", "0"]] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+
+
+def test_all_ranks_take_part_in_a_collective_whatever_number_another_series_has(tmp_path: Path, mesh: object, gathered: list[int]) -> None:
+    number = {"modules": ["1"], "values": ["output"]}
+    where = {"series": "number", "above": 7}  # a local number: other ranks have other ones
+    trained(tmp_path / "run", mesh, probes={"p": {**GATHER, "where": where}, "number": number})
+    assert gathered == [6] * 6
+    found = [*probes.open(tmp_path / "run")["p", "0"]]
+    assert [(one.clock.epoch, one.clock.step) for one in found] == [(0, 2), (1, 2)]
+    assert all((one.value == 2).all() for one in found)
+    with h5py.File(next((tmp_path / "run").glob("*.h5"))) as file:
+        assert dict(next(iter(file["captures/p"].values())).attrs)["gathered"] == b"full"
+
+
+def test_a_trigger_compares_the_local_part_of_a_dtensor_without_a_collective(tmp_path: Path, mesh: object, gathered: list[int]) -> None:
+    when = {"trigger": {"kind": "threshold", "of": {"kind": "norm"}, "above": 2}}
+    trained(tmp_path / "run", mesh, probes={"p": {"modules": ["0"], "values": ["output"], "when": when}})
+    assert gathered == []
+    assert [(one.clock.epoch, one.clock.step) for one in probes.open(tmp_path / "run")["p", "0"]] == [(0, 1), (1, 1)]

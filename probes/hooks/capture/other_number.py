@@ -13,6 +13,7 @@ from probes.hooks.capture.accumulator import LastClock
 from probes.hooks.capture.condition_check import ConditionCheck, UnusualNumber
 from probes.hooks.capture.recorder import PLAIN, Recorder
 from probes.hooks.capture.run_state import CaptureClock, StepState
+from probes.hooks.capture.shard import WHOLE
 from probes.spec.when import Condition
 
 Found = Callable[[UnusualNumber, Recorder | None, CaptureClock, int, int], None]
@@ -27,6 +28,7 @@ class HeldCapture(NamedTuple):
     at: LastClock
     call: int
     backward: int
+    sharding: Mapping[str, object]
 
 
 class OtherNumber:
@@ -61,7 +63,7 @@ class OtherNumber:
 
         def listened(tensor: Tensor, at: CaptureClock, call: int, backward: int) -> None:
             try:
-                number = check.find(tensor if type(tensor) in PLAIN else recorder.parts.split(tensor)[0], at.phase)
+                number = check.find(recorder.part(tensor), at.phase)
             except Exception as error:  # as in a hook: the condition fails, and not the value
                 self._failed(error, at)
             else:
@@ -86,13 +88,16 @@ class OtherNumber:
         put = recorder.put
 
         def offer(tensor: Tensor, at: CaptureClock, call: int, backward: int) -> None:
+            sharding = WHOLE
+            if type(tensor) not in PLAIN:  # before the decision, which other ranks may take otherwise: `gather: full` is a collective
+                tensor, sharding = recorder.parts.split(tensor)
             if at.opened in self.met:
-                put(tensor, at, call, backward)
+                put(tensor, at, call, backward, sharding)
             elif at.opened.over:
                 recorder.account.skip("filtered")
             else:
                 clock = LastClock(at.epoch, at.phase, at.step, at.microstep, at.opened)
-                self.held[at.opened].append(HeldCapture(recorder, tensor.detach().clone(), clock, call, backward))
+                self.held[at.opened].append(HeldCapture(recorder, tensor.detach().clone(), clock, call, backward, sharding))
 
         recorder.filter_by(offer)
 
@@ -114,7 +119,7 @@ class OtherNumber:
                 one.recorder.account.skip("filtered")
                 continue
             try:
-                one.recorder.put(one.value, one.at, one.call, one.backward)
+                one.recorder.put(one.value, one.at, one.call, one.backward, one.sharding)
             except Exception as error:  # as in a hook
                 one.recorder.owner.failed(error, one.recorder.key.leaf, one.at)
 

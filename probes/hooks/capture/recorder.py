@@ -120,6 +120,14 @@ class Recorder:
         """The conditions that are applied to its values."""
         return self.further_conditions if self.where is None else [self.where, *self.further_conditions]
 
+    def part(self, tensor: Tensor) -> Tensor:
+        """The part of a tensor that conditions compare: of a distributed one the local part, or all of it with `gather: full`.
+
+        Args:
+            tensor: any shape, dtype and device, owned by the model.
+        """
+        return tensor if type(tensor) in PLAIN else self.parts.split(tensor)[0]
+
     def filter_by(self, offer: Callable[[Tensor, CaptureClock, int, int], None]) -> None:
         """Put only captures for which a condition holds."""
         self.offer = offer

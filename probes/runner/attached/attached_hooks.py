@@ -50,7 +50,7 @@ class Live:
             Where something is compiled all hooks on modules stay: a graph notices that a hook was removed, but not a new one.
         hooks: the hooks on modules that are registered.
         due_hooks: those that are on their modules only in steps that are due.
-        captures: whether values are captured in the epoch; else the hooks of edits alone are registered.
+        captures: whether values are captured in the epoch; else the hooks of edits and collectives alone are registered.
         added: probe -> what its globs match since the plan was made, and what is not captured.
         outdated: whether a module or tensor that lacks its value in a step was found to be another one.
         counted: the modules whose calls are counted, by id: those that carry a hook.
@@ -160,7 +160,7 @@ class Live:
         self._register(epoch, drifted)
 
     def stop_capturing(self, epoch: int, reason: str) -> None:
-        """Take all hooks off that only capture; edits are part of the training, and continue.
+        """Take all hooks off that only capture; edits and collectives, for which other ranks wait, are part of the training and continue.
 
         Args:
             epoch: the open epoch.
@@ -190,7 +190,7 @@ class Live:
             self._unhook()
             self._stand(lambda binding: self.compiled or _stands(binding))
         chosen = []
-        bound = [(binding, tap) for binding, tap in self._bound() if self.captures or binding.probe.edit is not None]
+        bound = [(binding, tap) for binding, tap in self._bound() if self.captures or _continues(binding)]
         for binding, tap in sorted(bound, key=lambda pair: _turn(*pair)):
             if node_of(self.trees, binding) is None or not binding.probe.when.covers(epoch, None, self.moment.rank):
                 continue
@@ -413,3 +413,8 @@ def _turn(binding: Binding, tap: Tap) -> int:
 
 def _stands(binding: Binding) -> bool:
     return binding.root in BEFORE and not binding.module
+
+
+def _continues(binding: Binding) -> bool:
+    """Whether a hook stays when nothing more is captured."""
+    return binding.probe.edit is not None or binding.probe.gather is not None

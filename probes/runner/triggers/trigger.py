@@ -298,7 +298,8 @@ class TriggeredRecorder(Recorder):
         if self.elsewhere:
             self.filtered(tensor, at, call, backward)
             return
-        make = partial(self._beyond, tensor, at.phase, self.check) if self.check is not None else partial(self._nonfinite, tensor, at)
+        part = self.part(tensor)
+        make = partial(self._beyond, part, at.phase, self.check) if self.check is not None else partial(self._nonfinite, part, at)
         self.watch.look(self.binding, make, at, Place(self.key.leaf, call, backward))
         self.filtered(tensor, at, call, backward)
 
