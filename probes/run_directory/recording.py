@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from hashlib import sha256
@@ -11,7 +12,7 @@ from typing import Any
 from probes.errors import StorageError
 from probes.journal.record_writer import refusal
 from probes.journal.writer import Journal
-from probes.run_directory.file_name import CONTINUED, Stem
+from probes.run_directory.file_name import CONTINUED, Stem, manifest_name
 from probes.run_directory.launch.launch_file import LaunchRecord
 from probes.run_directory.ledger import SealedFileInfo
 from probes.run_directory.owner.ownership import Ownership
@@ -127,6 +128,16 @@ class Recording:
         if journal is not None:
             journal.close()
         self.drain()
+
+    def remove(self) -> None:
+        """Remove the run directory, or only the files of this rank if other ranks have files there; earlier attempts stay."""
+        if self.attempt > 1:
+            return
+        if self.rank is not None:
+            for path in [*self.directory.glob(f"*.rank-{self.rank:04d}.*"), self.directory / manifest_name(1, self.rank)]:
+                path.unlink(missing_ok=True)
+        if self.rank is None or not any(self.directory.glob("*.rank-*")):
+            shutil.rmtree(self.directory, ignore_errors=True)
 
     def move_to(self, directory: Path) -> None:
         """Rename the run directory; the journal stays open, and a new sealer takes the next one.

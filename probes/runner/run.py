@@ -12,7 +12,6 @@ every answer of the clock after it was carried out.
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -152,7 +151,7 @@ class Run(RunLoops):
             self._check_captured()
 
     def discard(self) -> None:
-        """Undo the run: nothing is sealed, and its directory is removed."""
+        """Undo the run: nothing is sealed, and its directory is removed, except for files of other ranks and of earlier attempts."""
         if not self._entered or os.getpid() != self._pid:
             return
         self._entered, self._over = False, True
@@ -161,7 +160,7 @@ class Run(RunLoops):
             self._take_off()
             self.recording.discard()
             self.engine.go_inert()
-        shutil.rmtree(self.directory, ignore_errors=True)  # while this process still owns it
+        self.recording.remove()  # while this process still owns it
         self.recording.release()
 
     def give_way(self, *, take_over: bool) -> None:

@@ -68,3 +68,30 @@ def test_stages_of_a_pipeline_with_other_layers_continue_after_a_restart(tmp_pat
     assert [one["next_epoch"] for one in run.launches] == [0, 1]
     for rank, size in ((0, 2), (1, 5)):
         assert [capture.value.shape for capture in run["p", "0"].sel(rank=rank)] == [(2, size)] * 2
+
+
+def test_a_rank_that_discards_its_run_keeps_the_files_of_the_other_ranks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, out = nn.Sequential(nn.Linear(3, 2)), tmp_path / "run"
+    runs = []
+    for rank in (0, 1):
+        environment(monkeypatch, RANK=str(rank), WORLD_SIZE="2")
+        run = probes.attach(model, SPEC, out=out)
+        run.start()
+        runs.append(run)
+    with runs[1].epoch(0), runs[1].step():
+        model(torch.ones(2, 3))
+    runs[0].discard()
+    runs[1].close()
+    assert [one.clock.rank for one in probes.open(out)["p", "0"]] == [1]
+    assert not [path.name for path in out.iterdir() if "rank-0000" in path.name]
+
+
+def test_the_last_rank_that_discards_its_run_removes_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = []
+    for rank in (0, 1):
+        environment(monkeypatch, RANK=str(rank), WORLD_SIZE="2")
+        runs.append(probes.attach(nn.Sequential(nn.Linear(3, 2)), SPEC, out=tmp_path / "run"))
+        runs[-1].start()
+    for run in runs:
+        run.discard()
+    assert not (tmp_path / "run").exists()
