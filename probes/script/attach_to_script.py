@@ -14,7 +14,7 @@ from probes.runner.run import Run
 from probes.runner.start import has_process_group, world
 from probes.runner.watch.loader_watch import loader_watch
 from probes.script.model.candidate_runs import CandidateRuns
-from probes.script.model.choice import Candidate, choice_for
+from probes.script.model.choice import MOST_CANDIDATES, Candidate, choice_for
 from probes.script.model.finder import ModelFinder
 from probes.script.progress import Progress
 from probes.script.run_request import RunRequest
@@ -114,7 +114,10 @@ class Probing:
         count = "1 further model that fits the spec was" if len(further) == 1 else f"{len(further)} further models that fit the spec were"
         name = next(iter(self.finder.choice.selectors), "model")
         line = f"models: {{{name}: {{class: {further[0].kind}, instances: all}}}}"
-        return [*self.finder.census.lines(), f"{count} trained and not captured: `{line}` captures every one, as a run of its own"]
+        way = f"`{line}` captures every one, as a separate run"
+        if self.finder.choice.wants_all:
+            way = f"`instances: all` captures the first {MOST_CANDIDATES} models that are called and fit"
+        return [*self.finder.census.lines(), f"{count} trained and not captured: {way}"]
 
     def _unbound(self) -> ProbesError | None:
         """The reason why nothing was captured in a program that ended without an error; None if other ranks may have captured."""

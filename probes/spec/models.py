@@ -42,7 +42,8 @@ class ModelSelector(SpecPart):
         Field(description="select the instance whose parameters an optimizer updates; the run fails if there is no such update"),
     ] = None
     instances: Annotated[
-        Literal["all"] | None, Field(description="capture every trained instance, each one after the first as a separate run")
+        Literal["all"] | None,
+        Field(description="capture every trained instance, of the first 8 that are called, each one after the first as a separate run"),
     ] = None
 
 

@@ -3,8 +3,8 @@
 The first candidate writes into the run directory at once. Each further one is a whole run of its own in a directory next to it,
 `<run directory>.candidate-2` and so on, so that a process that is killed before the choice leaves runs that every verb can read. Where
 a further one is chosen, the first is removed and the other's directory takes its name. Where the spec wants all instances that are
-trained, each further one stays next to the first, as `<run directory>.instance-2` and so on. A run that is resumed waits for the candidate
-that it captured before.
+trained, each further one stays next to the first, as `<run directory>.instance-2` and so on, and those that no optimizer has stepped
+are removed at the end. A run that is resumed waits for the candidate that it captured before.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from probes.run_directory.create import shown
 from probes.runner.attach import attach
 from probes.runner.run import Run
 from probes.runner.start import candidate_before, part
-from probes.script.model.choice import Candidate
+from probes.script.model.choice import Candidate, wants_all
 from probes.script.progress import Progress
 from probes.script.run_request import RunRequest
 
@@ -34,6 +34,7 @@ class CandidateRuns:
         self.progress = progress
         self.runs: dict[Candidate, Run] = {}
         self.kept: Candidate | None = None
+        self.wants_all = wants_all(request.loaded.spec.model_selectors)
         self._opened = 0
         self._called = 0
         self._before = candidate_before(Path(request.out)) or 0 if request.resume and request.out is not None else 0
@@ -52,11 +53,11 @@ class CandidateRuns:
         request = self.request
         first = next(iter(self.runs.values()), None)
         self._opened += 1
-        word = "candidate" if self.kept is None else "instance"
+        stays = self.wants_all or self.kept is not None
         run = attach(
             candidate.model,
             request.loaded,
-            request.out if first is None else self._beside(first.directory, word),
+            request.out if first is None else self._beside(first.directory, "instance" if stays else "candidate"),
             resume=request.resume and first is None,
             take_over=request.take_over and first is None,
             tags=request.tags,
@@ -69,7 +70,7 @@ class CandidateRuns:
         self.runs[candidate] = run
         run.report_to(self.progress.say if first is None else lambda text: self.progress.say(f"{candidate}: {text}"))
         run.start()
-        if first is None or self.kept is not None:
+        if first is None or stays:
             self.progress.bound(run, candidate.place)
         else:
             place = f'captured in "{shown(run.directory)}"'
@@ -96,9 +97,12 @@ class CandidateRuns:
         run = self.runs.get(candidate)
         if run is None:
             raise self._too_late(candidate)
+        if self.wants_all:  # an optimizer may step the others later
+            self.kept = candidate
+            return run
         first = next(iter(self.runs.values()))
         others = [other for other in self.runs if other is not candidate]
-        if run is not first and (self.request.resume or run.recording.rank is not None):
+        if run is not first and not self._may_move(run):
             raise self._too_late(candidate)
         directory = first.directory
         for other in others:
@@ -112,6 +116,10 @@ class CandidateRuns:
         if run is not first:
             self.progress.bound(run, candidate.place)
         return run
+
+    def _may_move(self, run: Run) -> bool:
+        """Whether a run can get the directory of another one: neither earlier attempts nor other ranks have files in it."""
+        return not self.request.resume and run.recording.rank is None
 
     def _too_late(self, candidate: Candidate) -> PlanError:
         """The error for files that other processes share, which cannot be given to another model."""
@@ -130,10 +138,13 @@ class CandidateRuns:
             What is to be said against the one that was chosen, if anything.
         """
         failure = None
+        first = next(iter(self.runs.values()), None)
         for candidate in [one for one in self.runs if self.kept is not None and one is not self.kept and not one.trained]:
             self.runs.pop(candidate).discard()
         for run in self.open_runs:
             try:
+                if first is not None and first not in self.open_runs and run is self.open_runs[0] and self._may_move(run):
+                    run.move_to(first.directory)
                 run.close(error)
             except ProbesError as found:
                 failure = failure or found

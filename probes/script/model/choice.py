@@ -129,7 +129,7 @@ class ModelChoice:
     @property
     def wants_all(self) -> bool:
         """Whether every trained instance is meant."""
-        return any(selector.instances == "all" for selector in self.selectors.values())
+        return wants_all(self.selectors)
 
     @property
     def problems(self) -> tuple[Problem, ...]:
@@ -220,6 +220,11 @@ class ModelChoice:
             number = next((number for number, one in enumerate(called) if _inner(one) is _inner(module)), 0)
             parts.append(f"{name or 'model'}: " + (f"{{class: {kind}, instance: {number}}}" if len(called) > 1 else kind))
         return ", ".join(parts)
+
+
+def wants_all(selectors: Mapping[str, ModelSelector]) -> bool:
+    """Whether a spec means every instance that is trained."""
+    return any(selector.instances == "all" for selector in selectors.values())
 
 
 def choice_for(loaded: LoadedSpec) -> ModelChoice:

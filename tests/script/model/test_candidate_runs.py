@@ -239,6 +239,45 @@ def test_every_trained_instance_is_a_separate_run_if_the_spec_requires_it(probed
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(stored, saved, strict=True))
 
 
+@pytest.mark.parametrize(
+    "optimizers", ["[SGD([*a.parameters(), *b.parameters()], lr=0.1)]", "[SGD(net.parameters(), lr=0.1) for net in (b, a)]"]
+)
+def test_instances_that_are_trained_together_are_all_captured(probed: Probed, optimizers: str) -> None:
+    spec = {"version": 1, "models": {"m": {"class": "Net", "instances": "all"}}, "probes": {"acts": {"hook": "forward", "modules": ["fc"]}}}
+    done = probed(
+        f"""
+        teacher, a, b = Net(), Net(), Net()
+        saved = {{a.fc: [], b.fc: []}}
+        for net in (a, b):
+            net.fc.register_forward_hook(lambda module, args, output: saved[module].append(output.detach().clone()))
+        optimizers = {optimizers}
+        for (x,) in loader(8, 2):
+            loss = (teacher(x).detach() + a(x) + b(x)).square().sum()
+            loss.backward()
+            for optimizer in optimizers:
+                optimizer.step()
+        torch.save([*saved.values()], __file__.replace("train.py", "saved.pt"))
+        """,
+        spec,
+    )
+    assert done.code == 0
+    folders = sorted(path for path in done.out.parent.iterdir() if path.name.startswith("run"))
+    assert [path.name for path in folders] == ["run", "run.instance-3"]
+    for path, saved in zip(folders, torch.load(done.out.parent / "saved.pt"), strict=True):
+        assert torch.equal(probes.open(path)["acts", "fc"].torch(), torch.stack(saved))
+        assert probes.verify(path).ok
+    assert "dropped" not in done.said
+
+
+def test_more_instances_than_can_be_captured_are_named(probed: Probed, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("probes.script.model.choice.MOST_CANDIDATES", 1)
+    monkeypatch.setattr("probes.script.attach_to_script.MOST_CANDIDATES", 1)
+    spec = {"version": 1, "models": {"m": {"class": "Net", "instances": "all"}}, "probes": {"acts": {"hook": "forward", "modules": ["fc"]}}}
+    done = probed("for net in (Net(), Net()):\n    step(net, SGD(net.parameters(), lr=0.1), torch.ones(2, 3))", spec)
+    assert done.code == 0
+    assert "1 further model that fits the spec was trained and not captured: `instances: all` captures the first 1 models that" in done.said
+
+
 INFERENCE = """
 first, second = Net(), Net()
 with torch.no_grad():
