@@ -20,6 +20,15 @@ from probes.optional_package import require_torch
 from probes.progress.stderr import tell
 
 INTERRUPTED = 130
+LAUNCHERS = {  # by module or name of the command: the command, and its option for a program that is a module
+    "torch.distributed.run": ("torchrun", "-m"),
+    "torch.distributed.launch": ("torchrun", "-m"),
+    "torchrun": ("torchrun", "-m"),
+    "accelerate.commands.launch": ("accelerate launch", "-m"),
+    "accelerate": ("accelerate", "-m"),
+    "deepspeed.launcher.runner": ("deepspeed", "--module"),
+    "deepspeed": ("deepspeed", "--module"),
+}
 OURS = str(Path(__file__).resolve().parent.parent) + os.sep
 
 
@@ -294,9 +303,10 @@ def program_of(verb: str, words: Sequence[str], before: str = "SPEC") -> Program
     line = f"probes {verb} [OPTIONS] {before}".rstrip()
     if not words:
         raise UsageError(f"`probes {verb}` needs a script to run: {line} SCRIPT [ARGS]..., or {line} -m MODULE [ARGS]...")
+    if words[0] == "-m" and len(words) == 1:
+        raise UsageError(f"`-m` needs the name of a module: {line} -m MODULE [ARGS]...")
+    _refuse_launcher(line, words[1:] if words[0] == "-m" else [Path(words[0]).name, *words[1:]])
     if words[0] == "-m":
-        if len(words) == 1:
-            raise UsageError(f"`-m` needs the name of a module: {line} -m MODULE [ARGS]...")
         return Program(words[1], tuple(words[2:]), is_module=True)
     if words[0].startswith("-"):
         message = f"found option `{words[0]}` where the script is expected"
@@ -306,3 +316,24 @@ def program_of(verb: str, words: Sequence[str], before: str = "SPEC") -> Program
     program = Program(words[0], tuple(words[1:]))
     program.check()
     return program
+
+
+def _refuse_launcher(line: str, words: Sequence[str]) -> None:
+    """Refuse a program that starts the training in other processes: it calls no model itself, and its processes have no probes.
+
+    Args:
+        line: the command up to the program, for the message.
+        words: the module, or the name of the script, and its arguments.
+
+    Raises:
+        UsageError: it is such a program.
+    """
+    if words[0] not in LAUNCHERS:
+        return
+    name, option = LAUNCHERS[words[0]]
+    at = next((index for index, word in enumerate(words) if index and (word in ("-m", "--module") or word.endswith(".py"))), len(words))
+    program = words[at:] or ("SCRIPT", "[ARGS]...")
+    raise UsageError(
+        f"`{words[0]}` starts the program in other processes, which would have no probes; put `probes` after it: "
+        f"{' '.join([name, *words[1:at], option, line, *program])}"
+    )

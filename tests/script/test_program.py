@@ -202,6 +202,26 @@ def test_an_option_after_the_spec_is_answered_with_its_right_place() -> None:
         program_of("run", ("none.py",))
 
 
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        (
+            "-m torch.distributed.run --nproc-per-node 2 train.py --lr 1",
+            "torchrun --nproc-per-node 2 -m probes run [OPTIONS] p.yaml train.py --lr 1",
+        ),
+        ("/bin/torchrun --nnodes 1 -m lab.train", "torchrun --nnodes 1 -m probes run [OPTIONS] p.yaml -m lab.train"),
+        ("torchrun", "torchrun -m probes run [OPTIONS] p.yaml SCRIPT [ARGS]..."),
+        ("accelerate launch --cpu train.py", "accelerate launch --cpu -m probes run [OPTIONS] p.yaml train.py"),
+        ("-m accelerate.commands.launch train.py", "accelerate launch -m probes run [OPTIONS] p.yaml train.py"),
+        ("deepspeed --num_gpus 2 train.py", "deepspeed --num_gpus 2 --module probes run [OPTIONS] p.yaml train.py"),
+    ],
+)
+def test_a_launcher_is_refused_before_it_starts_with_the_command_to_type(given: str, shown: str) -> None:
+    with pytest.raises(UsageError) as refusal:
+        program_of("run", given.split(), "p.yaml")
+    assert str(refusal.value).endswith(f"put `probes` after it: {shown}")
+
+
 def test_annotations_of_a_script_are_kept_as_the_interpreter_keeps_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert Program(written(tmp_path, "rate: float = 0.1\nprint(__annotations__, type(__loader__).__name__)")).execute().code == 0
     assert capsys.readouterr().out == "{'rate': <class 'float'>} SourceFileLoader\n"
