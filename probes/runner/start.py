@@ -18,7 +18,7 @@ from probes.run_directory.create import claim, default_directory, new_run_id, wr
 from probes.run_directory.file_name import manifest_files, manifest_name
 from probes.run_directory.launch.join import Newcomer, join
 from probes.run_directory.launch.launch_file import LaunchRecord, launch_digest, launches
-from probes.run_directory.launch.launcher import launcher, place_in_launch
+from probes.run_directory.launch.launcher import launcher, place_in_launch, without_rank
 from probes.run_directory.manifest import Manifest, written
 from probes.run_directory.owner.ownership import Ownership, own
 from probes.run_directory.resume import PreviousAttempts, previous_attempts
@@ -89,7 +89,11 @@ def begin(plan: Plan, wanted: Wanted) -> Start:
         return _published(plan, wanted, *join(newcomer if begun is None else replace(newcomer, run_id=begun.run_id)))
     before = _begun(directory) if wanted.resume else None
     if before is None:
-        return _published(plan, wanted, claim(directory, run_id))
+        try:
+            owned = claim(directory, run_id)
+        except StorageError as error:
+            raise StorageError("; ".join(filter(None, (str(error), without_rank())))) from error
+        return _published(plan, wanted, owned)
     owned = own(directory, before.run_id, take_over=wanted.take_over)
     with owned.released_if_it_fails():
         past = previous_attempts(owned)

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import probes
-from probes.errors import UsageError
+from probes.errors import StorageError, UsageError
 from probes.run_directory.launch.launcher import place_in_launch
 
 SPEC = {"version": 1, "name": "s", "probes": {"p": {"hook": "forward", "modules": ["0"]}}}
@@ -95,3 +95,18 @@ def test_the_last_rank_that_discards_its_run_removes_the_directory(tmp_path: Pat
     for run in runs:
         run.discard()
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("variable", ["SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE"])
+def test_a_refused_process_of_several_without_a_rank_learns_how_to_get_one(
+    variable: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    environment(monkeypatch)
+    model = nn.Sequential(nn.Linear(3, 2))
+    train(model, tmp_path / "run")
+    with pytest.raises(StorageError) as alone:
+        train(model, tmp_path / "run")
+    assert "has no rank" not in str(alone.value)
+    monkeypatch.setenv(variable, "2")
+    with pytest.raises(StorageError, match=rf"`{variable}=2`\) and has no rank yet: call `torch.distributed.init_process_group` before"):
+        train(model, tmp_path / "run")

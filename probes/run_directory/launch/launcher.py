@@ -19,6 +19,7 @@ LAUNCHERS = {  # name: its id, the same on every rank, and the number of restart
     "mpirun": (("PMIX_NAMESPACE",), ""),  # Open MPI: another one for each start
 }
 
+TASKS = ("SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")  # how many processes srun or mpirun has started; they set no `WORLD_SIZE`
 STARTED_BY = "PROBES_STARTED_BY"  # set for a rank that another rank has started, as Lightning's `ddp` does
 BY_SCRIPT = "PROBES_RANKS_BY_SCRIPT"  # of ranks of a program that starts its ranks itself
 HERE = ("", "localhost", "127.0.0.1", "::1")  # the meeting point of ranks on one machine
@@ -120,6 +121,17 @@ def place_in_launch() -> tuple[int, int]:
     if rank >= world:
         raise UsageError(f"the environment has {stated}; ranks of {world} processes are 0 to {world - 1}")
     return rank, world
+
+
+def without_rank() -> str:
+    """The advice for a process without a rank, if a launcher has started several; empty for any other process."""
+    name = next((name for name in TASKS if os.environ.get(name, "").isdecimal() and int(os.environ[name]) > 1), "")
+    if not name or place_in_launch()[1] > 1:
+        return ""
+    return (
+        f"this process is one of several (`{name}={os.environ[name]}`) and has no rank yet: call `torch.distributed.init_process_group` "
+        "before the model is called or probes are attached, or set `RANK` and `WORLD_SIZE`"
+    )
 
 
 def without_launch(environment: Mapping[str, str]) -> dict[str, str]:
