@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -14,7 +13,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from probes.capture_file.hdf5_storage import DatasetStorage, StoredArray, StoredBytes
+from probes.capture_file.hdf5_storage import BYTE, DatasetStorage, FileContent, StoredArray, StoredBytes
 from probes.errors import FileRefused, StorageError
 from probes.plain_file import refuse_holes, regular
 
@@ -63,16 +62,14 @@ def _stated_bytes(head: bytes) -> int:
     return int.from_bytes(head[at : at + 8], "little")
 
 
-def _map(path: Path) -> mmap.mmap:
-    """The bytes of a regular file that begins like an HDF5 file."""
+def _check_start(path: Path) -> None:
+    """Refuse what is not a regular file that begins like an HDF5 file, before the HDF5 library opens it."""
     try:
         with os.fdopen(regular(path, follow=True), "rb", buffering=0) as stream:
             head = stream.read(SUPERBLOCK)
             if not head.startswith(SIGNATURE):
                 raise FileRefused("not-hdf5", f'"{path}" is not an HDF5 file')
-            mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-            refuse_holes(path, min(_stated_bytes(head), len(mapped)))
-            return mapped
+            refuse_holes(path, min(_stated_bytes(head), os.fstat(stream.fileno()).st_size))
     except (FileRefused, StorageError):
         raise
     except OSError as error:
@@ -80,11 +77,11 @@ def _map(path: Path) -> mmap.mmap:
 
 
 class _OpenedObject:
-    """An open file: the handle of the HDF5 library and a memory map of its bytes.
+    """A file that the HDF5 library has open.
 
     Attributes:
         path: where it is.
-        bytes: a read-only map of the whole file.
+        content: its bytes.
         counted: what its objects store, as far as they were touched.
         root: identifier of the root group.
         number: what the HDF5 library calls the file; an object with another number is in another file.
@@ -92,11 +89,12 @@ class _OpenedObject:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.bytes = _map(path)
-        self.counted = StoredBytes(path, len(self.bytes))
+        _check_start(path)
         with self.refusing("/"):
-            self._handle = _handle(path)
-            self.root = h5py.h5g.open(self._handle, b"/")
+            handle = _handle(path)
+            self.content = FileContent(path, handle)
+            self.counted = StoredBytes(path, self.content.size)
+            self.root = h5py.h5g.open(handle, b"/")
             self.number = h5py.h5o.get_info(self.root).fileno
 
     @contextmanager
@@ -160,7 +158,7 @@ class Hdf5Group:
         if not isinstance(found, h5py.h5d.DatasetID):
             raise self._refuse("unsafe-type", name, "is not a dataset")
         with self._file.refusing(self._below(name)):
-            return DatasetStorage(self._file.path, self._below(name), self._file.bytes, found, self._file.counted, address).array()
+            return DatasetStorage(self._file.path, self._below(name), self._file.content, found, self._file.counted, address).array()
 
     def text(self, name: str) -> str:
         """The bytes of a scalar text dataset of this group, whether or not they are UTF-8."""
@@ -263,18 +261,14 @@ class Hdf5File(Hdf5Group):
         return self._file.path
 
     @property
-    def bytes(self) -> mmap.mmap:
-        """A read-only map of the whole file."""
-        return self._file.bytes
+    def file_bytes(self) -> FileContent:
+        """The bytes of the whole file."""
+        return self._file.content
 
     @property
     def stated_bytes(self) -> int:
         """The end of the file as stated in its superblock; bytes after it are not part of the HDF5 content."""
-        return _stated_bytes(self.bytes[:SUPERBLOCK])
-
-    def release(self) -> None:
-        """Release the pages of the file that were read; they come back when they are touched."""
-        self._file.bytes.madvise(mmap.MADV_DONTNEED)
+        return _stated_bytes(self.file_bytes.array(BYTE, SUPERBLOCK, 0).tobytes())
 
     def check_format(self) -> None:
         """Refuse a file that states another format, or a later version."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import mmap
+import os
 from functools import cached_property
 from itertools import product
 from math import prod
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from probes.capture_file.codecs import FILTERS, ChunkFilter, decode
-from probes.errors import FileRefused
+from probes.errors import FileRefused, StorageError
 from probes.plain_file import CONSTANT_RATIO, UNPACK_ALL, most_unpacked
 
 LARGEST = 1 << 62
@@ -26,6 +26,8 @@ COLUMN_RATIO = 16  # clocks, shapes and digests are in one piece in every captur
 SLACK = 1 << 20
 BFLOAT16 = (15, 7, 8, 0, 7)  # sign position, exponent position and size, mantissa position and size
 FLOAT16 = (15, 10, 5, 0, 10)  # of IEEE; two types of the HDF5 library have them, see `hdf5_write`
+
+BYTE = np.dtype(np.uint8)
 
 Elements = NDArray[Any]
 
@@ -84,6 +86,45 @@ class StoredBytes:
             raise FileRefused("shape-bomb", f"{message}; {UNPACK_ALL}=1 in the environment reads it, if you trust who made it")
 
 
+class FileContent:
+    """Reads an open file by place; a memory map would end the process if the file is cut off meanwhile.
+
+    Args:
+        path: the file, for messages.
+        handle: the file as the HDF5 library has it open: both read the same file, even if another is at its path by now.
+
+    Attributes:
+        size: how many bytes it had when it was opened.
+    """
+
+    def __init__(self, path: Path, handle: h5py.h5f.FileID) -> None:
+        self._path, self._handle = path, handle
+        self.size = os.fstat(self.descriptor).st_size
+
+    @property
+    def descriptor(self) -> int:
+        """The descriptor, which the HDF5 library closes."""
+        return int(self._handle.get_vfd_handle())
+
+    def array(self, dtype: np.dtype[Any], count: int, offset: int) -> Elements:
+        """(count,) the elements at a place; fresh memory.
+
+        Raises:
+            FileRefused: the file ends before.
+            StorageError: the disk fails.
+        """
+        out = np.empty(count, dtype)
+        rest = out.view(np.uint8).data
+        try:
+            while rest and (read := os.preadv(self.descriptor, [rest], offset)):
+                rest, offset = rest[read:], offset + read
+        except OSError as error:
+            raise StorageError(f'"{self._path}" cannot be read: {error.strerror or error}') from error
+        if rest:
+            raise FileRefused("truncated", f'"{self._path}" has {offset} bytes, and had {self.size} when it was opened')
+        return out
+
+
 class StoredArray(Protocol):
     """A dataset that passed the checks.
 
@@ -98,28 +139,44 @@ class StoredArray(Protocol):
     extent: range
 
     def elements(self, start: int, stop: int) -> Elements:
-        """Elements in C order, flat; may be a read-only view into the file."""
+        """Elements in C order, flat; fresh memory."""
 
     def read(self) -> Elements:
-        """All elements, in the dataset's shape; may be a read-only view into the file."""
+        """All elements, in the dataset's shape; fresh memory."""
 
 
 class ContiguousArray:
-    """A dataset in one piece, read through the memory map of the file."""
+    """A dataset in one piece."""
 
-    def __init__(self, contents: mmap.mmap | bytes, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int) -> None:
+    def __init__(self, content: FileContent, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int) -> None:
         self.shape = shape
         self.dtype = dtype
-        self.extent = range(offset, offset + prod(shape) * dtype.itemsize if isinstance(contents, mmap.mmap) else offset)
-        self._flat: Elements = np.frombuffer(contents, dtype, prod(shape), offset) if prod(shape) else np.empty(0, dtype)
+        self.extent = range(offset, offset + prod(shape) * dtype.itemsize)
+        self._content = content
 
     def elements(self, start: int, stop: int) -> Elements:
-        """Elements in C order, flat; a read-only view into the file."""
-        return self._flat[start:stop]
+        """Elements in C order, flat; fresh memory."""
+        return self._content.array(self.dtype, stop - start, self.extent.start + start * self.dtype.itemsize)
 
     def read(self) -> Elements:
-        """All elements, in the dataset's shape; a read-only view into the file."""
-        return self._flat.reshape(self.shape)
+        """All elements, in the dataset's shape; fresh memory."""
+        return self.elements(0, prod(self.shape)).reshape(self.shape)
+
+
+class CompactArray:
+    """A small dataset that is stored with its description."""
+
+    def __init__(self, values: Elements) -> None:
+        self.shape, self.dtype, self.extent = values.shape, values.dtype, range(0)
+        self._values = values
+
+    def elements(self, start: int, stop: int) -> Elements:
+        """Elements in C order, flat; fresh memory."""
+        return self._values.reshape(-1)[start:stop].copy()
+
+    def read(self) -> Elements:
+        """All elements, in the dataset's shape; fresh memory."""
+        return self._values.copy()
 
 
 class ChunkedArray:
@@ -181,8 +238,8 @@ class DatasetStorage:
         chunk: sizes of a chunk; empty if the dataset is not chunked.
     """
 
-    def __init__(self, path: Path, name: str, contents: mmap.mmap, dataset: Any, counted: StoredBytes, address: int) -> None:
-        self._path, self._name, self._bytes, self._id = path, name, contents, dataset
+    def __init__(self, path: Path, name: str, content: FileContent, dataset: Any, counted: StoredBytes, address: int) -> None:
+        self._path, self._name, self._content, self._id = path, name, content, dataset
         self._counted, self._address = counted, address
         self._properties = dataset.get_create_plist()
         self.dtype = self._dtype(dataset.get_type())
@@ -208,17 +265,17 @@ class DatasetStorage:
         if layout == h5py.h5d.CHUNKED:
             return self._chunked()
         if layout == h5py.h5d.COMPACT:
-            return ContiguousArray(self._compact(), self.dtype, self.shape, 0)
-        return ContiguousArray(self._bytes, self.dtype, self.shape, self._offset())
+            return CompactArray(self._compact())
+        return ContiguousArray(self._content, self.dtype, self.shape, self._offset())
 
     def raw_chunk(self, place: tuple[int, ...]) -> tuple[bytes, int]:
         """The stored bytes of a chunk by its place in the grid of chunks, and the mask of filters it was stored without."""
         offset, size, skipped = self._chunks[place].item()
         if not offset or not size:
             raise self.refuse("shape-bomb", f"declares a chunk at {place} that it does not store")
-        if size > 2 * LARGEST_CHUNK or offset + size > len(self._bytes):
+        if size > 2 * LARGEST_CHUNK or offset + size > self._content.size:
             raise self.refuse("truncated", f"has a chunk at {place} that reaches beyond the end of the file")
-        return self._bytes[offset : offset + size], skipped
+        return self._content.array(BYTE, size, offset).tobytes(), skipped
 
     @cached_property
     def _chunks(self) -> NDArray[Any]:
@@ -274,12 +331,12 @@ class DatasetStorage:
         offset = self._id.get_offset()
         if offset is None or self._id.get_storage_size() < self.nbytes:
             raise self.refuse("shape-bomb", f"declares {self.nbytes} bytes and stores {self._id.get_storage_size()}")
-        if offset + self.nbytes > len(self._bytes):
+        if offset + self.nbytes > self._content.size:
             raise self.refuse("truncated", "reaches beyond the end of the file")
         self._counted.store(self._address, self._name, self.nbytes)
         return int(offset)
 
-    def _compact(self) -> bytes:
+    def _compact(self) -> Elements:
         if self.nbytes > LARGEST_COMPACT or self._id.get_storage_size() < self.nbytes:
             raise self.refuse("shape-bomb", f"declares {self.nbytes} bytes and stores {self._id.get_storage_size()}")
         self._counted.store(self._address, self._name, self.nbytes)
@@ -287,7 +344,7 @@ class DatasetStorage:
         kind = self._id.get_type()
         if out.size:
             self._id.read(h5py.h5s.ALL, h5py.h5s.ALL, out, kind)  # the stored type itself, so no bit is converted
-        return out.tobytes()
+        return out
 
     def _chunked(self) -> ChunkedArray:
         filters = tuple(self._filter(index) for index in range(self._properties.get_nfilters()))
@@ -297,7 +354,7 @@ class DatasetStorage:
             raise self.refuse("shape-bomb", f"has chunks of {size} bytes; {LARGEST_CHUNK} are allowed")
         declared = prod(-(-length // step) for length, step in zip(self.shape, self.chunk, strict=True))
         stored = self._id.get_num_chunks() if self.nbytes else declared
-        if stored != declared or self._id.get_storage_size() > len(self._bytes):
+        if stored != declared or self._id.get_storage_size() > self._content.size:
             raise self.refuse("shape-bomb", f"declares {declared} chunks and stores {stored}")
         packed = self._id.get_storage_size()
         self._counted.unpack(self._address, self._name, packed, self.nbytes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from math import prod
 from pathlib import Path
@@ -104,10 +104,6 @@ class SealedFile:
             ids = np.char.decode(ids, "utf-8") if ids.dtype.kind == "S" else ids
         return StepIds(group.array("step").read(), group.array("row_size").read(), ids)
 
-    def release(self) -> None:
-        """Release the pages that were read, so that a large file needs little memory; later reads still work."""
-        self.root.release()
-
     def rest(self, payloads: Iterable[range]) -> str:
         """The digest of the file without the payloads at these places, as `file_root` of a file states it.
 
@@ -115,7 +111,7 @@ class SealedFile:
             FileRefused: the file has no place for it.
         """
         own = self.root.array(FILE_ROOT).extent
-        return file_root(self.root.bytes, [own, *payloads])
+        return file_root(self.root.file_bytes.descriptor, [own, *payloads])
 
     def document(self, name: str) -> Any:
         """A JSON text of the file: `manifest`, `closing`, `gaps`, `order` or `resolved`, with a check of its type.
@@ -193,8 +189,14 @@ class SealedPart:
         return self._values.extent
 
     def elements(self, first: int, last: int) -> NDArray[Any]:
-        """The exact bits of the captures `first` to `last` (exclusive), flat; may be a read-only view into the file."""
+        """The exact bits of the captures `first` to `last` (exclusive), flat; fresh memory."""
         return self._values.elements(int(self._starts[first]), int(self._starts[last]))
+
+    def pieces(self, first: int, last: int, most: int) -> Iterator[NDArray[Any]]:
+        """The same in pieces of at most so many elements: one capture may be larger than memory."""
+        start, stop = int(self._starts[first]), int(self._starts[last])
+        for at in range(start, stop, most):
+            yield self._values.elements(at, min(at + most, stop))
 
     @cached_property
     def orders(self) -> NDArray[np.uint32]:

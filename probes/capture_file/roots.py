@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from probes.clock import SeriesKey
-from probes.digest import Buffer, Hasher, blake3_hex, canonical, epoch_root
+from probes.digest import Hasher, blake3_hex, canonical, epoch_root
 
 FILE_ROOT = "file_root"
 HEX = 64
@@ -60,29 +59,19 @@ def root_of_segments(roots: Iterable[str]) -> str:
     return blake3_hex(canonical({"segments": list(roots)}))
 
 
-def file_root(contents: Buffer | mmap.mmap, without: Iterable[range]) -> str:
-    """BLAKE3 of the bytes of a file, without some places.
+def file_root(descriptor: int, without: Iterable[range]) -> str:
+    """BLAKE3 of the bytes of an open file, without some places; read in pieces, so that it may be larger than memory.
 
     Payloads are covered by the captures root, which is among the bytes that are hashed here; so is the rest of the file: metadata of HDF5,
     attributes, texts, clocks, sample ids, gaps between objects.
 
     Args:
-        contents: all bytes of the file.
+        descriptor: the file.
         without: the payloads of every series that is stored in one piece, and the place of this digest itself; in any order.
 
     Returns:
         64 hex digits.
     """
-    hasher = Hasher()
-    with memoryview(contents) as whole:
-        for piece in rest(len(whole), without):
-            with whole[piece.start : piece.stop] as part:
-                hasher.update(part)
-    return hasher.hexdigest()
-
-
-def file_root_read(descriptor: int, without: Iterable[range]) -> str:
-    """The same of an open file that is read in pieces, so that it may be larger than the address space that a process may use."""
     hasher = Hasher()
     for piece in rest(os.fstat(descriptor).st_size, without):
         for at in range(piece.start, piece.stop, PIECE_BYTES):

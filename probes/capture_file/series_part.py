@@ -77,7 +77,7 @@ class SeriesPart(Protocol):
     def elements(self, first: int, last: int) -> NDArray[Any]:
         """The exact bits of the captures `first` to `last` (exclusive), flat, one after the other.
 
-        Complex numbers are pairs. The array may be a read-only view into the file.
+        Complex numbers are pairs. The memory is fresh, owned by the caller.
         """
 
 

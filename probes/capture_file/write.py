@@ -18,7 +18,7 @@ from probes.capture_file.grouped import JournalSeries, group_by_series, steps_in
 from probes.capture_file.layout import FORMAT, Layout, PlacedSeries
 from probes.capture_file.outline import SeriesOutline, outline_of_journal
 from probes.capture_file.payload_copy import copy_payloads, write_all
-from probes.capture_file.roots import Gap, file_root_read, gaps_text, merge_gaps, root_of_epoch
+from probes.capture_file.roots import Gap, file_root, gaps_text, merge_gaps, root_of_epoch
 from probes.capture_file.series_name import escape
 from probes.digest import ALGORITHM, PROOF, Buffer, canonical, captures_root, series_hex, shape_row
 from probes.journal.scan import Scan
@@ -93,7 +93,7 @@ def _write_file_root(path: Path, without: list[range]) -> None:
     """Write the file root, which digests the rest of the file, to the first of the omitted places."""
     target = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
-        write_all(target, file_root_read(target, without).encode(), without[0].start)
+        write_all(target, file_root(target, without).encode(), without[0].start)
     finally:
         os.close(target)
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import mmap
-from collections.abc import Iterator
-from contextlib import closing
 from hashlib import file_digest
 from pathlib import Path
 from typing import NamedTuple
 
 from probes.digest import Hasher
 
-SLICE_BYTES = 32 << 20  # long enough to leave the interpreter to the other thread, short enough to release what was read
+SLICE_BYTES = 1 << 20  # long enough to leave the interpreter to the other thread, short enough for the cache of the processor
 
 
 class Hashes(NamedTuple):
@@ -41,19 +38,11 @@ def hashes(path: Path, wanted: bool) -> Hashes:
 
 
 def prefix_hex(path: Path, size: int) -> str:
-    """BLAKE3 of the first bytes of a file, read through a memory map: a fifth faster than reading."""
+    """BLAKE3 of the first bytes of a file, or of all if it has become shorter; a memory map would then end the process."""
     hasher = Hasher()
-    for piece in _slices(path, size):
-        hasher.update(piece)
+    piece = memoryview(bytearray(min(SLICE_BYTES, size)))
+    with path.open("rb", buffering=0) as file:
+        while size and (read := file.readinto(piece[: min(size, len(piece))])):
+            hasher.update(piece[:read])
+            size -= read
     return hasher.hexdigest()
-
-
-def _slices(path: Path, size: int) -> Iterator[memoryview]:
-    """The bytes of a file in slices; a slice is valid until the next is read."""
-    if not size:  # mmap refuses an empty file
-        return
-    with path.open("rb", buffering=0) as file, closing(mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ)) as mapped:
-        for at in range(0, size, SLICE_BYTES):
-            with memoryview(mapped) as whole, whole[at : min(at + SLICE_BYTES, size)] as piece:
-                yield piece
-            mapped.madvise(mmap.MADV_DONTNEED, at, min(SLICE_BYTES, size - at))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
@@ -42,19 +42,18 @@ class SeriesDigests:
     stored: str
 
     @classmethod
-    def of(cls, part: SealedPart, stored: str, has_read: Callable[[int], None]) -> SeriesDigests:
+    def of(cls, part: SealedPart, stored: str) -> SeriesDigests:
         """Read every byte of a series.
 
         Args:
             part: the series.
             stored: the series digest that the file states.
-            has_read: takes how many bytes were read, so that memory can be released.
 
         Raises:
             FileRefused: the series cannot be read.
         """
         ends = block_ends(part)
-        blocks = block_digests(part, ends, has_read)
+        blocks = block_digests(part, ends)
         return cls(part, ends, blocks, part.block_digests, digest_of(part, blocks), stored)
 
     @property
@@ -84,39 +83,30 @@ def _capture_bytes(part: SeriesPart) -> NDArray[np.int64]:
     return sizes(part.shapes, part.dtype) * (kind.itemsize // kind.lanes)
 
 
-def block_digests(part: SeriesPart, ends: list[int], has_read: Callable[[int], None]) -> NDArray[np.uint8]:
+def block_digests(part: SealedPart, ends: list[int]) -> NDArray[np.uint8]:
     """(blocks, 32) the digests of the blocks, computed from the bytes.
 
     Args:
         part: the series.
         ends: as `block_ends` gives them.
-        has_read: takes how many bytes were read, so that memory can be released.
     """
     digests = bytearray()
     bounds = np.concatenate(([0], np.cumsum(_capture_bytes(part))))[[0, *ends]].tolist()
     first = 0
     while first < len(ends):
         last = max(bisect_right(bounds, bounds[first] + _SLICE_BYTES) - 1, first + 1)  # small blocks are read in groups
-        payload = part.elements(ends[first - 1] if first else 0, ends[last - 1]).view(np.uint8).data
+        start, stop = ends[first - 1] if first else 0, ends[last - 1]
         if last == first + 1:
-            digests += _digest(payload, has_read)
+            hasher = Hasher()
+            for piece in part.pieces(start, stop, _SLICE_BYTES):
+                hasher.update(piece.view(np.uint8).data)
+            digests += hasher.digest()
         else:
+            payload = part.elements(start, stop).view(np.uint8).data
             for block in range(first, last):
                 digests += Hasher(payload[bounds[block] - bounds[first] : bounds[block + 1] - bounds[first]]).digest()
-            has_read(payload.nbytes)
         first = last
     return np.frombuffer(bytes(digests), np.uint8).reshape(len(ends), 32)
-
-
-def _digest(payload: memoryview, has_read: Callable[[int], None]) -> bytes:
-    if payload.nbytes <= _SLICE_BYTES:
-        has_read(payload.nbytes)
-        return Hasher(payload).digest()
-    hasher = Hasher()
-    for at in range(0, payload.nbytes, _SLICE_BYTES):
-        hasher.update(payload[at : at + _SLICE_BYTES])
-        has_read(min(_SLICE_BYTES, payload.nbytes - at))
-    return hasher.digest()
 
 
 def clock_table(part: SeriesPart) -> bytes:

@@ -32,7 +32,6 @@ COLUMNS = ("epoch", "microstep", "call", "backward")
 OF_LAYOUT = {"stacked": set[str](), "concatenated": {"row_size"}, "ragged": {"offset", "shape", "axis"}}
 OF_IDS = {"step", "row_size", "sample_id", "sample"}
 UNDESCRIBED = frozenset({"digest", "described"})
-RELEASE_BYTES = 64 << 20
 MOST_UNREAD = 1000  # limit of series of one file that cannot be read
 UNKNOWN_STEP = np.uint64((1 << 64) - 1)
 
@@ -128,7 +127,6 @@ class _FileCheck:
 
     def __init__(self, found: FileVerification, listed: int | None, origins: CheckedOrigins) -> None:
         self._found, self._listed, self._origins = found, listed, origins
-        self._bytes_read = 0
         self._unread = 0
         self._proof: str = PROOF
 
@@ -142,7 +140,7 @@ class _FileCheck:
             self._find("newer-format", f"the file has the proof `{self._proof}`; this release knows `{PROOF}` and earlier ones")
         if not _is_described(found.attributes, self._proof):
             self._find("attribute-edited", "an attribute of the root group changed")
-        behind = len(file.root.bytes) - file.root.stated_bytes
+        behind = file.root.file_bytes.size - file.root.stated_bytes
         if behind > 0:  # they may be a hole of a TiB, so they are not read
             self._find("trailing-bytes", f"{behind} bytes follow the end of the HDF5 content")
         texts = {name: file.root.content(name) for name in TEXTS if name in file.root}
@@ -250,7 +248,7 @@ class _FileCheck:
                 if not self._is_whole(group, attributes):
                     self._unread += 1
                     continue
-                yield self._checked(file, group, attributes, file.part_of(address, group, attributes))
+                yield self._checked(group, attributes, file.part_of(address, group, attributes))
             except FileRefused as refused:
                 self._unread += 1
                 self.refused(refused, address.key)
@@ -280,25 +278,18 @@ class _FileCheck:
         columns |= {"variant"} if "variants" in attributes or "variants" in names else set()
         return self._members(group, names, needed | columns | axes | OF_LAYOUT.get(str(attributes.get("layout")), set()), more)
 
-    def _checked(self, file: SealedFile, group: Hdf5Group, attributes: dict[str, Any], part: SealedPart) -> _Checked:
+    def _checked(self, group: Hdf5Group, attributes: dict[str, Any], part: SealedPart) -> _Checked:
         """Read all bytes of a series.
 
         Raises:
             FileRefused: they cannot be read.
         """
-
-        def has_read(size: int) -> None:
-            self._bytes_read += size
-            if self._bytes_read >= RELEASE_BYTES:
-                self._bytes_read = 0
-                file.release()
-
         self._found.captures += len(part.clocks)
         self._found.series.append(outline_of_part(part))
         if not _is_described(attributes, self._proof):
             self._find("attribute-edited", f"an attribute of `{part.key}` changed", part.key)
         _ = part.variants  # raises if they do not fit the captures
-        digests = SeriesDigests.of(part, str(attributes.get("digest")), has_read)
+        digests = SeriesDigests.of(part, str(attributes.get("digest")))
         columns = list(self._columns(group, part))
         return _Checked(part.key, part.dtype, digests.computed, part.extent, None if digests.agree else digests, columns)
 

@@ -125,7 +125,7 @@ class SelectedCaptures:
         ranges = [(part, first, last) for part, positions in self.chosen for first, last in consecutive(positions)]
         if len(ranges) == 1:
             part, first, last = ranges[0]
-            return np.array(part.part().elements(first, last))
+            return part.part().elements(first, last)
         out = np.empty(self.elements, bits_dtype(self.dtype))
         start = 0
         for part, first, last in ranges:
@@ -166,7 +166,7 @@ class SelectedCaptures:
 
     def _capture(self, part: SeriesPart, position: int) -> Capture:
         shape = part.shape if part.shape is not None else shape_of(part.shapes[position])
-        bits = np.array(part.elements(position, position + 1)).reshape(stored_shape(shape, part.dtype))
+        bits = part.elements(position, position + 1).reshape(stored_shape(shape, part.dtype))
         epoch, *rest = part.clocks[position].item()
         return Capture(values(bits, part.dtype), Clock(epoch, self.key.phase, *rest))
 

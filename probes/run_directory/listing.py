@@ -66,7 +66,7 @@ class Directory:
         self._parts: dict[tuple[str, SeriesAddress], SeriesPart] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Another process opens the files by their path; open files and their memory maps do not leave this process."""
+        """Another process opens the files by their path; open files do not leave this process."""
         return directory_at, (self.path if self.mirror is None else self.mirror.url, self._has_file)
 
     @cached_property

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import probes
+from probes.capture_file import hdf5_read
 from probes.capture_file.hdf5_read import open_file
 from probes.capture_file.read import SealedFile
 from probes.errors import FileRefused, StorageError
@@ -285,6 +286,30 @@ def test_a_file_that_was_cut_short_is_refused_as_truncated(tmp_path: Path) -> No
     with pytest.raises(FileRefused) as refused:
         read_everything(path)
     assert refused.value.code == "truncated"
+
+
+def test_a_file_that_is_cut_off_after_it_was_opened_is_refused_and_does_not_end_the_process(tmp_path: Path) -> None:
+    path = handmade.write(tmp_path / "epoch-0000.h5")
+    file = SealedFile(path)
+    part = file.part(next(iter(file.addresses)))
+    os.truncate(path, 0)  # `cp` over a file begins so
+    with pytest.raises(FileRefused, match="and had") as refused:
+        part.elements(0, 1)
+    assert refused.value.code == "truncated"
+
+
+def test_a_file_that_is_replaced_while_it_is_opened_is_read_from_one_of_the_two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, longer = handmade.write(tmp_path / "epoch-0000.h5"), handmade.write(tmp_path / "other.h5", note="x" * 5000)
+    with h5py.File(longer, "r+") as other:
+        other[handmade.SERIES]["values"][...] = 7
+    monkeypatch.setattr(hdf5_read, "refuse_holes", lambda *_: longer.replace(path))
+    file = SealedFile(path)
+    assert (file.part(next(iter(file.addresses))).elements(0, 4) == 7).all()
+
+
+def test_an_open_file_takes_one_descriptor(tmp_path: Path) -> None:
+    files = [open_file(handmade.write(tmp_path / f"epoch-000{epoch}.h5")) for epoch in range(3)]
+    assert open_below(tmp_path) == len(files)
 
 
 @pytest.mark.parametrize(("found", "code"), [("capture-file.v2", "newer-format"), ("photo", "not-a-capture-file")])

@@ -16,7 +16,6 @@ from probes.run_directory.listing import Directory
 
 Group = tuple[int, int]  # epoch and rank of a file
 CLOCK = ["epoch", "step", "microstep", "call", "backward"]
-RELEASE_BYTES = 64 << 20
 
 
 class ComparedRun:
@@ -24,7 +23,6 @@ class ComparedRun:
 
     def __init__(self, directory: Directory) -> None:
         self._directory = directory
-        self._bytes_read = 0
 
     @cached_property
     def places(self) -> dict[Group, dict[SeriesKey, list[tuple[str, SeriesAddress]]]]:
@@ -57,21 +55,11 @@ class ComparedRun:
         """The captures of a series in the files of one epoch and rank."""
         places = self.places.get(group, {}).get(key, []) if key is not None else []
         scales = self._scales.get((*group, key.probe, key.phase), []) if key is not None and key.leaf.startswith("grad") else []
-        return CaptureTable(self, places, scales)
+        return CaptureTable([self.part(place) for place in places], scales)
 
     def part(self, place: tuple[str, SeriesAddress]) -> SeriesPart:
         """A series of a file."""
         return self._directory.part(*place)
-
-    def has_read(self, places: list[tuple[str, SeriesAddress]], size: int) -> None:
-        """Count bytes that were read, and release the pages of the files before they need much memory."""
-        self._bytes_read += size
-        if self._bytes_read >= RELEASE_BYTES:
-            self._bytes_read = 0
-            for name in {name for name, _ in places}:
-                release = getattr(self._directory.file(name), "release", None)  # a journal is not mapped into memory
-                if release is not None:
-                    release()
 
 
 class CaptureTable:
@@ -85,10 +73,8 @@ class CaptureTable:
         scales: (n,) the loss scale of each capture; 1 if nothing scaled it, or where its transforms do not follow the scale.
     """
 
-    def __init__(self, run: ComparedRun, places: list[tuple[str, SeriesAddress]], scales: list[SeriesPart]) -> None:
-        self._run = run
-        self._places = places
-        self.parts = [run.part(place) for place in places]
+    def __init__(self, parts: list[SeriesPart], scales: list[SeriesPart]) -> None:
+        self.parts = parts
         counts = [len(part.clocks) for part in self.parts]
         self.clocks = np.concatenate([part.clocks for part in self.parts]) if self.parts else np.empty(0, [(name, "<i8") for name in CLOCK])
         self.scales = loss_scales(scales if not nonlinear(scales) else [], self.clocks)
@@ -118,9 +104,7 @@ class CaptureTable:
 
     def elements(self, part: int, first: int, last: int) -> NDArray[Any]:
         """Exact bits of consecutive captures of a part."""
-        taken = self.parts[part].elements(first, last)
-        self._run.has_read(self._places, taken.nbytes)
-        return taken
+        return self.parts[part].elements(first, last)
 
 
 class CaptureRange:

@@ -93,17 +93,14 @@ class JoinedRun(ComparedRun):
         one = self._joined.get(key) if key is not None else None
         if key is None or one is None or key not in self.places.get(group, {}):
             return self._run.table(group, key)
-        return JoinedTable(self, key, one, [self._run.table(group, part) for part in one.parts])
-
-    def has_read(self, places: list[tuple[str, SeriesAddress]], size: int) -> None:
-        """Nothing to count: the tables of the parts have counted."""
+        return JoinedTable(key, one, [self._run.table(group, part) for part in one.parts])
 
 
 class JoinedTable(CaptureTable):
     """The captures of projections that are joined."""
 
-    def __init__(self, run: JoinedRun, key: SeriesKey, series: JoinedSeries, tables: Sequence[CaptureTable]) -> None:
-        super().__init__(run, [], [])
+    def __init__(self, key: SeriesKey, series: JoinedSeries, tables: Sequence[CaptureTable]) -> None:
+        super().__init__([], [])
         rows = _common_rows(tables)
         self.parts = [JoinedPart(key, series, tables, rows)]
         self.clocks = self.parts[0].clocks

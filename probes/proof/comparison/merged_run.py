@@ -78,10 +78,7 @@ class MergedRun(ComparedRun):
     def table(self, group: Group, key: SeriesKey | None) -> CaptureTable:
         """The merged captures of a series in an epoch."""
         places = self.places.get(group, {}).get(key, []) if key is not None else []
-        return CaptureTable(self, places, [])
-
-    def has_read(self, places: list[tuple[str, SeriesAddress]], size: int) -> None:
-        """Release nothing: merged captures are not in a file."""
+        return CaptureTable([self.part(place) for place in places], [])
 
 
 class MergedPart:

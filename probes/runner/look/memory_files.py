@@ -161,8 +161,8 @@ class MemoryPart:
         self._payloads = [one.payload for one in ordered]
 
     def elements(self, first: int, last: int) -> NDArray[Any]:
-        """The exact bits of the captures `first` to `last` (exclusive), flat; a read-only view of the copy."""
-        return np.frombuffer(b"".join(self._payloads[first:last]), bits_dtype(self.dtype))
+        """The exact bits of the captures `first` to `last` (exclusive), flat; fresh memory."""
+        return np.frombuffer(bytearray().join(self._payloads[first:last]), bits_dtype(self.dtype))
 
 
 def _times(capture: BufferedCapture) -> tuple[int, ...]:
