@@ -110,6 +110,12 @@ def test_a_bug_is_reported_in_few_lines_with_versions(capsys: pytest.CaptureFixt
     assert len(text.splitlines()) == 4
 
 
+def test_too_little_memory_is_an_error_of_the_environment_and_not_a_bug(capsys: pytest.CaptureFixture[str]) -> None:
+    assert answer(MemoryError("Unable to allocate 8.00 GiB")) == 3
+    assert answer(MemoryError()) == 3
+    assert capsys.readouterr().err.splitlines() == ["error: not enough memory: Unable to allocate 8.00 GiB", "error: not enough memory"]
+
+
 def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "Traceback" in invoke("--debug", "explain", "no-such-code").output
     monkeypatch.setenv("PROBES_DEBUG", "1")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,16 @@ def test_a_regular_file_is_read_whole(tmp_path: Path) -> None:
     assert read_plain(tmp_path / "x") == b"abc"
     with pytest.raises(StorageError, match="No such file"):
         read_plain(tmp_path / "gone")
+
+
+def test_a_small_file_takes_little_memory_whatever_size_is_allowed(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"abc")
+    tracemalloc.start()
+    try:
+        read_plain(tmp_path / "x")
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_links_pipes_directories_devices_and_large_files_are_refused_before_they_are_read(tmp_path: Path) -> None:

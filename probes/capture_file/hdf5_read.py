@@ -104,7 +104,7 @@ class _OpenedObject:
             yield
         except (FileRefused, StorageError):
             raise
-        except (OSError, LookupError, ValueError, RuntimeError, TypeError, OverflowError, MemoryError) as error:
+        except (OSError, LookupError, ValueError, RuntimeError, TypeError, OverflowError) as error:
             code = "truncated" if TRUNCATED in str(error) else "damaged"
             raise FileRefused(code, f'"{name}" of "{self.path}" cannot be read: {error}') from error
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from probes.capture_file.series_part import SeriesPart, StepIds
     from probes.capture_file.unsealed import UnsealedFile
 
-OPEN_FILES = 64  # each takes two descriptors; a process may have about a thousand
+OPEN_FILES = 64  # each takes one descriptor; a process may have about a thousand, of some systems 256
 KEPT_PARTS = 256
 
 PLACE = ("epoch", "attempt", "rank", "segment")

@@ -307,6 +307,12 @@ def test_a_file_that_is_replaced_while_it_is_opened_is_read_from_one_of_the_two(
     assert (file.part(next(iter(file.addresses))).elements(0, 4) == 7).all()
 
 
+def test_a_file_is_not_called_damaged_because_memory_is_too_small(tmp_path: Path) -> None:
+    file = open_file(handmade.write(tmp_path / "epoch-0000.h5"))
+    with pytest.raises(MemoryError), file.checking():
+        raise MemoryError
+
+
 def test_an_open_file_takes_one_descriptor(tmp_path: Path) -> None:
     files = [open_file(handmade.write(tmp_path / f"epoch-000{epoch}.h5")) for epoch in range(3)]
     assert open_below(tmp_path) == len(files)

@@ -49,6 +49,8 @@ def _message(error: Exception) -> tuple[str, int]:
     if isinstance(error, OSError):
         about = f'"{error.filename}": {error.strerror}' if error.filename is not None else str(error)
         return _painted(about), ENVIRONMENT
+    if isinstance(error, MemoryError):
+        return _painted(f"not enough memory: {error}".rstrip(": ")), ENVIRONMENT
     return _bug(error), BUG
 
 
