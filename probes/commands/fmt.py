@@ -71,18 +71,18 @@ def _file(path: Path, check: bool) -> tuple[bytes, bytes]:
 
 
 def _overwrite(path: Path, before: bytes, after: bytes) -> None:
-    """Write over the bytes of a file, so that it keeps its mode and owner; if the disk is full, the file is as before."""
+    """Write over the bytes of a file, so that it keeps its mode and owner; if the disk is full, or Ctrl-C is pressed, it is as before."""
     with path.open("r+b", buffering=0) as file:
         rest = memoryview(after)
         try:
             while rest:
                 rest = rest[file.write(rest) :]
-        except OSError:
+            file.truncate(len(after))
+        except (OSError, KeyboardInterrupt):
             file.seek(0)
             file.write(before)  # needs no space
             file.truncate(len(before))
             raise
-        file.truncate(len(after))
 
 
 def _difference(name: str, before: bytes, after: bytes) -> str:

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import resource
+from io import FileIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -91,6 +93,28 @@ def test_a_file_on_a_full_disk_stays_as_it_was(spec: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert result.exit_code == 3
     assert f'cannot write "{spec}": File too large' in result.stderr
+    assert spec.read_text("utf-8") == written
+
+
+def test_a_file_stays_as_it_was_when_formatting_is_interrupted(spec: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = "version: 1\nprobes:\n a:\n  hook: forward\n  modules: [a]\n"
+    spec.write_text(written, "utf-8")
+
+    class Interrupted(FileIO):
+        calls = 0
+
+        def write(self, content: Any) -> int:
+            self.calls += 1
+            if self.calls > 1:
+                return super().write(content)
+            super().write(bytes(content)[:40])
+            raise KeyboardInterrupt
+
+    opened = Path.open
+    monkeypatch.setattr(
+        Path, "open", lambda path, mode="r", **more: Interrupted(path, mode) if mode == "r+b" else opened(path, mode, **more)
+    )
+    assert fmt(str(spec)).exit_code == 130
     assert spec.read_text("utf-8") == written
 
 

@@ -90,6 +90,8 @@ def _replacing_folder(path: Path) -> Iterator[Path]:
             path.rename(before)
         temporary.rename(path)
     finally:
+        if before.exists() and not path.exists():  # interrupted between the two
+            before.rename(path)
         for folder in (temporary, before):
             shutil.rmtree(folder, ignore_errors=True)
 

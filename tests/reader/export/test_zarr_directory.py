@@ -11,6 +11,7 @@ import pytest
 import probes
 from probes.errors import MissingExtra, UsageError
 from probes.reader.export import zarr_directory
+from probes.reader.export.file import _replacing_folder
 from probes.signature import DTYPES
 from tests.reader.recorded import KEY, Recording
 
@@ -25,6 +26,23 @@ def test_without_zarr_one_sentence_states_how_to_install_it(tmp_path: Path) -> N
     ):
         probes.open(tmp_path / "run").export(tmp_path / "a.zarr")
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_an_interrupt_while_a_folder_is_replaced_leaves_the_former_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.zarr").mkdir()
+    (tmp_path / "a.zarr" / "zarr.json").write_text("former")
+    renamed = Path.rename
+
+    def interrupted(path: Path, target: Path) -> Path:
+        if path.name.endswith(".new.tmp"):
+            raise KeyboardInterrupt
+        return renamed(path, target)
+
+    monkeypatch.setattr(Path, "rename", interrupted)
+    with pytest.raises(KeyboardInterrupt), _replacing_folder(tmp_path / "a.zarr"):
+        pass
+    assert (tmp_path / "a.zarr" / "zarr.json").read_text() == "former"
+    assert [path.name for path in tmp_path.iterdir()] == ["a.zarr"]
 
 
 def test_a_folder_of_another_program_is_never_replaced(tmp_path: Path) -> None:
