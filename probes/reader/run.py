@@ -14,7 +14,7 @@ from probes.capture_file.closing.rule_verdicts import RuleVerdict, rule_verdicts
 from probes.capture_file.outline import SeriesOutline, joined
 from probes.capture_file.roots import root_of_segments
 from probes.clock import LOSS_SCALE, SeriesKey
-from probes.errors import UsageError
+from probes.errors import SeriesNotFound, UsageError, nearest
 from probes.printable import counted
 from probes.reader.lazy_part import LazyPart
 from probes.reader.selection import Names, Numbers, Selection
@@ -29,6 +29,8 @@ from probes.run_directory.search import meant_run
 
 if TYPE_CHECKING:
     from probes.reader.samples.sample_dataset import SampleDataset
+
+USUAL_PHASES = ("train", "eval")
 
 
 def open(path: str | Path) -> RunReader:  # noqa: A001  # it is called probes.open
@@ -210,6 +212,7 @@ class RunReader(SeriesIndex):
             for one in self._directory.outlines(entry):
                 if self._selection.has_phase(one.key.phase) and self._selection.has_dtype(one.dtype) and one.key.leaf != LOSS_SCALE:
                     found.setdefault(one[:2], []).append(one)
+        self._require_phases(key.phase for key, _ in found)
         return [joined(found[name]) for name in sorted(found)]
 
     @property
@@ -239,7 +242,7 @@ class RunReader(SeriesIndex):
         """The run, restricted to some places of the clock.
 
         Args:
-            phase: a name or several.
+            phase: a name or several; if the run has no capture of it, reading series is an error, except of `train` and `eval`.
             epoch: a number, several, or a slice; a slice goes by value and leaves out its end.
             step: the same.
             rank: the same.
@@ -295,7 +298,23 @@ class RunReader(SeriesIndex):
                         part.load()
             if self._ahead:
                 self._directory.closing(found.name)
+        self._require_phases(key.phase for key in parts)
         return dict(sorted(parts.items()))
+
+    def _require_phases(self, found: Iterable[str]) -> None:
+        """Require that the run has each selected phase; a run without captures of the usual two is not odd.
+
+        Raises:
+            SeriesNotFound: it has no capture of one.
+        """
+        selected = self._selection.phase
+        odd = {selected} if isinstance(selected, str) else set(selected or ())
+        odd -= {*USUAL_PHASES, *found}
+        if odd:
+            known = sorted({one.key.phase for entry in self._directory.current for one in self._directory.outlines(entry)})
+            for phase in sorted(odd.difference(known)):
+                there = nearest(phase, known) or f"it has {' and '.join(f'`{one}`' for one in known) or 'none'}"
+                raise SeriesNotFound(f"the run has no capture of the phase `{phase}`; {there}")
 
     @cached_property
     def _scales(self) -> dict[tuple[str, str], list[LazyPart]]:

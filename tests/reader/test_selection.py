@@ -162,3 +162,23 @@ def test_a_pattern_with_a_dtype_leaves_out_series_without_it(mixed: Path) -> Non
     Recording(mixed, 1).take(np.zeros(2, "<f4"), key=SeriesKey("acts", "fc2", "output", "train")).sealed()
     assert [one.key.target for one in probes.open(mixed).match("**~float16")] == ["fc1"]
     assert [one.key.target for one in probes.open(mixed).match("**~float32")] == ["fc1", "fc2"]
+
+
+def test_a_phase_that_the_run_does_not_have_is_an_error_and_the_usual_two_may_be_empty(tmp_path: Path) -> None:
+    run = probes.open(counted(tmp_path, 2))
+    assert not run.sel(phase="eval").series
+    assert not run.sel(phase=["eval"]).outlines
+    assert not run.sel(phase="train", epoch=99).series
+    for asked in ("trian", ["train", "trian"]):
+        with pytest.raises(SeriesNotFound, match="the run has no capture of the phase `trian`; did you mean `train`"):
+            _ = run.sel(phase=asked).series
+        with pytest.raises(SeriesNotFound, match="`trian`"):
+            _ = run.sel(phase=asked).outlines
+    with pytest.raises(SeriesNotFound, match=r"`xyz`; it has `train`$"):
+        run.find("acts@xyz")
+
+
+def test_a_phase_of_other_epochs_than_those_selected_is_no_mistake(tmp_path: Path) -> None:
+    Recording(tmp_path).take(np.zeros(2, "<f4"), key=SeriesKey("acts", "fc1", "output", "holdout")).sealed()
+    assert probes.open(tmp_path).sel(phase="holdout").series
+    assert not probes.open(tmp_path).sel(phase="holdout", epoch=1).series
